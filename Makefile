@@ -1,0 +1,44 @@
+# Two commands: `make demo` runs a real training job end to end, `make test` runs the whole suite.
+# Both set up all that they need first.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+ENV_DEV := $(VENV)/.ready-dev
+
+.PHONY: demo test lint soak bench clean
+
+demo: $(STAMP)
+	bash samples/demo.sh
+
+test: $(ENV_DEV) lint
+	bash tests/needs.sh
+	$(BIN)/python -m pytest -m "not soak" -q
+
+lint: $(ENV_DEV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+soak: $(ENV_DEV)
+	bash tests/needs.sh
+	$(BIN)/python -m pytest -m soak
+
+bench: $(STAMP)
+	$(BIN)/python bench/control.py
+
+# uv comes from the machine if it has one, else it goes into the project's own venv and nowhere else.
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	command -v uv >/dev/null || $(BIN)/python -m pip install --quiet uv
+	PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" uv pip install --quiet --compile-bytecode --editable .
+	$(BIN)/python -m compileall -q src
+	touch $@
+
+$(ENV_DEV): $(STAMP)
+	PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" uv pip install --quiet --compile-bytecode --editable . --group dev
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

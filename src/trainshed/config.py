@@ -1,0 +1,217 @@
+"""What can be set, and where things lie. The only reader of the environment outside `node`.
+
+Two programs, two prefixes: `TRAINSHED_SERVER_PORT=9000` sets `port` of the server; the command line has
+`TRAINSHED_HOME`, `TRAINSHED_PROJECT`, `TRAINSHED_URL` and `TRAINSHED_TOKEN`. Both also read `config.toml` in the
+state folder; the environment wins.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from trainshed.errors import Refused
+
+PREFIX = "TRAINSHED_SERVER_"
+
+
+def _setting(default: Any, description: str) -> Any:
+    return field(default=default, metadata={"description": description})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything an operator can set. Read once; unknown names are refused."""
+
+    host: str = _setting("127.0.0.1", "Address to listen on.")
+    port: int = _setting(8470, "Port for HTTP. 0 picks a free one.")
+    tls_port: int = _setting(8471, "Port for HTTPS with the server's own certificate authority. 0 picks a free one.")
+    allowed_hosts: str = _setting(
+        "", "Host names, separated by commas, that clients may use besides loopback and `host`."
+    )
+    authentication: bool = _setting(True, "Ask for a token. Only a loopback address may go without.")
+    database: str = _setting("", "A `postgresql://` URL. Empty: SQLite in the state folder.")
+    slots: int = _setting(0, "Replicas that may run at once on this machine. 0: four for each core.")
+    poll_s: float = _setting(0.1, "Seconds between looks at running jobs.")
+    grace_s: float = _setting(10.0, "Seconds that a cancelled replica has between SIGTERM and SIGKILL.")
+    log_limit_mb: int = _setting(256, "Log kept of one replica, in MB. What comes after is counted, not kept.")
+    body_limit_mb: int = _setting(10, "Largest JSON request body, in MB. Object uploads have no limit.")
+
+    def __post_init__(self) -> None:
+        for name in ("slots", "port", "tls_port"):
+            if getattr(self, name) < 0:
+                raise Refused(f"The setting {name} is {getattr(self, name)}; it can't be negative.")
+        for name in ("poll_s", "grace_s", "log_limit_mb", "body_limit_mb"):
+            if getattr(self, name) <= 0:
+                raise Refused(f"The setting {name} is {getattr(self, name)}; it must be more than 0.")
+
+    @classmethod
+    def read(cls, env: Mapping[str, str], file: Mapping[str, Any] | None = None) -> Self:
+        """The settings of `env` over those of `file`. A name or value that makes no sense is `Refused`."""
+        known = {f.name: f.type for f in fields(cls)}
+        given = {f"{name} in config.toml": (name, value) for name, value in (file or {}).items()}
+        given |= {key: (key.removeprefix(PREFIX).lower(), env[key]) for key in env if key.startswith(PREFIX)}
+        values: dict[str, Any] = {}
+        for source, (name, value) in given.items():
+            if name not in known:
+                raise Refused(f"Unknown setting {source}. The settings are: {', '.join(sorted(known))}.")
+            values[name] = _convert(source, value, str(known[name]))
+        return cls(**values)
+
+
+_BOOLEANS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+def _convert(source: str, value: Any, kind: str) -> Any:
+    text = str(value).strip()
+    try:
+        if kind == "bool":
+            return _BOOLEANS[text.lower()]
+        return {"int": int, "float": float, "str": str}[kind](text)
+    except (KeyError, ValueError):
+        wanted = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
+        raise Refused(f"{source} is {text!r}, but must be {wanted}.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The one state folder, and the names in it."""
+
+    path: Path
+
+    @classmethod
+    def find(cls, env: Mapping[str, str]) -> Self:
+        return cls(Path(env.get("TRAINSHED_HOME") or Path.home() / ".trainshed").expanduser().absolute())
+
+    def create(self) -> None:
+        """Make the folder, mode 0700. `Refused` if it cannot be made, written to, or hold extended attributes."""
+        import os
+
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+            probe = self.path / f".probe-{os.getpid()}"
+            probe.touch(mode=0o600)
+        except OSError as exc:
+            raise Refused(
+                f"The state folder {self.path} can't be written to: {exc.strerror}. "
+                f"Choose another one with TRAINSHED_HOME."
+            ) from exc
+        try:
+            os.setxattr(probe, "user.trainshed", b"1")
+        except OSError as exc:
+            raise Refused(
+                f"The file system of {self.path} keeps no extended attributes ({exc.strerror}), and objects need them. "
+                f"Choose a folder on ext4, xfs, btrfs or tmpfs with TRAINSHED_HOME."
+            ) from exc
+        finally:
+            probe.unlink(missing_ok=True)
+
+    def file_settings(self) -> dict[str, Any]:
+        """What `config.toml` holds: `[server]` and `[client]` tables. `Refused` if it is not TOML."""
+        path = self.path / "config.toml"
+        try:
+            return tomllib.loads(path.read_text())
+        except FileNotFoundError:
+            return {}
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as exc:
+            raise Refused(f"{path} can't be read: {exc}.") from exc
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.toml"
+
+    @property
+    def database(self) -> Path:
+        return self.path / "state.db"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "server.lock"
+
+    @property
+    def server(self) -> Path:
+        """JSON about the running server: url, tls_url, pid, home, version."""
+        return self.path / "server.json"
+
+    @property
+    def server_log(self) -> Path:
+        return self.path / "server.log"
+
+    @property
+    def token(self) -> Path:
+        """The owner's token, mode 0600."""
+        return self.path / "token"
+
+    @property
+    def certificates(self) -> Path:
+        return self.path / "certificates"
+
+    @property
+    def buckets(self) -> Path:
+        """`buckets/BUCKET/OBJECT`: plain files."""
+        return self.path / "buckets"
+
+    @property
+    def uploads(self) -> Path:
+        """Objects on their way in, on the same file system as `buckets`."""
+        return self.path / "uploads"
+
+    @property
+    def jobs(self) -> Path:
+        """`jobs/PROJECT/JOB/ATTEMPT/`: what the supervisor of that attempt writes."""
+        return self.path / "jobs"
+
+    @property
+    def runtimes(self) -> Path:
+        return self.path / "runtimes"
+
+    @property
+    def packages(self) -> Path:
+        """`packages/PROJECT/DIGEST/`: users' packages, installed, each set once for each runtime."""
+        return self.path / "packages"
+
+    @property
+    def node(self) -> Path:
+        return self.path / "node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Where the command line finds its server and what it shows there."""
+
+    home: Home
+    project: str
+    url: str | None  #: None: the server whose state folder this is
+    token: str | None  #: None: the owner's token in the state folder
+
+    @classmethod
+    def read(cls, env: Mapping[str, str]) -> Self:
+        home = Home.find(env)
+        table = home.file_settings().get("client", {})
+        if unknown := set(table) - {"project"}:
+            raise Refused(
+                f"{home.config} sets {', '.join(sorted(unknown))} under [client]; only `project` is known there."
+            )
+        project = env.get("TRAINSHED_PROJECT") or table.get("project") or DEFAULT_PROJECT
+        return cls(
+            home=home,
+            project=str(project),
+            url=env.get("TRAINSHED_URL") or None,
+            token=env.get("TRAINSHED_TOKEN") or None,
+        )
+
+
+DEFAULT_PROJECT = "trainshed"

@@ -1,0 +1,56 @@
+"""What may be called what. One pattern for each kind of name, and the sentence that explains it."""
+
+from __future__ import annotations
+
+import re
+
+from trainshed.errors import Invalid
+
+_JOB = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
+_PROJECT = re.compile(r"[a-z][a-z0-9-]{2,61}[a-z0-9]")
+_USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
+_LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
+
+
+def job_id(text: str) -> str:
+    if not _JOB.fullmatch(text):
+        raise Invalid(
+            f"A job id starts with a letter and holds only letters, digits and underscores, 128 at most; {text!r} does not.",
+            field="job.job_id",
+        )
+    return text
+
+
+def project_id(text: str) -> str:
+    if not _PROJECT.fullmatch(text):
+        raise Invalid(
+            f"A project id is 4 to 63 lower-case letters, digits and hyphens and starts with a letter; {text!r} is not.",
+            field="project",
+        )
+    return text
+
+
+def user_name(text: str) -> str:
+    if not _USER.fullmatch(text):
+        raise Invalid(
+            f"A user name is made of letters, digits and . _ @ + -, 128 at most; {text!r} is not.",
+            field="user",
+        )
+    return text
+
+
+def labels(given: object, *, field: str) -> dict[str, str]:
+    """The labels in a request body, checked. At most 64."""
+    if not isinstance(given, dict) or not all(isinstance(v, str) for v in given.values()):
+        raise Invalid("Labels are a map from strings to strings.", field=field)
+    if len(given) > 64:
+        raise Invalid(f"There are {len(given)} labels; 64 are allowed.", field=field)
+    for key, value in given.items():
+        if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
+            raise Invalid(
+                f"Label {key!r}: {value!r} is not allowed. Keys start with a lower-case letter; keys and values hold "
+                f"lower-case letters, digits, - and _, 63 at most.",
+                field=field,
+            )
+    return given

@@ -1,0 +1,33 @@
+"""Times are integers of microseconds since 1970, in UTC; people and clients get RFC 3339."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)")
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def rfc3339(us: int, *, digits: int = 6) -> str:
+    """`2026-11-15T21:17:35.000000Z`, always as wide: clients compare these as strings."""
+    moment = _EPOCH + timedelta(microseconds=us)
+    whole = moment.strftime("%Y-%m-%dT%H:%M:%S")
+    if digits == 0:
+        return f"{whole}Z"
+    return f"{whole}.{moment.microsecond:06d}"[: 20 + digits].ljust(20 + digits, "0") + "Z"
+
+
+def parse_rfc3339(text: str) -> int:
+    """Microseconds of an RFC 3339 time; digits beyond are cut. `ValueError` if it is not one."""
+    match = _RFC3339.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a time like 2026-11-15T21:17:35Z")
+    whole, fraction, zone = match.groups()
+    moment = datetime.fromisoformat(whole.upper() + ("+00:00" if zone in "Zz" else zone))
+    return (moment - _EPOCH) // timedelta(microseconds=1) + int((fraction or "0").ljust(6, "0")[:6])

@@ -1,0 +1,123 @@
+"""Jobs and their history as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from trainshed.domain.jobs import Event, Job, JobState
+from trainshed.errors import Aborted, AlreadyExists, NotFound
+from trainshed.store.database import Database, Transaction, is_duplicate, load_queries
+
+QUERY = load_queries("jobs")
+
+
+class JobStore:
+    """Each write is one transaction; a job and the events that tell of its change are written together."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, job: Job, events: Iterable[Event]) -> Job:
+        """Store a new job. `AlreadyExists` if its project ever had one of that name."""
+        try:
+            with self._database.write() as tx:
+                tx.run(QUERY["insert_job"], _values(job))
+                _write_events(tx, job, events)
+        except sa.exc.IntegrityError as exc:
+            if not is_duplicate(exc):
+                raise
+            raise AlreadyExists("A job with this id already exists.", field="job.job_id") from exc
+        return job
+
+    def get(self, project: str, job_id: str) -> Job:
+        with self._database.read() as tx:
+            rows = tx.rows(QUERY["get_job"], {"project": project, "id": job_id})
+        if not rows:
+            raise NotFound(f"There is no job {job_id} in project {project}.")
+        return job_from_row(rows[0])
+
+    def record(self, job: Job, events: Iterable[Event] = ()) -> Job:
+        """Write a changed job over the one it was made from. `Aborted` if someone else wrote since it was read."""
+        with self._database.write() as tx:
+            if tx.run(QUERY["update_job"], _values(job)) == 0:
+                raise Aborted(f"Job {job.id} was changed by someone else; read it again.")
+            _write_events(tx, job, events)
+        return replace(job, generation=job.generation + 1)
+
+    def tell(self, job: Job, *events: Event) -> None:
+        """Add to a job's history without changing it."""
+        with self._database.write() as tx:
+            _write_events(tx, job, events)
+
+    def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[Job]:
+        """Up to `limit` jobs older than `before` (its created_us and id), newest first."""
+        values = {"project": project, "before_us": before[0], "before_id": before[1], "limit": limit}
+        with self._database.read() as tx:
+            return [job_from_row(row) for row in tx.rows(QUERY["list_jobs"], values)]
+
+    def active(self) -> Sequence[Job]:
+        """Every job of every project that may hold processes."""
+        with self._database.read() as tx:
+            return [job_from_row(row) for row in tx.rows(QUERY["active_jobs"])]
+
+    def queued(self, *, limit: int) -> Sequence[Job]:
+        """The head of the queue: by priority, then age."""
+        with self._database.read() as tx:
+            return [job_from_row(row) for row in tx.rows(QUERY["queued_jobs"], {"limit": limit})]
+
+    def ahead_of(self, job: Job) -> int:
+        """How many queued jobs go before this one."""
+        values = {"priority": job.priority, "created_us": job.created_us, "id": job.id}
+        with self._database.read() as tx:
+            [row] = tx.rows(QUERY["queue_position"], values)
+        return int(row["ahead"])
+
+    def events(self, project: str, job_id: str) -> Sequence[Event]:
+        with self._database.read() as tx:
+            rows = tx.rows(QUERY["events_of"], {"project": project, "job": job_id})
+        return [Event(text=r["message"], time_us=r["time_us"], severity=r["severity"], seq=r["seq"]) for r in rows]
+
+
+def job_from_row(row: Mapping[str, Any]) -> Job:
+    values = dict(row)
+    values |= {
+        "body": orjson.loads(row["body"]),
+        "labels": orjson.loads(row["labels"]),
+        "state": JobState(row["state"]),
+    }
+    return Job(**values)
+
+
+def _values(job: Job) -> dict[str, Any]:
+    return {
+        "project": job.project,
+        "id": job.id,
+        "body": orjson.dumps(job.body).decode(),
+        "labels": orjson.dumps(job.labels).decode(),
+        "state": job.state.value,
+        "priority": job.priority,
+        "attempt": job.attempt,
+        "runtime": job.runtime,
+        "created_us": job.created_us,
+        "started_us": job.started_us,
+        "ended_us": job.ended_us,
+        "error": job.error,
+        "generation": job.generation,
+    }
+
+
+def _write_events(tx: Transaction, job: Job, events: Iterable[Event]) -> None:
+    for event in events:
+        values = {
+            "project": job.project,
+            "job": job.id,
+            "time_us": event.time_us,
+            "severity": event.severity,
+            "message": event.text,
+        }
+        tx.run(QUERY["insert_event"], values)

@@ -1,0 +1,35 @@
+-- insert_job
+insert into jobs (project, id, body, labels, state, priority, attempt, runtime, created_us, started_us, ended_us, error, generation)
+values (:project, :id, :body, :labels, :state, :priority, :attempt, :runtime, :created_us, :started_us, :ended_us, :error, 1);
+
+-- get_job
+select * from jobs where project = :project and id = :id;
+
+-- update_job
+update jobs
+   set labels = :labels, state = :state, attempt = :attempt, runtime = :runtime, started_us = :started_us,
+       ended_us = :ended_us, error = :error, generation = generation + 1
+ where project = :project and id = :id and generation = :generation;
+
+-- list_jobs
+select * from jobs
+ where project = :project and (created_us < :before_us or (created_us = :before_us and id < :before_id))
+ order by created_us desc, id desc limit :limit;
+
+-- active_jobs
+select * from jobs where state in ('PREPARING', 'RUNNING', 'CANCELLING') order by created_us, id;
+
+-- queued_jobs
+select * from jobs where state = 'QUEUED' order by priority desc, created_us, id limit :limit;
+
+-- queue_position
+select count(*) as ahead from jobs
+ where state = 'QUEUED'
+   and (priority > :priority or (priority = :priority and (created_us < :created_us or (created_us = :created_us and id < :id))));
+
+-- insert_event
+insert into job_events (project, job, time_us, severity, message)
+values (:project, :job, :time_us, :severity, :message);
+
+-- events_of
+select seq, time_us, severity, message from job_events where project = :project and job = :job order by seq;
