@@ -53,7 +53,8 @@ def problem_response(
     """Google's error body. `errors` is what Cloud Storage clients read, `status` and `details` what the others do."""
     body: dict[str, Any] = {"code": code, "message": message, "status": status}
     if field:
-        body["message"] = f"Field: {field} Error: {message}"
+        if f"'{field}'" not in message:  # a body that can't be read says where by itself, as Google's parser does
+            body["message"] = f"Field: {field} Error: {message}"
         violation = {"field": field, "description": message}
         body["details"] = [{"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [violation]}]
     body["errors"] = [{"domain": "global", "reason": reason, "message": body["message"]}]

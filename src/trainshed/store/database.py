@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
@@ -15,6 +16,7 @@ import sqlalchemy as sa
 from trainshed.errors import OutOfSpace, Refused, Unavailable
 
 BUSY_S = 4.0  #: how long a write waits for another writer before it is `Unavailable`
+BACKUP_AGE_S = 86_400
 
 _HERE = files("trainshed.store") / "sql"
 
@@ -41,7 +43,7 @@ class _Connected:
         self._connection = connection
 
     def rows(self, query: sa.TextClause, values: Mapping[str, Any] | None = None) -> Sequence[Mapping[str, Any]]:
-        return self._connection.execute(query, dict(values or {})).mappings().all()
+        return [dict(row) for row in self._connection.execute(query, dict(values or {})).mappings()]
 
     def run(self, query: sa.TextClause, values: Mapping[str, Any] | None = None) -> int:
         return self._connection.execute(query, dict(values or {})).rowcount
@@ -218,3 +220,21 @@ def is_duplicate(exc: sa.exc.IntegrityError) -> bool:
     """Whether a key was taken, rather than some other rule broken."""
     text = str(exc.orig)
     return "UNIQUE constraint" in text or "duplicate key" in text
+
+
+def back_up(database: Database) -> None:
+    """Keep a copy of a SQLite database beside it, made anew at a start when the last one is a day old."""
+    if database.path is None:
+        return
+    copy = database.path.with_name(f"{database.path.name}.backup")
+    if copy.exists() and time.time() - copy.stat().st_mtime < BACKUP_AGE_S:
+        return
+    fresh = copy.with_name(f"{copy.name}.new")
+    fresh.unlink(missing_ok=True)
+    source, target = sqlite3.connect(database.path), sqlite3.connect(fresh)
+    try:
+        source.backup(target)
+    finally:
+        source.close()
+        target.close()
+    fresh.rename(copy)

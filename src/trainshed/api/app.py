@@ -1,0 +1,123 @@
+"""The whole HTTP side as one ASGI app: every request goes through `auth`, then to one route."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from trainshed.api import (
+    auth,
+    health,
+    logging as log_routes,
+    ml_jobs,
+    ml_operations,
+    ml_projects,
+    ml_unserved,
+    oauth,
+    runtimes,
+    server,
+    storage_batch,
+    storage_buckets,
+    storage_objects,
+    storage_uploads,
+    tokens,
+)
+from trainshed.api.problems import problem, problem_response
+from trainshed.api.routing import Route, Router, Scope
+from trainshed.domain.iam import Access, Principal
+from trainshed.errors import NotFound
+from trainshed.services.registry import Services
+
+LOG = logging.getLogger("trainshed.api")
+
+ROUTES: tuple[Route, ...] = (
+    *health.ROUTES,
+    *oauth.ROUTES,
+    *server.ROUTES,
+    *tokens.ROUTES,
+    *runtimes.ROUTES,
+    *ml_projects.ROUTES,
+    *ml_jobs.ROUTES,
+    *ml_operations.ROUTES,
+    *ml_unserved.ROUTES,
+    *log_routes.ROUTES,
+    *storage_buckets.ROUTES,
+    *storage_objects.ROUTES,
+    *storage_uploads.ROUTES,
+    *storage_batch.ROUTES,
+)
+
+
+class Api:
+    """Answers every request, whatever comes. Handlers run only after `auth` has let the request through."""
+
+    def __init__(
+        self, services: Services, *, allowed_hosts: Collection[str], authentication: bool, body_limit: int
+    ) -> None:
+        self._services = services
+        self._router = Router(ROUTES)
+        self._hosts = frozenset(allowed_hosts)
+        self._authentication = authentication
+        self._body_limit = body_limit
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        began = time.perf_counter()
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except Exception as exc:  # noqa: BLE001  the edge: whatever went wrong becomes an answer, and unforeseen errors a log entry
+            response = problem(exc)
+        response.headers.setdefault("x-content-type-options", "nosniff")
+        await response(scope, receive, send)
+        LOG.info(
+            "request method=%s path=%s status=%d ms=%.1f",
+            *(scope["method"], scope["path"], response.status_code, (time.perf_counter() - began) * 1000),
+        )
+
+    async def _answer(self, request: Request) -> Response:
+        scope = request.scope
+        auth.check_origin(request, allowed_hosts=self._hosts)
+        route, params, methods = self._router.find(scope["method"], scope["raw_path"])
+        scope |= {
+            "path_params": params,
+            "trainshed.services": self._services,
+            "trainshed.app": self,
+            "trainshed.body_limit": self._body_limit,
+        }
+        if route is not None and route.access is Access.PUBLIC:
+            return await route.handler(request)
+        principal = await self._principal(request)
+        if route is None:
+            return _no_route(scope, methods)
+        scope["trainshed.principal"] = principal
+        if route.scope is Scope.BUCKET:
+            project = await run_in_threadpool(auth.authorise, request, route, principal, self._services.buckets.owner)
+        else:
+            project = auth.authorise(request, route, principal, self._services.buckets.owner)
+        scope["trainshed.project"] = project
+        return await route.handler(request)
+
+    async def _principal(self, request: Request) -> Principal:
+        if not self._authentication:
+            return auth.ANONYMOUS
+        return auth.authenticate(request, self._services.tokens.find)
+
+
+def _no_route(scope: AsgiScope, methods: tuple[str, ...]) -> Response:
+    if methods:
+        message = f"{scope['method']} is not a method of this path; it has {', '.join(methods)}."
+        return problem_response(
+            405, "UNIMPLEMENTED", "methodNotAllowed", message, headers={"allow": ", ".join(methods)}
+        )
+    raise NotFound(f"There is nothing at {scope['path']}.")

@@ -1,0 +1,94 @@
+"""The one layer around every route: Host and Origin, the token, the project, the access. It denies by default."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Collection
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from trainshed.api.routing import Route, Scope
+from trainshed.domain import names
+from trainshed.domain.iam import EVERY_PROJECT, Access, Principal, Role
+from trainshed.errors import Denied, Invalid, NotFound, Unauthenticated
+
+ANONYMOUS = Principal(user="anonymous", project=EVERY_PROJECT, role=Role.OWNER)
+
+
+def check_origin(request: Request, *, allowed_hosts: Collection[str]) -> None:
+    """`Denied` for a Host that is not ours (DNS rebinding) and for requests made by another site's page.
+
+    An address in digits can't be rebound, so it is always a fine Host.
+    """
+    host = request.headers.get("host", "")
+    name = urlsplit(f"//{host}").hostname or ""
+    if name not in allowed_hosts and not _is_address(name):
+        raise Denied(
+            f"This server does not answer to the host name {name!r}. If it is yours, add it to "
+            f"TRAINSHED_SERVER_ALLOWED_HOSTS."
+        )
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        raise Denied("Pages of other sites may not call this server.")
+    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        raise Denied("Pages of other sites may not call this server.")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def authenticate(request: Request, find: Callable[[str], Principal | None]) -> Principal:
+    """The holder of the request's bearer token, or `Unauthenticated`."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise Unauthenticated(
+            "This request has no bearer token. Send 'Authorization: Bearer TOKEN'; "
+            "`trainshed auth print-access-token` prints yours."
+        )
+    principal = find(token.strip())
+    if principal is None:
+        raise Unauthenticated(
+            "This token is unknown, expired or revoked. `trainshed auth print-access-token` prints a good one."
+        )
+    return principal
+
+
+def authorise(request: Request, route: Route, principal: Principal, owner: Callable[[str], str]) -> str:
+    """The project that the request is about, or `Denied`, or `NotFound` where its existence is none of their business."""
+    match route.scope:
+        case Scope.PATH:
+            project = names.project_id(request.path_params["project"])
+        case Scope.QUERY:
+            if not (given := request.query_params.get("project", "")):
+                raise Invalid("The query parameter 'project' is missing.")
+            project = names.project_id(given)
+        case Scope.BUCKET:
+            project = _owner(request.path_params["bucket"], principal, owner)
+        case Scope.BODY:
+            return ""
+        case Scope.SERVER:
+            project = EVERY_PROJECT if route.access > Access.READ else principal.project
+    if not principal.may(route.access, project):
+        what = "server" if project == EVERY_PROJECT else f"project {project}"
+        raise Denied(
+            f"This token ({principal.role} of {_named(principal.project)}) may not do this in {what}. "
+            f"The request needs {route.access.name.lower()} access."
+        )
+    return project
+
+
+def _owner(bucket: str, principal: Principal, owner: Callable[[str], str]) -> str:
+    project = owner(bucket)
+    if not principal.sees(project):
+        raise NotFound(f"The bucket {bucket} does not exist.")
+    return project
+
+
+def _named(project: str) -> str:
+    return "every project" if project == EVERY_PROJECT else f"project {project}"

@@ -1,0 +1,17 @@
+"""What the server says about itself."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from trainshed.api.access import services
+from trainshed.api.routing import Route, Scope
+from trainshed.domain.iam import Access
+
+
+async def show(request: Request) -> JSONResponse:
+    return JSONResponse(services(request).server.body())
+
+
+ROUTES = (Route(method="GET", path="/trainshed/v1/server", access=Access.READ, scope=Scope.SERVER, handler=show),)

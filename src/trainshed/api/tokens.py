@@ -1,0 +1,36 @@
+"""Tokens: made, listed and revoked by owners."""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from trainshed.api.access import principal, services
+from trainshed.api.bodies import read_json_object
+from trainshed.api.routing import Route, Scope
+from trainshed.domain.iam import Access
+
+
+async def create(request: Request) -> JSONResponse:
+    body = await read_json_object(request)
+    return JSONResponse(await run_in_threadpool(services(request).tokens.create, principal(request), body))
+
+
+async def show_all(request: Request) -> JSONResponse:
+    rows = await run_in_threadpool(services(request).tokens.visible, principal(request))
+    return JSONResponse({"tokens": rows})
+
+
+async def revoke(request: Request) -> JSONResponse:
+    token_id = request.path_params["token"]
+    return JSONResponse(await run_in_threadpool(services(request).tokens.revoke, principal(request), token_id))
+
+
+ROUTES = (
+    Route(method="POST", path="/trainshed/v1/tokens", access=Access.ADMIN, scope=Scope.BODY, handler=create),
+    Route(method="GET", path="/trainshed/v1/tokens", access=Access.ADMIN, scope=Scope.BODY, handler=show_all),
+    Route(
+        method="POST", path="/trainshed/v1/tokens/{token}:revoke", access=Access.ADMIN, scope=Scope.BODY, handler=revoke
+    ),
+)

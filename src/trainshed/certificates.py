@@ -1,0 +1,135 @@
+"""A certificate authority of the server's own, made on first start, for clients that speak nothing but TLS."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LIFETIME = timedelta(days=3650)
+RENEW_BEFORE = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Files under one folder, mode 0700. `authority` is the one that clients must trust."""
+
+    authority: Path
+    chain: Path
+    key: Path
+
+
+def ensure_certificates(folder: Path, *, hosts: tuple[str, ...]) -> Certificates:
+    """Make what is missing or nearly expired. The authority stays the same as long as it is good."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    made = Certificates(authority=folder / "ca.pem", chain=folder / "server.pem", key=folder / "server-key.pem")
+    ca_key_path = folder / "ca-key.pem"
+    if not (_fresh(made.authority) and ca_key_path.exists()):
+        ca_key = ec.generate_private_key(ec.SECP256R1())
+        _write(ca_key_path, _key_pem(ca_key))
+        _write(made.authority, _authority(ca_key).public_bytes(serialization.Encoding.PEM))
+    authority = x509.load_pem_x509_certificate(made.authority.read_bytes())
+    ca_key = _load_key(ca_key_path)
+    if not (_fresh(made.chain) and made.key.exists() and _covers(made.chain, hosts, authority)):
+        key = ec.generate_private_key(ec.SECP256R1())
+        _write(made.key, _key_pem(key))
+        _write(made.chain, _leaf(authority, ca_key, key, hosts).public_bytes(serialization.Encoding.PEM))
+    return made
+
+
+def _fresh(path: Path) -> bool:
+    if not path.exists():
+        return False
+    return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc - RENEW_BEFORE > datetime.now(UTC)
+
+
+def _covers(path: Path, hosts: tuple[str, ...], authority: x509.Certificate) -> bool:
+    leaf = x509.load_pem_x509_certificate(path.read_bytes())
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return leaf.issuer == authority.subject and set(_alternative_names(hosts)) <= set(names)
+
+
+def _alternative_names(hosts: tuple[str, ...]) -> list[x509.GeneralName]:
+    found: list[x509.GeneralName] = []
+    for host in hosts:
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            found.append(x509.DNSName(host))
+    return found
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + LIFETIME)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+    )
+
+
+def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    name = _name(f"Trainshed authority {os.urandom(4).hex()}")
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    builder = _builder(name, name, key.public_key())
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    return builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
+
+
+def _leaf(
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePrivateKey,
+    hosts: tuple[str, ...],
+) -> x509.Certificate:
+    builder = _builder(_name("trainshed"), authority.subject, key.public_key())
+    builder = builder.add_extension(x509.SubjectAlternativeName(_alternative_names(hosts)), critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    return builder.add_extension(issuer, critical=False).sign(authority_key, hashes.SHA256())
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key
+
+
+def _write(path: Path, data: bytes) -> None:
+    fresh = path.with_suffix(".new")
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+    fresh.rename(path)

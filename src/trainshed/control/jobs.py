@@ -1,0 +1,153 @@
+"""The loop that makes the world match the job rows: it looks, decides with `domain.plan`, acts, and writes down."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from trainshed.domain.jobs import Event, Job, JobState
+from trainshed.domain.plan import Cancel, Launch, Move, plan
+from trainshed.domain.times import now_us
+from trainshed.engines import base
+from trainshed.errors import Aborted, EngineDown, TrainshedError
+from trainshed.store.jobs import JobStore
+
+LOG = logging.getLogger("trainshed.control.jobs")
+
+IDLE_S = 5.0  #: between looks when nothing runs; a new job or a cancel wakes the loop at once
+LAUNCHES_AT_ONCE = 4
+TRIES = 3  #: how often an engine that is down is asked before the job fails
+
+
+class JobControl:
+    """One thread owns the loop, a small pool prepares and launches. `stop` ends both; what runs goes on running."""
+
+    def __init__(
+        self,
+        jobs: JobStore,
+        engine: base.Engine,
+        *,
+        folder: Callable[[Job], Path],
+        prepare: Callable[[Job], base.Launch],
+        slots: int,
+        poll_s: float,
+    ) -> None:
+        self._jobs = jobs
+        self._engine = engine
+        self._folder = folder
+        self._prepare = prepare
+        self._slots = slots
+        self._poll_s = poll_s
+        self._news = threading.Event()
+        self._stopping = threading.Event()
+        self._launching: set[tuple[str, str]] = set()  # guarded by the GIL: added by the loop, removed by the pool
+        self._thread = threading.Thread(target=self._loop, name="job-control", daemon=True)
+        self._pool = ThreadPoolExecutor(LAUNCHES_AT_ONCE, thread_name_prefix="launch")
+
+    def wake(self) -> None:
+        """There is something new to look at. Callable from any thread."""
+        self._news.set()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the loop and wait for launches under way; queued ones are left to the next server."""
+        self._stopping.set()
+        self._news.set()
+        self._thread.join()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _loop(self) -> None:
+        while not self._stopping.is_set():
+            self._news.clear()
+            try:
+                busy = self.step()
+            except TrainshedError as exc:
+                LOG.warning("control.step_failed reason=%s", exc)
+                busy = True
+            except Exception:  # noqa: BLE001  the loop outlives any single failure, and each one is in the log
+                LOG.exception("control.step_failed")
+                busy = True
+            self._news.wait(self._poll_s if busy else IDLE_S)
+
+    def step(self) -> bool:
+        """One look at everything. Returns whether any job needs another look soon."""
+        active = self._jobs.active()
+        settled = [job for job in active if (job.project, job.id) not in self._launching]
+        seen = self._engine.observe([self._folder(job) for job in settled])
+        for job in settled:
+            self._act(job, seen[self._folder(job)])
+        return bool(self._admit(self._slots - len(active))) or bool(active)
+
+    def _act(self, job: Job, seen: base.Sighting) -> None:
+        match plan(job, seen, now_us=now_us()):
+            case Launch():
+                self._start_launch(job)
+            case Cancel():
+                self._engine.cancel(self._folder(job))
+            case Move(job=moved, events=events):
+                self._record(moved, *events)
+
+    def _admit(self, free: int) -> int:
+        """Claim as many queued jobs as there is room for. The claim is the write; who loses the race lets go."""
+        queued = self._jobs.queued(limit=free) if free > 0 else ()
+        for job in queued:
+            waiting = Event(text="Waiting for job to be provisioned.", time_us=now_us())
+            claimed = self._record(job.to(JobState.PREPARING, now_us=now_us()), waiting)
+            if claimed is not None:
+                self._start_launch(claimed)
+        return len(queued)
+
+    def _start_launch(self, job: Job) -> None:
+        self._launching.add((job.project, job.id))
+        self._pool.submit(self._launch, job)
+
+    def _launch(self, job: Job) -> None:
+        """Prepare and start one attempt. Whatever goes wrong ends the job with the reason; nothing is retried blindly."""
+        try:
+            launch = self._prepare(job)
+            if self._jobs.get(job.project, job.id).state is JobState.PREPARING:
+                self._launch_on_engine(launch)
+        except TrainshedError as exc:
+            self._fail(job, str(exc))
+        except Exception as exc:  # noqa: BLE001  a job must not hang in PREPARING because of an error of ours
+            LOG.exception("job.launch_failed project=%s job=%s", job.project, job.id)
+            self._fail(job, f"Trainshed itself failed to start this job: {exc}. The server's log has the details.")
+        finally:
+            self._launching.discard((job.project, job.id))
+            self._news.set()
+
+    def _launch_on_engine(self, launch: base.Launch) -> None:
+        for left in reversed(range(TRIES)):
+            try:
+                return self._engine.launch(launch)
+            except EngineDown as exc:
+                if left == 0:
+                    raise
+                LOG.warning("engine.down job=%s tries_left=%d reason=%s", launch.job, left, exc)
+                self._stopping.wait(1.0)
+
+    def _fail(self, job: Job, reason: str) -> None:
+        current = self._jobs.get(job.project, job.id)
+        if current.state is not JobState.PREPARING:
+            return  # cancelled meanwhile; the loop ends it
+        now = now_us()
+        events = (
+            Event(text=reason, time_us=now, severity="ERROR"),
+            Event(text="Job failed.", time_us=now, severity="ERROR"),
+        )
+        self._record(current.to(JobState.FAILED, now_us=now, error=reason), *events)
+
+    def _record(self, job: Job, *events: Event) -> Job | None:
+        """Write, unless someone else wrote since the job was read; then the next look sees what they wrote."""
+        try:
+            recorded = self._jobs.record(job, events)
+        except Aborted:
+            LOG.info("job.overtaken project=%s job=%s", job.project, job.id)
+            return None
+        LOG.info("job.moved project=%s job=%s state=%s", job.project, job.id, job.state)
+        return recorded

@@ -1,0 +1,210 @@
+"""The server process: everything is put together here, in an order in which a refusal leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import ipaddress
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import uvicorn
+
+from trainshed import __version__
+from trainshed.api.app import Api
+from trainshed.api.connections import TimedProtocol
+from trainshed.assembly import Assembly, assemble
+from trainshed.certificates import Certificates, ensure_certificates
+from trainshed.config import Home, Settings
+from trainshed.errors import Refused
+from trainshed.services.server import ServerInfo
+from trainshed.store.database import Database, back_up
+
+LOG = logging.getLogger("trainshed.server")
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None] = lambda info: None) -> None:
+    """Run until SIGTERM or SIGINT. `Refused`, with nothing changed, if this server cannot start here."""
+    _check_exposure(settings)
+    os.umask(0o077)
+    with ExitStack() as stack:
+        http = stack.enter_context(_listen(settings.host, settings.port))
+        tls = stack.enter_context(_listen(settings.host, settings.tls_port))
+        home.create()
+        stack.enter_context(_only_server(home))
+        database = stack.enter_context(contextlib.closing(Database(settings.database or home.database)))
+        database.fence()
+        database.migrate()
+        back_up(database)
+        hosts = _host_names(settings)
+        certificates = ensure_certificates(home.certificates, hosts=hosts)
+        info = _describe(home, settings, http, tls)
+        assembly = assemble(home, settings, database, info)
+        app = Api(
+            assembly.services,
+            allowed_hosts=hosts,
+            authentication=settings.authentication,
+            body_limit=settings.body_limit_mb << 20,
+        )
+        stack.enter_context(_announced(home, info))
+        asyncio.run(_run(app, assembly, (http, tls), certificates, lambda: ready(info)))
+
+
+def _check_exposure(settings: Settings) -> None:
+    if not settings.authentication and not _is_loopback(settings.host):
+        raise Refused(
+            f"Without authentication the server listens on this machine alone, but the host is {settings.host}. "
+            f"Turn authentication on, or use --host 127.0.0.1."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _host_names(settings: Settings) -> tuple[str, ...]:
+    extra = [name.strip() for name in settings.allowed_hosts.split(",") if name.strip()]
+    return tuple(dict.fromkeys((*LOOPBACK_NAMES, settings.host, *extra)))
+
+
+@contextmanager
+def _listen(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as exc:
+            raise Refused(
+                f"Port {port} of {host} can't be used: {exc.strerror or exc}{_holder(port)}. "
+                f"Choose another one with --port and --tls-port."
+            ) from exc
+        listener.listen(2048)
+        yield listener
+
+
+def _holder(port: int) -> str:
+    """Who listens there, as far as we may know."""
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+                return f" (process {connection.pid}, {psutil.Process(connection.pid).name()}, listens there)"
+    return ""
+
+
+@contextmanager
+def _only_server(home: Home) -> Iterator[None]:
+    """Hold the folder's lock. The kernel lets go of it when this process ends, however it ends."""
+    with open(os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            raise Refused(
+                f"Another server runs on the state folder {home.path}. `trainshed status` shows it; "
+                f"`trainshed down` stops it; TRAINSHED_HOME chooses another folder."
+            ) from exc
+        yield
+
+
+def _describe(home: Home, settings: Settings, http: socket.socket, tls: socket.socket) -> ServerInfo:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return ServerInfo(
+        url=f"http://{host}:{http.getsockname()[1]}",
+        tls_url=f"https://{host}:{tls.getsockname()[1]}",
+        pid=os.getpid(),
+        home=str(home.path),
+        version=__version__,
+    )
+
+
+@contextmanager
+def _announced(home: Home, info: ServerInfo) -> Iterator[None]:
+    fresh = home.server.with_suffix(".new")
+    fresh.write_text(json.dumps(info.body()))
+    fresh.rename(home.server)
+    try:
+        yield
+    finally:
+        home.server.unlink(missing_ok=True)
+
+
+class _Listener(uvicorn.Server):
+    """One of our two ports. Signals are handled once, for both."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _run(
+    app: Api,
+    assembly: Assembly,
+    listeners: tuple[socket.socket, socket.socket],
+    certificates: Certificates,
+    ready: Callable[[], None],
+) -> None:
+    plain = _Listener(_uvicorn(app))
+    secure = _Listener(_uvicorn(app, certificates))
+    stopping = 0
+
+    def stop() -> None:
+        nonlocal stopping
+        stopping += 1
+        for server in (plain, secure):
+            server.should_exit = True
+            server.force_exit = stopping > 1
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    with assembly.running():
+        async with asyncio.TaskGroup() as group:
+            for server, listener in zip((plain, secure), listeners, strict=True):
+                group.create_task(server.serve(sockets=[listener]))
+            while not (plain.started and secure.started) and not stopping:
+                await asyncio.sleep(0.01)
+            LOG.info("server.ready")
+            ready()
+
+
+def _uvicorn(app: Api, certificates: Certificates | None = None) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=TimedProtocol,
+        loop="uvloop",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=10,
+        limit_concurrency=1000,
+        h11_max_incomplete_event_size=65_536,
+        ssl_certfile=certificates.chain if certificates else None,
+        ssl_keyfile=str(certificates.key) if certificates else None,
+    )
+
+
+def log_to_stderr() -> None:
+    """One line an event on stderr, which `trainshed up` keeps in the server's log file."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def prepare_log(path: Path) -> int:
+    """Open the server's log for appending, mode 0600, and return its descriptor."""
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

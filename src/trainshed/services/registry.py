@@ -1,0 +1,32 @@
+"""All services in one value, as the routes get them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainshed.services.buckets import Buckets
+from trainshed.services.jobs import Jobs
+from trainshed.services.logs import Logs
+from trainshed.services.objects import Objects
+from trainshed.services.operations import Operations
+from trainshed.services.policies import Policies
+from trainshed.services.projects import Projects
+from trainshed.services.runtimes import RuntimeService
+from trainshed.services.server import ServerInfo
+from trainshed.services.tokens import Tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """One attribute a resource."""
+
+    tokens: Tokens
+    projects: Projects
+    jobs: Jobs
+    policies: Policies
+    operations: Operations
+    logs: Logs
+    buckets: Buckets
+    objects: Objects
+    runtimes: RuntimeService
+    server: ServerInfo

@@ -1,0 +1,127 @@
+"""Who holds which token. The secret is shown once, when it is made, and kept nowhere."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainshed.domain import names
+from trainshed.domain.iam import EVERY_PROJECT, Access, Principal, Role
+from trainshed.domain.times import now_us, rfc3339
+from trainshed.errors import Denied, Invalid, NotFound
+from trainshed.store.tokens import Token, TokenStore
+
+OWNER = Principal(user="owner", project=EVERY_PROJECT, role=Role.OWNER)
+_FIELDS = {"user", "project", "role", "label", "ttl_s"}
+
+
+def digest(secret: str) -> str:
+    """Tokens are 256 random bits, so one plain hash is enough and each request can afford it."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Tokens:
+    """Look-ups are kept in memory; this service is the only writer, so a revoked token is refused at once."""
+
+    def __init__(self, store: TokenStore, *, clock: Callable[[], int] = now_us) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: dict[str, Token] = {}
+
+    def find(self, secret: str) -> Principal | None:
+        """Whoever holds this token, or None if it is unknown, expired or revoked."""
+        key = digest(secret)
+        token = self._known.get(key) or self._store.find(key)
+        if token is None or not token.good_at(self._clock()):
+            return None
+        self._known[key] = token
+        return token.principal
+
+    def ensure_owner(self, path: Path) -> None:
+        """See to it that `path` holds a good token of the owner, readable by this user alone."""
+        try:
+            if self.find(path.read_text().strip()) is not None:
+                return
+        except FileNotFoundError:
+            pass
+        secret, _ = self._issue(OWNER, label="made on first start", ttl_s=None)
+        fresh = path.with_name(f"{path.name}.new")
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(secret + "\n")
+        fresh.rename(path)
+
+    def create(self, caller: Principal, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A new token. Its project must be one where the caller is an owner; it can't do more than its maker."""
+        if unknown := set(body) - _FIELDS:
+            raise Invalid(f"Unknown field {min(unknown)!r}. A token has: {', '.join(sorted(_FIELDS))}.")
+        project = str(body.get("project") or EVERY_PROJECT)
+        if project != EVERY_PROJECT:
+            names.project_id(project)
+        _check_owner(caller, project)
+        try:
+            role = Role(body.get("role", Role.EDITOR))
+        except ValueError:
+            raise Invalid(f"A role is one of {', '.join(Role)}; {body['role']!r} is not.", field="role") from None
+        principal = Principal(user=names.user_name(str(body.get("user", ""))), project=project, role=role)
+        secret, token = self._issue(principal, label=str(body.get("label", "")), ttl_s=_ttl(body.get("ttl_s")))
+        return {"token": secret} | token_body(token)
+
+    def exchange(self, secret: str, *, ttl_s: float) -> str | None:
+        """A short-lived token with the rights of the one given, or None if that one is not good."""
+        principal = self.find(secret)
+        return self._issue(principal, label="by refresh token", ttl_s=ttl_s)[0] if principal else None
+
+    def visible(self, caller: Principal) -> list[dict[str, Any]]:
+        _check_owner(caller, caller.project)
+        return [token_body(token) for token in self._store.of_project(caller.project)]
+
+    def revoke(self, caller: Principal, token_id: str) -> dict[str, Any]:
+        token = self._store.get(token_id)
+        if token is None or not caller.sees(token.principal.project):
+            raise NotFound(f"There is no token {token_id}.")
+        _check_owner(caller, token.principal.project)
+        self._store.revoke(token_id, now_us=self._clock())
+        self._known.clear()
+        revoked = self._store.get(token_id)
+        return token_body(revoked or token)
+
+    def _issue(self, principal: Principal, *, label: str, ttl_s: float | None) -> tuple[str, Token]:
+        secret = f"ts_{secrets.token_urlsafe(32)}"
+        made = self._clock()
+        expires = None if ttl_s is None else made + int(ttl_s * 1_000_000)
+        token = Token(
+            id=secrets.token_hex(6), principal=principal, label=label[:200], created_us=made, expires_us=expires
+        )
+        self._store.add(token, digest=digest(secret))
+        return secret, token
+
+
+def _check_owner(caller: Principal, project: str) -> None:
+    if not caller.may(Access.ADMIN, project):
+        raise Denied("Only an owner may manage tokens, and only those of the own project.")
+
+
+def _ttl(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 10 * 365 * 86_400:
+        raise Invalid("ttl_s must be a number of seconds, more than 0 and at most ten years.", field="ttl_s")
+    return float(value)
+
+
+def token_body(token: Token) -> dict[str, Any]:
+    """What may be shown of a token."""
+    return {
+        "id": token.id,
+        "user": token.principal.user,
+        "project": token.principal.project,
+        "role": token.principal.role.value,
+        "label": token.label,
+        "created": rfc3339(token.created_us),
+        "expires": rfc3339(token.expires_us) if token.expires_us else None,
+        "revoked": rfc3339(token.revoked_us) if token.revoked_us else None,
+    }

@@ -1,0 +1,75 @@
+"""Long-running operations as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from trainshed.domain.operations import Operation
+from trainshed.errors import Aborted, AlreadyExists, NotFound
+from trainshed.store.database import Database, is_duplicate, load_queries
+
+QUERY = load_queries("operations")
+
+
+class OperationStore:
+    """Each write is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, operation: Operation) -> Operation:
+        """Store a new operation. `AlreadyExists` if its project ever had one of that id."""
+        try:
+            with self._database.write() as tx:
+                tx.run(QUERY["insert_operation"], _values(operation))
+        except sa.exc.IntegrityError as exc:
+            if not is_duplicate(exc):
+                raise
+            raise AlreadyExists(f"There is an operation {operation.id} already.") from exc
+        return operation
+
+    def get(self, project: str, operation_id: str) -> Operation:
+        with self._database.read() as tx:
+            rows = tx.rows(QUERY["get_operation"], {"project": project, "id": operation_id})
+        if not rows:
+            raise NotFound(f"There is no operation {operation_id} in project {project}.")
+        return _operation(rows[0])
+
+    def record(self, operation: Operation) -> Operation:
+        """Write a changed operation over the one it was made from. `Aborted` if someone else wrote since."""
+        with self._database.write() as tx:
+            if tx.run(QUERY["update_operation"], _values(operation)) == 0:
+                raise Aborted(f"Operation {operation.id} was changed by someone else; read it again.")
+        return replace(operation, generation=operation.generation + 1)
+
+    def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[Operation]:
+        """Up to `limit` operations older than `before` (its created_us and id), newest first."""
+        values = {"project": project, "before_us": before[0], "before_id": before[1], "limit": limit}
+        with self._database.read() as tx:
+            return [_operation(row) for row in tx.rows(QUERY["list_operations"], values)]
+
+
+def _operation(row: Mapping[str, Any]) -> Operation:
+    parsed = {name: orjson.loads(row[name]) if row[name] else None for name in ("metadata", "error", "response")}
+    return Operation(**{**row, **parsed, "done": bool(row["done"])})
+
+
+def _values(operation: Operation) -> dict[str, Any]:
+    def text(value: Mapping[str, Any] | None) -> str | None:
+        return None if value is None else orjson.dumps(value).decode()
+
+    return {
+        "project": operation.project,
+        "id": operation.id,
+        "metadata": text(operation.metadata),
+        "done": int(operation.done),
+        "error": text(operation.error),
+        "response": text(operation.response),
+        "created_us": operation.created_us,
+        "generation": operation.generation,
+    }

@@ -1,0 +1,44 @@
+"""Access policies of single resources as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+import sqlalchemy as sa
+
+from trainshed.domain.policies import Binding, Policy
+from trainshed.errors import Aborted
+from trainshed.store.database import Database, is_duplicate, load_queries
+
+QUERY = load_queries("policies")
+
+
+class PolicyStore:
+    """Policies by the full name of their resource. A resource that never had one has the empty one, generation 0."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, resource: str) -> Policy:
+        with self._database.read() as tx:
+            rows = tx.rows(QUERY["get_policy"], {"resource": resource})
+        if not rows:
+            return Policy()
+        bindings = tuple(Binding(role=role, members=tuple(members)) for role, members in orjson.loads(rows[0]["bindings"]))
+        return Policy(bindings=bindings, generation=rows[0]["generation"])
+
+    def replace(self, resource: str, bindings: Sequence[Binding], *, generation: int) -> Policy:
+        """Write over the policy of that generation. `Aborted` if someone else wrote since it was read."""
+        text = orjson.dumps([[binding.role, binding.members] for binding in bindings]).decode()
+        values = {"resource": resource, "bindings": text, "generation": generation}
+        try:
+            with self._database.write() as tx:
+                written = tx.run(QUERY["update_policy" if generation else "insert_policy"], values)
+        except sa.exc.IntegrityError as exc:
+            if not is_duplicate(exc):
+                raise
+            written = 0
+        if written == 0:
+            raise Aborted("The policy was changed by someone else since it was read. Read it again, then write.")
+        return Policy(bindings=tuple(bindings), generation=generation + 1)

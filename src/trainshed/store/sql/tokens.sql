@@ -1,0 +1,18 @@
+-- insert_token
+insert into tokens (id, hash, user_name, project, role, label, created_us, expires_us, revoked_us)
+values (:id, :hash, :user_name, :project, :role, :label, :created_us, :expires_us, null);
+
+-- token_of_hash
+select * from tokens where hash = :hash;
+
+-- list_tokens
+select * from tokens where (project = :project or :project = '*') order by created_us, id;
+
+-- revoke_token
+update tokens set revoked_us = :now_us where id = :id and revoked_us is null;
+
+-- get_token
+select * from tokens where id = :id;
+
+-- forget_expired
+delete from tokens where expires_us < :before_us;

@@ -1,0 +1,106 @@
+"""A real server in a process of its own, for tests: started, killed, started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+START_S = 60.0
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+from trainshed.config import Home, Settings
+from trainshed.errors import Refused
+from trainshed.server import log_to_stderr, serve
+import os
+log_to_stderr()
+try:
+    serve(Home(Path(sys.argv[1])), Settings.read(os.environ))
+except Refused as exc:
+    sys.exit(str(exc))
+"""
+
+
+class RunningServer:
+    """A server on free ports with a state folder of its own. `settings` are names without the prefix."""
+
+    def __init__(self, home: Path, settings: Mapping[str, Any] | None = None) -> None:
+        self.home = home
+        self._settings = {"port": 0, "tls_port": 0} | dict(settings or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self.info: dict[str, Any] = {}
+
+    def start(self) -> RunningServer:
+        """Start and wait until it is ready. `RuntimeError` with the end of its log if it does not get there."""
+        env = {k: v for k, v in os.environ.items() if not k.startswith("TRAINSHED_")}
+        env |= {f"TRAINSHED_SERVER_{name.upper()}": str(value) for name, value in self._settings.items()}
+        self.home.mkdir(parents=True, exist_ok=True)
+        with open(self.log, "ab") as log:
+            command = [sys.executable, "-c", _PROGRAM, str(self.home)]
+            self._process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+        announcement = self.home / "server.json"
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            if announcement.exists() and json.loads(announcement.read_text())["pid"] == self._process.pid:
+                self.info = json.loads(announcement.read_text())
+                # the ports stay the same over a restart, as they do for real servers
+                for name, url in (("port", self.url), ("tls_port", self.tls_url)):
+                    self._settings[name] = url.rpartition(":")[2]
+                return self
+            time.sleep(0.02)
+        raise RuntimeError(f"The server did not start:\n{self.log.read_text()[-2000:]}")
+
+    @property
+    def log(self) -> Path:
+        return self.home / "server.log"
+
+    @property
+    def url(self) -> str:
+        return str(self.info["url"])
+
+    @property
+    def tls_url(self) -> str:
+        return str(self.info["tls_url"])
+
+    @property
+    def token(self) -> str:
+        """The owner's."""
+        return (self.home / "token").read_text().strip()
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that clients of `tls_url` must trust."""
+        return self.home / "certificates" / "ca.pem"
+
+    @property
+    def pid(self) -> int:
+        return int(self.info["pid"])
+
+    def env(self) -> dict[str, str]:
+        """The environment of a command line that talks to this server."""
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("TRAINSHED_")}
+        return clean | {"TRAINSHED_HOME": str(self.home)}
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit status."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> int:
+        process = self._process
+        if process is None:
+            return 0
+        process.send_signal(number)
+        self._process = None
+        return process.wait(timeout=30)

@@ -1,0 +1,32 @@
+"""Limits before parsing."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainshed.api.bodies import MAX_DEPTH, parse_json
+from trainshed.errors import Invalid
+
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+def test_depth_is_bounded() -> None:
+    assert parse_json(nested(MAX_DEPTH)) is not None
+    for depth in (MAX_DEPTH + 1, 100_000):
+        with pytest.raises(Invalid, match="nested"):
+            parse_json(nested(depth))
+
+
+def test_brackets_in_strings_do_not_count() -> None:
+    text = "[" * 1000
+    assert parse_json(f'{{"a": "{text}", "b": "\\"{text}"}}'.encode()) == {"a": text, "b": f'"{text}'}
+
+
+@pytest.mark.parametrize(
+    "body", [b"NaN", b"[Infinity]", b'"\\ud800"', b"{", b"", b"\x00", b"{'a': 1}", b"[1,]", b'"\xff"']
+)
+def test_what_is_not_json_is_refused(body: bytes) -> None:
+    with pytest.raises(Invalid, match="not JSON"):
+        parse_json(body)

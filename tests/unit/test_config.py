@@ -1,0 +1,57 @@
+"""Settings: read once, unknown names refused, the environment over the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainshed.config import ClientSettings, Home, Settings
+from trainshed.errors import Refused
+
+
+def test_the_environment_wins_over_the_file() -> None:
+    settings = Settings.read({"TRAINSHED_SERVER_PORT": "9000", "PATH": "/bin"}, {"port": 8000, "slots": 3})
+    assert (settings.port, settings.slots, settings.authentication) == (9000, 3, True)
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({"TRAINSHED_SERVER_PROT": "1"}, "Unknown setting TRAINSHED_SERVER_PROT"),
+        ({"TRAINSHED_SERVER_PORT": "many"}, "must be a whole number"),
+        ({"TRAINSHED_SERVER_POLL_S": "0"}, "more than 0"),
+        ({"TRAINSHED_SERVER_AUTHENTICATION": "maybe"}, "must be true or false"),
+        ({"TRAINSHED_SERVER_SLOTS": "-1"}, "negative"),
+    ],
+)
+def test_nonsense_is_refused_by_name(env: dict[str, str], words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        Settings.read(env)
+
+
+def test_the_project_comes_from_the_environment_the_file_or_the_default(tmp_path: Path) -> None:
+    env = {"TRAINSHED_HOME": str(tmp_path)}
+    assert ClientSettings.read(env).project == "trainshed"
+    (tmp_path / "config.toml").write_text('[client]\nproject = "from-file"\n')
+    assert ClientSettings.read(env).project == "from-file"
+    assert ClientSettings.read(env | {"TRAINSHED_PROJECT": "from-env"}).project == "from-env"
+
+
+def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("project = ")
+    with pytest.raises(Refused, match=r"config\.toml can't be read"):
+        Home(tmp_path).file_settings()
+
+
+def test_the_state_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    home = Home(tmp_path / "a" / "home")
+    home.create()
+    assert home.path.stat().st_mode & 0o777 == 0o700
+    assert list(home.path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Refused, match="can't be written to"):
+        Home(tmp_path / "file" / "home").create()
