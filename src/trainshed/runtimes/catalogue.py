@@ -1,0 +1,72 @@
+"""The runtimes there are, as data. What is in each is pinned to the last package in `locks/NAME.txt`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+_LOCKS = Path(__file__).with_name("locks")
+_LAYOUT = 1  #: grows when environments are laid out in another way, so that old ones are not taken for new ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """A named environment for trainers. Two with the same digest hold the same packages on the same Python."""
+
+    name: str
+    python: str  #: major.minor
+    summary: str
+    unpacked_mb: int  #: what its packages take on disk, measured; the yardstick of the build's progress
+    pins: tuple[str, ...]  #: `package==version`, dependencies included; installed as they stand
+
+    @cached_property
+    def digest(self) -> str:
+        content = "\n".join((str(_LAYOUT), self.name, self.python, *self.pins))
+        return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+    @property
+    def key(self) -> str:
+        """The name of its folder."""
+        return f"{self.name}-{self.digest}"
+
+
+def read_pins(text: str) -> tuple[str, ...]:
+    """The requirements in a lock file, without comments and blank lines."""
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return tuple(line for line in lines if line)
+
+
+def _runtime(name: str, *, python: str, summary: str, unpacked_mb: int) -> Runtime:
+    pins = read_pins((_LOCKS / f"{name}.txt").read_text())
+    return Runtime(name=name, python=python, summary=summary, unpacked_mb=unpacked_mb, pins=pins)
+
+
+CATALOGUE: Mapping[str, Runtime] = {
+    runtime.name: runtime
+    for runtime in (
+        _runtime(
+            "2.21",
+            python="3.11",
+            summary="TensorFlow 2.21 for CPU, tf-keras, TensorBoard, pandas",
+            unpacked_mb=1574,
+        ),
+        _runtime(
+            "2.15",
+            python="3.11",
+            summary="TensorFlow 2.15 for CPU with Estimators, TensorBoard, pandas",
+            unpacked_mb=1197,
+        ),
+        _runtime(
+            "1.15",
+            python="3.7",
+            summary="TensorFlow 1.15 with Estimators and tf.contrib, TensorBoard, pandas",
+            unpacked_mb=588,
+        ),
+        _runtime("python", python="3.11", summary="Python alone: no framework", unpacked_mb=6),
+    )
+}
+
+DEFAULT = "2.21"  #: for a job that names no runtime: the newest

@@ -1,0 +1,165 @@
+"""The runtimes of this machine: which there are, which can be had, and their environments."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from trainshed.errors import FailedPrecondition, NotFound
+from trainshed.runtimes import builds
+from trainshed.runtimes.builds import Place, Tools
+from trainshed.runtimes.catalogue import CATALOGUE, Runtime
+from trainshed.runtimes.progress import Progress, rising
+from trainshed.runtimes.pythons import Pythons
+from trainshed.runtimes.resolution import Choice, resolve
+
+
+class RuntimeState(StrEnum):
+    ABSENT = "ABSENT"  #: can be built, and is at first use
+    BUILDING = "BUILDING"  #: someone builds it, in this process or another
+    READY = "READY"
+    UNAVAILABLE = "UNAVAILABLE"  #: the Python it needs is not here and can't be fetched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeInfo:
+    """One runtime as it stands on this machine."""
+
+    name: str
+    python: str
+    summary: str
+    state: RuntimeState
+    fraction: float  #: of the build
+    text: str  #: what the build does now
+    error: str  #: why the last build failed, until the next
+    path: Path  #: its folder, also before it is there
+    size: int  #: bytes on disk, once it is READY
+
+
+class FindsPython(Protocol):
+    """Where interpreters come from."""
+
+    def can_be_had(self, version: str) -> bool: ...
+
+    def get(self, version: str) -> Path | None: ...
+
+
+class Runtimes:
+    """Environments below one folder, shared by jobs. Safe to use from many threads and processes at once."""
+
+    def __init__(
+        self,
+        folder: Path,
+        uv: Path,
+        *,
+        pythons: FindsPython | None = None,
+        catalogue: Mapping[str, Runtime] = CATALOGUE,
+    ) -> None:
+        self._folder = folder
+        self._uv = uv
+        self._pythons = pythons or Pythons(uv)
+        self._catalogue = catalogue
+        self._stopping = threading.Event()
+
+    def list(self) -> list[RuntimeInfo]:
+        """All of the catalogue, also what can't be had here."""
+        return [self._info(runtime) for runtime in self._catalogue.values()]
+
+    def get(self, name: str) -> RuntimeInfo:
+        """One of them. `NotFound` if there is none of this name."""
+        return self._info(self._known(name))
+
+    def resolve(self, runtime_version: str | None, python_version: str | None) -> Choice:
+        """The runtime for what a job asks for. `Invalid` if there is none for it. Builds nothing."""
+        available = {r.name for r in self._catalogue.values() if self._obtainable(r)}
+        return resolve(runtime_version, python_version, available=available, catalogue=self._catalogue)
+
+    def ensure(self, name: str, progress: Progress) -> Path:
+        """The interpreter of a runtime, which is built first if it is not there, or waited for if another builds it.
+
+        Blocks; safe to repeat. An exception out of `progress` ends the wait or the build. `Unavailable` if uv fails or
+        the server stops, `OutOfSpace` if the disk is full, `FailedPrecondition` if its Python can't be had.
+        """
+        runtime = self._known(name)
+        place = self._place(runtime)
+        if place.ready():
+            return place.python
+        progress = rising(progress)
+        with place.locked(progress, self._stopping) as lock:
+            if not place.ready():
+                tools = Tools(uv=self._uv, python=self._python(runtime), stopping=self._stopping)
+                builds.build(runtime, place, tools=tools, progress=progress, lock=lock)
+        return place.python
+
+    def remove(self, name: str) -> None:
+        """Remove a runtime's environment, and those of the same name that an older catalogue left. Absent: nothing.
+
+        `FailedPrecondition` while it is being built. The next use builds it again.
+        """
+        self._known(name)
+        for lock in self._folder.glob(f"{name}-*.lock"):
+            place = Place(lock.with_suffix(""))
+            with place.locked_now():
+                place.erase()
+                place.news.unlink(missing_ok=True)
+                place.log.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """End the builds and waits of this object; those who called `ensure` get `Unavailable`."""
+        self._stopping.set()
+
+    def _info(self, runtime: Runtime) -> RuntimeInfo:
+        place = self._place(runtime)
+        state = self._state(runtime, place)
+        news = place.last_news()
+        building = state is RuntimeState.BUILDING
+        return RuntimeInfo(
+            name=runtime.name,
+            python=runtime.python,
+            summary=runtime.summary,
+            state=state,
+            fraction=float(state is RuntimeState.READY) or (float(news.get("fraction", 0)) if building else 0.0),
+            text=str(news.get("text", "")) if building else "",
+            error=self._error(runtime, state, news),
+            path=place.path,
+            size=place.size() if state is RuntimeState.READY else 0,
+        )
+
+    def _error(self, runtime: Runtime, state: RuntimeState, news: Mapping[str, Any]) -> str:
+        if state is RuntimeState.UNAVAILABLE:
+            return _no_python(runtime)
+        return str(news.get("error", "")) if state is RuntimeState.ABSENT else ""
+
+    def _state(self, runtime: Runtime, place: Place) -> RuntimeState:
+        if place.ready():
+            return RuntimeState.READY
+        if place.busy():
+            return RuntimeState.BUILDING
+        return RuntimeState.ABSENT if self._obtainable(runtime) else RuntimeState.UNAVAILABLE
+
+    def _obtainable(self, runtime: Runtime) -> bool:
+        return self._place(runtime).ready() or self._pythons.can_be_had(runtime.python)
+
+    def _python(self, runtime: Runtime) -> Path:
+        if python := self._pythons.get(runtime.python):
+            return python
+        raise FailedPrecondition(_no_python(runtime))
+
+    def _known(self, name: str) -> Runtime:
+        if runtime := self._catalogue.get(name):
+            return runtime
+        raise NotFound(f"There is no runtime {name!r}. The runtimes are: {', '.join(self._catalogue)}.")
+
+    def _place(self, runtime: Runtime) -> Place:
+        return Place(self._folder / runtime.key)
+
+
+def _no_python(runtime: Runtime) -> str:
+    return (
+        f"Runtime {runtime.name} needs Python {runtime.python}, which is not on this machine and which uv can't fetch. "
+        f"Install it, for example with pyenv, and start the server again."
+    )
