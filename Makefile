@@ -1,7 +1,7 @@
 # Two commands: `make demo` runs a real training job end to end, `make test` runs the whole suite.
 # Both set up all that they need first.
 
-PYTHON ?= python3.11
+PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready

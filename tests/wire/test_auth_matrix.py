@@ -1,0 +1,175 @@
+"""Every route and method with every kind of token. The table is made from the router, so a new route is in it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from trainshed.api.app import ROUTES
+from trainshed.api.routing import Route, Scope
+from trainshed.domain.iam import Access
+from trainshed.testing.servers import RunningServer
+
+PROJECT, OTHER = "matrix-one", "matrix-two"
+BUCKET = "matrix-bucket"
+
+
+class Caller:
+    """Plain HTTP, so that nothing comes between the test and the answer."""
+
+    def __init__(self, url: str) -> None:
+        self._netloc = urlsplit(url).netloc
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        *,
+        token: str | None = None,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+    ) -> tuple[int, Any]:
+        sent = dict(headers or {})
+        if token is not None:
+            sent["authorization"] = f"Bearer {token}"
+        connection = http.client.HTTPConnection(self._netloc, timeout=30)
+        connection.request(method, path, json.dumps(body) if body is not None else None, sent)
+        answer = connection.getresponse()
+        raw = answer.read()
+        connection.close()
+        kind = answer.headers.get("content-type", "")
+        return answer.status, json.loads(raw) if raw and kind.startswith("application/json") else raw
+
+
+@pytest.fixture(scope="module")
+def call(server: RunningServer) -> Caller:
+    return Caller(server.url)
+
+
+@pytest.fixture(scope="module")
+def tokens(server: RunningServer, call: Caller) -> Iterator[dict[str, str]]:
+    def make(project: str, role: str) -> dict[str, str]:
+        body = {"user": "alice", "project": project, "role": role}
+        status, made = call("POST", "/trainshed/v1/tokens", token=server.token, body=body)
+        assert status == 200, made
+        return dict(made)
+
+    status, _ = call("POST", f"/storage/v1/b?project={PROJECT}", token=server.token, body={"name": BUCKET})
+    assert status == 200
+    revoked = make(PROJECT, "owner")
+    status, _ = call("POST", f"/trainshed/v1/tokens/{revoked['id']}:revoke", token=server.token)
+    assert status == 200
+    yield {
+        "bad": "ts_" + "x" * 43,
+        "revoked": revoked["token"],
+        "other": make(OTHER, "owner")["token"],
+        "viewer": make(PROJECT, "viewer")["token"],
+        "editor": make(PROJECT, "editor")["token"],
+        "owner": make(PROJECT, "owner")["token"],
+    }
+
+
+def path_of(route: Route) -> str:
+    known = {"project": PROJECT, "bucket": BUCKET, "dbucket": BUCKET}
+    path = re.sub(r"\{(\w+)\}", lambda m: known.get(m[1], f"no-such-{m[1]}"), route.path)
+    return f"{path}?project={PROJECT}" if route.scope is Scope.QUERY else path
+
+
+GUARDED = [route for route in ROUTES if route.access is not Access.PUBLIC]
+NAMES = [f"{route.method} {route.path}" for route in GUARDED]
+
+
+def test_only_these_are_public() -> None:
+    public = {f"{route.method} {route.path}" for route in ROUTES if route.access is Access.PUBLIC}
+    assert public == {"GET /healthz", "POST /token", "POST /oauth2/token"}
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=NAMES)
+@pytest.mark.parametrize("kind", ["none", "bad", "revoked"])
+def test_without_a_good_token_there_is_no_way_in(call: Caller, tokens: dict[str, str], route: Route, kind: str) -> None:
+    status, body = call(route.method, path_of(route), token=tokens.get(kind))
+    assert status == 401
+    assert body["error"]["status"] == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=NAMES)
+def test_another_projects_token_sees_nothing(call: Caller, tokens: dict[str, str], route: Route) -> None:
+    status, body = call(route.method, path_of(route), token=tokens["other"], body={})
+    match route.scope:
+        case Scope.PATH | Scope.QUERY:
+            assert (status, body["error"]["status"]) == (403, "PERMISSION_DENIED")
+        case Scope.BUCKET:
+            assert (status, body["error"]["status"]) == (404, "NOT_FOUND")
+        case Scope.SERVER if route.access > Access.READ:
+            assert status == 403
+        case _:
+            assert PROJECT not in json.dumps(body if not isinstance(body, bytes) else body.decode("latin-1"))
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=NAMES)
+def test_a_read_only_token_changes_nothing(call: Caller, tokens: dict[str, str], route: Route) -> None:
+    status, body = call(route.method, path_of(route), token=tokens["viewer"], body={})
+    if route.access > Access.READ and route.scope is not Scope.BODY:
+        assert (status, body["error"]["status"]) == (403, "PERMISSION_DENIED")
+    elif route.access > Access.READ:
+        assert status in (400, 403, 404), body
+    else:
+        assert status not in (401, 403), body
+
+
+@pytest.mark.parametrize(
+    "route", [r for r in GUARDED if r.access is Access.ADMIN], ids=lambda r: f"{r.method} {r.path}"
+)
+def test_an_editor_does_not_administer(call: Caller, tokens: dict[str, str], route: Route) -> None:
+    status, _ = call(route.method, path_of(route), token=tokens["editor"], body={"user": "eve", "project": PROJECT})
+    assert status in (403, 404)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda r: f"{r.method} {r.path}")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+    ids=lambda h: " ".join(f"{k}={v}" for k, v in h.items()),
+)
+def test_pages_of_other_sites_are_refused(
+    server: RunningServer, call: Caller, route: Route, headers: dict[str, str]
+) -> None:
+    status, _ = call(route.method, path_of(route), token=server.token, headers=headers)
+    assert status == 403
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"])
+def test_what_is_not_in_the_table_needs_a_token_all_the_same(call: Caller, server: RunningServer, method: str) -> None:
+    assert call(method, "/no/such/path")[0] == 401
+    assert call(method, "/no/such/path", token=server.token)[0] == 404
+
+
+def test_no_token_reaches_the_log_or_an_answer(server: RunningServer, call: Caller, tokens: dict[str, str]) -> None:
+    _, listed = call("GET", "/trainshed/v1/tokens", token=server.token)
+    seen = json.dumps(listed) + server.log.read_text()
+    for secret in (server.token, *tokens.values()):
+        assert secret not in seen
+
+
+def test_a_token_is_hashed_at_rest(server: RunningServer, tokens: dict[str, str]) -> None:
+    stored = b"".join(path.read_bytes() for path in server.home.glob("state.db*"))
+    for secret in (server.token, tokens["owner"]):
+        assert secret.encode() not in stored
+
+
+def test_an_owner_of_one_project_makes_tokens_for_it_alone(call: Caller, tokens: dict[str, str]) -> None:
+    for project, wanted in ((PROJECT, 200), (OTHER, 403), ("*", 403)):
+        body = {"user": "bob", "project": project, "role": "viewer"}
+        assert call("POST", "/trainshed/v1/tokens", token=tokens["owner"], body=body)[0] == wanted
