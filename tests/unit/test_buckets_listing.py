@@ -1,0 +1,132 @@
+"""A listing against a model that sorts plain strings."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainshed.buckets.tree import ObjectTree
+from trainshed.domain.objects import Conditions, Draft, ListQuery
+
+PART = st.text(alphabet="ab-./é", min_size=1, max_size=3).filter(
+    lambda text: "/" not in text and text not in (".", "..")
+)
+NAME = st.lists(PART, min_size=1, max_size=3).flatmap(
+    lambda parts: st.sampled_from(["/".join(parts), "/".join(parts) + "/"])
+)
+
+
+def fitting(names: list[str]) -> list[str]:
+    """The names that can be kept together: none is both a file and a folder."""
+    kept: list[str] = []
+    for name in dict.fromkeys(names):
+        bare = name.rstrip("/")
+        clash = any(
+            (other == bare and name.endswith("/"))
+            or (not name.endswith("/") and other.startswith(bare + "/"))
+            or (not other.endswith("/") and name.startswith(other + "/"))
+            for other in kept
+        )
+        if not clash:
+            kept.append(name)
+    return kept
+
+
+def model(names: list[str], query: ListQuery) -> tuple[list[str], list[str]]:
+    items, prefixes = [], []
+    for name in sorted(names, key=str.encode):
+        if not name.startswith(query.prefix) or name < query.start or (query.end and name >= query.end):
+            continue
+        at = name.find(query.delimiter, len(query.prefix)) if query.delimiter else -1
+        prefix = name[: at + len(query.delimiter)] if at >= 0 else ""
+        if prefix and prefix not in prefixes:
+            prefixes.append(prefix)
+        if not prefix or (query.delimiter_objects and prefix == name):
+            items.append(name)
+    return items, prefixes
+
+
+def walked(tree: ObjectTree, query: ListQuery) -> tuple[list[str], list[str]]:
+    items: list[str] = []
+    prefixes: list[str] = []
+    after = ""
+    while True:
+        page = tree.list(
+            "bucket",
+            ListQuery(
+                prefix=query.prefix,
+                delimiter=query.delimiter,
+                start=query.start,
+                end=query.end,
+                after=after,
+                limit=query.limit,
+                delimiter_objects=query.delimiter_objects,
+            ),
+        )
+        items += [item.name for item in page.items]
+        prefixes += page.prefixes
+        if not page.next:
+            return items, prefixes
+        after = page.next
+
+
+def fill(root: Path, names: list[str]) -> ObjectTree:
+    tree = ObjectTree(root / "buckets", root / "uploads")
+    tree.make_bucket("bucket")
+    for name in names:
+        with tree.stage() as staged:
+            tree.commit(staged, Draft(bucket="bucket", name=name))
+    return tree
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    names=st.lists(NAME, max_size=12),
+    prefix=st.one_of(st.just(""), st.text(alphabet="ab-./", max_size=4)),
+    delimiter=st.sampled_from(["", "/", "-", "b"]),
+    bounds=st.tuples(st.text(alphabet="ab-./", max_size=3), st.text(alphabet="ab-./", max_size=3)),
+    limit=st.integers(1, 4),
+    delimiter_objects=st.booleans(),
+)
+def test_paging_gives_what_sorting_all_names_gives(
+    names: list[str], prefix: str, delimiter: str, bounds: tuple[str, str], limit: int, delimiter_objects: bool
+) -> None:
+    query = ListQuery(
+        prefix=prefix,
+        delimiter=delimiter,
+        start=bounds[0],
+        end=bounds[1],
+        limit=limit,
+        delimiter_objects=delimiter_objects,
+    )
+    kept = fitting(names)
+    with tempfile.TemporaryDirectory() as folder:
+        tree = fill(Path(folder), kept)
+        items, prefixes = walked(tree, query)
+    wanted_items, wanted_prefixes = model(kept, query)
+    assert sorted(items) == wanted_items
+    assert prefixes == wanted_prefixes
+    assert len(items) == len(set(items))
+
+
+def test_names_sort_by_their_bytes_across_folders(tmp_path: Path) -> None:
+    names = ["a.b", "a-b", "a/b", "ab", "a/b-c", "a/c/d", "z"]
+    tree = fill(tmp_path, names)
+    found = [item.name for item in tree.list("bucket", ListQuery()).items]
+    assert found == ["a-b", "a.b", "a/b", "a/b-c", "a/c/d", "ab", "z"]
+
+
+def test_empty_folders_links_and_odd_files_are_not_listed(tmp_path: Path) -> None:
+    tree = fill(tmp_path, ["kept/x"])
+    bucket = tmp_path / "buckets" / "bucket"
+    (bucket / "empty" / "deeper").mkdir(parents=True)
+    (bucket / "link").symlink_to("/etc/passwd")
+    (bucket / "kept" / "loop").symlink_to(bucket)
+    (bucket / "line\nend").touch()
+    assert walked(tree, ListQuery(delimiter="/")) == ([], ["kept/"])
+    assert walked(tree, ListQuery()) == (["kept/x"], [])
+    tree.delete("bucket", "kept/x", Conditions())
+    assert walked(tree, ListQuery(delimiter="/")) == ([], [])
