@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from trainshed.api.app import ROUTES
 from trainshed.api.routing import Route, Scope
 from trainshed.domain.iam import Access
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.servers import Caller, RunningServer
 
 PROJECT, OTHER = "matrix-one", "matrix-two"
 BUCKET = "matrix-bucket"
-
-
-class Caller:
-    """Plain HTTP, so that nothing comes between the test and the answer."""
-
-    def __init__(self, url: str) -> None:
-        self._netloc = urlsplit(url).netloc
-
-    def __call__(
-        self,
-        method: str,
-        path: str,
-        *,
-        token: str | None = None,
-        body: Any = None,
-        headers: dict[str, str] | None = None,
-    ) -> tuple[int, Any]:
-        sent = dict(headers or {})
-        if token is not None:
-            sent["authorization"] = f"Bearer {token}"
-        connection = http.client.HTTPConnection(self._netloc, timeout=30)
-        connection.request(method, path, json.dumps(body) if body is not None else None, sent)
-        answer = connection.getresponse()
-        raw = answer.read()
-        connection.close()
-        kind = answer.headers.get("content-type", "")
-        return answer.status, json.loads(raw) if raw and kind.startswith("application/json") else raw
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 START_S = 60.0
 
@@ -27,6 +29,37 @@ try:
 except Refused as exc:
     sys.exit(str(exc))
 """
+
+
+class Caller:
+    """Plain HTTP, so that nothing comes between a test and the answer."""
+
+    def __init__(self, url: str) -> None:
+        self._netloc = urlsplit(url).netloc
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        *,
+        token: str | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, Any]:
+        """Send `body` (bytes as they are, else as JSON) and return the status and the answer (JSON parsed)."""
+        sent = dict(headers or {})
+        if token is not None:
+            sent["authorization"] = f"Bearer {token}"
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body)
+        connection = http.client.HTTPConnection(self._netloc, timeout=60)
+        try:
+            connection.request(method, path, data, sent)
+            answer = connection.getresponse()
+            raw = answer.read()
+        finally:
+            connection.close()
+        kind = answer.headers.get("content-type", "")
+        return answer.status, json.loads(raw) if raw and kind.startswith("application/json") else raw
 
 
 class RunningServer:
@@ -83,6 +116,12 @@ class RunningServer:
     @property
     def pid(self) -> int:
         return int(self.info["pid"])
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """Call as the owner; the answer must be good."""
+        status, answer = Caller(self.url)(method, path, token=self.token, body=body)
+        assert status < 300, answer
+        return answer
 
     def env(self) -> dict[str, str]:
         """The environment of a command line that talks to this server."""

@@ -1,0 +1,205 @@
+"""What the server does when it cannot start, and what is left when it is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainshed.testing.jobs import Submitter
+from trainshed.testing.servers import Caller, RunningServer
+
+COUNTING = """
+import os, sys, time
+print("pid", os.getpid(), flush=True)
+for number in range(int(sys.argv[1])):
+    print("line", number, flush=True)
+    time.sleep(0.05)
+"""
+
+
+def alive(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def journal(attempt: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (attempt / "journal.jsonl").read_text().splitlines()]
+
+
+def test_a_job_outlives_its_server(own_server: RunningServer, tmp_path: Path) -> None:
+    jobs = Submitter(own_server, "outlive", tmp_path)
+    jobs.submit("steady", COUNTING, args=["160"])
+    jobs.wait("steady", {"RUNNING"})
+    [started] = [e for e in journal(jobs.attempt("steady")) if e["event"] == "replica_started"]
+    pid = int(str(started["pid"]))
+
+    own_server.kill()
+    time.sleep(1.0)
+    assert alive(pid)
+    own_server.start()
+    assert jobs.get("steady")["state"] == "RUNNING"  # the first answer of the new server already says so
+    assert alive(pid)
+
+    done = jobs.wait("steady")
+    assert done["state"] == "SUCCEEDED"
+    numbers = [int(line.split()[1]) for line in jobs.lines("steady") if line.startswith("line ")]
+    assert numbers == list(range(160))
+    assert [e["event"] for e in journal(jobs.attempt("steady"))].count("replica_started") == 1
+
+
+def test_a_job_that_ends_while_the_server_is_down_is_finished_by_the_next(
+    own_server: RunningServer, tmp_path: Path
+) -> None:
+    jobs = Submitter(own_server, "meanwhile", tmp_path)
+    jobs.submit("short", COUNTING, args=["20"])
+    jobs.wait("short", {"RUNNING"})
+    own_server.kill()
+    deadline = time.monotonic() + 60
+    while journal(jobs.attempt("short"))[-1]["event"] != "ended":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    own_server.start()
+    assert jobs.wait("short", timeout_s=10)["state"] == "SUCCEEDED"
+    assert jobs.lines("short")[-1] == "Job completed successfully."
+
+
+@pytest.mark.parametrize("role", ["pid", "guardian"])
+def test_a_killed_supervisor_fails_the_job_and_leaves_nothing(
+    own_server: RunningServer, tmp_path: Path, role: str
+) -> None:
+    jobs = Submitter(own_server, "orphaned", tmp_path)
+    leaver = "import subprocess\nsubprocess.Popen(['sleep', '600'], start_new_session=True)\n" + COUNTING
+    jobs.submit("victim", leaver, args=["2000"])
+    jobs.wait("victim", {"RUNNING"})
+    events = journal(jobs.attempt("victim"))
+    [supervisor] = [e for e in events if e["event"] == "supervisor_started"]
+    [replica] = [e for e in events if e["event"] == "replica_started"]
+    os.kill(int(str(supervisor[role])), signal.SIGKILL)
+    failed = jobs.wait("victim", {"FAILED"}, timeout_s=10)
+    assert "supervisor" in failed["errorMessage"]
+    assert not alive(int(str(replica["pid"])))
+    assert marked("victim") == []
+
+
+def marked(job: str) -> list[int]:
+    """Processes that a job's environment was handed down to."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"TRAINSHED_JOB={job}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def test_cancel_ends_everything(own_server: RunningServer, tmp_path: Path) -> None:
+    jobs = Submitter(own_server, "cancels", tmp_path)
+    stubborn = (
+        "import signal, subprocess, sys\nsignal.signal(signal.SIGTERM, lambda *a: print('told to end', flush=True))\n"
+        "subprocess.Popen([sys.executable, '-c', 'import os, time\\nif os.fork(): os._exit(0)\\nos.setsid()\\n"
+        "time.sleep(600)'])\n"
+    )
+    jobs.submit("stubborn", stubborn + COUNTING, args=["20000"])
+    jobs.wait("stubborn", {"RUNNING"})
+    while "line 0" not in jobs.lines("stubborn"):
+        time.sleep(0.05)
+    own_server.call("POST", "/v1/projects/cancels/jobs/stubborn:cancel", {})
+    assert jobs.get("stubborn")["state"] in ("CANCELLING", "CANCELLED")
+    jobs.wait("stubborn", {"CANCELLED"}, timeout_s=30)
+    assert marked("stubborn") == []
+    assert "told to end" in jobs.lines("stubborn")
+
+
+def test_the_time_limit_is_kept(own_server: RunningServer, tmp_path: Path) -> None:
+    jobs = Submitter(own_server, "limited", tmp_path)
+    jobs.submit("slow", COUNTING, args=["20000"], scheduling={"maxRunningTime": "2s"})
+    ended = jobs.wait("slow", {"CANCELLED"}, timeout_s=60)
+    assert "maxRunningTime" in ended["errorMessage"]
+
+
+@contextlib.contextmanager
+def taken_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def refusal(home: Path, **settings: object) -> str:
+    with pytest.raises(RuntimeError) as refused:
+        RunningServer(home, settings).start()
+    return str(refused.value)
+
+
+def test_a_port_in_use_is_named_and_nothing_is_touched(tmp_path: Path) -> None:
+    with taken_port() as port:
+        words = refusal(tmp_path / "home", port=port)
+    assert f"Port {port} of 127.0.0.1 can't be used" in words
+    assert str(os.getpid()) in words
+    assert {path.name for path in (tmp_path / "home").iterdir()} == {"server.log"}
+
+
+def test_a_second_server_on_the_same_folder_is_refused(own_server: RunningServer) -> None:
+    before = (own_server.home / "server.json").read_text()
+    assert "Another server runs on the state folder" in refusal(own_server.home)
+    assert (own_server.home / "server.json").read_text() == before
+    assert Caller(own_server.url)("GET", "/healthz")[0] == 200
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "overwritten", "text"])
+def test_a_damaged_database_is_refused_and_left_as_it_is(own_server: RunningServer, damage: str) -> None:
+    assert own_server.stop() == 0
+    path = own_server.home / "state.db"
+    sound = path.read_bytes()
+    bad = {
+        "empty": b"",
+        "truncated": sound[: len(sound) // 2],
+        "overwritten": sound[:4096] + b"\xa5" * 4096 + sound[8192:],
+        "text": b"not a database",
+    }[damage]
+    path.write_bytes(bad)
+    words = refusal(own_server.home)
+    assert f"The database {path} is damaged" in words
+    assert "cp " in words
+    assert path.read_bytes() == bad
+
+
+def test_a_database_from_the_future_is_refused(own_server: RunningServer) -> None:
+    import sqlite3
+
+    assert own_server.stop() == 0
+    with contextlib.closing(sqlite3.connect(own_server.home / "state.db")) as database:
+        database.execute("insert into trainshed_schema (version) values (999)")
+        database.commit()
+    assert "written by a newer Trainshed" in refusal(own_server.home)
+
+
+def test_other_machines_are_not_let_in_without_authentication(tmp_path: Path) -> None:
+    words = refusal(tmp_path / "home", host="0.0.0.0", authentication="false")
+    assert "Without authentication" in words
+
+
+def test_a_file_in_place_of_the_state_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text("")
+    words = refusal(tmp_path / "home", database="mysql://nowhere")
+    assert "postgresql://" in words
+
+
+def test_sigterm_lets_trainings_live_and_exits_with_0(own_server: RunningServer, tmp_path: Path) -> None:
+    jobs = Submitter(own_server, "survive", tmp_path)
+    jobs.submit("steady", COUNTING, args=["100"])
+    jobs.wait("steady", {"RUNNING"})
+    [started] = [e for e in journal(jobs.attempt("steady")) if e["event"] == "replica_started"]
+    assert own_server.stop() == 0
+    assert alive(int(str(started["pid"])))
+    own_server.start()
+    assert jobs.wait("steady")["state"] == "SUCCEEDED"
