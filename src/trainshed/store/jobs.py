@@ -77,10 +77,22 @@ class JobStore:
             [row] = tx.rows(QUERY["queue_position"], values)
         return int(row["ahead"])
 
+    def positions(self, project: str, *, first_us: int, last_us: int) -> Mapping[str, int]:
+        """The places in the queue, 1 for its head, of the project's queued jobs that were created in this time."""
+        values = {"project": project, "first_us": first_us, "last_us": last_us}
+        with self._database.read() as tx:
+            return {row["id"]: int(row["position"]) for row in tx.rows(QUERY["queue_positions"], values)}
+
     def events(self, project: str, job_id: str) -> Sequence[Event]:
         with self._database.read() as tx:
             rows = tx.rows(QUERY["events_of"], {"project": project, "job": job_id})
         return [Event(text=r["message"], time_us=r["time_us"], severity=r["severity"], seq=r["seq"]) for r in rows]
+
+    def event_spans(self, project: str) -> Mapping[str, tuple[int, int]]:
+        """When the first and the last event of each job of a project were, by job id."""
+        with self._database.read() as tx:
+            rows = tx.rows(QUERY["event_spans"], {"project": project})
+        return {row["job"]: (row["first_us"], row["last_us"]) for row in rows}
 
 
 def job_from_row(row: Mapping[str, Any]) -> Job:

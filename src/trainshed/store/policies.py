@@ -25,7 +25,9 @@ class PolicyStore:
             rows = tx.rows(QUERY["get_policy"], {"resource": resource})
         if not rows:
             return Policy()
-        bindings = tuple(Binding(role=role, members=tuple(members)) for role, members in orjson.loads(rows[0]["bindings"]))
+        bindings = tuple(
+            Binding(role=role, members=tuple(members)) for role, members in orjson.loads(rows[0]["bindings"])
+        )
         return Policy(bindings=bindings, generation=rows[0]["generation"])
 
     def replace(self, resource: str, bindings: Sequence[Binding], *, generation: int) -> Policy:

@@ -27,9 +27,18 @@ select count(*) as ahead from jobs
  where state = 'QUEUED'
    and (priority > :priority or (priority = :priority and (created_us < :created_us or (created_us = :created_us and id < :id))));
 
+-- queue_positions
+select id, position
+  from (select project, id, created_us, row_number() over (order by priority desc, created_us, id) as position
+          from jobs where state = 'QUEUED') as queue
+ where project = :project and created_us between :first_us and :last_us;
+
 -- insert_event
 insert into job_events (project, job, time_us, severity, message)
 values (:project, :job, :time_us, :severity, :message);
 
 -- events_of
 select seq, time_us, severity, message from job_events where project = :project and job = :job order by seq;
+
+-- event_spans
+select job, min(time_us) as first_us, max(time_us) as last_us from job_events where project = :project group by job;

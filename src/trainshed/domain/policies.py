@@ -1,0 +1,151 @@
+"""Policies that people set on single jobs: who holds which role, and which permissions a role has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainshed.domain import fields as f
+from trainshed.domain import names
+from trainshed.domain.iam import Principal, Role
+from trainshed.errors import Invalid
+
+EVERYONE = "allAuthenticatedUsers"
+MAX_MEMBERS = 1500
+
+_READ = frozenset({"ml.jobs.get", "ml.jobs.getIamPolicy", "ml.jobs.list"})
+_WRITE = _READ | {"ml.jobs.cancel", "ml.jobs.create", "ml.jobs.update"}
+PERMISSIONS = _WRITE | {"ml.jobs.setIamPolicy"}
+
+#: what the roles of a policy stand for
+ROLES: Mapping[str, frozenset[str]] = {
+    "roles/ml.admin": PERMISSIONS,
+    "roles/ml.developer": _READ | {"ml.jobs.create"},
+    "roles/ml.jobOwner": PERMISSIONS - {"ml.jobs.create"},
+    "roles/ml.viewer": _READ,
+}
+#: what the role of a token stands for
+_TOKENS: Mapping[Role, frozenset[str]] = {Role.VIEWER: _READ, Role.EDITOR: _WRITE, Role.OWNER: PERMISSIONS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """Some members hold one role."""
+
+    role: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a resource has. Generation 0: nobody has set one yet."""
+
+    bindings: tuple[Binding, ...] = ()
+    generation: int = 0
+
+    def permissions(self, principal: Principal) -> frozenset[str]:
+        """What this principal may do by the role of the token and by this policy together."""
+        held = {f"user:{principal.user}", EVERYONE}
+        granted = [ROLES[binding.role] for binding in self.bindings if held & set(binding.members)]
+        return _TOKENS[principal.role].union(*granted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChange:
+    """A setIamPolicy request, checked."""
+
+    bindings: tuple[Binding, ...] | None  #: None: leave them as they are
+    etag: str  #: empty: write over whatever is there
+
+
+_REQUEST = f.message(
+    {
+        "policy": f.message(
+            {
+                "auditConfigs": f.repeated(f.anything),
+                "bindings": f.repeated(
+                    f.message({"condition": f.anything, "members": f.repeated(f.string), "role": f.string})
+                ),
+                "etag": f.string,
+                "version": f.int32,
+            }
+        ),
+        "updateMask": f.string,
+    }
+)
+
+
+def read_change(body: Mapping[str, Any]) -> PolicyChange:
+    """The policy of a setIamPolicy request. `Invalid`, naming the field, if it makes no sense or is not offered."""
+    given = _REQUEST(body, "")
+    if "policy" not in given:
+        raise Invalid("The policy is missing.", field="policy")
+    policy = given["policy"]
+    mask = f.mask_paths(given.get("updateMask") or "bindings,etag", field="update_mask")
+    for path in mask:
+        if path not in ("bindings", "etag", "version"):
+            raise Invalid(
+                f"{path!r} can't be changed. The mask may name bindings, etag and version.", field="update_mask"
+            )
+    if policy.get("auditConfigs"):
+        raise Invalid("Audit logging is not offered here. Leave this field out.", field="policy.audit_configs")
+    check_version(policy.get("version", 0), field="policy.version")
+    bindings = _bindings(policy.get("bindings", []))
+    return PolicyChange(bindings=bindings if "bindings" in mask else None, etag=policy.get("etag", ""))
+
+
+def check_version(version: int, *, field: str) -> None:
+    if version not in (0, 1, 3):
+        raise Invalid(f"A policy has version 0, 1 or 3; {version} is none of them.", field=field)
+
+
+def _bindings(given: list[dict[str, Any]]) -> tuple[Binding, ...]:
+    """Bindings checked, those of the same role made one, each member named once."""
+    merged: dict[str, dict[str, None]] = {}
+    for number, binding in enumerate(given):
+        field = f"policy.bindings[{number}]"
+        if binding.get("condition"):
+            raise Invalid("Conditions are not offered here. Leave this field out.", field=f"{field}.condition")
+        role, members = binding.get("role", ""), binding.get("members", [])
+        if role not in ROLES:
+            raise Invalid(
+                f"Role {role!r} can't be held on a job. The roles are: {', '.join(ROLES)}.", field=f"{field}.role"
+            )
+        if not members:
+            raise Invalid("A binding needs at least one member.", field=f"{field}.members")
+        merged.setdefault(role, {}).update(dict.fromkeys(_member(m, f"{field}.members") for m in members))
+    if sum(map(len, merged.values())) > MAX_MEMBERS:
+        raise Invalid(f"A policy may name {MAX_MEMBERS:,} members at most.", field="policy.bindings")
+    return tuple(Binding(role=role, members=tuple(members)) for role, members in merged.items())
+
+
+def _member(member: str, field: str) -> str:
+    kind, _, name = member.partition(":")
+    if member == EVERYONE:
+        return member
+    if kind != "user":
+        raise Invalid(
+            f"{member[:200]!r} can't be a member here. Members are user:NAME, with the user name of a token, and "
+            f"{EVERYONE}.",
+            field=field,
+        )
+    try:
+        return f"user:{names.user_name(name)}"
+    except Invalid as exc:
+        raise Invalid(str(exc), field=field) from None
+
+
+_TEST = f.message({"permissions": f.repeated(f.string)})
+
+
+def read_permissions(body: Mapping[str, Any]) -> list[str]:
+    """The permissions that a testIamPermissions request asks about. `Invalid` for one that no job has."""
+    asked: list[str] = _TEST(body, "").get("permissions", [])
+    for permission in asked:
+        if permission not in PERMISSIONS:
+            raise Invalid(
+                f"{permission[:200]!r} is not a permission on a job. They are: {', '.join(sorted(PERMISSIONS))}.",
+                field="permissions",
+            )
+    return asked

@@ -1,0 +1,329 @@
+"""What a user may ask of a training job: reading it, checking it, and saying by name what is not offered here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+import orjson
+
+from trainshed.domain import fields as f
+from trainshed.domain import names
+from trainshed.errors import Invalid, NotServed
+
+MAX_PACKAGES = 100
+MAX_INPUT_BYTES = 96 * 1024  #: the kernel takes 128 KiB for one variable, and TF_CONFIG repeats the whole input
+DEFAULT_RUNNING = "604800s"
+
+
+class ScaleTier(StrEnum):
+    """The API's own words."""
+
+    BASIC = "BASIC"
+    STANDARD_1 = "STANDARD_1"
+    PREMIUM_1 = "PREMIUM_1"
+    BASIC_GPU = "BASIC_GPU"
+    BASIC_TPU = "BASIC_TPU"
+    CUSTOM = "CUSTOM"
+
+
+_REPLICA_CONFIG = f.message(
+    {
+        "acceleratorConfig": f.message({"count": f.int64, "type": f.string}),
+        "containerArgs": f.repeated(f.string),
+        "containerCommand": f.repeated(f.string),
+        "diskConfig": f.message({"bootDiskSizeGb": f.int32, "bootDiskType": f.string}),
+        "imageUri": f.string,
+        "tpuTfVersion": f.string,
+    }
+)
+
+_TRAINING_INPUT = f.message(
+    {
+        "args": f.repeated(f.string),
+        "enableWebAccess": f.boolean,
+        "encryptionConfig": f.anything,
+        "evaluatorConfig": _REPLICA_CONFIG,
+        "evaluatorCount": f.int64,
+        "evaluatorType": f.string,
+        "hyperparameters": f.anything,
+        "jobDir": f.string,
+        "masterConfig": _REPLICA_CONFIG,
+        "masterType": f.string,
+        "network": f.string,
+        "packageUris": f.repeated(f.string),
+        "parameterServerConfig": _REPLICA_CONFIG,
+        "parameterServerCount": f.int64,
+        "parameterServerType": f.string,
+        "pythonModule": f.string,
+        "pythonVersion": f.string,
+        "region": f.string,
+        "runtimeVersion": f.string,
+        "scaleTier": f.enum("TrainingInput.ScaleTier", *ScaleTier),
+        "scheduling": f.message({"maxRunningTime": f.duration, "maxWaitTime": f.duration, "priority": f.int32}),
+        "serviceAccount": f.string,
+        "useChiefInTfConfig": f.boolean,
+        "workerConfig": _REPLICA_CONFIG,
+        "workerCount": f.int64,
+        "workerType": f.string,
+    }
+)
+
+#: fields that only the server writes; what a client sends in them is passed over, as Google does
+_OUTPUT = (
+    "createTime",
+    "endTime",
+    "errorMessage",
+    "jobPosition",
+    "predictionOutput",
+    "startTime",
+    "state",
+    "trainingOutput",
+)
+
+_JOB = f.message(
+    {
+        "etag": f.string,
+        "jobId": f.string,
+        "labels": f.anything,
+        "predictionInput": f.anything,
+        "trainingInput": f.anything,
+    }
+    | dict.fromkeys(_OUTPUT, f.anything)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """A trainingInput that was checked, in the words that the rest of the program uses."""
+
+    module: str
+    args: tuple[str, ...]
+    package_uris: tuple[str, ...]
+    job_dir: str  #: a gs:// URI, or empty
+    runtime_version: str  #: as the user asked for it; empty if not
+    python_version: str
+    region: str
+    scale_tier: ScaleTier
+    worker_count: int  #: used by CUSTOM alone; the other tiers fix their numbers
+    parameter_server_count: int
+    evaluator_count: int
+    max_running_s: float
+    priority: int
+    use_chief: bool
+    input: Mapping[str, Any]  #: the whole of it, as stored
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        """Read what `read_job` let through, such as the stored `job.body["trainingInput"]`."""
+        scheduling = given.get("scheduling", {})
+        return cls(
+            module=given.get("pythonModule", ""),
+            args=tuple(given.get("args", ())),
+            package_uris=tuple(given.get("packageUris", ())),
+            job_dir=given.get("jobDir", ""),
+            runtime_version=given.get("runtimeVersion", ""),
+            python_version=given.get("pythonVersion", ""),
+            region=given.get("region", ""),
+            scale_tier=ScaleTier(given.get("scaleTier", ScaleTier.BASIC)),
+            worker_count=int(given.get("workerCount", 0)),
+            parameter_server_count=int(given.get("parameterServerCount", 0)),
+            evaluator_count=int(given.get("evaluatorCount", 0)),
+            max_running_s=f.duration_s(scheduling.get("maxRunningTime", DEFAULT_RUNNING)),
+            priority=scheduling.get("priority", 0),
+            use_chief=given.get("useChiefInTfConfig", False),
+            input=given,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """A Job as a client sent it, checked. The buckets and the runtime that it names may still not exist."""
+
+    job_id: str
+    labels: Mapping[str, str]
+    training: Training
+
+
+def read_job(body: Mapping[str, Any]) -> JobRequest:
+    """The Job of a create request. `Invalid` or `NotServed`, naming the field, if it can't be run here."""
+    given = _JOB(body, "job")
+    if "predictionInput" in given:
+        raise NotServed(
+            "Batch prediction (job.prediction_input) is not served by this server version. "
+            "Training jobs are: send training_input."
+        )
+    if "jobId" not in given:
+        raise Invalid("The job has no id. Give it one, such as mnist_1.", field="job.job_id")
+    job_id = names.job_id(given["jobId"])
+    if "trainingInput" not in given:
+        raise Invalid("The job says nothing about what to run. Send a training_input.", field="job.training_input")
+    training_input = _TRAINING_INPUT(given["trainingInput"], "job.training_input")
+    labels = names.labels(given.get("labels", {}), field="job.labels")
+    return JobRequest(job_id=job_id, labels=labels, training=check_training(training_input))
+
+
+def read_job_patch(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The Job of a patch request: known names only. What its mask doesn't name is not looked into."""
+    given: Mapping[str, Any] = _JOB(body, "job")
+    return given
+
+
+def check_training(given: Mapping[str, Any]) -> Training:
+    """The training that an input of the right types asks for. `Invalid` if it makes no sense or is not offered."""
+    if len(orjson.dumps(given)) > MAX_INPUT_BYTES:
+        raise Invalid(
+            f"The training input is larger than {MAX_INPUT_BYTES:,} bytes. Put long arguments into a file in a bucket.",
+            field="training_input",
+        )
+    _check_offered(given)
+    _check_tier(given)
+    training = Training.parse(given)
+    _check_program(training)
+    _check_scheduling(given.get("scheduling", {}))
+    return training
+
+
+_NOT_OFFERED = {
+    "encryptionConfig": "Keys of one's own are not offered here; put the state folder on an encrypted disk instead.",
+    "enableWebAccess": "Interactive shells are not offered on this server version.",
+    "hyperparameters": "Hyperparameter tuning is not offered on this server version. Submit one job for each trial.",
+    "network": "There are no VPC networks here: a job uses the network of the server's machine.",
+    "serviceAccount": "There are no service accounts here: a job runs as the user who runs the server.",
+}
+_REPLICAS = ("worker", "parameterServer", "evaluator")
+
+
+def _check_offered(given: Mapping[str, Any]) -> None:
+    for name, sentence in _NOT_OFFERED.items():
+        if given.get(name):
+            raise Invalid(f"{sentence} Leave this field out.", field=f.snake(name))
+    for role in ("master", *_REPLICAS):
+        for name, value in given.get(f"{role}Config", {}).items():
+            if value:
+                raise Invalid(_config_sentence(name), field=f.snake(f"{role}Config.{name}"))
+
+
+def _config_sentence(name: str) -> str:
+    if name == "acceleratorConfig":
+        return "This server has no GPUs or TPUs. Leave accelerators out."
+    if name == "diskConfig":
+        return "Jobs use the disk of the server's machine. Leave this field out."
+    return (
+        "Custom containers are not offered on this server version. Send package_uris, python_module and a "
+        "runtime_version instead."
+    )
+
+
+_CPU_TYPE = re.compile(r"n1-(standard|highmem|highcpu)-(1|2|4|8|16|32|64|96)|standard|large_model|complex_model_[sml]")
+_GPU_TYPE = re.compile(r".*_(gpu|p100|v100)|a2-.*|g2-.*|cloud_tpu")
+_ONE_MASTER = (
+    "On this server version a job has one master and nothing else: use scale_tier BASIC, "
+    "or CUSTOM with only a master_type."
+)
+
+
+def _check_tier(given: Mapping[str, Any]) -> None:
+    tier = ScaleTier(given.get("scaleTier", ScaleTier.BASIC))
+    if tier in (ScaleTier.BASIC_GPU, ScaleTier.BASIC_TPU):
+        raise Invalid(
+            f"This server has no GPUs or TPUs, and {tier} needs one. Use scale_tier BASIC.", field="scale_tier"
+        )
+    if tier in (ScaleTier.STANDARD_1, ScaleTier.PREMIUM_1):
+        raise Invalid(f"{tier} has workers and parameter servers. {_ONE_MASTER}", field="scale_tier")
+    for role in _REPLICAS:
+        if int(given.get(f"{role}Count", 0)) < 0:
+            raise Invalid("A number of replicas can't be negative.", field=f.snake(f"{role}Count"))
+        for name in (f"{role}Count", f"{role}Type"):
+            if given.get(name, "0") not in ("0", ""):
+                raise Invalid(_ONE_MASTER, field=f.snake(name))
+    _check_master_type(given.get("masterType", ""), tier)
+
+
+def _check_master_type(machine: str, tier: ScaleTier) -> None:
+    if tier is not ScaleTier.CUSTOM:
+        if machine:
+            raise Invalid(
+                f"A master type goes with scale_tier CUSTOM, and this job's is {tier}. "
+                f"Leave it out, or set scale_tier to CUSTOM.",
+                field="master_type",
+            )
+        return
+    if _GPU_TYPE.fullmatch(machine):
+        raise Invalid(
+            f"This server has no GPUs or TPUs, and {machine} needs one. Use n1-standard-4, for example.",
+            field="master_type",
+        )
+    if not _CPU_TYPE.fullmatch(machine):
+        wrong = f"{machine!r} is not a machine type" if machine else "scale_tier CUSTOM needs a master type"
+        raise Invalid(
+            f"{wrong}. Use n1-standard-4 or another of n1-standard, n1-highmem and n1-highcpu, or one of standard, "
+            f"large_model, complex_model_s, complex_model_m and complex_model_l.",
+            field="master_type",
+        )
+
+
+_REGION = re.compile(r"[a-z][a-z0-9-]{0,62}")
+
+
+def _check_program(training: Training) -> None:
+    if not training.module:
+        raise Invalid("The module to run is missing. Name it as for `python -m`: trainer.task.", field="python_module")
+    if not all(part.isidentifier() for part in training.module.split(".")):
+        raise Invalid(
+            f"{training.module!r} is not the dotted name of a module, such as trainer.task.", field="python_module"
+        )
+    if not training.package_uris:
+        raise Invalid(
+            "The job has no package. Name at least one gs:// URI of an archive that holds the module.",
+            field="package_uris",
+        )
+    if len(training.package_uris) > MAX_PACKAGES:
+        raise Invalid(
+            f"There are {len(training.package_uris)} packages; {MAX_PACKAGES} are allowed.", field="package_uris"
+        )
+    for uri in training.package_uris:
+        if not split_uri(uri, field="package_uris")[1]:
+            raise Invalid(f"{uri!r} names a bucket and no package in it.", field="package_uris")
+    if training.job_dir:
+        split_uri(training.job_dir, field="job_dir")
+    if training.region and not _REGION.fullmatch(training.region):
+        raise Invalid(f"{training.region!r} is not the name of a region, such as us-central1.", field="region")
+    for number, arg in enumerate(training.args):
+        if "\0" in arg:
+            raise Invalid(f"Argument {number} holds a NUL character, which no program can be given.", field="args")
+
+
+def _check_scheduling(given: Mapping[str, Any]) -> None:
+    if f.duration_s(given.get("maxRunningTime", DEFAULT_RUNNING)) <= 0:
+        raise Invalid("The longest running time must be more than 0s.", field="scheduling.max_running_time")
+    if "maxWaitTime" in given:
+        raise Invalid(
+            "A limit on waiting is not offered on this server version: a job waits until there is room for it. "
+            "Leave this field out.",
+            field="scheduling.max_wait_time",
+        )
+    if not 0 <= given.get("priority", 0) <= 1000:
+        raise Invalid(f"A priority is from 0 to 1000; {given['priority']} is not.", field="scheduling.priority")
+
+
+_URI = re.compile(r"gs://([a-z0-9][a-z0-9._-]{1,220}[a-z0-9])(?:/(.*))?", re.DOTALL)
+
+
+def split_uri(uri: str, *, field: str) -> tuple[str, str]:
+    """The bucket and the object of a gs:// URI. `Invalid` if it is none or could lead out of its bucket."""
+    match = _URI.fullmatch(uri)
+    if match is None:
+        raise Invalid(f"{uri[:200]!r} is not a URI in a bucket, such as gs://my-bucket/path.", field=field)
+    bucket, name = match[1], match[2] or ""
+    parts = name.removesuffix("/").split("/") if name else []
+    if any(part in ("", ".", "..") for part in parts) or not name.isprintable() or len(name.encode()) > 1024:
+        raise Invalid(
+            f"{uri[:200]!r} can't be the name of an object: its parts may not be empty, '.' or '..', and it may not "
+            f"hold control characters or more than 1,024 bytes.",
+            field=field,
+        )
+    return bucket, name

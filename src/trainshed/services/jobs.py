@@ -1,0 +1,248 @@
+"""What the API can do with training jobs. Creating and cancelling write rows; the control loop makes them true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from trainshed.domain import filters, names
+from trainshed.domain.etags import check_etag, etag
+from trainshed.domain.fields import mask_paths
+from trainshed.domain.jobs import Event, Job, JobState
+from trainshed.domain.times import now_us, rfc3339
+from trainshed.domain.training import JobRequest, Training, read_job, read_job_patch, split_uri
+from trainshed.errors import Aborted, FailedPrecondition, Invalid, NotFound
+from trainshed.services.pages import Page, PageRequest, scan
+from trainshed.store.jobs import JobStore
+
+TRIES = 20  #: for a write that others keep overtaking
+
+
+class Choice(Protocol):
+    """The runtime chosen for a job, and what its owner should know about the choice."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What a new job is checked against."""
+
+    resolve_runtime: Callable[[str, str], Choice]  #: `Invalid`, with the list, for a version that can't be had
+    bucket_owner: Callable[[str], str]  #: the project of a bucket; `NotFound` if there is no such bucket
+    object_exists: Callable[[str, str], bool]
+
+
+class Jobs:
+    """Threads may share it."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        world: World,
+        *,
+        wake: Callable[[], None] = lambda: None,
+        clock: Callable[[], int] = now_us,
+    ) -> None:
+        self._store = store
+        self._world = world
+        self._wake = wake
+        self._clock = clock
+
+    def create(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Queue a new job. What is answered here is stored. `AlreadyExists` for an id that was ever used."""
+        request = read_job(body)
+        training = request.training
+        choice = self._world.resolve_runtime(training.runtime_version, training.python_version)
+        self._check_buckets(project, training)
+        job = Job(
+            project=project,
+            id=request.job_id,
+            body={"trainingInput": training.input},
+            labels=request.labels,
+            priority=training.priority,
+            runtime=choice.name,
+            created_us=self._clock(),
+        )
+        job = self._store.add(job, _first_events(request, choice, job.created_us))
+        self._wake()
+        return self._shown(job)
+
+    def get(self, project: str, job_id: str) -> dict[str, Any]:
+        return self._shown(self._store.get(project, job_id))
+
+    def details(self, project: str, job_id: str) -> dict[str, Any]:
+        """The job with what the API has no field for: its runtime, notes on it, why it waits, its history."""
+        job = self._store.get(project, job_id)
+        events = self._store.events(project, job_id)
+        ahead = self._store.ahead_of(job) if job.state is JobState.QUEUED else 0
+        return {
+            "job": job_body(job, ahead + 1),
+            "runtime": job.runtime,
+            "attempt": job.attempt,
+            "notes": [event.text for event in events if event.severity == "WARNING"],
+            "waiting": waiting(job, ahead),
+            "events": [
+                {"time": rfc3339(event.time_us), "severity": event.severity, "text": event.text} for event in events
+            ],
+        }
+
+    def page(self, project: str, wanted: PageRequest) -> Page:
+        """Jobs that match the filter, newest first, as `scan` gives them."""
+        query = filters.parse(wanted.query)
+        found, cursor = scan(
+            lambda before, limit: self._store.page(project, before=before, limit=limit),
+            lambda job: query.matches(job_body(job)),
+            wanted,
+        )
+        return Page(items=self._shown_all(project, found), next=cursor)
+
+    def patch(self, project: str, job_id: str, *, mask: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Change the labels that the mask names. With an etag in the body: `Aborted` unless it is the current one."""
+        given = read_job_patch(body)
+        paths = mask_paths(mask, field="update_mask")
+        for path in paths:
+            if path not in ("labels", "etag") and not path.startswith("labels."):
+                raise Invalid(
+                    f"{path!r} can't be changed. The supported update masks are labels and etag.", field="update_mask"
+                )
+        if "etag" in paths and "etag" not in given:
+            raise Invalid("The mask names etag, but the job in the body has none.", field="job.etag")
+        labels = names.labels(given.get("labels", {}), field="job.labels")
+
+        def change(job: Job) -> tuple[Job, tuple[Event, ...]]:
+            if "etag" in given:
+                check_etag(given["etag"], job.generation, what=f"job {job.id}")
+            merged = names.labels(_merged(job.labels, labels, paths), field="job.labels")
+            return replace(job, labels=merged), ()
+
+        return self._shown(self._change(project, job_id, change))
+
+    def cancel(self, project: str, job_id: str, *, user: str) -> None:
+        """A queued job is cancelled at once, a running one is told to end, one being cancelled is left to it.
+
+        `FailedPrecondition` for a job that has ended, however often it is asked.
+        """
+        now = self._clock()
+
+        def change(job: Job) -> tuple[Job, tuple[Event, ...]] | None:
+            reason = f"The job was cancelled by {user}."
+            if job.state is JobState.CANCELLING:
+                return None
+            if job.ended:
+                raise FailedPrecondition(f"Job {job.id} has ended ({job.state}) and can't be cancelled any more.")
+            if job.state is JobState.QUEUED:
+                cancelled = job.to(JobState.CANCELLED, now_us=now, error=reason)
+                return cancelled, (Event(text=reason, time_us=now), Event(text="Job cancelled.", time_us=now))
+            return job.to(JobState.CANCELLING, now_us=now, error=reason), (Event(text=reason, time_us=now),)
+
+        self._change(project, job_id, change)
+        self._wake()
+
+    def _change(self, project: str, job_id: str, change: Callable[[Job], tuple[Job, tuple[Event, ...]] | None]) -> Job:
+        """Read, change, write; from the start again if someone else wrote in between."""
+        for left in reversed(range(TRIES)):
+            job = self._store.get(project, job_id)
+            changed = change(job)
+            if changed is None:
+                return job
+            try:
+                return self._store.record(*changed)
+            except Aborted:
+                if left == 0:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _check_buckets(self, project: str, training: Training) -> None:
+        """`FailedPrecondition` for what isn't there. A bucket of another project is as good as absent."""
+        missing = [uri for uri in training.package_uris if not self._readable(project, uri)]
+        if missing:
+            raise FailedPrecondition(
+                f"The provided GCS paths cannot be read: {', '.join(missing[:5])}. Each must be an object in a bucket "
+                f"of project {project}. List what there is with: trainshed buckets ls gs://BUCKET",
+                field="package_uris",
+            )
+        if training.job_dir:
+            bucket, _ = split_uri(training.job_dir, field="job_dir")
+            if not self._owns(project, bucket):
+                raise FailedPrecondition(
+                    f"The bucket gs://{bucket} does not exist in project {project}. "
+                    f"Make it with: trainshed buckets mb gs://{bucket}",
+                    field="job_dir",
+                )
+
+    def _readable(self, project: str, uri: str) -> bool:
+        bucket, name = split_uri(uri, field="package_uris")
+        return self._owns(project, bucket) and self._world.object_exists(bucket, name)
+
+    def _owns(self, project: str, bucket: str) -> bool:
+        try:
+            return self._world.bucket_owner(bucket) == project
+        except NotFound:
+            return False
+
+    def _shown(self, job: Job) -> dict[str, Any]:
+        return job_body(job, self._store.ahead_of(job) + 1 if job.state is JobState.QUEUED else None)
+
+    def _shown_all(self, project: str, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        queued = [job.created_us for job in jobs if job.state is JobState.QUEUED]
+        places = self._store.positions(project, first_us=min(queued), last_us=max(queued)) if queued else {}
+        return [job_body(job, places.get(job.id)) for job in jobs]
+
+
+def job_body(job: Job, position: int | None = None) -> dict[str, Any]:
+    """A job in the API's own form. `position` is its place in the queue, shown while it waits there."""
+    body: dict[str, Any] = {"jobId": job.id, **job.body, "createTime": rfc3339(job.created_us)}
+    if job.started_us is not None:
+        body["startTime"] = rfc3339(job.started_us)
+    if job.ended_us is not None:
+        body["endTime"] = rfc3339(job.ended_us)
+    body |= {"state": job.state.value, "trainingOutput": {}, "etag": etag(job.generation)}
+    if job.error:
+        body["errorMessage"] = job.error
+    if job.labels:
+        body["labels"] = job.labels
+    if job.state is JobState.QUEUED and position is not None:
+        body["jobPosition"] = str(position)
+    return body
+
+
+def waiting(job: Job, ahead: int) -> str:
+    """Why nothing happens yet, for people; empty for a job that runs or has ended."""
+    match job.state:
+        case JobState.QUEUED if ahead:
+            return f"It waits in the queue; {ahead} {'job goes' if ahead == 1 else 'jobs go'} before it."
+        case JobState.QUEUED:
+            return "It is next: it starts as soon as there is room on this machine."
+        case JobState.PREPARING:
+            return "Its runtime, its packages and its processes are being made ready."
+        case JobState.CANCELLING:
+            return "Its processes were told to end; not all of them have."
+    return ""
+
+
+def _first_events(request: JobRequest, choice: Choice, time_us: int) -> list[Event]:
+    lines = [
+        ("INFO", "Validating job requirements..."),
+        ("INFO", "Job creation request has been successfully validated."),
+        *(("WARNING", note) for note in choice.notes),
+        ("INFO", f"Job {request.job_id} is queued."),
+    ]
+    return [Event(text=text, time_us=time_us, severity=severity) for severity, text in lines]
+
+
+def _merged(old: Mapping[str, str], new: Mapping[str, str], paths: Sequence[str]) -> dict[str, str]:
+    """The labels after a patch: all new ones for the path `labels`, one set or taken away for `labels.KEY`."""
+    merged = dict(new) if "labels" in paths else dict(old)
+    for path in paths:
+        key = path.removeprefix("labels.")
+        if path.startswith("labels."):
+            merged.pop(key, None)
+            if key in new:
+                merged[key] = new[key]
+    return merged

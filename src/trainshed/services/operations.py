@@ -1,0 +1,58 @@
+"""Long-running operations: looked at, listed, and asked to stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainshed.domain import filters
+from trainshed.domain.operations import Operation
+from trainshed.errors import Aborted
+from trainshed.services.pages import Page, PageRequest, scan
+from trainshed.store.operations import OperationStore
+
+TRIES = 20  #: for a write that others keep overtaking
+
+
+class Operations:
+    """Threads may share it."""
+
+    def __init__(self, store: OperationStore) -> None:
+        self._store = store
+
+    def get(self, project: str, operation_id: str) -> dict[str, Any]:
+        return operation_body(self._store.get(project, operation_id))
+
+    def page(self, project: str, wanted: PageRequest) -> Page:
+        """Operations that match the filter, newest first, as `scan` gives them."""
+        query = filters.parse(wanted.query)
+        found, cursor = scan(
+            lambda before, limit: self._store.page(project, before=before, limit=limit),
+            lambda operation: query.matches(operation_body(operation)),
+            wanted,
+        )
+        return Page(items=[operation_body(operation) for operation in found], next=cursor)
+
+    def cancel(self, project: str, operation_id: str) -> None:
+        """Ask for an operation to end. One that is done, or was asked before, is left as it is."""
+        for left in reversed(range(TRIES)):
+            operation = self._store.get(project, operation_id)
+            if operation.done or operation.metadata.get("isCancellationRequested"):
+                return
+            try:
+                self._store.record(operation.cancelling())
+                return
+            except Aborted:
+                if left == 0:
+                    raise
+
+
+def operation_body(operation: Operation) -> dict[str, Any]:
+    """An operation in the API's own form."""
+    body: dict[str, Any] = {"name": operation.name, "metadata": operation.metadata}
+    if operation.done:
+        body["done"] = True
+    if operation.error is not None:
+        body["error"] = operation.error
+    if operation.response is not None:
+        body["response"] = operation.response
+    return body

@@ -1,0 +1,63 @@
+"""Policies on jobs: read, set, and asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainshed.domain.etags import check_etag, etag
+from trainshed.domain.iam import Principal
+from trainshed.domain.policies import Policy, check_version, read_change, read_permissions
+from trainshed.errors import Aborted, NotFound
+from trainshed.store.jobs import JobStore
+from trainshed.store.policies import PolicyStore
+
+TRIES = 20  #: for a write without an etag that others keep overtaking
+
+
+class Policies:
+    """Threads may share it. A job that doesn't exist has no policy: `NotFound`."""
+
+    def __init__(self, store: PolicyStore, jobs: JobStore) -> None:
+        self._store = store
+        self._jobs = jobs
+
+    def get(self, project: str, job_id: str, *, version: int = 0) -> dict[str, Any]:
+        """The policy of a job. One that nobody has set is empty, and has an etag too."""
+        check_version(version, field="options.requested_policy_version")
+        return policy_body(self._store.get(self._jobs.get(project, job_id).name))
+
+    def set(self, project: str, job_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Write a policy over the one there is. With an etag: `Aborted` unless it is the current one."""
+        change = read_change(body)
+        resource = self._jobs.get(project, job_id).name
+        for left in reversed(range(TRIES)):
+            found = self._store.get(resource)
+            if change.etag:
+                check_etag(change.etag, found.generation, what="the policy")
+            bindings = found.bindings if change.bindings is None else change.bindings
+            try:
+                return policy_body(self._store.replace(resource, bindings, generation=found.generation))
+            except Aborted:
+                if left == 0 or change.etag:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def test(self, project: str, job_id: str, principal: Principal, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the permissions asked about that the caller has. None at all on a job that doesn't exist."""
+        asked = read_permissions(body)
+        try:
+            policy = self._store.get(self._jobs.get(project, job_id).name)
+        except NotFound:
+            return {}
+        held = policy.permissions(principal)
+        granted = [permission for permission in dict.fromkeys(asked) if permission in held]
+        return {"permissions": granted} if granted else {}
+
+
+def policy_body(policy: Policy) -> dict[str, Any]:
+    """A policy in the API's own form."""
+    body: dict[str, Any] = {"version": 1, "etag": etag(policy.generation)}
+    if policy.bindings:
+        body["bindings"] = [{"role": binding.role, "members": list(binding.members)} for binding in policy.bindings]
+    return body

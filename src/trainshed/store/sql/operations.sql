@@ -1,0 +1,16 @@
+-- insert_operation
+insert into operations (project, id, metadata, done, error, response, created_us, generation)
+values (:project, :id, :metadata, :done, :error, :response, :created_us, 1);
+
+-- get_operation
+select * from operations where project = :project and id = :id;
+
+-- update_operation
+update operations
+   set metadata = :metadata, done = :done, error = :error, response = :response, generation = generation + 1
+ where project = :project and id = :id and generation = :generation;
+
+-- list_operations
+select * from operations
+ where project = :project and (created_us < :before_us or (created_us = :before_us and id < :before_id))
+ order by created_us desc, id desc limit :limit;
