@@ -1,0 +1,310 @@
+"""Environments are whole or absent, whatever happens while they are built. The uv here is a small stand-in."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainshed.errors import FailedPrecondition, NotFound, OutOfSpace, TrainshedError, Unavailable
+from trainshed.runtimes.catalogue import Runtime
+from trainshed.runtimes.environments import Runtimes, RuntimeState
+from trainshed.services.runtimes import RuntimeService
+
+TINY = Runtime(name="tiny", python="3.11", summary="for tests", unpacked_mb=1, pins=("a==1", "b==2"))
+LOST = Runtime(name="lost", python="3.0", summary="no Python", unpacked_mb=1, pins=("a==1",))
+CATALOGUE = {"tiny": TINY, "lost": LOST}
+
+# Makes environments of empty packages. `gate`: go on only once this file exists. `fail`: say what it holds, and fail.
+UV = """#!/bin/sh
+here=$(dirname "$0")
+echo "$1" >> "$here/calls"
+if [ "$1" = venv ]; then
+    for path; do :; done
+    mkdir -p "$path/bin" "$path/lib/python3.11/site-packages"
+    ln -s {python} "$path/bin/python"
+    exit 0
+fi
+while [ "$1" != --python ]; do shift; done
+site=$(dirname "$2")/../lib/python3.11/site-packages
+mkdir "$site/a-1.dist-info"
+while [ -e "$here/gated" ] && [ ! -e "$here/gate" ]; do sleep 0.05; done
+if [ -e "$here/fail" ]; then cat "$here/fail" >&2; exit 1; fi
+mkdir "$site/b-2.dist-info"
+"""
+
+
+class OnlyThisPython:
+    def can_be_had(self, version: str) -> bool:
+        return version == "3.11"
+
+    def get(self, version: str) -> Path | None:
+        return Path(sys.executable) if version == "3.11" else None
+
+
+class Bench:
+    """A folder with a stand-in uv in it, and the runtimes built by that."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.uv = folder / "uv"
+        self.uv.write_text(UV.format(python=sys.executable))
+        self.uv.chmod(0o755)
+        self.runtimes = self.again()
+        self.place = self.runtimes.get("tiny").path
+
+    def again(self) -> Runtimes:
+        return Runtimes(self.folder / "runtimes", self.uv, pythons=OnlyThisPython(), catalogue=CATALOGUE)
+
+    def builds(self) -> int:
+        calls = self.folder / "calls"
+        return calls.read_text().split().count("venv") if calls.exists() else 0
+
+    def close_gate(self) -> None:
+        (self.folder / "gate").unlink(missing_ok=True)
+        (self.folder / "gated").touch()
+
+    def open_gate(self) -> None:
+        (self.folder / "gate").touch()
+
+    def state(self) -> RuntimeState:
+        return self.runtimes.get("tiny").state
+
+    def wait_for(self, state: RuntimeState) -> None:
+        until(lambda: self.state() is state)
+
+    def half_built(self) -> bool:
+        return (self.place / "lib/python3.11/site-packages/a-1.dist-info").exists()
+
+
+def until(condition: object, *, limit_s: float = 30) -> None:
+    assert callable(condition)
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.runtimes.close()
+    bench.open_gate()
+
+
+def quiet(fraction: float, text: str) -> None:
+    pass
+
+
+def test_first_use_builds_and_the_next_does_not(bench: Bench) -> None:
+    told: list[tuple[float, str]] = []
+    assert bench.state() is RuntimeState.ABSENT
+    python = bench.runtimes.ensure("tiny", lambda fraction, text: told.append((fraction, text)))
+    assert python == bench.place / "bin" / "python"
+    assert python.exists()
+    assert [f for f, _ in told] == sorted(f for f, _ in told)
+    assert told[-1] == (1.0, "Ready")
+    assert bench.again().ensure("tiny", quiet) == python
+    assert bench.builds() == 1
+    info = bench.runtimes.get("tiny")
+    assert (info.state, info.fraction, info.error) == (RuntimeState.READY, 1.0, "")
+    assert info.size > 0
+    assert (bench.place / "requirements.txt").read_text() == "a==1\nb==2\n"
+
+
+def test_a_folder_without_its_stamp_is_built_again(bench: Bench) -> None:
+    bench.runtimes.ensure("tiny", quiet)
+    (bench.place / "complete.json").unlink()
+    (bench.place / "rubbish").touch()
+    assert bench.state() is RuntimeState.ABSENT
+    bench.runtimes.ensure("tiny", quiet)
+    assert bench.builds() == 2
+    assert not (bench.place / "rubbish").exists()
+
+
+def test_an_environment_whose_interpreter_went_away_is_built_again(bench: Bench) -> None:
+    python = bench.runtimes.ensure("tiny", quiet)
+    python.unlink()
+    python.symlink_to(bench.folder / "gone")
+    assert bench.state() is RuntimeState.ABSENT
+    assert bench.runtimes.ensure("tiny", quiet).exists()
+
+
+def test_many_threads_build_once_and_all_see_the_progress(bench: Bench) -> None:
+    bench.close_gate()
+    told: list[list[float]] = [[] for _ in range(4)]
+
+    def use(mine: list[float]) -> None:
+        bench.again().ensure("tiny", lambda fraction, text: mine.append(fraction))
+
+    threads = [threading.Thread(target=use, args=(mine,)) for mine in told]
+    for thread in threads:
+        thread.start()
+    until(lambda: all(mine and mine[-1] > 0 for mine in told))
+    assert bench.state() is RuntimeState.BUILDING
+    assert 0 < bench.runtimes.get("tiny").fraction < 1
+    bench.open_gate()
+    for thread in threads:
+        thread.join(30)
+    assert bench.builds() == 1
+    assert all(mine == sorted(mine) for mine in told)
+
+
+def test_a_builder_that_is_killed_leaves_nothing_that_passes_for_whole(bench: Bench) -> None:
+    bench.close_gate()
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from pathlib import Path\n"
+        "from test_runtimes_builds import Bench, quiet\n"
+        f"Bench(Path({str(bench.folder)!r})).runtimes.ensure('tiny', quiet)\n"
+    )
+    builder = subprocess.Popen([sys.executable, "-c", code])
+    until(bench.half_built)
+    builder.send_signal(signal.SIGKILL)
+    builder.wait()
+    assert bench.state() is RuntimeState.BUILDING  # its uv lives on, and nobody may build under it
+    waiter = threading.Thread(target=bench.runtimes.ensure, args=("tiny", quiet))
+    waiter.start()
+    bench.open_gate()
+    waiter.join(30)
+    assert bench.state() is RuntimeState.READY
+    assert bench.builds() == 2
+
+
+@pytest.mark.parametrize(
+    "words, kind",
+    [("error: Caused by: No space left on device (os error 28)", OutOfSpace), ("error: dns error", Unavailable)],
+)
+def test_a_failed_build_gives_its_space_back_and_says_why(bench: Bench, words: str, kind: type[TrainshedError]) -> None:
+    (bench.folder / "fail").write_text(words)
+    with pytest.raises(kind) as caught:
+        bench.runtimes.ensure("tiny", quiet)
+    assert not bench.place.exists()
+    info = bench.runtimes.get("tiny")
+    assert (info.state, info.error) == (RuntimeState.ABSENT, str(caught.value))
+    (bench.folder / "fail").unlink()
+    bench.runtimes.ensure("tiny", quiet)
+    assert bench.runtimes.get("tiny").error == ""
+
+
+def test_whoever_follows_the_progress_can_end_the_build(bench: Bench) -> None:
+    bench.close_gate()
+
+    def enough(fraction: float, text: str) -> None:
+        if fraction > 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.runtimes.ensure("tiny", enough)
+    info = bench.runtimes.get("tiny")
+    assert (info.state, info.error) == (RuntimeState.ABSENT, "")
+    assert not bench.place.exists()
+
+
+def test_closing_ends_builds_and_waits(bench: Bench) -> None:
+    bench.close_gate()
+    ends: list[str] = []
+
+    def use() -> None:
+        try:
+            bench.runtimes.ensure("tiny", quiet)
+        except Unavailable as exc:
+            ends.append(str(exc))
+
+    threads = [threading.Thread(target=use) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    until(bench.half_built)
+    bench.runtimes.close()
+    for thread in threads:
+        thread.join(30)
+    assert len(ends) == 2
+    assert not bench.place.exists()
+
+
+def test_removing_takes_old_ones_of_that_name_too(bench: Bench) -> None:
+    bench.runtimes.ensure("tiny", quiet)
+    old = bench.place.with_name("tiny-0123456789ab")
+    old.mkdir()
+    old.with_name("tiny-0123456789ab.lock").touch()
+    bench.runtimes.remove("tiny")
+    assert not bench.place.exists()
+    assert not old.exists()
+    assert bench.state() is RuntimeState.ABSENT
+    bench.runtimes.remove("tiny")
+
+
+def test_what_is_being_built_is_not_removed(bench: Bench) -> None:
+    bench.close_gate()
+    builder = threading.Thread(target=bench.runtimes.ensure, args=("tiny", quiet))
+    builder.start()
+    until(bench.half_built)
+    with pytest.raises(FailedPrecondition, match="is being built"):
+        bench.runtimes.remove("tiny")
+    bench.open_gate()
+    builder.join(30)
+    assert bench.state() is RuntimeState.READY
+
+
+def test_a_runtime_without_its_python_cannot_be_had(bench: Bench) -> None:
+    info = bench.runtimes.get("lost")
+    assert info.state is RuntimeState.UNAVAILABLE
+    assert "needs Python 3.0" in info.error
+    with pytest.raises(FailedPrecondition, match="Install it"):
+        bench.runtimes.ensure("lost", quiet)
+    with pytest.raises(NotFound, match="The runtimes are: tiny, lost"):
+        bench.runtimes.ensure("nonsense", quiet)
+
+
+def test_the_service_installs_in_the_background(bench: Bench) -> None:
+    bench.close_gate()
+    service = RuntimeService(bench.runtimes, in_use=lambda name: False)
+    started = service.install("tiny")
+    assert started["state"] == "BUILDING"
+    assert started.keys() >= {"name", "python", "summary", "state", "fraction", "text", "error", "path"}
+    assert service.install("tiny")["state"] == "BUILDING"
+    with pytest.raises(FailedPrecondition, match="being built"):
+        service.remove("tiny")
+    bench.open_gate()
+    until(lambda: service.visible()[0]["state"] == "READY")
+    assert service.install("tiny")["state"] == "READY"
+    assert bench.builds() == 1
+    assert service.remove("tiny") == {}
+    assert service.visible()[0]["state"] == "ABSENT"
+    service.close()
+
+
+def test_the_service_shows_why_an_install_failed(bench: Bench) -> None:
+    (bench.folder / "fail").write_text("error: dns error")
+    service = RuntimeService(bench.runtimes, in_use=lambda name: False)
+    service.install("tiny")
+    until(lambda: service.visible()[0]["state"] == "ABSENT")
+    assert "check the network" in service.visible()[0]["error"]
+    with pytest.raises(FailedPrecondition, match=r"needs Python 3\.0"):
+        service.install("lost")
+    with pytest.raises(NotFound):
+        service.install("1.2")
+    service.close()
+
+
+def test_a_runtime_in_use_is_not_removed(bench: Bench) -> None:
+    bench.runtimes.ensure("tiny", quiet)
+    service = RuntimeService(bench.runtimes, in_use=lambda name: name == "tiny")
+    with pytest.raises(FailedPrecondition, match="A job runs from runtime tiny"):
+        service.remove("tiny")
+    assert bench.state() is RuntimeState.READY
+
+
+def test_closing_the_service_ends_its_installs(bench: Bench) -> None:
+    bench.close_gate()
+    service = RuntimeService(bench.runtimes, in_use=lambda name: False)
+    service.install("tiny")
+    until(bench.half_built)
+    service.close()
+    assert not bench.place.exists()
+    assert not [t for t in threading.enumerate() if t.name == "install-tiny"]
