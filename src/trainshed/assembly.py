@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from trainshed.buckets.tree import ObjectTree
 from trainshed.config import Home, Settings
 from trainshed.control.jobs import JobControl
+from trainshed.control.launches import Launches
 from trainshed.engines.local import LocalEngine
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.services.buckets import Buckets
-from trainshed.services.jobs import Jobs
+from trainshed.services.jobs import Jobs, World
 from trainshed.services.logs import Logs
 from trainshed.services.objects import Objects
 from trainshed.services.operations import Operations
@@ -23,9 +24,15 @@ from trainshed.services.registry import Services
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
 from trainshed.services.tokens import Tokens
+from trainshed.store.buckets import BucketStore
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
+from trainshed.store.operations import OperationStore
+from trainshed.store.policies import PolicyStore
+from trainshed.store.projects import ProjectStore
 from trainshed.store.tokens import TokenStore
+
+SLOTS_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +41,49 @@ class Assembly:
 
     services: Services
     control: JobControl
+    runtimes: Runtimes
 
     @contextmanager
     def running(self) -> Iterator[None]:
+        """The loop runs. On the way out, builds of runtimes are given up and left to the next server."""
         self.control.start()
         try:
             yield
         finally:
+            self.runtimes.close()
             self.control.stop()
+
+
+def assemble(home: Home, settings: Settings, database: Database, info: ServerInfo) -> Assembly:
+    """Put the server together on a database that is ready. Starts nothing."""
+    cpus = os.cpu_count() or 1
+    uv = find_uv()
+    jobs = JobStore(database)
+    runtimes = Runtimes(home.runtimes, uv)
+    buckets = Buckets(BucketStore(database), home)
+    objects = Objects(home, buckets)
+    launches = Launches(home, settings, jobs=jobs, runtimes=runtimes, owner=buckets.owner, cpus=cpus)
+    control = JobControl(
+        jobs,
+        LocalEngine(home, uv),
+        folder=launches.folder,
+        prepare=launches.prepare,
+        slots=settings.slots or SLOTS_PER_CORE * cpus,
+        poll_s=settings.poll_s,
+    )
+    world = World(resolve_runtime=runtimes.resolve, bucket_owner=buckets.owner, object_exists=objects.exists)
+    tokens = Tokens(TokenStore(database))
+    tokens.ensure_owner(home.token)
+    services = Services(
+        tokens=tokens,
+        projects=Projects(ProjectStore(database)),
+        jobs=Jobs(jobs, world, wake=control.wake),
+        policies=Policies(PolicyStore(database), jobs),
+        operations=Operations(OperationStore(database)),
+        logs=Logs(jobs, home),
+        buckets=buckets,
+        objects=objects,
+        runtimes=RuntimeService(runtimes, in_use=lambda name: any(job.runtime == name for job in jobs.active())),
+        server=info,
+    )
+    return Assembly(services, control, runtimes)

@@ -100,7 +100,8 @@ def _holder(port: int) -> str:
     """Who listens there, as far as we may know."""
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+            listens = connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port
+            if listens and connection.pid:
                 return f" (process {connection.pid}, {psutil.Process(connection.pid).name()}, listens there)"
     return ""
 

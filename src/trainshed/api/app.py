@@ -89,12 +89,14 @@ class Api:
         scope = request.scope
         auth.check_origin(request, allowed_hosts=self._hosts)
         route, params, methods = self._router.find(scope["method"], scope["raw_path"])
-        scope |= {
-            "path_params": params,
-            "trainshed.services": self._services,
-            "trainshed.app": self,
-            "trainshed.body_limit": self._body_limit,
-        }
+        scope.update(
+            {
+                "path_params": params,
+                "trainshed.services": self._services,
+                "trainshed.app": self,
+                "trainshed.body_limit": self._body_limit,
+            }
+        )
         if route is not None and route.access is Access.PUBLIC:
             return await route.handler(request)
         principal = await self._principal(request)

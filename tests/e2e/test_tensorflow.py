@@ -1,0 +1,83 @@
+"""Real TensorFlow jobs, submitted with the command line that people know."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainshed.testing.jobs import Submitter
+from trainshed.testing.servers import RunningServer
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+TRAINSHED = Path(sys.executable).with_name("trainshed")
+PROJECT = "iris-course"
+BUCKET = f"gs://{PROJECT}-ml"
+
+ESTIMATOR = """
+import argparse, tensorflow as tf
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--job-dir")
+args = parser.parse_args()
+columns = [tf.feature_column.numeric_column("x")]
+
+def data():
+    return tf.data.Dataset.from_tensors(({"x": [[0.0], [1.0], [2.0], [3.0]]}, [0, 0, 1, 1])).repeat()
+
+model = tf.estimator.DNNClassifier(feature_columns=columns, hidden_units=[4], model_dir=args.job_dir)
+model.train(data, steps=20)
+print("estimator", tf.__version__, model.evaluate(data, steps=1)["global_step"])
+"""
+
+
+def trainshed(server: RunningServer, *words: str) -> subprocess.CompletedProcess[str]:
+    env = server.env() | {"TRAINSHED_PROJECT": PROJECT}
+    return subprocess.run([TRAINSHED, *words], env=env, capture_output=True, text=True, timeout=600)
+
+
+@pytest.mark.timeout(900)
+def test_the_iris_sample_trains_and_exports(framework_server: RunningServer) -> None:
+    assert trainshed(framework_server, "buckets", "mb", BUCKET).returncode == 0
+    assert trainshed(framework_server, "buckets", "cp", "-r", str(SAMPLES / "iris" / "data"), BUCKET).returncode == 0
+    flags = (
+        f"--package-path={SAMPLES / 'iris' / 'trainer'} --module-name=trainer.task --region=us-central1 "
+        f"--job-dir={BUCKET}/iris --staging-bucket={BUCKET} --scale-tier=BASIC --runtime-version=2.21 --stream-logs "
+        f"-- --outdir={BUCKET}/iris --train_steps=1000 --train_file={BUCKET}/data/iris_training.csv "
+        f"--test_file={BUCKET}/data/iris_test.csv"
+    ).split()
+    done = trainshed(framework_server, "jobs", "submit", "training", "iris_1", *flags)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert re.search(r"^state: SUCCEEDED$", done.stdout, re.MULTILINE)
+    lines = [line.split("\t") for line in done.stderr.splitlines() if line.count("\t") >= 4]
+    final = [line for line in lines if "Saving dict for global step 1000" in line[-1]]
+    assert [(line[0], line[2]) for line in final] == [("INFO", "master-replica-0")]
+    accuracy = re.search(r"accuracy = ([\d.]+)", final[0][-1])
+    assert accuracy is not None
+    assert float(accuracy[1]) > 0.9
+
+    listed = trainshed(framework_server, "buckets", "ls", f"{BUCKET}/iris/export/exporter").stdout.split()
+    assert re.fullmatch(rf"{BUCKET}/iris/export/exporter/\d+/", listed[-1])
+    exported = framework_server.home / "buckets" / listed[-1].removeprefix("gs://")
+    assert (exported / "saved_model.pb").is_file()
+    described = trainshed(framework_server, "jobs", "describe", "iris_1", "--format", "json")
+    assert json.loads(described.stdout)["trainingInput"]["runtimeVersion"] == "2.21"
+
+
+@pytest.mark.timeout(900)
+def test_an_old_version_number_runs_on_a_newer_runtime_and_says_so(
+    framework_server: RunningServer, tmp_path: Path
+) -> None:
+    jobs = Submitter(framework_server, "old-course", tmp_path)
+    job_dir = f"gs://{jobs.bucket}/model"
+    jobs.submit("estimator", ESTIMATOR, runtimeVersion="2.1", pythonVersion="3.7", jobDir=job_dir)
+    done = jobs.wait("estimator", timeout_s=800)
+    assert done["state"] == "SUCCEEDED", done.get("errorMessage")
+    lines = jobs.lines("estimator")
+    assert "estimator 2.15.1 20" in lines
+    assert any("2.1 " in line and "2.15" in line for line in lines)
+    assert (framework_server.home / "buckets" / jobs.bucket / "model" / "checkpoint").is_file()

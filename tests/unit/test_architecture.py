@@ -1,0 +1,112 @@
+"""The layer table as a test: who may import whom, and what a module may not become."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2] / "src" / "trainshed"
+
+EVERYONE = {"errors", "domain", "__init__"}  # but not `node`, which is shipped alone
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "domain": set(),
+    "config": set(),
+    "store": set(),
+    "buckets": {"config"},
+    "runtimes": {"config"},
+    "engines": {"config", "node"},
+    "services": {"store", "buckets", "runtimes", "engines", "config"},
+    "control": {"store", "buckets", "runtimes", "engines", "config"},
+    "api": {"services"},
+    "node": set(),
+    "packaging": {"runtimes"},
+    "client": {"config"},
+    "cli": {"client", "config", "packaging", "server"},
+    "certificates": set(),
+    "assembly": {"services", "store", "buckets", "runtimes", "engines", "control", "config"},
+    "server": {"api", "assembly", "certificates", "config", "services", "store"},
+    "testing": {"server", "packaging", "engines", "config", "node", "store"},
+}
+
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def part(path: Path) -> str:
+    """The layer, or the module at the top, that a file belongs to."""
+    relative = path.relative_to(ROOT)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The full names of the modules that a file imports, wherever in it."""
+    package = ["trainshed", *path.relative_to(ROOT).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            yield stem
+            yield from (f"{stem}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_go_down(path: Path) -> None:
+    here = part(path)
+    if here == "__init__":
+        return
+    allowed = MAY_IMPORT[here] | {here} | (set() if here == "node" else EVERYONE)
+    for name in imports(path):
+        words = name.split(".")
+        if words[0] == "trainshed" and len(words) > 1:
+            assert words[1] in allowed | {"__version__"}, f"{here} may not import {name}"
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if part(p) == "node"], ids=lambda p: p.name)
+def test_the_node_needs_nothing_but_python_and_psutil(path: Path) -> None:
+    for name in imports(path):
+        top = name.split(".")[0]
+        assert top in sys.stdlib_module_names | {"psutil", "trainshed"}, name
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if part(p) == "node"], ids=lambda p: p.name)
+def test_the_node_is_python_3_7(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 7))
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = {_module(path): {n for n in imports(path) if n.startswith("trainshed.")} for path in MODULES}
+    for start in graph:
+        seen: set[str] = set()
+        waiting = [name for name in graph[start] if name in graph]
+        while waiting:
+            name = waiting.pop()
+            assert name != start, f"{start} is in an import cycle"
+            if name not in seen:
+                seen.add(name)
+                waiting.extend(n for n in graph[name] if n in graph)
+
+
+def _module(path: Path) -> str:
+    words = ["trainshed", *path.relative_to(ROOT).with_suffix("").parts]
+    return ".".join(words[:-1] if words[-1] == "__init__" else words)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_only_the_edges_read_the_environment(path: Path) -> None:
+    if part(path) in ("node", "config", "testing"):
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        assert not (isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv")), f"{path}:{node.lineno}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_drawer_for_odds_and_ends(path: Path) -> None:
+    assert not {"utils", "util", "helpers", "helper", "common", "misc"} & set(path.with_suffix("").parts)
+    assert len(path.read_text().splitlines()) <= 450
