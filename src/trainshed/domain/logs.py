@@ -1,0 +1,122 @@
+"""Lines of a job as log entries, and where a reader of them stands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from trainshed.domain.patterns import Search, compile_pattern
+from trainshed.domain.times import parse_rfc3339, rfc3339
+from trainshed.errors import Invalid
+
+SERVICE = "service"  #: the task of lines that tell of the server's own steps
+
+_CURSOR = re.compile(r"\d{1,18}(?:\.\d{1,18}){0,1000}", re.ASCII)
+_DURATION = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def insert_id(time_us: int, *, attempt: int, position: int) -> str:
+    """Fixed width, and sorted like the lines of one job: by time, then source, then place in it. Attempt 0: events."""
+    return f"{time_us:018d}-{attempt:04d}-{position:012d}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line, of a replica or of the service."""
+
+    project: str
+    job: str
+    time_us: int
+    replica: str
+    severity: str
+    text: str
+    insert_id: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Orders the entries of all jobs by time, and names each of them."""
+        return self.insert_id, self.project, self.job
+
+    def body(self) -> dict[str, Any]:
+        """Cloud Logging's LogEntry. Times are always as wide: gcloud compares them as strings."""
+        moment = rfc3339(self.time_us, digits=9)
+        return {
+            "insertId": self.insert_id,
+            "jsonPayload": {"created": self.time_us / 1e6, "levelname": self.severity, "message": self.text},
+            "labels": {
+                "ml.googleapis.com/job_id": self.job,
+                "ml.googleapis.com/job_id/log_area": "root",
+                "ml.googleapis.com/task_name": self.replica,
+                "ml.googleapis.com/trial_id": "",
+            },
+            "logName": f"projects/{self.project}/logs/{self.replica}",
+            "receiveTimestamp": moment,
+            "resource": {
+                "labels": {"job_id": self.job, "project_id": self.project, "task_name": self.replica},
+                "type": "ml_job",
+            },
+            "severity": self.severity,
+            "timestamp": moment,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far each source of one job's lines was read: the events by number, each attempt's file by byte.
+
+    A time would not do: a line of one source may appear after a later one of another was read.
+    """
+
+    events: int = 0
+    offsets: tuple[int, ...] = ()  #: of attempt 1, 2, ...
+
+    def __str__(self) -> str:
+        return ".".join(map(str, (self.events, *self.offsets)))
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        if not _CURSOR.fullmatch(text):
+            raise Invalid("`after` must be the `next` of an earlier answer.", field="after")
+        events, *offsets = map(int, text.split("."))
+        return cls(events, tuple(offsets))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which lines of a job someone wants to see."""
+
+    replica: str = ""  #: empty: all
+    since_us: int = 0
+    grep: str = ""  #: a regular expression; empty: everything
+    tail: int | None = None  #: begin that many matching lines before the end
+    _search: Search | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "_search", compile_pattern(self.grep) if self.grep else None)
+        except ValueError as exc:
+            raise Invalid(f"{exc}.", field="grep") from None
+        if self.tail is not None and self.tail < 0:
+            raise Invalid("`tail` is a number of lines, 0 or more.", field="tail")
+
+    def matches(self, entry: Entry) -> bool:
+        return (
+            entry.time_us >= self.since_us
+            and (not self.replica or entry.replica == self.replica)
+            and (self._search is None or self._search(entry.text))
+        )
+
+
+def since(text: str, *, now_us: int) -> int:
+    """A moment given as one (`2026-11-15T21:17:35Z`) or as how long ago (`90s`, `10m`, `2h`, `1d`)."""
+    if ago := _DURATION.fullmatch(text):
+        return max(0, now_us - int(ago[1]) * _SECONDS[ago[2]] * 1_000_000)
+    try:
+        return max(0, parse_rfc3339(text))
+    except (ValueError, OverflowError):
+        raise Invalid(
+            f"`since` is a time like 2026-11-15T21:17:35Z or a duration like 90s, 10m, 2h or 1d; {text[:40]!r} is not.",
+            field="since",
+        ) from None

@@ -1,0 +1,385 @@
+"""Log files and the service that reads them, on real files and a real database."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainshed.config import Home
+from trainshed.domain.iam import Principal, Role
+from trainshed.domain.jobs import JobState
+from trainshed.domain.logs import Cursor, Entry, Selection, since
+from trainshed.engines import logfiles
+from trainshed.engines.logfiles import LogFile
+from trainshed.errors import Denied, Invalid, NotFound
+from trainshed.services import logs as logs_service
+from trainshed.services.logs import Logs, Query
+from trainshed.store.jobs import JobStore
+from trainshed.testing.joblogs import WrittenJob, open_jobs
+
+OWNER = Principal(user="me", project="*", role=Role.OWNER)
+T0 = 1_763_000_000_000_000
+EVERYTHING = Selection()
+
+MakeJob = Callable[..., WrittenJob]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.fixture
+def jobs(home: Home) -> JobStore:
+    return open_jobs(home)
+
+
+@pytest.fixture
+def make_job(jobs: JobStore, home: Home) -> MakeJob:
+    def make(job_id: str, *, created_us: int = T0, project: str = "proj") -> WrittenJob:
+        return WrittenJob(jobs, home, project=project, job_id=job_id, created_us=created_us)
+
+    return make
+
+
+@pytest.fixture
+def logs(jobs: JobStore, home: Home) -> Logs:
+    return Logs(jobs, home)
+
+
+def log_file(path: Path) -> LogFile:
+    return LogFile(root=path.parents[1], folder=(path.parent.name,), floor_us=T0)
+
+
+def texts(entries: list[Entry]) -> list[str]:
+    return [entry.text for entry in entries]
+
+
+def pages(logs: Logs, *, filter_: str = "", order: str = "timestamp asc", size: int = 7) -> list[Entry]:
+    """All entries, page by page."""
+    found: list[Entry] = []
+    token = ""
+    for _ in range(1000):
+        query = Query(
+            resource_names=("projects/proj",), filter=filter_, order_by=order, page_size=size, page_token=token
+        )
+        page = logs.entries(OWNER, query)
+        assert len(page.entries) <= size
+        found += page.entries
+        token = page.next_token
+        if not token:
+            return found
+    raise AssertionError("the pages never end")
+
+
+# -- one file
+
+
+@given(
+    gaps=st.lists(st.integers(1, 3), max_size=60),
+    width=st.integers(0, 40),
+    chunk=st.sampled_from([16, 64, 65536]),
+    target=st.integers(-2, 130),
+)
+@settings(deadline=None)
+def test_find_agrees_with_a_plain_search(
+    tmp_path_factory: pytest.TempPathFactory, gaps: list[int], width: int, chunk: int, target: int
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "1" / "log.jsonl"
+    path.parent.mkdir()
+    data, starts, time_us = b"", [], 0
+    for number, gap in enumerate(gaps):
+        time_us += gap
+        starts.append((len(data), time_us))
+        data += b'{"t":%d,"r":"m","s":"INFO","m":"%s"}\n' % (time_us, b"x" * (width * (number % 3)))
+    path.write_bytes(data)
+    expected = next((start for start, at in starts if at >= target), len(data))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logfiles, "CHUNK", chunk)
+        assert log_file(path).find(target) == expected
+        forwards = list(log_file(path).forwards())
+        assert [line.start for line in forwards] == [start for start, _ in starts]
+        assert list(log_file(path).backwards()) == forwards[::-1]
+
+
+def test_a_torn_line_is_left_for_the_next_read(make_job: MakeJob) -> None:
+    job = make_job("j")
+    job.say([(T0 + 1, "whole")])
+    job.append(b'{"t": %d, "r": "master-replica-0", ' % (T0 + 2))
+    file = log_file(job.path)
+    assert [line.text for line in file.forwards()] == ["whole"]
+    assert [line.text for line in file.backwards()] == ["whole"]
+    job.append(b'"s": "INFO", "m": "torn no more"}\n')
+    assert [line.text for line in file.forwards()] == ["whole", "torn no more"]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"not json",
+        b"",
+        b"\xff\xfe",
+        b"[1]",
+        b'{"t":true,"r":"m","s":"INFO","m":"x"}',
+        b'{"t":-1,"r":"m","s":"INFO","m":"x"}',
+        b'{"t":1e99,"r":"m","s":"INFO","m":"x"}',
+        b'{"t":999999999999999999999,"r":"m","s":"INFO","m":"x"}',
+        b'{"t":1,"r":"m","s":"INFO"}',
+        b"[" * 100_000,
+        b"x" * (logfiles.MAX_LINE + 10),
+    ],
+    ids=lambda bad: repr(bad[:20]),
+)
+def test_what_is_not_a_line_becomes_one_that_says_so(make_job: MakeJob, bad: bytes) -> None:
+    job = make_job("j")
+    job.say([(T0 + 1, "before")])
+    job.append(bad + b"\n" + bad + b"\n")
+    job.say([(T0 + 9, "after")])
+    forwards = list(log_file(job.path).forwards())
+    assert [line.text for line in forwards[::2]] == ["before", "after"]
+    assert forwards[1].text.startswith("2 damaged lines were left out here")
+    assert (forwards[1].time_us, forwards[1].severity) == (T0 + 1, "WARNING")
+    assert list(log_file(job.path).backwards()) == forwards[::-1]
+    assert [line.text for line in log_file(job.path).forwards(forwards[1].start)] == [forwards[1].text, "after"]
+    assert log_file(job.path).find(T0 + 5) == forwards[2].start
+
+
+def test_half_a_surrogate_pair_is_shown_escaped(make_job: MakeJob) -> None:
+    job = make_job("j")
+    job.append(b'{"t": %d, "r": "m", "s": "ODD", "m": "a\\udcffb"}\n' % T0)
+    [line] = log_file(job.path).forwards()
+    assert (line.text, line.severity) == ("a\\udcffb", "DEFAULT")
+
+
+# -- following one job
+
+
+def test_events_and_lines_come_in_time_order(make_job: MakeJob, logs: Logs) -> None:
+    job = make_job("j")
+    job.say([(T0 + 10, "one"), (T0 + 30, "three")])
+    job.tell("two", T0 + 20)
+    batch = logs.follow("proj", "j", EVERYTHING, None)
+    assert texts(batch.entries) == ["Job queued.", "one", "two", "three"]
+    assert [entry.replica for entry in batch.entries] == ["service", "master-replica-0", "service", "master-replica-0"]
+    assert batch.ended
+    assert texts(logs.follow("proj", "j", EVERYTHING, batch.cursor).entries) == []
+
+
+def test_a_follower_loses_nothing_that_appears_late_with_an_early_time(make_job: MakeJob, logs: Logs) -> None:
+    job = make_job("j")
+    job.set_state(JobState.RUNNING)
+    job.say([(T0 + 100, "line")])
+    first = logs.follow("proj", "j", EVERYTHING, None)
+    assert not first.ended
+    job.tell("an event that took long to be stored", T0 + 50)
+    job.set_state(JobState.RUNNING, attempt=2)
+    job.path = job.attempt(2)
+    job.say([(T0 + 200, "second attempt")])
+    second = logs.follow("proj", "j", EVERYTHING, Cursor.read(str(first.cursor)))
+    assert texts(second.entries) == ["an event that took long to be stored", "second attempt"]
+
+
+def test_selections(make_job: MakeJob, logs: Logs) -> None:
+    job = make_job("j")
+    job.say([(T0 + n, f"step {n}") for n in range(1, 50)])
+    job.say([(T0 + n, f"loss {n}") for n in range(50, 100)], replica="worker-replica-0")
+    assert texts(logs.follow("proj", "j", Selection(tail=2), None).entries) == ["loss 98", "loss 99"]
+    assert texts(logs.follow("proj", "j", Selection(tail=2, replica="master-replica-0"), None).entries) == [
+        "step 48",
+        "step 49",
+    ]
+    assert texts(logs.follow("proj", "j", Selection(tail=3, grep="[ ]1[0-9]$"), None).entries) == [
+        "step 17",
+        "step 18",
+        "step 19",
+    ]
+    assert texts(logs.follow("proj", "j", Selection(since_us=T0 + 97), None).entries) == [
+        "loss 97",
+        "loss 98",
+        "loss 99",
+    ]
+    assert texts(logs.follow("proj", "j", Selection(since_us=T0 + 98, tail=9), None).entries) == ["loss 98", "loss 99"]
+    assert texts(logs.follow("proj", "j", Selection(tail=1000), None).entries)[0] == "Job queued."
+    nothing_yet = logs.follow("proj", "j", Selection(tail=0), None)
+    assert nothing_yet.entries == []
+    job.say([(T0 + 100, "new")])
+    assert texts(logs.follow("proj", "j", Selection(tail=0), nothing_yet.cursor).entries) == ["new"]
+
+
+def test_a_long_log_is_followed_in_batches(make_job: MakeJob, logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = make_job("j")
+    job.say([(T0 + n, f"{n}") for n in range(1, 2501)])
+    monkeypatch.setattr(logs_service, "SCAN_BYTES", 256 * 700)
+    found: list[str] = []
+    cursor = None
+    for _ in range(10):
+        batch = logs.follow("proj", "j", EVERYTHING, cursor)
+        found += texts(batch.entries)
+        cursor = batch.cursor
+        assert batch.ended is not batch.more
+        if batch.ended:
+            break
+    assert found == ["Job queued.", *(f"{n}" for n in range(1, 2501))]
+
+
+def test_nonsense_is_refused(make_job: MakeJob, logs: Logs) -> None:
+    make_job("j")
+    with pytest.raises(NotFound):
+        logs.follow("proj", "nope", EVERYTHING, None)
+    with pytest.raises(Invalid, match="regular expression"):
+        Selection(grep="(")
+    with pytest.raises(Invalid, match="0 or more"):
+        Selection(tail=-1)
+    for text in ("", "x", "1.", "1.-2", "1" * 30):
+        with pytest.raises(Invalid, match="`next` of an earlier answer"):
+            Cursor.read(text)
+    with pytest.raises(Invalid, match="duration like"):
+        since("yesterday", now_us=T0)
+
+
+def test_since_is_a_time_or_a_duration() -> None:
+    assert since("90s", now_us=T0) == T0 - 90_000_000
+    assert since("1d", now_us=T0) == T0 - 86_400_000_000
+    assert since("1970-01-01T00:00:01Z", now_us=T0) == 1_000_000
+
+
+# -- entries of many jobs
+
+
+@pytest.mark.parametrize("order", ["timestamp asc", "timestamp desc"])
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_all_jobs_of_a_project_are_one_stream(make_job: MakeJob, logs: Logs, order: str, size: int) -> None:
+    for number in range(6):  # neighbours overlap
+        job = make_job(f"j{number}", created_us=T0 + number * 10)
+        job.say([(T0 + number * 10 + step, f"{number}/{step}") for step in range(1, 25, 4)])
+        job.tell("done", T0 + number * 10 + 30)
+    make_job("elsewhere", project="other")
+    found = pages(logs, order=order, size=size)
+    keys = [entry.key for entry in found]
+    assert keys == sorted(keys, reverse=order.endswith("desc"))
+    assert len(set(keys)) == len(keys) == 6 * 8
+    assert {entry.project for entry in found} == {"proj"}
+
+
+def test_filters_choose_jobs_times_and_tasks(make_job: MakeJob, logs: Logs) -> None:
+    for name in ("a", "b"):
+        job = make_job(name)
+        job.say([(T0 + n * 1_000_000, f"{name}{n}") for n in range(1, 100)])
+    one = 'resource.labels.job_id="a" AND '
+    assert texts(pages(logs, filter_=one + 'timestamp>"2025-11-13T02:14:57Z"')) == ["a98", "a99"]
+    assert texts(pages(logs, filter_=one + 'timestamp<="2025-11-13T02:13:21Z"')) == ["Job queued.", "a1"]
+    assert texts(pages(logs, filter_='timestamp="2025-11-13T02:13:21Z"', order="timestamp desc")) == ["b1", "a1"]
+    assert texts(
+        pages(logs, filter_='labels."ml.googleapis.com/job_id"="b" AND resource.labels.task_name="service"')
+    ) == ["Job queued."]
+    assert texts(pages(logs, filter_='resource.labels.job_id="absent"')) == []
+
+
+def test_pages_go_on_where_they_were_while_lines_are_added(make_job: MakeJob, logs: Logs) -> None:
+    job = make_job("j")
+    found: dict[str, list[str]] = {"timestamp asc": [], "timestamp desc": []}
+    job.say([(T0 + n, f"{n}") for n in range(1, 11)])
+    for order, seen in found.items():
+        token = ""
+        for turn in range(4):
+            page = logs.entries(
+                OWNER, Query(resource_names=("projects/proj",), order_by=order, page_size=4, page_token=token)
+            )
+            seen += texts(page.entries)
+            token = page.next_token
+            start = 100 + 10 * turn + (0 if order.endswith("asc") else 500)
+            job.say([(T0 + start, f"late {order} {turn}")])
+            if not token:
+                break
+    assert found["timestamp asc"][:11] == ["Job queued.", *map(str, range(1, 11))]
+    assert len(set(found["timestamp asc"])) == len(found["timestamp asc"])
+    assert found["timestamp desc"][-11:] == [*map(str, range(10, 0, -1)), "Job queued."]
+
+
+def test_entries_of_one_moment_are_told_apart_by_their_insert_id(make_job: MakeJob, logs: Logs) -> None:
+    job = make_job("j")
+    job.tell("event", T0 + 5)
+    job.say([(T0 + 5, "line")])
+    first, second = pages(logs, filter_='timestamp="2025-11-13T02:13:20.000005Z"')
+    assert first.insert_id < second.insert_id
+    rest = pages(
+        logs,
+        filter_=f'((timestamp="2025-11-13T02:13:20.000005Z" AND insertId>"{first.insert_id}") '
+        'OR timestamp>"2025-11-13T02:13:20.000005Z")',
+    )
+    assert rest == [second]
+
+
+def test_a_query_that_matches_nothing_costs_a_bounded_amount_a_page(
+    make_job: MakeJob, logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job("j")
+    job.say([(T0 + n, f"{n}") for n in range(1, 1001)])
+    monkeypatch.setattr(logs_service, "SCAN_BYTES", 256 * 100)
+    query = Query(resource_names=("projects/proj",), filter="nowhere")
+    page = logs.entries(OWNER, query)
+    assert page.entries == []
+    assert page.next_token
+    assert texts(pages(logs, filter_='jsonPayload.message="1000"')) == ["1000"]
+
+
+def test_who_may_ask_what(make_job: MakeJob, logs: Logs) -> None:
+    make_job("j")
+    viewer = Principal(user="v", project="proj", role=Role.VIEWER)
+    assert logs.entries(viewer, Query(resource_names=("projects/proj",))).entries
+    with pytest.raises(Denied):
+        logs.entries(viewer, Query(resource_names=("projects/proj", "projects/other")))
+    for query in (
+        Query(resource_names=()),
+        Query(resource_names=("folders/7",)),
+        Query(resource_names=("projects/../x",)),
+        Query(resource_names=("projects/proj",), order_by="severity"),
+        Query(resource_names=("projects/proj",), page_size=-1),
+        Query(resource_names=("projects/proj",), page_token="bm9uc2Vuc2U="),
+        Query(resource_names=("projects/proj",), page_token="!"),
+    ):
+        with pytest.raises(Invalid):
+            logs.entries(OWNER, query)
+
+
+def test_a_page_token_is_good_for_its_own_query_only(make_job: MakeJob, logs: Logs) -> None:
+    make_job("j").say([(T0 + 1, "x")])
+    token = logs.entries(OWNER, Query(resource_names=("projects/proj",), page_size=1)).next_token
+    with pytest.raises(Invalid, match="does not belong to this query"):
+        logs.entries(OWNER, Query(resource_names=("projects/proj",), filter="x", page_token=token))
+
+
+def test_no_descriptor_is_left_open(make_job: MakeJob, logs: Logs) -> None:
+    for number in range(20):
+        make_job(f"j{number}").say([(T0 + n, "x") for n in range(1, 50)])
+    before = len(os.listdir("/proc/self/fd"))
+    logs.entries(OWNER, Query(resource_names=("projects/proj",), page_size=500))
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_the_body_is_a_log_entry(make_job: MakeJob, logs: Logs) -> None:
+    make_job("j").say([(T0 + 1, "hello")], severity="WARNING")
+    [entry] = pages(logs, filter_="hello")
+    assert entry.body() == {
+        "insertId": "001763000000000001-0001-000000000000",
+        "jsonPayload": {"created": 1763000000.000001, "levelname": "WARNING", "message": "hello"},
+        "labels": {
+            "ml.googleapis.com/job_id": "j",
+            "ml.googleapis.com/job_id/log_area": "root",
+            "ml.googleapis.com/task_name": "master-replica-0",
+            "ml.googleapis.com/trial_id": "",
+        },
+        "logName": "projects/proj/logs/master-replica-0",
+        "receiveTimestamp": "2025-11-13T02:13:20.000001000Z",
+        "resource": {
+            "labels": {"job_id": "j", "project_id": "proj", "task_name": "master-replica-0"},
+            "type": "ml_job",
+        },
+        "severity": "WARNING",
+        "timestamp": "2025-11-13T02:13:20.000001000Z",
+    }
