@@ -285,11 +285,6 @@ def _check_program(training: Training) -> None:
         raise Invalid(
             f"There are {len(training.package_uris)} packages; {MAX_PACKAGES} are allowed.", field="package_uris"
         )
-    for uri in training.package_uris:
-        if not split_uri(uri, field="package_uris")[1]:
-            raise Invalid(f"{uri!r} names a bucket and no package in it.", field="package_uris")
-    if training.job_dir:
-        split_uri(training.job_dir, field="job_dir")
     if training.region and not _REGION.fullmatch(training.region):
         raise Invalid(f"{training.region!r} is not the name of a region, such as us-central1.", field="region")
     for number, arg in enumerate(training.args):
@@ -308,22 +303,3 @@ def _check_scheduling(given: Mapping[str, Any]) -> None:
         )
     if not 0 <= given.get("priority", 0) <= 1000:
         raise Invalid(f"A priority is from 0 to 1000; {given['priority']} is not.", field="scheduling.priority")
-
-
-_URI = re.compile(r"gs://([a-z0-9][a-z0-9._-]{1,220}[a-z0-9])(?:/(.*))?", re.DOTALL)
-
-
-def split_uri(uri: str, *, field: str) -> tuple[str, str]:
-    """The bucket and the object of a gs:// URI. `Invalid` if it is none or could lead out of its bucket."""
-    match = _URI.fullmatch(uri)
-    if match is None:
-        raise Invalid(f"{uri[:200]!r} is not a URI in a bucket, such as gs://my-bucket/path.", field=field)
-    bucket, name = match[1], match[2] or ""
-    parts = name.removesuffix("/").split("/") if name else []
-    if any(part in ("", ".", "..") for part in parts) or not name.isprintable() or len(name.encode()) > 1024:
-        raise Invalid(
-            f"{uri[:200]!r} can't be the name of an object: its parts may not be empty, '.' or '..', and it may not "
-            f"hold control characters or more than 1,024 bytes.",
-            field=field,
-        )
-    return bucket, name

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from trainshed.buckets.names import components, split_uri
 from trainshed.domain import filters, names
 from trainshed.domain.etags import check_etag, etag
 from trainshed.domain.fields import mask_paths
 from trainshed.domain.jobs import Event, Job, JobState
 from trainshed.domain.times import now_us, rfc3339
-from trainshed.domain.training import JobRequest, Training, read_job, read_job_patch, split_uri
+from trainshed.domain.training import JobRequest, Training, read_job, read_job_patch
 from trainshed.errors import Aborted, FailedPrecondition, Invalid, NotFound
 from trainshed.services.pages import Page, PageRequest, scan
 from trainshed.store.jobs import JobStore
@@ -168,7 +169,7 @@ class Jobs:
                 field="package_uris",
             )
         if training.job_dir:
-            bucket, _ = split_uri(training.job_dir, field="job_dir")
+            bucket, _ = _place(training.job_dir, field="job_dir")
             if not self._owns(project, bucket):
                 raise FailedPrecondition(
                     f"The bucket gs://{bucket} does not exist in project {project}. "
@@ -177,8 +178,8 @@ class Jobs:
                 )
 
     def _readable(self, project: str, uri: str) -> bool:
-        bucket, name = split_uri(uri, field="package_uris")
-        return self._owns(project, bucket) and self._world.object_exists(bucket, name)
+        bucket, name = _place(uri, field="package_uris")
+        return name != "" and self._owns(project, bucket) and self._world.object_exists(bucket, name)
 
     def _owns(self, project: str, bucket: str) -> bool:
         try:
@@ -224,6 +225,17 @@ def waiting(job: Job, ahead: int) -> str:
         case JobState.CANCELLING:
             return "Its processes were told to end; not all of them have."
     return ""
+
+
+def _place(uri: str, *, field: str) -> tuple[str, str]:
+    """The bucket and the object that a URI names; no object for the bucket itself. `Invalid` if it can't be one."""
+    try:
+        bucket, name = split_uri(uri)
+        if name:
+            components(name)
+    except Invalid as exc:
+        raise Invalid(str(exc), field=field) from None
+    return bucket, name
 
 
 def _first_events(request: JobRequest, choice: Choice, time_us: int) -> list[Event]:

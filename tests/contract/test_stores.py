@@ -1,0 +1,221 @@
+"""What every store does, on SQLite and on PostgreSQL alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+import sqlalchemy as sa
+
+from trainshed.domain.jobs import Event, Job, JobState
+from trainshed.domain.operations import Operation
+from trainshed.domain.policies import Binding
+from trainshed.errors import Aborted, AlreadyExists, NotFound
+from trainshed.store.database import Database
+from trainshed.store.jobs import JobStore
+from trainshed.store.operations import OperationStore
+from trainshed.store.policies import PolicyStore
+from trainshed.store.projects import ProjectStore
+
+T = TypeVar("T")
+START = (2**62, "")
+QUEUED = Event(text="Job a is queued.", time_us=1)
+
+
+def job(job_id: str, *, project: str = "shed", created_us: int = 1, priority: int = 0) -> Job:
+    body = {"trainingInput": {"args": ["ü", "\0", "'; drop table jobs; --"], "region": "local"}}
+    return Job(project=project, id=job_id, body=body, labels={"a": "b"}, created_us=created_us, priority=priority)
+
+
+def at_once(count: int, work: Callable[[int], T]) -> list[T | Exception]:
+    """The results of `count` calls from as many threads, errors of ours among them."""
+
+    def one(number: int) -> T | Exception:
+        try:
+            return work(number)
+        except (Aborted, AlreadyExists) as exc:
+            return exc
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
+
+
+class TestJobs:
+    @pytest.fixture
+    def store(self, database: Database) -> JobStore:
+        return JobStore(database)
+
+    def test_a_job_comes_back_as_it_was_stored(self, store: JobStore) -> None:
+        stored = replace(job("a"), runtime="2.15", labels={"owner": "me"})
+        store.add(stored, [QUEUED])
+        assert store.get("shed", "a") == stored
+
+    def test_an_id_is_taken_for_ever_and_in_its_project_only(self, store: JobStore) -> None:
+        store.add(job("a"), [])
+        with pytest.raises(AlreadyExists, match="A job with this id already exists"):
+            store.add(job("a", created_us=2), [QUEUED])
+        assert store.events("shed", "a") == [], "the events of a refused job were kept"
+        store.add(job("a", project="other"), [])
+
+    def test_ids_differ_by_case(self, store: JobStore) -> None:
+        store.add(job("a"), [])
+        store.add(job("A"), [])
+        with pytest.raises(NotFound):
+            store.get("shed", "b")
+
+    def test_of_many_creates_at_once_one_wins(self, store: JobStore) -> None:
+        results = at_once(8, lambda number: store.add(job("a", created_us=number), [QUEUED]))
+        assert sum(isinstance(result, Job) for result in results) == 1
+        assert len(store.events("shed", "a")) == 1
+
+    def test_a_write_over_a_newer_one_is_aborted_with_its_events(self, store: JobStore) -> None:
+        old = store.add(job("a"), [])
+        store.record(replace(old, labels={"x": "1"}))
+        with pytest.raises(Aborted):
+            store.record(old.to(JobState.CANCELLED, now_us=5), [QUEUED])
+        found = store.get("shed", "a")
+        assert (found.state, found.labels, found.generation) == (JobState.QUEUED, {"x": "1"}, 2)
+        assert store.events("shed", "a") == []
+
+    def test_of_many_writes_at_once_one_wins(self, store: JobStore) -> None:
+        old = store.add(job("a"), [])
+        results = at_once(8, lambda number: store.record(replace(old, labels={"n": str(number)}), [QUEUED]))
+        won = [result for result in results if isinstance(result, Job)]
+        assert len(won) == 1
+        assert store.get("shed", "a") == won[0]
+        assert len(store.events("shed", "a")) == 1
+
+    def test_pages_are_newest_first_and_neither_skip_nor_repeat(self, store: JobStore) -> None:
+        for number in range(7):
+            store.add(job(f"j{number}", created_us=10 + number // 2), [])
+        store.add(job("foreign", project="other", created_us=11), [])
+        seen: list[str] = []
+        before = START
+        while page := store.page("shed", before=before, limit=2):
+            seen += [found.id for found in page]
+            before = (page[-1].created_us, page[-1].id)
+        assert seen == ["j6", "j5", "j4", "j3", "j2", "j1", "j0"]
+
+    def test_the_queue_goes_by_priority_then_age_over_all_projects(self, store: JobStore) -> None:
+        store.add(job("late", created_us=3), [])
+        store.add(job("early", created_us=1, project="other"), [])
+        store.add(job("urgent", created_us=4, priority=5), [])
+        store.add(job("gone", created_us=0), [])
+        store.record(store.get("shed", "gone").to(JobState.PREPARING, now_us=9))
+        queue = store.queued(limit=10)
+        assert [queued.id for queued in queue] == ["urgent", "early", "late"]
+        assert [store.ahead_of(queued) for queued in queue] == [0, 1, 2]
+        assert store.positions("shed", first_us=0, last_us=9) == {"urgent": 1, "late": 3}
+        assert store.positions("shed", first_us=4, last_us=4) == {"urgent": 1}
+        assert [active.id for active in store.active()] == ["gone"]
+
+    def test_events_come_in_the_order_they_were_written(self, store: JobStore) -> None:
+        stored = store.add(job("a"), [QUEUED, Event(text="second", time_us=0, severity="WARNING")])
+        store.tell(stored, Event(text="third", time_us=0))
+        events = store.events("shed", "a")
+        assert [(event.text, event.severity) for event in events] == [
+            ("Job a is queued.", "INFO"),
+            ("second", "WARNING"),
+            ("third", "INFO"),
+        ]
+        assert sorted({event.seq for event in events}) == [event.seq for event in events]
+
+
+class TestPolicies:
+    @pytest.fixture
+    def store(self, database: Database) -> PolicyStore:
+        return PolicyStore(database)
+
+    def test_nobody_set_one(self, store: PolicyStore) -> None:
+        assert store.get("projects/p/jobs/a").generation == 0
+
+    def test_a_policy_comes_back_with_the_next_generation(self, store: PolicyStore) -> None:
+        binding = Binding(role="roles/ml.viewer", members=("user:ann",))
+        assert store.replace("r", [binding], generation=0).generation == 1
+        assert store.replace("r", [binding, binding], generation=1).generation == 2
+        assert store.get("r").bindings == (binding, binding)
+        assert store.get("r").generation == 2
+
+    @pytest.mark.parametrize("generation", [0, 1])
+    def test_of_many_writes_at_once_one_wins(self, store: PolicyStore, generation: int) -> None:
+        for number in range(generation):
+            store.replace("r", [], generation=number)
+        results = at_once(8, lambda number: store.replace("r", [], generation=generation))
+        assert sum(not isinstance(result, Exception) for result in results) == 1
+        assert store.get("r").generation == generation + 1
+
+
+class TestOperations:
+    @pytest.fixture
+    def store(self, database: Database) -> OperationStore:
+        return OperationStore(database)
+
+    def operation(self, operation_id: str, *, created_us: int = 1) -> Operation:
+        return Operation(project="shed", id=operation_id, metadata={"operationType": "X"}, created_us=created_us)
+
+    def test_an_operation_comes_back_as_it_was_stored(self, store: OperationStore) -> None:
+        plain = store.add(self.operation("o1"))
+        failed = store.add(replace(self.operation("o2"), done=True, error={"code": 1, "message": "no"}))
+        good = store.add(replace(self.operation("o3"), done=True, response={}))
+        assert [store.get("shed", name) for name in ("o1", "o2", "o3")] == [plain, failed, good]
+        with pytest.raises(AlreadyExists):
+            store.add(plain)
+        with pytest.raises(NotFound):
+            store.get("other", "o1")
+
+    def test_a_write_over_a_newer_one_is_aborted(self, store: OperationStore) -> None:
+        old = store.add(self.operation("o1"))
+        changed = store.record(old.cancelling())
+        assert changed.generation == 2
+        with pytest.raises(Aborted):
+            store.record(replace(old, done=True, response={}))
+        assert store.get("shed", "o1") == changed
+
+    def test_pages_are_newest_first(self, store: OperationStore) -> None:
+        for number in range(4):
+            store.add(self.operation(f"o{number}", created_us=number))
+        first = store.page("shed", before=START, limit=3)
+        rest = store.page("shed", before=(first[-1].created_us, first[-1].id), limit=3)
+        assert [found.id for found in (*first, *rest)] == ["o3", "o2", "o1", "o0"]
+
+
+class TestProjects:
+    @pytest.fixture
+    def store(self, database: Database) -> ProjectStore:
+        return ProjectStore(database)
+
+    def test_a_project_keeps_its_number(self, store: ProjectStore) -> None:
+        assert store.find("shed") is None
+        made = store.ensure("shed", now_us=7)
+        assert store.ensure("shed", now_us=8) == made == store.find("shed")
+        assert len(str(made.number)) == 12
+
+    def test_many_at_once_get_the_same_project(self, store: ProjectStore) -> None:
+        results = at_once(8, lambda number: store.ensure("shed", now_us=number))
+        assert len(set(map(repr, results))) == 1
+        assert len(store.every()) == 1
+
+    def test_a_number_that_is_taken_is_not_given_twice(self, store: ProjectStore, database: Database) -> None:
+        taken = store.ensure("shed", now_us=1).number
+        with database.write() as tx:
+            tx.run(sa.text("update projects set id = 'moved-away' where id = 'shed'"))
+        assert store.ensure("shed", now_us=2).number != taken
+
+
+class TestDatabase:
+    def test_migrating_again_changes_nothing(self, database: Database) -> None:
+        version = database.version()
+        ProjectStore(database).ensure("shed", now_us=1)
+        database.migrate()
+        assert database.version() == version >= 1
+        assert ProjectStore(database).find("shed") is not None
+
+    def test_a_failed_transaction_leaves_nothing(self, database: Database) -> None:
+        insert = sa.text("insert into projects (id, number, created_us) values ('x', 1, 1)")
+        with pytest.raises(RuntimeError), database.write() as tx:
+            tx.run(insert)
+            raise RuntimeError
+        assert ProjectStore(database).find("x") is None

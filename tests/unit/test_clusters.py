@@ -1,0 +1,116 @@
+"""Scale tiers become gangs, and gangs become TF_CONFIG."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from trainshed.domain.clusters import environment, gang, loopback_addresses, primary_key, tf_config
+from trainshed.domain.jobs import Job
+from trainshed.domain.training import Training
+
+
+def training(**changes: Any) -> Training:
+    return Training.parse({"pythonModule": "trainer.task", "args": ["--x"], "runtimeVersion": "2.1", **changes})
+
+
+def job_of(given: Training, *, runtime: str = "2.15") -> Job:
+    return Job(project="shed", id="j1", body={"trainingInput": given.input}, runtime=runtime, created_us=1)
+
+
+def counts(given: Training) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for replica in gang(given):
+        found[replica.type] = found.get(replica.type, 0) + 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, {"master": 1}),
+        ({"scaleTier": "BASIC"}, {"master": 1}),
+        ({"scaleTier": "STANDARD_1"}, {"master": 1, "worker": 4, "ps": 3}),
+        ({"scaleTier": "PREMIUM_1"}, {"master": 1, "worker": 19, "ps": 11}),
+        ({"scaleTier": "CUSTOM"}, {"master": 1}),
+        (
+            {"scaleTier": "CUSTOM", "workerCount": "2", "parameterServerCount": "1", "evaluatorCount": "1"},
+            {"master": 1, "worker": 2, "ps": 1, "evaluator": 1},
+        ),
+    ],
+)
+def test_a_tier_has_its_replicas(given: dict[str, Any], wanted: dict[str, int]) -> None:
+    assert counts(training(**given)) == wanted
+
+
+def test_replicas_have_names_and_one_of_them_decides() -> None:
+    members = gang(training(scaleTier="STANDARD_1"))
+    assert [member.name for member in members if member.primary] == ["master-replica-0"]
+    assert members[0].primary
+    assert [member.name for member in members if member.type == "ps"] == [
+        "ps-replica-0",
+        "ps-replica-1",
+        "ps-replica-2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "runtime", "use_chief", "key"),
+    [
+        ("1.2", "1.15", False, "master"),
+        ("1.15", "1.15", False, "master"),
+        ("2.0", "2.15", False, "master"),
+        ("2.1", "2.15", False, "chief"),
+        ("2.15", "2.15", False, "chief"),
+        ("2.21", "2.21", False, "chief"),
+        ("1.15", "2.15", False, "master"),  # the trainer was written for what was asked for
+        ("1.15", "1.15", True, "chief"),
+        ("", "2.21", False, "chief"),
+        ("", "1.15", False, "master"),
+        ("python", "python", False, "chief"),
+    ],
+)
+def test_the_master_is_called_as_the_trainer_expects(asked: str, runtime: str, use_chief: bool, key: str) -> None:
+    given = training(runtimeVersion=asked, useChiefInTfConfig=use_chief)
+    assert primary_key(given, runtime=runtime) == key
+
+
+def test_tf_config_of_a_gang() -> None:
+    given = training(
+        scaleTier="CUSTOM", workerCount="2", parameterServerCount="1", evaluatorCount="1", runtimeVersion="1.15"
+    )
+    members = gang(given)
+    addresses = loopback_addresses(members, [2222, 2223, 2224, 2225])
+    cluster = {
+        "master": ["127.0.0.1:2222"],
+        "worker": ["127.0.0.1:2223", "127.0.0.1:2224"],
+        "ps": ["127.0.0.1:2225"],
+    }
+    tasks = []
+    for member in members:
+        config = tf_config(job_of(given), given, member, addresses)
+        assert config["cluster"] == cluster
+        assert config["environment"] == "cloud"
+        tasks.append((config["task"]["type"], config["task"]["index"]))
+    assert tasks == [("master", 0), ("worker", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)]
+
+
+def test_the_environment_of_a_replica() -> None:
+    given = training(region="us-central1", packageUris=["gs://b/p.tar.gz"])
+    [master] = gang(given)
+    env = environment(job_of(given), given, master, {"master-replica-0": "127.0.0.1:2222"}, cpus=3)
+    config = json.loads(env["TF_CONFIG"])
+    assert config["cluster"] == {"chief": ["127.0.0.1:2222"]}
+    assert config["task"] == {"type": "chief", "index": 0, "cloud": "shed"}
+    assert config["job"]["python_module"] == "trainer.task"
+    assert config["job"]["package_uris"] == ["gs://b/p.tar.gz"]
+    assert (env["CLOUD_ML_JOB_ID"], env["CLOUD_ML_PROJECT_ID"], env["OMP_NUM_THREADS"]) == ("j1", "shed", "3")
+    assert env["TRAINSHED_REPLICA"] == "master-replica-0"
+    assert all(isinstance(value, str) for value in env.values())
+
+
+def test_a_gang_needs_a_port_for_each_that_listens() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        loopback_addresses(gang(training(scaleTier="STANDARD_1")), [1, 2])

@@ -1,0 +1,210 @@
+"""What a training input may ask for, and how it is told what it may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainshed.domain.training import MAX_INPUT_BYTES, ScaleTier, Training, read_job
+from trainshed.errors import Invalid, NotServed, TrainshedError
+
+INPUT: dict[str, Any] = {
+    "scaleTier": "BASIC",
+    "packageUris": ["gs://bucket/trainer.tar.gz"],
+    "pythonModule": "trainer.task",
+    "region": "us-central1",
+}
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    """A good job with some fields of its input changed; None takes one away."""
+    merged = {name: value for name, value in {**INPUT, **changes}.items() if value is not None}
+    return {"jobId": "j1", "trainingInput": merged}
+
+
+def refusal(body: dict[str, Any]) -> Invalid:
+    with pytest.raises(Invalid) as caught:
+        read_job(body)
+    return caught.value
+
+
+def test_everything_that_is_offered_at_once() -> None:
+    request = read_job(
+        job(
+            scaleTier="CUSTOM",
+            masterType="n1-standard-4",
+            args=["--max_steps", "10"],
+            jobDir="gs://bucket/j1",
+            runtimeVersion="2.1",
+            pythonVersion="3.7",
+            scheduling={"maxRunningTime": "3600.5s", "priority": "7"},
+            useChiefInTfConfig=True,
+            enableWebAccess=False,
+            workerCount="0",
+            parameterServerCount=0,
+        )
+        | {"labels": {"owner": "me"}}
+    )
+    assert (request.job_id, request.labels) == ("j1", {"owner": "me"})
+    training = request.training
+    assert training.scale_tier is ScaleTier.CUSTOM
+    assert training.args == ("--max_steps", "10")
+    assert (training.max_running_s, training.priority, training.use_chief) == (3600.5, 7, True)
+    assert (training.runtime_version, training.python_version, training.job_dir) == ("2.1", "3.7", "gs://bucket/j1")
+    assert training.input["workerCount"] == training.input["parameterServerCount"] == "0"
+    assert Training.parse(training.input) == training
+
+
+def test_what_is_not_said_has_googles_defaults() -> None:
+    training = read_job(job(scaleTier=None, region=None)).training
+    assert training.scale_tier is ScaleTier.BASIC
+    assert (training.max_running_s, training.priority, training.use_chief) == (604_800, 0, False)
+
+
+def test_snake_case_means_the_same_and_null_means_nothing() -> None:
+    body = {
+        "job_id": "j1",
+        "training_input": {
+            "scale_tier": "BASIC",
+            "package_uris": ["gs://bucket/trainer.tar.gz"],
+            "python_module": "trainer.task",
+            "region": "us-central1",
+            "hyperparameters": None,
+        },
+    }
+    assert read_job(body) == read_job(job())
+
+
+def test_what_only_the_server_writes_is_passed_over() -> None:
+    sent = {"state": "SUCCEEDED", "createTime": 5, "errorMessage": [], "trainingOutput": {"x": 1}, "jobPosition": "1"}
+    assert read_job(job() | sent) == read_job(job())
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "message"),
+    [
+        (
+            job(foo=1),
+            "job.training_input",
+            "Invalid JSON payload received. Unknown name \"foo\" at 'job.training_input': Cannot find field.",
+        ),
+        (
+            job() | {"foo": 1},
+            "job",
+            "Invalid JSON payload received. Unknown name \"foo\" at 'job': Cannot find field.",
+        ),
+        (
+            job(scheduling={"x": True}),
+            "job.training_input.scheduling",
+            "Invalid JSON payload received. Unknown name \"x\" at 'job.training_input.scheduling': Cannot find field.",
+        ),
+    ],
+)
+def test_an_unknown_name_is_named_in_googles_words(body: dict[str, Any], field: str, message: str) -> None:
+    error = refusal(body)
+    assert (error.field, str(error)) == (field, message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"args": "--x"}, "args"),
+        ({"args": [1]}, "args[0]"),
+        ({"region": 5}, "region"),
+        ({"enableWebAccess": "false"}, "enable_web_access"),
+        ({"workerCount": "two"}, "worker_count"),
+        ({"workerCount": 1.5}, "worker_count"),
+        ({"workerCount": 2**63}, "worker_count"),
+        ({"workerCount": True}, "worker_count"),
+        ({"scaleTier": "HUGE"}, "scale_tier"),
+        ({"scaleTier": "basic"}, "scale_tier"),
+        ({"scheduling": []}, "scheduling"),
+        ({"scheduling": {"maxRunningTime": 3600}}, "scheduling.max_running_time"),
+        ({"scheduling": {"maxRunningTime": "1h"}}, "scheduling.max_running_time"),
+        ({"scheduling": {"maxRunningTime": "-1s"}}, "scheduling.max_running_time"),
+        ({"masterConfig": {"imageUri": 1}}, "master_config.image_uri"),
+    ],
+)
+def test_a_wrong_type_is_named(changes: dict[str, Any], field: str) -> None:
+    error = refusal(job(**changes))
+    assert error.field == f"job.training_input.{field}"
+    assert str(error).startswith(f"Invalid value at '{error.field}' (")
+
+
+def test_a_field_given_in_both_spellings_is_refused() -> None:
+    assert "given twice" in str(refusal(job() | {"job_id": "j2"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        ({"scaleTier": "STANDARD_1"}, "scale_tier", "On this server version"),
+        ({"scaleTier": "PREMIUM_1"}, "scale_tier", "On this server version"),
+        ({"scaleTier": "BASIC_GPU"}, "scale_tier", "no GPUs"),
+        ({"scaleTier": "BASIC_TPU"}, "scale_tier", "no GPUs or TPUs"),
+        ({"scaleTier": "CUSTOM"}, "master_type", "needs a master type"),
+        ({"scaleTier": "CUSTOM", "masterType": "standard_gpu"}, "master_type", "no GPUs"),
+        ({"scaleTier": "CUSTOM", "masterType": "cloud_tpu"}, "master_type", "no GPUs or TPUs"),
+        ({"scaleTier": "CUSTOM", "masterType": "mainframe"}, "master_type", "n1-standard-4"),
+        ({"masterType": "standard"}, "master_type", "CUSTOM"),
+        ({"scaleTier": "CUSTOM", "masterType": "standard", "workerCount": "2"}, "worker_count", "one master"),
+        ({"scaleTier": "CUSTOM", "masterType": "standard", "workerCount": "-2"}, "worker_count", "negative"),
+        ({"workerType": "standard"}, "worker_type", "one master"),
+        ({"parameterServerCount": 1}, "parameter_server_count", "one master"),
+        ({"evaluatorCount": 1}, "evaluator_count", "one master"),
+        ({"hyperparameters": {"goal": "MAXIMIZE"}}, "hyperparameters", "tuning"),
+        ({"serviceAccount": "me@x"}, "service_account", "service accounts"),
+        ({"encryptionConfig": {"kmsKeyName": "k"}}, "encryption_config", "Leave this field out"),
+        ({"network": "projects/1/global/networks/n"}, "network", "network"),
+        ({"enableWebAccess": True}, "enable_web_access", "Interactive shells"),
+        ({"masterConfig": {"imageUri": "gcr.io/x"}}, "master_config.image_uri", "containers"),
+        ({"masterConfig": {"acceleratorConfig": {"count": 1}}}, "master_config.accelerator_config", "no GPUs"),
+        ({"workerConfig": {"containerArgs": ["x"]}}, "worker_config.container_args", "containers"),
+        ({"scheduling": {"maxWaitTime": "1800s"}}, "scheduling.max_wait_time", "on this server version"),
+        ({"scheduling": {"maxRunningTime": "0s"}}, "scheduling.max_running_time", "more than 0s"),
+        ({"scheduling": {"priority": 1001}}, "scheduling.priority", "0 to 1000"),
+        ({"scheduling": {"priority": -1}}, "scheduling.priority", "0 to 1000"),
+        ({"pythonModule": None}, "python_module", "missing"),
+        ({"pythonModule": "trainer/task.py"}, "python_module", "dotted name"),
+        ({"pythonModule": "-c"}, "python_module", "dotted name"),
+        ({"packageUris": None}, "package_uris", "no package"),
+        ({"packageUris": ["gs://b/x"] * 101}, "package_uris", "101"),
+        ({"region": "Mars!"}, "region", "us-central1"),
+        ({"args": ["a\0b"]}, "args", "NUL"),
+        ({"args": ["x" * MAX_INPUT_BYTES]}, "training_input", "bytes"),
+    ],
+)
+def test_what_is_not_offered_is_refused_by_name(changes: dict[str, Any], field: str, words: str) -> None:
+    error = refusal(job(**changes))
+    assert error.field == field
+    assert words in str(error)
+
+
+def test_a_job_needs_an_id_and_something_to_run() -> None:
+    assert refusal({"trainingInput": INPUT}).field == "job.job_id"
+    assert refusal({"jobId": "1", "trainingInput": INPUT}).field == "job.job_id"
+    assert refusal({"jobId": "j1"}).field == "job.training_input"
+    assert refusal(job() | {"labels": {"Owner": "x"}}).field == "job.labels"
+
+
+def test_batch_prediction_is_not_served() -> None:
+    with pytest.raises(NotServed, match="prediction"):
+        read_job({"jobId": "j1", "predictionInput": {}})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*INPUT, "args", "scheduling", "workerCount", "masterConfig", "jobDir"]), JSON))
+def test_no_json_at_all_makes_it_fail_in_another_way(changes: dict[str, Any]) -> None:
+    try:
+        read_job(job(**changes))
+    except TrainshedError as exc:
+        assert str(exc)

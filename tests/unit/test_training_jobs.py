@@ -1,0 +1,372 @@
+"""Creating, listing, changing and cancelling jobs, on a real database and without a control loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.domain.iam import Principal, Role
+from trainshed.domain.jobs import Job, JobState
+from trainshed.errors import Aborted, AlreadyExists, FailedPrecondition, Invalid, NotFound
+from trainshed.services.jobs import Jobs, World
+from trainshed.services.pages import PageRequest
+from trainshed.services.policies import Policies
+from trainshed.store.database import Database
+from trainshed.store.jobs import JobStore
+from trainshed.store.policies import PolicyStore
+
+BUCKETS = {"mine": "shed", "theirs": "other-shed"}
+OBJECTS = {("mine", "trainer.tar.gz"), ("theirs", "trainer.tar.gz")}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    name: str
+    notes: tuple[str, ...] = ()
+
+
+def resolve_runtime(runtime: str, python: str) -> Chosen:
+    if runtime == "9.9":
+        raise Invalid("There is no runtime 9.9 or newer.", field="training_input.runtime_version")
+    return Chosen("2.15", ("Runtime 1.2 is not offered any more.",)) if runtime == "1.2" else Chosen("2.21")
+
+
+def bucket_owner(name: str) -> str:
+    if name not in BUCKETS:
+        raise NotFound(f"The bucket {name} does not exist.")
+    return BUCKETS[name]
+
+
+class Shed:
+    """The service, its store, and a count of how often the control loop was woken."""
+
+    def __init__(self, database: Database) -> None:
+        self.store = JobStore(database)
+        self.policies = Policies(PolicyStore(database), self.store)
+        self.woken = 0
+        self.now = 1_000_000
+        world = World(
+            resolve_runtime=resolve_runtime,
+            bucket_owner=bucket_owner,
+            object_exists=lambda bucket, name: (bucket, name) in OBJECTS,
+        )
+        self.jobs = Jobs(self.store, world, wake=self.wake, clock=self.tick)
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def tick(self) -> int:
+        self.now += 1
+        return self.now
+
+    def create(self, job_id: str = "j1", **changes: Any) -> dict[str, Any]:
+        return self.jobs.create("shed", body(job_id, **changes))
+
+    def in_state(self, job_id: str, *states: JobState) -> Job:
+        self.create(job_id)
+        for state in states:
+            self.store.record(self.store.get("shed", job_id).to(state, now_us=self.tick()))
+        return self.store.get("shed", job_id)
+
+    def texts(self, job_id: str) -> list[str]:
+        return [event.text for event in self.store.events("shed", job_id)]
+
+
+def body(job_id: str, **changes: Any) -> dict[str, Any]:
+    given = {"packageUris": ["gs://mine/trainer.tar.gz"], "pythonModule": "trainer.task", **changes}
+    return {"jobId": job_id, "trainingInput": given}
+
+
+@pytest.fixture
+def shed(tmp_path: Path) -> Iterator[Shed]:
+    database = Database(tmp_path / "state.db")
+    database.migrate()
+    yield Shed(database)
+    database.close()
+
+
+def test_a_new_job_is_queued_with_its_history(shed: Shed) -> None:
+    made = shed.create(runtimeVersion="1.2", scheduling={"priority": 3})
+    assert made["state"] == "QUEUED"
+    assert made["jobPosition"] == "1"
+    assert made["trainingInput"]["runtimeVersion"] == "1.2"
+    assert made == shed.jobs.get("shed", "j1")
+    assert shed.texts("j1") == [
+        "Validating job requirements...",
+        "Job creation request has been successfully validated.",
+        "Runtime 1.2 is not offered any more.",
+        "Job j1 is queued.",
+    ]
+    details = shed.jobs.details("shed", "j1")
+    assert (details["runtime"], details["notes"]) == ("2.15", ["Runtime 1.2 is not offered any more."])
+    assert details["waiting"].startswith("It is next")
+    assert shed.store.get("shed", "j1").priority == 3
+    assert shed.woken == 1
+
+
+def test_a_name_is_used_once(shed: Shed) -> None:
+    shed.create()
+    with pytest.raises(AlreadyExists) as caught:
+        shed.create()
+    assert (caught.value.field, str(caught.value)) == ("job.job_id", "A job with this id already exists.")
+
+
+@pytest.mark.parametrize(
+    "uri", ["gs://absent/trainer.tar.gz", "gs://theirs/trainer.tar.gz", "gs://mine/absent", "gs://mine"]
+)
+def test_a_package_must_be_there_and_ones_own(shed: Shed, uri: str) -> None:
+    with pytest.raises(FailedPrecondition, match="The provided GCS paths cannot be read") as caught:
+        shed.create(packageUris=["gs://mine/trainer.tar.gz", uri])
+    assert caught.value.field == "package_uris"
+    assert uri in str(caught.value)
+
+
+@pytest.mark.parametrize("bucket", ["absent", "theirs"])
+def test_a_job_dir_must_be_in_a_bucket_of_ones_own(shed: Shed, bucket: str) -> None:
+    with pytest.raises(FailedPrecondition) as caught:
+        shed.create(jobDir=f"gs://{bucket}/out")
+    assert str(caught.value).startswith(f"The bucket gs://{bucket} does not exist in project shed.")
+    assert shed.create(jobDir="gs://mine/out/")["trainingInput"]["jobDir"] == "gs://mine/out/"
+
+
+@pytest.mark.parametrize(
+    "uri", ["/etc/passwd", "gs://mine/../theirs/x", "gs://mine/a//b", "http://127.0.0.1/x", "gs://"]
+)
+def test_what_is_no_address_in_a_bucket_is_refused_by_field(shed: Shed, uri: str) -> None:
+    for field, changes in (("package_uris", {"packageUris": [uri]}), ("job_dir", {"jobDir": uri})):
+        with pytest.raises(Invalid) as caught:
+            shed.create(**changes)
+        assert caught.value.field == field
+
+
+def test_a_bad_runtime_fails_at_submit(shed: Shed) -> None:
+    with pytest.raises(Invalid, match=r"9\.9"):
+        shed.create(runtimeVersion="9.9")
+    with pytest.raises(NotFound):
+        shed.jobs.get("shed", "j1")
+
+
+def test_positions_follow_the_queue(shed: Shed) -> None:
+    shed.create("first")
+    shed.create("second")
+    shed.create("urgent", scheduling={"priority": 9})
+    shed.in_state("gone", JobState.PREPARING)
+    listed = shed.jobs.page("shed", PageRequest(size=20)).items
+    assert [(job["jobId"], job.get("jobPosition")) for job in listed] == [
+        ("gone", None),
+        ("urgent", "1"),
+        ("second", "3"),
+        ("first", "2"),
+    ]
+    assert all(job == shed.jobs.get("shed", job["jobId"]) for job in listed)
+    assert "2 jobs go before it" in shed.jobs.details("shed", "second")["waiting"]
+
+
+class TestCancel:
+    def test_a_queued_job_ends_at_once(self, shed: Shed) -> None:
+        shed.create()
+        shed.jobs.cancel("shed", "j1", user="ann")
+        job = shed.jobs.get("shed", "j1")
+        assert (job["state"], job["errorMessage"]) == ("CANCELLED", "The job was cancelled by ann.")
+        assert "endTime" in job
+        assert "jobPosition" not in job
+        assert shed.texts("j1")[-1] == "Job cancelled."
+
+    @pytest.mark.parametrize("states", [[JobState.PREPARING], [JobState.PREPARING, JobState.RUNNING]])
+    def test_a_job_with_processes_is_told_to_end(self, shed: Shed, states: list[JobState]) -> None:
+        shed.in_state("j1", *states)
+        woken = shed.woken
+        shed.jobs.cancel("shed", "j1", user="ann")
+        assert shed.jobs.get("shed", "j1")["state"] == "CANCELLING"
+        assert shed.woken == woken + 1
+        before = shed.store.get("shed", "j1")
+        shed.jobs.cancel("shed", "j1", user="bob")
+        assert shed.store.get("shed", "j1") == before
+
+    @pytest.mark.parametrize("end", [JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED])
+    def test_a_job_that_ended_stays_so(self, shed: Shed, end: JobState) -> None:
+        ended = shed.in_state("j1", JobState.PREPARING, end)
+        for _ in range(2):
+            with pytest.raises(FailedPrecondition, match=f"has ended \\({end}\\)"):
+                shed.jobs.cancel("shed", "j1", user="ann")
+        assert shed.store.get("shed", "j1") == ended
+
+    def test_many_at_once_write_one_end(self, shed: Shed) -> None:
+        shed.create()
+
+        def cancel(_: int) -> str:
+            try:
+                shed.jobs.cancel("shed", "j1", user="ann")
+            except FailedPrecondition:
+                return "too late"
+            return "done"
+
+        with ThreadPoolExecutor(8) as pool:
+            results = list(pool.map(cancel, range(8)))
+        assert results.count("done") == 1
+        assert shed.texts("j1").count("Job cancelled.") == 1
+
+
+class TestPatch:
+    def test_labels_are_replaced_as_a_whole(self, shed: Shed) -> None:
+        shed.create()
+        shed.jobs.patch("shed", "j1", mask="labels", body={"labels": {"a": "1", "b": "2"}})
+        changed = shed.jobs.patch("shed", "j1", mask="labels", body={"labels": {"c": "3"}})
+        assert changed["labels"] == {"c": "3"}
+        assert "labels" not in shed.jobs.patch("shed", "j1", mask="labels", body={})
+
+    def test_one_label_can_be_set_or_taken_away(self, shed: Shed) -> None:
+        shed.create()
+        shed.jobs.patch("shed", "j1", mask="labels", body={"labels": {"a": "1", "b": "2"}})
+        changed = shed.jobs.patch("shed", "j1", mask="labels.a,labels.b", body={"labels": {"a": "9", "c": "3"}})
+        assert changed["labels"] == {"a": "9"}
+
+    def test_an_etag_that_is_not_current_changes_nothing(self, shed: Shed) -> None:
+        old = shed.create()
+        new = shed.jobs.patch("shed", "j1", mask="labels,etag", body={"labels": {"a": "1"}, "etag": old["etag"]})
+        assert new["etag"] != old["etag"]
+        for etag in (old["etag"], "", "%%%", "AAAA"):
+            with pytest.raises(Aborted):
+                shed.jobs.patch("shed", "j1", mask="labels", body={"labels": {}, "etag": etag})
+        assert shed.jobs.get("shed", "j1") == new
+
+    @pytest.mark.parametrize("mask", ["", ",", "state", "labels,trainingInput.args", "*"])
+    def test_only_labels_can_be_changed(self, shed: Shed, mask: str) -> None:
+        shed.create()
+        with pytest.raises(Invalid) as caught:
+            shed.jobs.patch("shed", "j1", mask=mask, body={"labels": {}})
+        assert caught.value.field == "update_mask"
+
+    def test_a_whole_job_may_be_sent_back(self, shed: Shed) -> None:
+        job = shed.create()
+        changed = shed.jobs.patch("shed", "j1", mask="labels", body={**job, "labels": {"a": "1"}})
+        assert changed["labels"] == {"a": "1"}
+
+
+class TestPages:
+    def fill(self, shed: Shed, count: int) -> None:
+        for number in range(count):
+            shed.create(f"j{number:05d}", region="us-central1" if number % 10 else "rare-1")
+
+    def ids(self, shed: Shed, *, size: int, query: str = "") -> list[list[str]]:
+        pages: list[list[str]] = []
+        after = None
+        while True:
+            page = shed.jobs.page("shed", PageRequest(size=size, after=after, query=query))
+            pages.append([job["jobId"] for job in page.items])
+            if (after := page.next) is None:
+                return pages
+
+    def test_all_jobs_once_newest_first(self, shed: Shed) -> None:
+        self.fill(shed, 25)
+        assert self.ids(shed, size=10) == [
+            [f"j{n:05d}" for n in range(24, 14, -1)],
+            [f"j{n:05d}" for n in range(14, 4, -1)],
+            [f"j{n:05d}" for n in range(4, -1, -1)],
+        ]
+        assert [len(page) for page in self.ids(shed, size=25)] == [25]
+
+    def test_a_filter_picks_over_pages(self, shed: Shed) -> None:
+        self.fill(shed, 40)
+        pages = self.ids(shed, size=3, query="trainingInput.region=rare-1 AND state:QUEUED")
+        assert pages == [["j00030", "j00020", "j00010"], ["j00000"]]
+        assert self.ids(shed, size=3, query="jobId:j0003* AND state=FAILED") == [[]]
+
+    def test_a_filter_looks_through_a_bounded_number_of_jobs(self, shed: Shed, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fill(shed, 30)
+        monkeypatch.setattr("trainshed.services.pages.SCAN_ROWS", 5)
+        monkeypatch.setattr("trainshed.services.pages.SCAN_LIMIT", 10)
+        pages = self.ids(shed, size=5, query="trainingInput.region=rare-1")
+        assert [job for page in pages for job in page] == ["j00020", "j00010", "j00000"]
+        assert len(pages) == 4
+
+    def test_a_filter_that_makes_no_sense_is_refused(self, shed: Shed) -> None:
+        with pytest.raises(Invalid) as caught:
+            shed.jobs.page("shed", PageRequest(size=5, query="state="))
+        assert caught.value.field == "filter"
+
+
+class TestPolicies:
+    VIEWER = Principal(user="ann", project="shed", role=Role.VIEWER)
+
+    def policy(self, *members: str, role: str = "roles/ml.jobOwner", **more: Any) -> dict[str, Any]:
+        return {"policy": {"bindings": [{"role": role, "members": list(members)}], **more}}
+
+    def test_a_binding_adds_to_what_the_token_may_do(self, shed: Shed) -> None:
+        shed.create()
+        asked = {"permissions": ["ml.jobs.get", "ml.jobs.cancel", "ml.jobs.create"]}
+        assert shed.policies.test("shed", "j1", self.VIEWER, asked) == {"permissions": ["ml.jobs.get"]}
+        shed.policies.set("shed", "j1", self.policy("user:ann"))
+        assert shed.policies.test("shed", "j1", self.VIEWER, asked) == {
+            "permissions": ["ml.jobs.get", "ml.jobs.cancel"]
+        }
+        shed.policies.set("shed", "j1", self.policy("user:bob"))
+        assert shed.policies.test("shed", "j1", self.VIEWER, asked) == {"permissions": ["ml.jobs.get"]}
+
+    def test_bindings_of_one_role_become_one(self, shed: Shed) -> None:
+        shed.create()
+        binding = {"role": "roles/ml.viewer", "members": ["user:ann"]}
+        other = {"role": "roles/ml.viewer", "members": ["allAuthenticatedUsers", "user:ann"]}
+        written = shed.policies.set("shed", "j1", {"policy": {"bindings": [binding, other]}})
+        assert written["bindings"] == [{"role": "roles/ml.viewer", "members": ["user:ann", "allAuthenticatedUsers"]}]
+        assert shed.policies.get("shed", "j1") == written
+
+    def test_an_old_etag_changes_nothing(self, shed: Shed) -> None:
+        shed.create()
+        first = shed.policies.get("shed", "j1")
+        second = shed.policies.set("shed", "j1", self.policy("user:ann", etag=first["etag"]))
+        with pytest.raises(Aborted):
+            shed.policies.set("shed", "j1", self.policy("user:bob", etag=first["etag"]))
+        assert shed.policies.get("shed", "j1") == second
+
+    def test_a_mask_without_bindings_leaves_them(self, shed: Shed) -> None:
+        shed.create()
+        written = shed.policies.set("shed", "j1", self.policy("user:ann"))
+        kept = shed.policies.set("shed", "j1", {"policy": {}, "updateMask": "etag"})
+        assert kept["bindings"] == written["bindings"]
+
+    @pytest.mark.parametrize(
+        ("request_body", "field"),
+        [
+            ({}, "policy"),
+            ({"policy": {"bindings": [{"role": "roles/owner", "members": ["user:a"]}]}}, "policy.bindings[0].role"),
+            ({"policy": {"bindings": [{"role": "roles/ml.viewer", "members": []}]}}, "policy.bindings[0].members"),
+            ({"policy": {"bindings": [{"role": "roles/ml.viewer", "members": ["ann"]}]}}, "policy.bindings[0].members"),
+            (
+                {"policy": {"bindings": [{"role": "roles/ml.viewer", "members": ["user:"]}]}},
+                "policy.bindings[0].members",
+            ),
+            (
+                {"policy": {"bindings": [{"role": "roles/ml.viewer", "condition": {"x": 1}}]}},
+                "policy.bindings[0].condition",
+            ),
+            ({"policy": {"version": 2}}, "policy.version"),
+            ({"policy": {"auditConfigs": [{}]}}, "policy.audit_configs"),
+            ({"policy": {}, "updateMask": "owner"}, "update_mask"),
+            ({"policy": {"binding": []}}, "policy"),
+        ],
+    )
+    def test_a_policy_that_makes_no_sense_is_refused(
+        self, shed: Shed, request_body: dict[str, Any], field: str
+    ) -> None:
+        shed.create()
+        with pytest.raises(Invalid) as caught:
+            shed.policies.set("shed", "j1", request_body)
+        assert caught.value.field == field
+
+    def test_a_job_that_is_not_there_has_no_policy_and_no_permissions(self, shed: Shed) -> None:
+        with pytest.raises(NotFound):
+            shed.policies.get("shed", "none")
+        with pytest.raises(NotFound):
+            shed.policies.set("shed", "none", self.policy("user:ann"))
+        assert shed.policies.test("shed", "none", self.VIEWER, {"permissions": ["ml.jobs.get"]}) == {}
+
+    @pytest.mark.parametrize("permission", ["*", "ml.jobs.*", "storage.objects.get", ""])
+    def test_a_permission_that_no_job_has_is_refused(self, shed: Shed, permission: str) -> None:
+        with pytest.raises(Invalid):
+            shed.policies.test("shed", "j1", self.VIEWER, {"permissions": [permission]})
