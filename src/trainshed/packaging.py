@@ -239,11 +239,13 @@ def _run_setup(root: Path, scratch: Path) -> Path:
 
 
 def _run_uv(root: Path, scratch: Path) -> Path:
+    import sys
+
     from trainshed.runtimes.uv import find_uv, uv_command
 
     copy = _copied(root, scratch / "source")
     made = scratch / "made"
-    command = uv_command(find_uv(), "build", "--sdist", "--no-project", "--out-dir", made, copy)
+    command = uv_command(find_uv(), "build", "--sdist", "--python", sys.executable, "--out-dir", made, copy)
     _run(command, cwd=copy, what="pyproject.toml", root=root)
     return _only_archive(made, root)
 
