@@ -1,0 +1,253 @@
+"""The engine that runs gangs on this machine: each under a supervisor of its own that lives on without the server."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import struct
+import subprocess
+import tempfile
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from trainshed.config import Home
+from trainshed.domain.jobs import JobState
+from trainshed.domain.plan import Phase, Sighting
+from trainshed.engines.base import Launch
+from trainshed.errors import EngineDown
+
+FORMAT = 1
+_START_LIMIT_S = 60.0
+_RUN = """\
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from trainshed_node.main import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+class LocalEngine:
+    """Starts supervisors and reads what they write. Holds nothing that another engine on the same folder would need."""
+
+    def __init__(self, home: Home, uv: Path) -> None:
+        self._home = home
+        self._uv = uv
+        self._node: Path | None = None
+        self._views: dict[Path, _View] = {}
+        self._guard = threading.Lock()
+
+    def launch(self, launch: Launch) -> None:
+        """Write the spec and start the supervisor; returns when it is at work, and was started no more than once."""
+        try:
+            if _size(launch.folder / "journal.jsonl"):
+                return
+            launch.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write(launch.folder / "spec.json", orjson.dumps(render(launch, uv=self._uv)))
+            run = self._ship() / "run.py"
+            done = subprocess.run(
+                [launch.python, "-I", "-S", run, "supervise", launch.folder],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                timeout=_START_LIMIT_S,
+                cwd="/",
+                check=False,
+            )
+        except OSError as exc:
+            raise EngineDown(
+                f"The supervisor of job {launch.job} can't be started: {exc.filename or launch.folder}: {exc.strerror}."
+            ) from exc
+        except subprocess.TimeoutExpired as exc:
+            raise EngineDown(f"The supervisor of job {launch.job} was not ready within {_START_LIMIT_S:g} s.") from exc
+        if done.returncode != 0:
+            said = done.stderr.decode(errors="replace").strip() or f"exit status {done.returncode}"
+            raise EngineDown(f"The supervisor of job {launch.job} can't be started: {said}")
+
+    def observe(self, attempts: Collection[Path]) -> Mapping[Path, Sighting]:
+        """Look at the attempts' folders. What was read before is not read again."""
+        with self._guard:
+            if len(self._views) > 2 * len(attempts) + 1000:
+                self._views = {path: view for path, view in self._views.items() if path in attempts}
+            seen = {}
+            for path in attempts:
+                view = self._views[path] = _look(path, self._views.get(path, _View()))
+                seen[path] = view.sighting
+            return seen
+
+    def cancel(self, attempt: Path) -> None:
+        """Tell the supervisor, if there is one, to end the attempt."""
+        try:
+            fd = os.open(attempt / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as exc:
+            if exc.errno in (errno.ENXIO, errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return
+            raise EngineDown(f"{attempt / 'control'} can't be written to: {exc.strerror}.") from exc
+        try:
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                os.write(fd, b"cancel\n")
+        except (BlockingIOError, BrokenPipeError):
+            return  # full of earlier requests, or ended since
+        finally:
+            os.close(fd)
+
+    def _ship(self) -> Path:
+        """The folder with the node's code, for Pythons that have no Trainshed. Written once for each version of it."""
+        if self._node is None or not self._node.is_dir():
+            self._node = ship(self._home.node)
+        return self._node
+
+
+def render(launch: Launch, *, uv: Path) -> dict[str, Any]:
+    """The spec that a supervisor works by."""
+    return {
+        "format": FORMAT,
+        "project": launch.project,
+        "job": launch.job,
+        "attempt": launch.attempt,
+        "python": str(launch.python),
+        "uv": str(uv),
+        "module": launch.module,
+        "args": list(launch.args),
+        "packages": [{"uri": package.uri, "path": str(package.path)} for package in launch.packages],
+        "site": str(launch.site),
+        "replicas": [
+            {
+                "name": each.name,
+                "type": each.type,
+                "index": each.index,
+                "primary": each.primary,
+                "env": dict(each.env),
+            }
+            for each in launch.replicas
+        ],
+        "env": dict(launch.env),
+        "grace_s": launch.grace_s,
+        "max_running_s": launch.max_running_s,
+        "log_limit_bytes": launch.log_limit_bytes,
+    }
+
+
+def ship(to: Path) -> Path:
+    """Put the node's sources into a folder below `to` named by their content. Python compiles them on first use."""
+    sources = {
+        f"trainshed_node/{file.name}": file.read_bytes()
+        for file in resources.files("trainshed.node").iterdir()
+        if file.name.endswith(".py")
+    }
+    sources["run.py"] = _RUN.encode()
+    digest = hashlib.sha256(orjson.dumps([(name, sources[name].hex()) for name in sorted(sources)])).hexdigest()[:16]
+    folder = to / digest
+    if folder.is_dir():
+        return folder
+    to.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f"{digest}.", dir=to))
+    (draft / "trainshed_node").mkdir()
+    for name, content in sources.items():
+        (draft / name).write_bytes(content)
+    try:
+        draft.rename(folder)
+    except OSError as exc:
+        shutil.rmtree(draft)
+        if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else another server was faster
+            raise
+    return folder
+
+
+_ABSENT = Sighting(phase=Phase.ABSENT)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """How far a journal was read, and what it said."""
+
+    offset: int = 0
+    sighting: Sighting = _ABSENT
+
+
+def _look(attempt: Path, before: _View) -> _View:
+    if before.sighting.phase in (Phase.ENDED, Phase.LOST):
+        return before
+    # The lock first: if it was free, then what the journal says now is its last word.
+    alive = _held(attempt / "lock")
+    journal = attempt / "journal.jsonl"
+    size = _size(journal)
+    view = before if size == before.offset else _read(journal, before)
+    if view.sighting.phase in (Phase.ENDED, Phase.LOST):
+        return view
+    if not alive:
+        return replace(view, sighting=replace(view.sighting, phase=Phase.LOST if size else Phase.ABSENT))
+    if view.sighting.phase is Phase.ABSENT:
+        return replace(view, sighting=Sighting(phase=Phase.PREPARING))
+    return view
+
+
+def _read(journal: Path, before: _View) -> _View:
+    with journal.open("rb") as file:
+        file.seek(before.offset)
+        lines = file.read().split(b"\n")
+    offset, sighting = before.offset, before.sighting
+    for line in lines[:-1]:  # what comes after the last line end is not yet whole
+        offset += len(line) + 1
+        sighting = _follow(sighting, line)
+    return _View(offset, sighting)
+
+
+def _follow(seen: Sighting, line: bytes) -> Sighting:
+    """What is known after one more event. One that its writer did not live to finish says nothing."""
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return seen
+    match event["event"]:
+        case "ended":
+            outcome, message = JobState(event["outcome"]), event["message"]
+            return replace(seen, phase=Phase.ENDED, ended_us=event["t"], outcome=outcome, message=message)
+        case "lost":
+            return replace(seen, phase=Phase.LOST, ended_us=event["t"])
+        case "running":
+            return replace(seen, phase=Phase.RUNNING, started_us=event["t"])
+        case "supervisor_started":
+            return replace(seen, phase=Phase.PREPARING)
+    return seen
+
+
+def _held(lock: Path) -> bool:
+    """Whether a process holds the lock. Only asks: a question must not keep a supervisor from starting."""
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        question = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, question)
+        return bool(struct.unpack("hhqqi4x", answer)[0] != fcntl.F_UNLCK)
+    finally:
+        os.close(fd)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+def _write(path: Path, content: bytes) -> None:
+    draft = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
+    draft.write_bytes(content)
+    draft.rename(path)

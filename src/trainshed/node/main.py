@@ -1,0 +1,187 @@
+"""The node's entry: `supervise DIR` starts the supervisor of an attempt, `install DIR` installs its packages.
+
+`supervise` returns as soon as the supervisor is at work. Behind it stay two processes: the supervisor, and above it a
+guardian that does nothing but wait, so that there is someone to clean up if the supervisor is killed. Both hold the
+lock on DIR/lock: while it is held, processes of the job may live; when it is free, none does.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import struct
+import sys
+
+from . import reap
+from .journal import Journal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+#: A lock of the open file, which forked processes share. Unlike with flock, others can ask for it without taking it.
+_SETLK = 37  # F_OFD_SETLK, which Python knows by name from 3.9 on
+_READY = b"ready"
+FORMAT = 1
+
+
+def main(argv: list[str]) -> int:
+    """Run a command; returns its exit status."""
+    if len(argv) == 2 and argv[0] == "supervise":
+        return supervise(os.path.abspath(argv[1]))
+    if len(argv) == 2 and argv[0] == "install":
+        from .packages import install
+
+        return install(argv[1])
+    sys.stderr.write("Usage: run.py supervise|install FOLDER\n")
+    return 2
+
+
+def supervise(folder: str) -> int:
+    """Start the attempt in `folder`, unless it was started before. 1: it can't be; a sentence on stderr says why."""
+    _close_strays()
+    try:
+        lock = _take_lock(os.path.join(folder, "lock"))
+        if lock is None:
+            return 0
+        journal = Journal(os.path.join(folder, "journal.jsonl"))
+    except OSError as exc:
+        sys.stderr.write("%s can't be written to: %s.\n" % (folder, exc.strerror))
+        return 1
+    if journal.started():
+        return 0
+    ready_r, ready_w = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.close(ready_r)
+            _guard(folder, journal, ready_w)
+        finally:
+            os._exit(0)
+    os.close(ready_w)
+    with open(ready_r, "rb") as file:
+        answer = file.read()
+    if answer == _READY:
+        return 0
+    sys.stderr.write(answer.decode("utf-8", "replace") or "The supervisor ended before it was ready.")
+    sys.stderr.write("\n")
+    return 1
+
+
+def _close_strays() -> None:
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            try:
+                os.close(int(name))
+            except OSError as exc:
+                if exc.errno != errno.EBADF:  # the listing's own
+                    raise
+
+
+def _take_lock(path: str) -> Optional[int]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.fcntl(fd, _SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    except OSError as exc:
+        if exc.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        os.close(fd)
+        return None
+    return fd
+
+
+def _guard(folder: str, journal: Journal, ready: int) -> None:
+    """The guardian: wait for the supervisor, then see to it that nothing is left and that the journal has an end."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    os.close(null)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    reap.become_subreaper()
+    guardian = os.getpid()
+    supervisor = os.fork()
+    if supervisor == 0:
+        status = 1
+        try:
+            status = _work(folder, journal, ready, guardian)
+        finally:
+            os._exit(status)
+    os.close(ready)
+    while os.waitpid(-1, 0)[0] != supervisor:
+        pass
+    reap.end_all()
+    if journal.started() and not journal.ended():
+        journal.append("lost")
+        journal.sync()
+
+
+def _work(folder: str, journal: Journal, ready: int, guardian: int) -> int:
+    """The supervisor. 0: it wrote down how the job ended."""
+    from .supervise import GUARDIAN_LOST, Supervisor
+
+    reap.become_subreaper()
+    signals = _catch((signal.SIGCHLD, signal.SIGTERM, GUARDIAN_LOST))
+    reap.die_with_parent(guardian, GUARDIAN_LOST)
+    try:
+        spec = _spec(folder)
+        supervisor = Supervisor(folder, spec, journal)
+        supervisor.listen(_control(os.path.join(folder, "control")), signals)
+        journal.append(
+            "supervisor_started", pid=os.getpid(), guardian=guardian, boot_id=_boot_id(), start=_start_time()
+        )
+        journal.sync()
+    except (OSError, ValueError, KeyError) as exc:
+        os.write(ready, ("The attempt in %s can't be started: %s." % (folder, exc)).encode("utf-8", "replace")[:4096])
+        return 1
+    os.write(ready, _READY)
+    os.close(ready)
+    try:
+        supervisor.run()
+    except Exception as exc:  # noqa: BLE001 - whatever went wrong in here, the job's processes must end and its user must be told
+        reap.end_all()
+        message = "The supervisor of this job failed (%s: %s) and ended it. Submit the job again under a new name."
+        journal.append("ended", outcome="FAILED", message=message % (type(exc).__name__, exc))
+        journal.sync()
+    return 0
+
+
+def _catch(numbers: tuple[int, ...]) -> int:
+    """From now on these signals are only bytes in the pipe that is returned."""
+    out, into = os.pipe()
+    os.set_blocking(out, False)
+    os.set_blocking(into, False)
+    signal.set_wakeup_fd(into, warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, lambda number, frame: None)
+    return out
+
+
+def _spec(folder: str) -> dict[str, Any]:
+    with open(os.path.join(folder, "spec.json"), "rb") as file:
+        spec = json.loads(file.read().decode())
+    if spec["format"] != FORMAT:
+        raise ValueError("its spec has the format %r, and this supervisor knows %d" % (spec["format"], FORMAT))
+    return spec  # type: ignore[no-any-return]
+
+
+def _control(path: str) -> int:
+    """The FIFO that the server writes commands to. Held for writing too, so that it never comes to an end."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    os.mkfifo(path, 0o600)
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def _start_time() -> int:
+    """When this process started, in ticks since the boot: with its pid and the boot id, it and no other."""
+    return int(reap.stat_fields(os.getpid())[19])

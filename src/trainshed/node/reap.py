@@ -1,0 +1,123 @@
+"""Holding on to every process of a job, so that at its end none is left.
+
+A subreaper inherits the orphans below it, so "no children left" means that nothing started below it still lives,
+whatever it did to hide: a session of its own, a double fork, a child that starts itself anew.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Optional
+
+_SET_PDEATHSIG = 1
+_SET_CHILD_SUBREAPER = 36
+
+
+def become_subreaper() -> None:
+    """From now on orphans below this process become its children."""
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int, number: int) -> None:
+    """Get signal `number` when `parent`, which must be the parent of this process, ends; at once if it has already."""
+    _prctl(_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), number)
+
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def reap(exited: Optional[Callable[[int, int], None]] = None) -> bool:
+    """Collect the children that ended, telling `exited` each pid and wait status. False: there are no children left."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        if pid == 0:
+            return True
+        if exited is not None:
+            exited(pid, status)
+
+
+def end_all(exited: Optional[Callable[[int, int], None]] = None) -> None:
+    """Kill every descendant of this process, which must be a subreaper. Returns when none is left."""
+    pause_s = 0.0005
+    while reap(exited):
+        for pid in _freeze(os.getpid()):
+            send(pid, signal.SIGKILL)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, 0.05)
+
+
+def _freeze(root: int) -> set[int]:
+    """Stop the descendants of `root` until a look finds no new one, so that none forks while the others are killed."""
+    stopped: set[int] = set()
+    for _ in range(100):
+        fresh = set(descendants(root)) - stopped
+        if not fresh:
+            break
+        for pid in fresh:
+            send(pid, signal.SIGSTOP)
+        stopped |= fresh
+    return stopped
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal. A process that is gone, or that belongs to someone else, is left alone."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def descendants(root: int) -> list[int]:
+    """The pids below `root`, nearest first."""
+    found = _children(root)
+    for pid in found:  # grows while it is walked
+        found.extend(_children(pid))
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/children" % (pid, thread), "rb") as file:
+                found.extend(int(child) for child in file.read().split())
+    except (ProcessLookupError, FileNotFoundError):
+        if os.path.exists("/proc/self/task/%d/children" % os.getpid()):
+            return found  # the process ended meanwhile
+        return _children_by_scan(pid)  # a kernel without CONFIG_PROC_CHILDREN
+    return found
+
+
+def _children_by_scan(parent: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            fields = stat_fields(int(name))
+            if fields and int(fields[1]) == parent:
+                found.append(int(name))
+    return found
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat from the third on (state, parent, ...); none if the process is gone."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except (ProcessLookupError, FileNotFoundError):
+        return []

@@ -1,0 +1,103 @@
+"""Starting one process of a job: in a session of its own, its output to pipes, dead as soon as its supervisor is."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from .reap import die_with_parent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_OOM_SCORE = 500  #: added, so that the kernel takes a replica before it takes the server
+_RESET = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE, signal.SIGXFSZ)
+
+
+class Started:
+    """A process and the ends of its output pipes, which do not block."""
+
+    __slots__ = ("pid", "stderr", "stdout")
+
+    def __init__(self, pid: int, stdout: int, stderr: int) -> None:
+        self.pid = pid
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+def start(argv: list[str], env: dict[str, str], folder: str) -> Started:
+    """Start `argv` in `folder`. `OSError` if it can't be; the program itself is then not running."""
+    out_r, out_w = os.pipe()
+    err_r, err_w = os.pipe()
+    fault_r, fault_w = os.pipe()
+    parent = os.getpid()
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become(argv, env, folder, (out_w, err_w, fault_w), parent)
+    except OSError:
+        for fd in (out_r, err_r, fault_r):
+            os.close(fd)
+        raise
+    finally:
+        for fd in (out_w, err_w, fault_w):
+            os.close(fd)
+    fault = os.read(fault_r, 64)  # closed by exec
+    os.close(fault_r)
+    if fault:
+        os.waitpid(pid, 0)
+        os.close(out_r)
+        os.close(err_r)
+        raise OSError(int(fault), os.strerror(int(fault)))
+    os.set_blocking(out_r, False)
+    os.set_blocking(err_r, False)
+    return Started(pid, out_r, err_r)
+
+
+def _become(argv: list[str], env: dict[str, str], folder: str, fds: Any, parent: int) -> None:
+    """In the child: turn into `argv`. Never returns."""
+    out, err, fault = fds
+    try:
+        os.setsid()
+        die_with_parent(parent, signal.SIGKILL)
+        _volunteer()
+        for number in _RESET:
+            signal.signal(number, signal.SIG_DFL)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        os.chdir(folder)
+        os.execve(argv[0], argv, env)  # noqa: S606 - no shell is wanted
+    except OSError as exc:
+        os.write(fault, b"%d" % (exc.errno or 0))
+    finally:
+        os._exit(127)
+
+
+def _volunteer() -> None:
+    with open("/proc/self/oom_score_adj", "r+b", 0) as file:
+        score = int(file.read())
+        file.write(b"%d" % min(1000, score + _OOM_SCORE))
+
+
+def command(spec: dict[str, Any]) -> list[str]:
+    return [spec["python"], "-m", spec["module"], *spec["args"]]
+
+
+def environment(spec: dict[str, Any], replica: dict[str, Any], site: str) -> dict[str, str]:
+    """What a replica finds in its environment. `site` is the folder of installed packages, or empty."""
+    env = inherited()
+    env.update(spec["env"])
+    env.update(replica["env"])
+    env["PYTHONUNBUFFERED"] = "1"
+    if site:
+        env["PYTHONPATH"] = site + (os.pathsep + env["PYTHONPATH"] if env.get("PYTHONPATH") else "")
+    return env
+
+
+def inherited() -> dict[str, str]:
+    """The server's environment without its own settings and secrets, and without what is meant for its own Python."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(_NOT_FOR_USERS)}
+
+
+_NOT_FOR_USERS = ("TRAINSHED_", "PYTHON", "VIRTUAL_ENV")

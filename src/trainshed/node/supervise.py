@@ -1,0 +1,269 @@
+"""The supervisor of one attempt: a single-threaded loop that starts the replicas, keeps what they print, and ends them.
+
+It stops when every process that the job ever started is dead, and only then writes down how the job ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import time
+
+from . import failure, gang, reap, replica
+from .gang import CANCELLED, FAILED, Ending, Exit
+from .journal import Journal
+from .logs import STDERR, STDOUT, LogFile, ReplicaLog
+from .sampler import EVERY_S, FIRST_S, Sampler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional
+
+GUARDIAN_LOST = signal.SIGUSR1  #: what the kernel sends when the guardian is gone
+_INSTALLER = "installer"
+_CHUNK = 1 << 16
+_DRAIN_LIMIT = 64 << 20
+
+_LOST = (
+    "The guardian process of this job was killed, and its replicas were ended with it. "
+    "Nothing is wrong with the job itself: submit it again under a new name."
+)
+_STOPPED = (
+    "The supervisor of this job was told to stop (SIGTERM), as when the machine shuts down, and ended its replicas. "
+    "Nothing is wrong with the job itself: submit it again under a new name."
+)
+_TOO_LONG = (
+    "The job ran longer than its maxRunningTime of %g s and was cancelled. "
+    "Raise scheduling.maxRunningTime if it needs longer."
+)
+
+
+class _Child:
+    """A process that the supervisor started itself, and where its output goes."""
+
+    __slots__ = ("log", "name", "pipes")
+
+    def __init__(self, name: str, log: ReplicaLog, pipes: dict[int, str]) -> None:
+        self.name = name
+        self.log = log
+        self.pipes = pipes  # what is still open, and whether it is STDOUT or STDERR
+
+
+class Supervisor:
+    """Runs one attempt to its end. `run` is called once."""
+
+    def __init__(self, folder: str, spec: dict[str, Any], journal: Journal) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._journal = journal
+        self._file = LogFile(os.path.join(folder, "log.jsonl"))
+        self._service = ReplicaLog("service", self._file, 0)
+        self._logs = {
+            each["name"]: ReplicaLog(each["name"], self._file, spec["log_limit_bytes"]) for each in spec["replicas"]
+        }
+        self._sampler = Sampler(os.path.join(folder, "samples.jsonl"))
+        self._selector = selectors.DefaultSelector()
+        self._children: dict[int, _Child] = {}
+        self._finished: list[_Child] = []  # ended, but a descendant may still hold their pipes
+        self._exits: dict[str, Exit] = {}
+        self._ending: Optional[Ending] = None
+        self._kill_at = self._cancel_at = self._sample_at = float("inf")
+        self._oom_kills = failure.oom_kills()
+        self._commands = b""
+
+    def listen(self, control: int, signals: int) -> None:
+        """Take commands from the FIFO `control` and the numbers of signals from `signals`."""
+        self._watch(control, lambda: self._on_control(control))
+        self._watch(signals, lambda: self._on_signals(signals))
+
+    def run(self) -> None:
+        """Start everything and return when all of it is dead and the end is in the journal."""
+        self._service.say("Waiting for training program to start.")
+        self._journal.append("preparing")
+        self._prepare()
+        while self._children and time.monotonic() < self._kill_at:
+            self._step()
+        self._finish()
+
+    # -- starting
+
+    def _prepare(self) -> None:
+        primary = self._primary()
+        log = self._logs[primary["name"]]
+        site = self._spec["site"]
+        os.makedirs(os.path.join(self._folder, "work"), mode=0o700, exist_ok=True)
+        if not self._spec["packages"]:
+            self._start_replicas()
+        elif os.path.isdir(site):
+            for package in self._spec["packages"]:
+                log.say("The package is installed already: %s" % package["uri"])
+            self._start_replicas()
+        else:
+            run = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "run.py")
+            argv = [self._spec["python"], "-I", "-S", run, "install", self._folder]
+            self._start(_INSTALLER, argv, replica.inherited(), log)
+
+    def _start_replicas(self) -> None:
+        self._sample_at = time.monotonic() + FIRST_S
+        site = self._spec["site"] if self._spec["packages"] else ""
+        for each in self._spec["replicas"]:
+            log = self._logs[each["name"]]
+            for line in _announcement(self._spec, each):
+                log.say(line)
+            argv, env = replica.command(self._spec), replica.environment(self._spec, each, site)
+            if not self._start(each["name"], argv, env, log):
+                return
+        self._journal.append("running")
+        self._cancel_at = time.monotonic() + self._spec["max_running_s"]
+
+    def _start(self, name: str, argv: list[str], env: dict[str, str], log: ReplicaLog) -> bool:
+        """Start a child and watch its output. False: it can't be, and the job ends."""
+        try:
+            started = replica.start(argv, env, os.path.join(self._folder, "work"))
+        except OSError as exc:
+            self._end(Ending(FAILED, 0.0, "%s can't be started: %s." % (argv[0], exc.strerror)))
+            return False
+        child = _Child(name, log, {started.stdout: STDOUT, started.stderr: STDERR})
+        for fd in child.pipes:
+            self._watch(fd, self._reader(child, fd))
+        self._children[started.pid] = child
+        if name != _INSTALLER:
+            self._journal.append("replica_started", name=name, pid=started.pid)
+        return True
+
+    def _reader(self, child: _Child, fd: int) -> Callable[[], object]:
+        return lambda: self._read(child, fd)
+
+    # -- the loop
+
+    def _step(self) -> None:
+        wake_at = min(self._kill_at, self._cancel_at, self._sample_at)
+        for key, _ in self._selector.select(max(0.0, wake_at - time.monotonic()) if wake_at < float("inf") else None):
+            key.data()
+        now = time.monotonic()
+        if now >= self._cancel_at:
+            self._end(Ending(CANCELLED, self._spec["grace_s"], _TOO_LONG % self._spec["max_running_s"]))
+        if now >= self._sample_at:
+            self._sample_at = now + EVERY_S
+            pids = {child.name: pid for pid, child in self._children.items()}
+            self._sampler.sample(pids, now)
+            self._journal.flush()
+
+    def _watch(self, fd: int, act: Callable[[], object]) -> None:
+        self._selector.register(fd, selectors.EVENT_READ, act)
+
+    def _read(self, child: _Child, fd: int) -> bool:
+        """Take what a pipe holds. False: nothing now, or nothing ever again."""
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
+            child.log.take(child.pipes[fd], data)
+            return True
+        self._selector.unregister(fd)
+        os.close(fd)
+        del child.pipes[fd]
+        return False
+
+    def _drain(self, child: _Child) -> None:
+        """Take what is in the pipes now; someone may hold them for ever, so don't wait for their end."""
+        for fd in list(child.pipes):
+            for _ in range(_DRAIN_LIMIT // _CHUNK):
+                if not self._read(child, fd):
+                    break
+
+    def _on_control(self, fd: int) -> None:
+        lines = (self._commands + os.read(fd, 4096)).split(b"\n")
+        self._commands = lines.pop()[-16:]
+        if b"cancel" in lines:
+            self._end(Ending(CANCELLED, self._spec["grace_s"], "The job was cancelled."))
+
+    def _on_signals(self, fd: int) -> None:
+        numbers = os.read(fd, 4096)
+        if GUARDIAN_LOST in numbers:
+            self._end(Ending(FAILED, 0.0, _LOST))
+        elif signal.SIGTERM in numbers:
+            self._end(Ending(FAILED, self._spec["grace_s"], _STOPPED))
+        if signal.SIGCHLD in numbers:
+            reap.reap(self._on_exit)
+
+    # -- ending
+
+    def _on_exit(self, pid: int, status: int) -> None:
+        child = self._children.pop(pid, None)
+        if child is None:
+            return  # an orphan that the trainer left behind
+        self._drain(child)
+        self._finished.append(child)
+        end = Exit.of(status)
+        if child.name == _INSTALLER:
+            self._installed(end)
+            return
+        self._exits[child.name] = end
+        self._journal.append("replica_exited", name=child.name, code=end.code, signal=end.signal)
+        child.log.say("Module completed; cleaning up.")
+        child.log.say("Clean up finished.")
+        if end.ok:
+            child.log.say("Task completed successfully.")
+        ending = gang.ending(self._spec["replicas"], self._exits, self._spec["grace_s"])
+        if ending is not None:
+            self._end(ending)
+
+    def _installed(self, end: Exit) -> None:
+        if self._ending is not None:
+            return
+        if end.ok:
+            self._start_replicas()
+            return
+        self._end(Ending(FAILED, 0.0, failure.of_install(self._folder, self._spec["job"], end)))
+
+    def _end(self, ending: Ending) -> None:
+        """Begin to end the job; the first reason counts."""
+        if self._ending is not None and self._ending.grace_s <= ending.grace_s:
+            return
+        if self._ending is None:
+            self._ending = ending
+            self._journal.append("stopping", reason=ending.message or ending.blame or ending.outcome)
+            self._service.say("Tearing down training program.")
+        self._cancel_at = float("inf")
+        self._kill_at = time.monotonic() + ending.grace_s
+        for pid in self._children:
+            reap.send(pid, signal.SIGTERM)
+            reap.send(pid, signal.SIGCONT)  # one that was stopped could not hear it
+
+    def _finish(self) -> None:
+        reap.end_all(self._on_exit)
+        for child in self._finished:
+            self._drain(child)
+        for log in self._logs.values():
+            log.close()
+        assert self._ending is not None
+        self._service.say("Finished tearing down training program.")
+        self._journal.append("ended", outcome=self._ending.outcome, message=self._message(self._ending))
+        self._journal.sync()
+
+    def _message(self, ending: Ending) -> str:
+        if not ending.blame:
+            return ending.message
+        blamed = next(each for each in self._spec["replicas"] if each["name"] == ending.blame)
+        oom = failure.oom_kills() > self._oom_kills
+        return failure.explain(self._spec, blamed, self._exits[ending.blame], self._logs[ending.blame].tail(), oom)
+
+    def _primary(self) -> dict[str, Any]:
+        return next(each for each in self._spec["replicas"] if each["primary"])
+
+
+def _announcement(spec: dict[str, Any], each: dict[str, Any]) -> list[str]:
+    """What a replica's log begins with."""
+    lines = []
+    config = each["env"].get("TF_CONFIG")
+    if config:
+        parts = json.loads(config)
+        told = ["--%s=%s" % (key, json.dumps(parts[key])) for key in ("cluster", "task", "job") if key in parts]
+        lines.append("Running task with arguments: " + " ".join(told))
+    lines.append("Running module %s." % spec["module"])
+    lines.append("Running command: " + " ".join(["python3", "-m", spec["module"], *spec["args"]]))
+    return lines

@@ -1,0 +1,165 @@
+"""What every engine must do, as a class of tests, and an engine in memory for tests of what stands on one."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from trainshed.domain.jobs import JobState
+from trainshed.domain.plan import Phase, Sighting
+from trainshed.engines.base import Engine, Launch
+from trainshed.errors import EngineDown
+
+_ABSENT = Sighting(phase=Phase.ABSENT)
+_SETTLE_S = 30.0
+T = TypeVar("T")
+
+
+class FakeEngine:
+    """Runs nothing: an attempt runs from its launch until a test says how it ended. `down` makes it fail as a whole."""
+
+    def __init__(self) -> None:
+        self.down = False
+        self.launches: list[Launch] = []  #: those that started something
+        self._seen: dict[Path, Sighting] = {}
+        self._clock_us = itertools.count(1)
+
+    def launch(self, launch: Launch) -> None:
+        self._check()
+        if launch.folder not in self._seen:
+            self.launches.append(launch)
+            self._seen[launch.folder] = Sighting(phase=Phase.RUNNING, started_us=next(self._clock_us))
+
+    def observe(self, attempts: Collection[Path]) -> Mapping[Path, Sighting]:
+        self._check()
+        return {path: self._seen.get(path, _ABSENT) for path in attempts}
+
+    def cancel(self, attempt: Path) -> None:
+        self._check()
+        self.finish(attempt, outcome=JobState.CANCELLED, message="The job was cancelled.")
+
+    def finish(self, attempt: Path, *, outcome: JobState = JobState.SUCCEEDED, message: str = "") -> None:
+        """End an attempt that runs."""
+        if (seen := self._seen.get(attempt, _ABSENT)).phase is Phase.RUNNING:
+            end = replace(seen, phase=Phase.ENDED, ended_us=next(self._clock_us), outcome=outcome, message=message)
+            self._seen[attempt] = end
+
+    def lose(self, attempt: Path) -> None:
+        """End an attempt as if its supervisor had been killed."""
+        self._seen[attempt] = replace(self._seen[attempt], phase=Phase.LOST)
+
+    def _check(self) -> None:
+        if self.down:
+            raise EngineDown("The fake engine was switched off.")
+
+
+class EngineContract(ABC):
+    """Inherit, and say how to make an engine and its attempts. `tmp_path` is pytest's."""
+
+    @abstractmethod
+    def engine(self, tmp_path: Path) -> Engine:
+        """A new engine. Two of them on the same path see the same attempts, if the engine keeps them outside itself."""
+
+    @abstractmethod
+    def attempt(self, tmp_path: Path, name: str) -> Launch:
+        """An attempt that goes on until `finish`."""
+
+    @abstractmethod
+    def finish(self, engine: Engine, launch: Launch, *, ok: bool) -> None:
+        """Let a running attempt come to its end."""
+
+    @abstractmethod
+    def starts(self, engine: Engine, launch: Launch) -> int:
+        """How often the attempt's code was started."""
+
+    def test_an_attempt_it_never_saw_is_absent(self, tmp_path: Path) -> None:
+        nowhere = tmp_path / "nowhere"
+        assert self.engine(tmp_path).observe([nowhere]) == {nowhere: _ABSENT}
+
+    def test_an_attempt_runs_and_succeeds(self, tmp_path: Path) -> None:
+        engine, launch = self.engine(tmp_path), self.attempt(tmp_path, "a")
+        engine.launch(launch)
+        running = settle(engine, launch.folder, Phase.RUNNING)
+        assert running.started_us is not None
+        assert running.outcome is None
+        self.finish(engine, launch, ok=True)
+        ended = settle(engine, launch.folder, Phase.ENDED)
+        assert ended.outcome is JobState.SUCCEEDED
+        assert ended.started_us == running.started_us
+        assert ended.ended_us is not None
+        assert ended.ended_us >= running.started_us
+
+    def test_a_failure_says_why(self, tmp_path: Path) -> None:
+        engine, launch = self.engine(tmp_path), self.attempt(tmp_path, "a")
+        engine.launch(launch)
+        settle(engine, launch.folder, Phase.RUNNING)
+        self.finish(engine, launch, ok=False)
+        ended = settle(engine, launch.folder, Phase.ENDED)
+        assert ended.outcome is JobState.FAILED
+        assert ended.message
+
+    def test_launching_twice_starts_it_once(self, tmp_path: Path) -> None:
+        engine, launch = self.engine(tmp_path), self.attempt(tmp_path, "a")
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(engine.launch, [launch] * 4))
+        settle(engine, launch.folder, Phase.RUNNING)
+        self.finish(engine, launch, ok=True)
+        settle(engine, launch.folder, Phase.ENDED)
+        engine.launch(launch)
+        assert engine.observe([launch.folder])[launch.folder].phase is Phase.ENDED
+        assert self.starts(engine, launch) == 1
+
+    def test_cancelling_ends_it_and_may_be_repeated(self, tmp_path: Path) -> None:
+        engine, launch = self.engine(tmp_path), self.attempt(tmp_path, "a")
+        engine.launch(launch)
+        settle(engine, launch.folder, Phase.RUNNING)
+        engine.cancel(launch.folder)
+        engine.cancel(launch.folder)
+        assert settle(engine, launch.folder, Phase.ENDED).outcome is JobState.CANCELLED
+        engine.cancel(launch.folder)
+        assert engine.observe([launch.folder])[launch.folder].outcome is JobState.CANCELLED
+
+    def test_cancelling_nothing_does_nothing(self, tmp_path: Path) -> None:
+        engine = self.engine(tmp_path)
+        engine.cancel(tmp_path / "nowhere")
+        assert engine.observe([tmp_path / "nowhere"])[tmp_path / "nowhere"].phase is Phase.ABSENT
+
+    def test_one_question_answers_for_many(self, tmp_path: Path) -> None:
+        engine, first, second = self.engine(tmp_path), self.attempt(tmp_path, "a"), self.attempt(tmp_path, "b")
+        engine.launch(first)
+        engine.launch(second)
+        settle(engine, first.folder, Phase.RUNNING)
+        settle(engine, second.folder, Phase.RUNNING)
+        self.finish(engine, first, ok=True)
+        settle(engine, first.folder, Phase.ENDED)
+        seen = engine.observe([first.folder, second.folder, tmp_path / "nowhere"])
+        assert [each.phase for each in seen.values()] == [Phase.ENDED, Phase.RUNNING, Phase.ABSENT]
+        self.finish(engine, second, ok=True)
+        settle(engine, second.folder, Phase.ENDED)
+
+
+def settle(engine: Engine, attempt: Path, phase: Phase, *, within_s: float = _SETTLE_S) -> Sighting:
+    """The first sighting of the attempt in this phase; fails if another end, or the time limit, comes first."""
+    ends = (Phase.ENDED, Phase.LOST)
+    seen = wait_for(
+        lambda: engine.observe([attempt])[attempt],
+        lambda seen: seen.phase is phase or seen.phase in ends,
+        within_s=within_s,
+    )
+    assert seen.phase is phase, f"{attempt} came to be {seen}"
+    return seen
+
+
+def wait_for(look: Callable[[], T], good: Callable[[T], bool], *, within_s: float = _SETTLE_S) -> T:
+    """What `look` gives once it is `good`."""
+    deadline = time.monotonic() + within_s
+    while not good(seen := look()):
+        assert time.monotonic() < deadline, f"still {seen} after {within_s:g} s"
+        time.sleep(0.01)
+    return seen
