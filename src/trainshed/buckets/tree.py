@@ -47,22 +47,29 @@ class ObjectTree:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def make_bucket(self, bucket: str) -> None:
-        """Make the folder, durably. May be repeated."""
-        with disk_errors(), made(self._root, (bucket_name(bucket),)):
-            pass
+        """Make the folder, empty and durably. What a bucket of that name may have left is taken away."""
+        with disk_errors():
+            self._take_away(bucket_name(bucket))
+            with made(self._root, (bucket,)):
+                pass
 
     def remove_bucket(self, bucket: str, *, forget: Callable[[], None]) -> None:
-        """Take an empty bucket away, then `forget` it. `Conflict` if it holds objects, with all left as it was."""
-        away = self._uploads / f"gone-{secrets.token_hex(8)}"
+        """`forget` an empty bucket and take it away. `Conflict` if it holds objects, with all left as it was."""
         with ExitStack() as stack:
             for lock in self._stripes:  # nothing is written to any bucket meanwhile
                 stack.enter_context(lock)
-            if (self._root / bucket_name(bucket)).exists():
-                if self.list(bucket, ListQuery(limit=1, checksums=False)).items:
-                    raise Conflict("The bucket you tried to delete is not empty.")
-                (self._root / bucket).rename(away)
+            if self.list(bucket, ListQuery(limit=1, checksums=False)).items:
+                raise Conflict("The bucket you tried to delete is not empty.")
             forget()
-        shutil.rmtree(away, ignore_errors=True)  # empty folders; what is left of them goes at the next start
+            self._take_away(bucket)
+
+    def _take_away(self, bucket: str) -> None:
+        away = self._uploads / f"gone-{secrets.token_hex(8)}"
+        try:
+            (self._root / bucket).rename(away)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(away, ignore_errors=True)  # what may be left goes at the next start
 
     def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
         """The object as it is now. Reads one that a program wrote, once, for its checksums."""

@@ -1,0 +1,121 @@
+"""Sending an object's bytes: one range at most, in pieces, and never as something that a browser would run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from trainshed.domain.objects import ObjectInfo
+from trainshed.errors import RangeNotMet
+from trainshed.services.objects import PIECE, Objects, Reader, Source
+
+_RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The bytes to send, from `start` up to but not including `stop`."""
+
+    start: int
+    stop: int
+    partial: bool
+
+
+def window(header: str, size: int) -> Window:
+    """What a Range header asks for. Several ranges, and what is no range, ask for the whole; RFC 9110 allows it."""
+    match = _RANGE.fullmatch(header.replace(" ", ""))
+    if match is None or match[0] == "bytes=-":
+        return Window(0, size, partial=False)
+    first, last = match[1], match[2]
+    if not first:
+        start, stop = max(0, size - int(last)), size
+    else:
+        start, stop = int(first), min(size, int(last) + 1) if last else size
+        if last and int(last) < start:
+            return Window(0, size, partial=False)
+    if start >= size:
+        raise RangeNotMet(f"The range {header!r} lies outside the object, which has {size:,} bytes.", size=size)
+    return Window(start, stop, partial=True)
+
+
+async def media(request: Request, objects: Objects, source: Source) -> Response:
+    """The answer to a read of an object's bytes."""
+    asked = request.headers.get("range", "")
+    reader, part, data = await run_in_threadpool(_opened, objects, source, asked)
+    headers = _headers(reader.info, part)
+    status = 206 if part.partial else 200
+    if data is not None:
+        return Response(data, status, headers)
+    return _Streamed(reader, part, status, headers)
+
+
+def _opened(objects: Objects, source: Source, asked: str) -> tuple[Reader, Window, bytes | None]:
+    """The object and the part of it to send; with the bytes, and closed, if they're few."""
+    reader = objects.open(source)
+    try:
+        part = window(asked, reader.info.size)
+        if part.stop - part.start > PIECE:
+            return reader, part, None
+        data = reader.read(part.start, part.stop - part.start)
+    except BaseException:
+        reader.close()
+        raise
+    reader.close()
+    return reader, part, data
+
+
+class _Streamed(Response):
+    """Sends the pieces one by one. If the bytes turn out to be damaged, the connection is cut before the last."""
+
+    def __init__(self, reader: Reader, part: Window, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(None, status, headers)
+        self._reader = reader
+        self._part = part
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = Request(scope, receive)
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            offset = self._part.start
+            while offset < self._part.stop and not await client.is_disconnected():
+                size = min(PIECE, self._part.stop - offset)
+                piece = await run_in_threadpool(self._reader.read, offset, size)
+                offset += size
+                await send({"type": "http.response.body", "body": piece, "more_body": offset < self._part.stop})
+        finally:
+            self._reader.close()
+
+
+def _headers(info: ObjectInfo, part: Window) -> dict[str, str]:
+    traits = info.traits
+    hashes = [f"{name}={value}" for name, value in (("crc32c", info.crc32c), ("md5", info.md5)) if value]
+    headers = {
+        "content-type": traits.content_type,
+        "content-length": str(part.stop - part.start),
+        "accept-ranges": "bytes",
+        "etag": f'"{info.etag}"',
+        "x-goog-generation": str(info.generation),
+        "x-goog-metageneration": str(info.metageneration),
+        "x-goog-storage-class": traits.storage_class,
+        "x-goog-stored-content-encoding": traits.content_encoding or "identity",
+        "x-goog-stored-content-length": str(info.size),
+        "content-disposition": "attachment",
+        "x-content-type-options": "nosniff",
+        "content-security-policy": "sandbox",
+        "cache-control": traits.cache_control or "no-cache, no-transform",
+    }
+    if hashes:
+        headers["x-goog-hash"] = ",".join(hashes)
+    if traits.content_encoding:
+        headers["content-encoding"] = traits.content_encoding
+    if traits.content_language:
+        headers["content-language"] = traits.content_language
+    if part.partial:
+        headers["content-range"] = f"bytes {part.start}-{part.stop - 1}/{info.size}"
+    return headers

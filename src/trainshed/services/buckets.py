@@ -1,0 +1,122 @@
+"""What can be done with buckets. Who may do it was settled before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from trainshed.buckets.names import bucket_name
+from trainshed.buckets.tree import ObjectTree
+from trainshed.domain import names
+from trainshed.domain.objects import MAX_PAGE, Bucket, Conditions
+from trainshed.domain.times import now_us
+from trainshed.errors import Aborted, ConditionNotMet, NotFound, NotModified
+from trainshed.store.buckets import BucketStore, taken
+
+TRIES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketChange:
+    """What a patch says. None leaves a thing as it is; a label that is None is taken away."""
+
+    labels: Mapping[str, str | None] | None = None
+    storage_class: str | None = None
+    replace: bool = False  #: the labels given are all there shall be
+
+
+class Buckets:
+    """Buckets and their projects. Names are unique over all projects. Threads may share it."""
+
+    def __init__(self, store: BucketStore, tree: ObjectTree, *, clock: Callable[[], int] = now_us) -> None:
+        self._store = store
+        self._tree = tree
+        self._clock = clock
+        self._making = threading.Lock()
+
+    def make(
+        self, project: str, name: str, *, location: str = "", storage_class: str = "", labels: object = None
+    ) -> Bucket:
+        """A new, empty bucket. `AlreadyExists` if any project has that name."""
+        now = self._clock()
+        bucket = Bucket(
+            name=bucket_name(name),
+            project=project,
+            location=(location or "US").upper(),
+            storage_class=storage_class or "STANDARD",
+            labels=names.labels(labels if labels is not None else {}, field="labels"),
+            created_us=now,
+            updated_us=now,
+        )
+        with self._making:
+            if self._exists(name):
+                raise taken(name)
+            self._tree.make_bucket(name)
+            return self._store.add(bucket)
+
+    def get(self, name: str, conditions: Conditions | None = None) -> Bucket:
+        bucket = self._store.get(name)
+        if conditions is not None:
+            _check(bucket, conditions)
+            if conditions.metageneration_not == bucket.metageneration:
+                raise NotModified("The bucket is the one that the request says it has already.")
+        return bucket
+
+    def owner(self, name: str) -> str:
+        """The project of a bucket. `NotFound` if there is no such bucket."""
+        return self._store.get(name).project
+
+    def list(
+        self, project: str, *, prefix: str = "", after: str = "", limit: int = MAX_PAGE
+    ) -> tuple[list[Bucket], str]:
+        """A page of a project's buckets by name, and what `after` must be for the next; empty at the end."""
+        limit = max(1, min(limit, MAX_PAGE))
+        found = list(self._store.page(project, prefix=prefix, after=after, limit=limit + 1))
+        return found[:limit], found[limit - 1].name if len(found) > limit else ""
+
+    def patch(self, name: str, change: BucketChange, conditions: Conditions) -> Bucket:
+        """Change labels or storage class. A bucket that nothing changes stays the same generation."""
+        for _ in range(TRIES - 1):
+            try:
+                return self._patch_once(name, change, conditions)
+            except Aborted:
+                continue  # someone else's change came between reading and writing
+        return self._patch_once(name, change, conditions)
+
+    def _patch_once(self, name: str, change: BucketChange, conditions: Conditions) -> Bucket:
+        bucket = self._store.get(name)
+        _check(bucket, conditions)
+        if conditions.metageneration_not == bucket.metageneration:
+            raise ConditionNotMet(f"The bucket's metageneration is {bucket.metageneration}.")
+        changed = bucket
+        if change.labels is not None:
+            base = {} if change.replace else dict(bucket.labels)
+            merged = {key: value for key, value in (base | dict(change.labels)).items() if value is not None}
+            changed = replace(changed, labels=names.labels(merged, field="labels"))
+        if change.storage_class is not None:
+            changed = replace(changed, storage_class=change.storage_class)
+        if changed == bucket:
+            return bucket
+        return self._store.record(replace(changed, updated_us=self._clock()))
+
+    def delete(self, name: str, conditions: Conditions) -> None:
+        """Remove an empty bucket. `Conflict` if it holds objects."""
+        with self._making:
+            _check(self._store.get(name), conditions)
+            self._tree.remove_bucket(name, forget=lambda: self._store.delete(name))
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._store.get(name)
+        except NotFound:
+            return False
+        return True
+
+
+def _check(bucket: Bucket, conditions: Conditions) -> None:
+    if conditions.metageneration not in (None, bucket.metageneration):
+        raise ConditionNotMet(
+            f"The request asks for metageneration {conditions.metageneration} of the bucket, but it has "
+            f"{bucket.metageneration}."
+        )

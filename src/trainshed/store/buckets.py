@@ -1,0 +1,83 @@
+"""Buckets as rows: which there are, and whose they are. What lies in them is in `trainshed.buckets`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from trainshed.domain.objects import Bucket, no_bucket
+from trainshed.errors import Aborted, AlreadyExists
+from trainshed.store.database import Database, is_duplicate, load_queries
+
+QUERY = load_queries("buckets")
+
+
+class BucketStore:
+    """Each write is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, bucket: Bucket) -> Bucket:
+        """Store a new bucket. `AlreadyExists` if any project has one of that name."""
+        try:
+            with self._database.write() as tx:
+                tx.run(QUERY["insert_bucket"], _values(bucket))
+        except sa.exc.IntegrityError as exc:
+            if not is_duplicate(exc):
+                raise
+            raise taken(bucket.name) from exc
+        return bucket
+
+    def get(self, name: str) -> Bucket:
+        with self._database.read() as tx:
+            rows = tx.rows(QUERY["get_bucket"], {"name": name})
+        if not rows:
+            raise no_bucket(name)
+        return bucket_from_row(rows[0])
+
+    def page(self, project: str, *, prefix: str, after: str, limit: int) -> Sequence[Bucket]:
+        """Up to `limit` buckets of a project behind the name `after`, by name."""
+        escaped = prefix.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+        values = {"project": project, "after": after, "pattern": f"{escaped}%", "limit": limit}
+        with self._database.read() as tx:
+            return [bucket_from_row(row) for row in tx.rows(QUERY["list_buckets"], values)]
+
+    def record(self, bucket: Bucket) -> Bucket:
+        """Write a changed bucket over the one it was made from. `Aborted` if someone else wrote since it was read."""
+        with self._database.write() as tx:
+            if tx.run(QUERY["update_bucket"], _values(bucket)) == 0:
+                raise Aborted(f"The bucket {bucket.name} was changed by someone else; read it again.")
+        return replace(bucket, metageneration=bucket.metageneration + 1)
+
+    def delete(self, name: str) -> None:
+        with self._database.write() as tx:
+            if tx.run(QUERY["delete_bucket"], {"name": name}) == 0:
+                raise no_bucket(name)
+
+
+def taken(name: str) -> AlreadyExists:
+    return AlreadyExists(
+        f"A bucket named {name} exists already. Bucket names are shared by all projects: choose another."
+    )
+
+
+def bucket_from_row(row: Mapping[str, Any]) -> Bucket:
+    return Bucket(**{**row, "labels": orjson.loads(row["labels"])})
+
+
+def _values(bucket: Bucket) -> dict[str, Any]:
+    return {
+        "name": bucket.name,
+        "project": bucket.project,
+        "location": bucket.location,
+        "storage_class": bucket.storage_class,
+        "labels": orjson.dumps(bucket.labels).decode(),
+        "created_us": bucket.created_us,
+        "updated_us": bucket.updated_us,
+        "metageneration": bucket.metageneration,
+    }

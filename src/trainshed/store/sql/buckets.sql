@@ -1,0 +1,19 @@
+-- insert_bucket
+insert into buckets (name, project, location, storage_class, labels, created_us, updated_us, metageneration)
+values (:name, :project, :location, :storage_class, :labels, :created_us, :updated_us, 1);
+
+-- get_bucket
+select * from buckets where name = :name;
+
+-- list_buckets
+select * from buckets
+ where project = :project and name > :after and name like :pattern escape '!'
+ order by name limit :limit;
+
+-- update_bucket
+update buckets
+   set labels = :labels, storage_class = :storage_class, updated_us = :updated_us, metageneration = metageneration + 1
+ where name = :name and metageneration = :metageneration;
+
+-- delete_bucket
+delete from buckets where name = :name;
