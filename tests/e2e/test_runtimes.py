@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainshed.errors import Unavailable
+from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes, RuntimeState
 from trainshed.runtimes.pythons import Pythons
 from trainshed.runtimes.uv import find_uv
@@ -47,17 +50,21 @@ def test_four_processes_at_once_build_one_environment(tmp_path: Path) -> None:
 
 
 def test_a_package_that_is_nowhere_is_a_sentence(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from trainshed.errors import Unavailable
-    from trainshed.runtimes.catalogue import CATALOGUE
-
     absent = replace(CATALOGUE["python"], pins=("trainshed-no-such-package==1.0",))
     runtimes = Runtimes(tmp_path, find_uv(), catalogue={"python": absent})
     with pytest.raises(Unavailable, match="trainshed-no-such-package") as caught:
         runtimes.ensure("python", lambda fraction, text: None)
     assert "UV_DEFAULT_INDEX" in str(caught.value)
     assert absent.key not in {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_package_that_another_stands_for_is_not_installed_again(tmp_path: Path) -> None:
+    stand_in = replace(CATALOGUE["python"], stands_for=("tensorflow==2.21.0",))
+    runtimes = Runtimes(tmp_path, find_uv(), catalogue={"python": stand_in})
+    python = runtimes.ensure("python", lambda fraction, text: None)
+    command = [str(find_uv()), "pip", "install", "--dry-run", "--offline", "--python", str(python), "tensorflow>=2.1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "Would make no changes" in done.stderr
 
 
 def test_a_python_is_found_behind_a_shim_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +77,7 @@ def test_a_python_is_found_behind_a_shim_that_does_not_run(tmp_path: Path, monke
     (shims / "python3.11").chmod(0o755)
     (real / "python3.11").symlink_to(Path(sys.base_prefix, "bin", "python3.11"))
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("PATH", f"{shims}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", str(shims))
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))  # so that it is not simply our own
     found = Pythons(find_uv()).get("3.11")
     assert found is not None

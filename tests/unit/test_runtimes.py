@@ -151,8 +151,9 @@ def test_the_digest_stands_for_the_content() -> None:
         replace(runtime, name="other"),
         replace(runtime, pins=runtime.pins[1:]),
         replace(runtime, pins=(*runtime.pins[:-1], "wheel==0.1")),
+        replace(runtime, stands_for=("other==1",)),
     ]
-    assert len({runtime.digest, *(other.digest for other in others)}) == 5
+    assert len({runtime.digest, *(other.digest for other in others)}) == 6
 
 
 def test_a_lock_file_is_read_without_its_comments() -> None:

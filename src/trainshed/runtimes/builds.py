@@ -226,6 +226,18 @@ def _install(runtime: Runtime, place: Place, *, run: _Run, progress: Progress) -
             _announce(place, progress, fraction, text)
 
     run.wait(process, meter, tell)
+    for package in runtime.stands_for:
+        _declare(package, site)
+
+
+def _declare(package: str, site: Path) -> None:
+    """Tell installers that a package is there. `tensorflow` is big, and its code is here as `tensorflow-cpu`."""
+    name, _, version = package.partition("==")
+    info = site / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "INSTALLER").write_text("trainshed\n")
+    (info / "RECORD").write_text("".join(f"{info.name}/{file},,\n" for file in ("METADATA", "INSTALLER", "RECORD")))
 
 
 def _announce(place: Place, progress: Progress, fraction: float, text: str) -> None:

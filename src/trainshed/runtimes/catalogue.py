@@ -21,10 +21,12 @@ class Runtime:
     summary: str
     unpacked_mb: int  #: what its packages take on disk, measured; the yardstick of the build's progress
     pins: tuple[str, ...]  #: `package==version`, dependencies included; installed as they stand
+    #: `package==version` whose code another package holds, so that a trainer that requires it finds it there
+    stands_for: tuple[str, ...] = ()
 
     @cached_property
     def digest(self) -> str:
-        content = "\n".join((str(_LAYOUT), self.name, self.python, *self.pins))
+        content = "\n".join((str(_LAYOUT), self.name, self.python, *self.pins, "stands for", *self.stands_for))
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     @property
@@ -39,33 +41,39 @@ def read_pins(text: str) -> tuple[str, ...]:
     return tuple(line for line in lines if line)
 
 
-def _runtime(name: str, *, python: str, summary: str, unpacked_mb: int) -> Runtime:
-    pins = read_pins((_LOCKS / f"{name}.txt").read_text())
-    return Runtime(name=name, python=python, summary=summary, unpacked_mb=unpacked_mb, pins=pins)
+def _lock(name: str) -> tuple[str, ...]:
+    return read_pins((_LOCKS / f"{name}.txt").read_text())
 
 
 CATALOGUE: Mapping[str, Runtime] = {
     runtime.name: runtime
     for runtime in (
-        _runtime(
-            "2.21",
+        Runtime(
+            name="2.21",
             python="3.11",
             summary="TensorFlow 2.21 for CPU, tf-keras, TensorBoard, pandas",
             unpacked_mb=1574,
+            pins=_lock("2.21"),
+            stands_for=("tensorflow==2.21.0",),
         ),
-        _runtime(
-            "2.15",
+        Runtime(
+            name="2.15",
             python="3.11",
             summary="TensorFlow 2.15 for CPU with Estimators, TensorBoard, pandas",
             unpacked_mb=1197,
+            pins=_lock("2.15"),
+            stands_for=("tensorflow==2.15.1",),
         ),
-        _runtime(
-            "1.15",
+        Runtime(
+            name="1.15",
             python="3.7",
             summary="TensorFlow 1.15 with Estimators and tf.contrib, TensorBoard, pandas",
             unpacked_mb=588,
+            pins=_lock("1.15"),
         ),
-        _runtime("python", python="3.11", summary="Python alone: no framework", unpacked_mb=6),
+        Runtime(
+            name="python", python="3.11", summary="Python alone: no framework", unpacked_mb=6, pins=_lock("python")
+        ),
     )
 }
 

@@ -45,7 +45,7 @@ def uv_command(uv: Path, *arguments: str | Path, settings: Mapping[str, str] | N
     """The argument list for a call of uv that is not led astray by the environment the server was started from."""
     unset = [part for name in _FOREIGN for part in ("-u", name)]
     put = [f"{name}={value}" for name, value in {"UV_NO_PROGRESS": "1", "NO_COLOR": "1", **(settings or {})}.items()]
-    return ["env", *unset, *put, str(uv), *map(str, arguments)]
+    return ["/usr/bin/env", *unset, *put, str(uv), *map(str, arguments)]
 
 
 def last_words(output: str, *, lines: int = 6) -> str:
