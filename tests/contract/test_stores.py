@@ -108,8 +108,10 @@ class TestJobs:
         queue = store.queued(limit=10)
         assert [queued.id for queued in queue] == ["urgent", "early", "late"]
         assert [store.ahead_of(queued) for queued in queue] == [0, 1, 2]
-        assert store.positions("shed", first_us=0, last_us=9) == {"urgent": 1, "late": 3}
-        assert store.positions("shed", first_us=4, last_us=4) == {"urgent": 1}
+        places = store.positions([*queue, store.get("shed", "gone")])
+        assert places == {("shed", "urgent"): 1, ("other", "early"): 2, ("shed", "late"): 3}
+        assert store.positions([store.get("shed", "late")]) == {("shed", "late"): 3}
+        assert store.positions([]) == {}
         assert [active.id for active in store.active()] == ["gone"]
 
     def test_events_come_in_the_order_they_were_written(self, store: JobStore) -> None:

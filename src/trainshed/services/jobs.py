@@ -101,7 +101,7 @@ class Jobs:
             lambda job: query.matches(job_body(job)),
             wanted,
         )
-        return Page(items=self._shown_all(project, found), next=cursor)
+        return Page(items=self._shown_all(found), next=cursor)
 
     def patch(self, project: str, job_id: str, *, mask: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Change the labels that the mask names. With an etag in the body: `Aborted` unless it is the current one."""
@@ -190,10 +190,9 @@ class Jobs:
     def _shown(self, job: Job) -> dict[str, Any]:
         return job_body(job, self._store.ahead_of(job) + 1 if job.state is JobState.QUEUED else None)
 
-    def _shown_all(self, project: str, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-        queued = [job.created_us for job in jobs if job.state is JobState.QUEUED]
-        places = self._store.positions(project, first_us=min(queued), last_us=max(queued)) if queued else {}
-        return [job_body(job, places.get(job.id)) for job in jobs]
+    def _shown_all(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        places = self._store.positions(jobs)
+        return [job_body(job, places.get((job.project, job.id))) for job in jobs]
 
 
 def job_body(job: Job, position: int | None = None) -> dict[str, Any]:

@@ -77,11 +77,22 @@ class JobStore:
             [row] = tx.rows(QUERY["queue_position"], values)
         return int(row["ahead"])
 
-    def positions(self, project: str, *, first_us: int, last_us: int) -> Mapping[str, int]:
-        """The places in the queue, 1 for its head, of the project's queued jobs that were created in this time."""
-        values = {"project": project, "first_us": first_us, "last_us": last_us}
+    def positions(self, jobs: Iterable[Job]) -> Mapping[tuple[str, str], int]:
+        """The places in the queue, 1 for its head, of those of these jobs that wait there, by project and id."""
+        places: dict[tuple[str, str], int] = {}
+        waiting = [job for job in jobs if job.state is JobState.QUEUED]
         with self._database.read() as tx:
-            return {row["id"]: int(row["position"]) for row in tx.rows(QUERY["queue_positions"], values)}
+            for priority in {job.priority for job in waiting}:
+                keys = [(job.created_us, job.id) for job in waiting if job.priority == priority]
+                (first_us, first_id), (last_us, last_id) = min(keys), max(keys)
+                start = {"priority": priority, "created_us": first_us, "id": first_id}
+                [row] = tx.rows(QUERY["queue_position"], start)
+                ends = {"first_us": first_us, "first_id": first_id, "last_us": last_us, "last_id": last_id}
+                stretch = tx.rows(QUERY["queue_stretch"], {"priority": priority} | ends)
+                places |= {(r["project"], r["id"]): n for n, r in enumerate(stretch, start=int(row["ahead"]) + 1)}
+        return {
+            (job.project, job.id): places[job.project, job.id] for job in waiting if (job.project, job.id) in places
+        }
 
     def events(self, project: str, job_id: str) -> Sequence[Event]:
         with self._database.read() as tx:

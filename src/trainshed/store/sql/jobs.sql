@@ -1,3 +1,5 @@
+-- SQLite uses the index of live jobs only where a query repeats the index's own condition, word for word.
+
 -- insert_job
 insert into jobs (project, id, body, labels, state, priority, attempt, runtime, created_us, started_us, ended_us, error, generation)
 values (:project, :id, :body, :labels, :state, :priority, :attempt, :runtime, :created_us, :started_us, :ended_us, :error, 1);
@@ -13,25 +15,29 @@ update jobs
 
 -- list_jobs
 select * from jobs
- where project = :project and (created_us < :before_us or (created_us = :before_us and id < :before_id))
+ where project = :project and (created_us, id) < (:before_us, :before_id)
  order by created_us desc, id desc limit :limit;
 
 -- active_jobs
-select * from jobs where state in ('PREPARING', 'RUNNING', 'CANCELLING') order by created_us, id;
+select * from jobs
+ where state in ('PREPARING', 'RUNNING', 'CANCELLING') and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING')
+ order by created_us, id;
 
 -- queued_jobs
-select * from jobs where state = 'QUEUED' order by priority desc, created_us, id limit :limit;
+select * from jobs
+ where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING')
+ order by priority desc, created_us, id limit :limit;
 
 -- queue_position
 select count(*) as ahead from jobs
- where state = 'QUEUED'
+ where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING')
    and (priority > :priority or (priority = :priority and (created_us < :created_us or (created_us = :created_us and id < :id))));
 
--- queue_positions
-select id, position
-  from (select project, id, created_us, row_number() over (order by priority desc, created_us, id) as position
-          from jobs where state = 'QUEUED') as queue
- where project = :project and created_us between :first_us and :last_us;
+-- queue_stretch
+select project, id from jobs
+ where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING')
+   and priority = :priority and (created_us, id) between (:first_us, :first_id) and (:last_us, :last_id)
+ order by created_us, id;
 
 -- insert_event
 insert into job_events (project, job, time_us, severity, message)

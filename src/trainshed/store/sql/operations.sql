@@ -12,5 +12,5 @@ update operations
 
 -- list_operations
 select * from operations
- where project = :project and (created_us < :before_us or (created_us = :before_us and id < :before_id))
+ where project = :project and (created_us, id) < (:before_us, :before_id)
  order by created_us desc, id desc limit :limit;
