@@ -18,6 +18,13 @@ from trainshed.errors import Refused
 PREFIX = "TRAINSHED_SERVER_"
 
 
+def environment() -> Mapping[str, str]:
+    """This process's own environment, for the edges that hand it to `Settings.read` and `ClientSettings.read`."""
+    import os
+
+    return os.environ
+
+
 def _setting(default: Any, description: str) -> Any:
     return field(default=default, metadata={"description": description})
 

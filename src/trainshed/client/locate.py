@@ -1,0 +1,89 @@
+"""Finding the server: the one whose state folder this is, or the one that a URL names."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from trainshed.client.transport import Client
+from trainshed.config import ClientSettings, Home
+from trainshed.errors import Refused
+
+
+class NotRunning(Refused):
+    """There is no server to talk to."""
+
+    def __init__(self, home: Home) -> None:
+        super().__init__(f"No Trainshed server is running for {home.path}. Start one with: trainshed up")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A server that is alive: it holds the lock of its state folder."""
+
+    url: str
+    tls_url: str
+    pid: int
+    home: str
+    version: str
+
+
+def running(home: Home) -> Running | None:
+    """The server of this state folder. What server.json says counts only while someone holds the lock."""
+    if not locked(home):
+        return None
+    try:
+        body = json.loads(home.server.read_text())
+        return Running(**{name: body[name] for name in Running.__slots__})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # it has the lock, but has not yet written who it is
+
+
+def locked(home: Home) -> bool:
+    """Whether some process holds the state folder's lock. The kernel drops it when that process dies."""
+    try:
+        fd = os.open(home.lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def connect(settings: ClientSettings) -> Client:
+    """A client of TRAINSHED_URL, else of this state folder's server. `NotRunning` if there is none."""
+    if settings.url is None:
+        server = running(settings.home)
+        if server is None:
+            raise NotRunning(settings.home)
+        return Client(server.url, token=settings.token or owner_token(settings.home))
+    token = settings.token
+    if token is None and _is_loopback(settings.url):  # the owner's token is for this machine only
+        token = owner_token(settings.home)
+    return Client(settings.url, token=token, ca_file=_authority(settings.home))
+
+
+def owner_token(home: Home) -> str | None:
+    try:
+        return home.token.read_text().strip() or None
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise Refused(f"The token in {home.token} can't be read: {exc.strerror}.") from exc
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host == "localhost" or host == "::1" or host.startswith("127.")
+
+
+def _authority(home: Home) -> str | None:
+    path = home.certificates / "ca.pem"
+    return str(path) if path.is_file() else None
