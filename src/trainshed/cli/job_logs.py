@@ -1,0 +1,146 @@
+"""jobs stream-logs and logs, and how a log line looks."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import click
+
+from trainshed.cli.group import Command
+from trainshed.cli.options import Choice, Session, project_option, session
+from trainshed.cli.output import say
+from trainshed.client.transport import segment
+from trainshed.domain.times import parse_rfc3339, rfc3339
+
+WAIT_S = 20.0  #: how long the server may hold a request that has nothing to tell yet
+_AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def lines_of(entry: dict[str, Any], *, whole: bool = False) -> Iterator[str]:
+    """An entry as gcloud prints it: severity, local time, task, trial, message; one line for each of the message."""
+    moment = datetime.fromtimestamp(parse_rfc3339(entry["time"]) // 1_000_000).astimezone()
+    head = f"{entry['severity']}\t{moment:%Y-%m-%d %H:%M:%S %z}\t{entry['replica']}\t\t"
+    for message in [entry["message"]] if whole else entry["message"].split("\n"):
+        yield head + message
+
+
+def entries(
+    here: Session, job: str, *, query: dict[str, Any] | None = None, follow: bool, pause_s: float | None = None
+) -> Iterator[dict[str, Any]]:
+    """The job's log entries in order; with `follow` until the job has ended and all of them are out.
+
+    `pause_s` asks every so many seconds; without it the server answers as soon as there is something.
+    """
+    path = f"/trainshed/v1/projects/{here.project}/jobs/{segment(job)}/logs"
+    cursor: str | None = None
+    while True:
+        wait_s = WAIT_S if follow and pause_s is None else None
+        page = here.client.call("GET", path, query={**(query or {}), "after": cursor, "wait_s": wait_s})
+        yield from page["entries"]
+        if query and cursor is None:
+            query = {name: value for name, value in query.items() if name != "tail"}  # of what was there at first
+        progressed = page["entries"] or page.get("next") != cursor
+        cursor = page.get("next") or cursor
+        if page["ended"] if follow else not progressed:
+            return
+        if follow and pause_s and not page["entries"]:
+            time.sleep(pause_s)
+
+
+def show_stream(
+    stream: Iterator[dict[str, Any]], job: str, *, show: Callable[[str], None], whole: bool = False
+) -> None:
+    """Print a log that is being followed. Ctrl-C stops the printing and leaves the job alone."""
+    try:
+        for entry in stream:
+            for line in lines_of(entry, whole=whole):
+                show(line)
+    except KeyboardInterrupt:
+        say(
+            f"\nJob [{job}] goes on. To go on watching it:\n\n  $ trainshed jobs stream-logs {job}\n\n"
+            f"To cancel it:\n\n  $ trainshed jobs cancel {job}"
+        )
+        raise click.exceptions.Exit(130) from None
+
+
+@click.command("stream-logs", cls=Command)
+@click.argument("job")
+@project_option
+@click.option("--task-name", metavar="REPLICA", help="Only lines of this replica, such as master-replica-0.")
+@click.option(
+    "--polling-interval",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Ask every so many seconds. Default: lines come as they are written.",
+)
+@click.option("--allow-multiline-logs", is_flag=True, help="Keep messages of several lines together.")
+def stream_logs(
+    job: str, project: str | None, task_name: str | None, polling_interval: float | None, allow_multiline_logs: bool
+) -> None:
+    """Show a job's log until the job ends.
+
+    \b
+    Example:
+      trainshed jobs stream-logs my_job
+    """
+    query = {"replica": task_name}
+    stream = entries(session(project), job, query=query, follow=True, pause_s=polling_interval)
+    show_stream(stream, job, show=click.echo, whole=allow_multiline_logs)
+
+
+class Moment(click.ParamType[str]):
+    """`10m` ago, or an RFC 3339 time; becomes RFC 3339."""
+
+    name = "TIME"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if ago := _AGO.fullmatch(text):
+            return rfc3339(int((time.time() - float(ago[1]) * _UNIT_S[ago[2]]) * 1_000_000))
+        try:
+            return rfc3339(parse_rfc3339(text))
+        except ValueError:
+            self.fail(
+                f"'{text}' is neither a duration such as 10m nor a time such as 2026-11-15T21:17:35Z.", param, ctx
+            )
+
+
+@click.command(cls=Command)
+@click.argument("job")
+@project_option
+@click.option("--replica", metavar="NAME", help="Only lines of this replica: master-replica-0, service.")
+@click.option("--since", type=Moment(), help="Only lines since then: 10m, 2h, or 2026-11-15T21:17:35Z.")
+@click.option("--grep", metavar="REGEX", help="Only lines whose message matches.")
+@click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N of them.")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the job has ended.")
+@click.option(
+    "--format",
+    "format",
+    type=Choice("text", "json"),
+    default="text",
+    show_default=True,
+    help="text or json; JSON is one object a line.",
+)
+def logs(job: str, project: str | None, follow: bool, format: str, **query: Any) -> None:
+    """Show a job's log, or a part of it.
+
+    \b
+    Example:
+      trainshed jobs logs my_job --replica master-replica-0 --since 10m --grep loss --tail 20
+    """
+    stream = entries(session(project), job, query=query, follow=follow)
+    if format == "json":
+        stream_json(stream)
+    else:
+        show_stream(stream, job, show=click.echo)
+
+
+def stream_json(stream: Iterator[dict[str, Any]]) -> None:
+    for entry in stream:
+        click.echo(json.dumps(entry, ensure_ascii=False))

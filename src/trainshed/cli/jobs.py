@@ -1,0 +1,130 @@
+"""jobs list, describe, cancel, update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from trainshed.cli.group import Command
+from trainshed.cli.options import KeyValues, Names, Session, format_option, listing_options, project_option, session
+from trainshed.cli.output import Column, boxed_text, heading, local_time, say, show_list, show_one, text_of
+from trainshed.cli.selection import select
+from trainshed.client.transport import segment
+from trainshed.errors import Invalid
+
+COLUMNS = (Column("JOB_ID", "jobId"), Column("STATUS", "state"), Column("CREATED", "createTime", local_time))
+
+
+@click.command("list", cls=Command)
+@project_option
+@listing_options
+@click.option("--page-size", type=click.IntRange(1, 100), default=100, help="Ask the server for this many at a time.")
+@click.option("--uri", is_flag=True, help="Print the jobs' URLs.")
+@format_option
+def list_(project: str | None, page_size: int, uri: bool, format: str | None, **choice: Any) -> None:
+    """List jobs, the newest first.
+
+    \b
+    Example:
+      trainshed jobs list --filter state=RUNNING --limit 10
+    """
+    here = session(project)
+    jobs = select(here.client.pages(here.ml("jobs"), "jobs", query={"pageSize": page_size}), **choice)
+    if uri:
+        click.echo("".join(f"{here.client.url}{here.ml('jobs/')}{job['jobId']}\n" for job in jobs), nl=False)
+    else:
+        show_list(jobs, format=format, columns=COLUMNS)
+
+
+@click.command(cls=Command)
+@click.argument("job")
+@project_option
+@click.option("--summarize", is_flag=True, help="Show what matters in boxes, not everything in YAML.")
+@format_option
+def describe(job: str, project: str | None, summarize: bool, format: str | None) -> None:
+    """Show one job.
+
+    \b
+    Example:
+      trainshed jobs describe my_job
+    """
+    found = fetch(session(project), job)
+    if summarize:
+        if format is not None:
+            say("WARNING: --format is ignored when --summarize is present")
+        click.echo("\n".join(_summary(found)))
+    else:
+        show_one(found, format=format, columns=COLUMNS)
+    say(f"\nView job logs with: trainshed jobs stream-logs {job}")
+
+
+def fetch(here: Session, job: str) -> dict[str, Any]:
+    found: dict[str, Any] = here.client.call("GET", here.ml(f"jobs/{segment(job)}"))
+    return found
+
+
+_OVERVIEW = ("jobId", "createTime", "startTime", "endTime", "state")
+_INPUT = (
+    *("runtimeVersion", "pythonVersion", "region", "scaleTier", "pythonModule", "masterType"),
+    *("workerType", "workerCount", "parameterServerType", "parameterServerCount", "jobDir"),
+)
+
+
+def _summary(job: dict[str, Any]) -> Iterator[str]:
+    """What matters of a job, a box for each part that has something to show."""
+    training, output = job.get("trainingInput", {}), job.get("trainingOutput", {})
+    boxes = (
+        ("Job Overview", {name: job.get(name) for name in _OVERVIEW}),
+        ("Training Input Summary", {name: training.get(name) for name in _INPUT}),
+        ("Training Output Summary", {name: value for name, value in output.items() if name != "trials"}),
+    )
+    for title, values in boxes:
+        shown = {heading(name): text_of(value) for name, value in values.items() if value not in (None, "")}
+        if shown:
+            yield boxed_text(title, list(shown), list(shown.values()))
+    if job.get("errorMessage"):
+        yield job["errorMessage"]
+
+
+@click.command(cls=Command)
+@click.argument("job")
+@project_option
+def cancel(job: str, project: str | None) -> None:
+    """Cancel a job that has not ended. Its processes get SIGTERM, and SIGKILL some seconds later.
+
+    \b
+    Example:
+      trainshed jobs cancel my_job
+    """
+    here = session(project)
+    here.client.call("POST", here.ml(f"jobs/{segment(job)}:cancel"), body={})
+
+
+@click.command(cls=Command)
+@click.argument("job")
+@project_option
+@click.option("--update-labels", type=KeyValues(), help="Labels to set; others stay.")
+@click.option("--remove-labels", type=Names(), help="Labels to take away.")
+@click.option("--clear-labels", is_flag=True, help="Take all labels away first.")
+def update(job: str, project: str | None, clear_labels: bool, **change: Any) -> None:
+    """Change the labels of a job.
+
+    \b
+    Example:
+      trainshed jobs update my_job --update-labels team=vision --remove-labels draft
+    """
+    updates, removals = change["update_labels"] or {}, change["remove_labels"] or ()
+    if not (updates or removals or clear_labels):
+        raise Invalid("No updates requested. Give --update-labels, --remove-labels or --clear-labels.")
+    if clear_labels and removals:
+        raise click.UsageError("--clear-labels and --remove-labels can't be given together.")
+    here = session(project)
+    before = fetch(here, job)
+    kept = {} if clear_labels else {k: v for k, v in before.get("labels", {}).items() if k not in removals}
+    body: dict[str, Any] = {"labels": kept | updates}
+    if before.get("etag"):
+        body["etag"] = before["etag"]  # someone else's change in between is not lost
+    here.client.call("PATCH", here.ml(f"jobs/{segment(job)}"), query={"updateMask": "labels"}, body=body)
+    say(f"Updated ml engine job [{job}].")

@@ -1,0 +1,109 @@
+"""operations list, describe, wait, cancel; locations list."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from trainshed.cli.group import Command
+from trainshed.cli.options import Session, format_option, listing_options, project_option, session
+from trainshed.cli.output import Column, say, show_list, show_one
+from trainshed.cli.selection import select
+from trainshed.client.transport import segment
+from trainshed.errors import TrainshedError
+
+_COLUMNS = (
+    Column("NAME", "name", lambda value: str(value).rpartition("/")[2]),
+    Column("OPERATION_TYPE", "metadata.operationType"),
+    Column("DONE", "done"),
+)
+_POLL_S = 1.0
+
+
+@click.command("list", cls=Command)
+@project_option
+@listing_options
+@format_option
+def list_(project: str | None, format: str | None, **choice: Any) -> None:
+    """List operations.
+
+    \b
+    Example:
+      trainshed operations list
+    """
+    here = session(project)
+    found = here.client.pages(here.ml("operations"), "operations", query={"pageSize": 100})
+    show_list(select(found, **choice), format=format, columns=_COLUMNS)
+
+
+def _fetch(here: Session, operation: str) -> dict[str, Any]:
+    found: dict[str, Any] = here.client.call("GET", here.ml(f"operations/{segment(operation)}"))
+    return found
+
+
+@click.command(cls=Command)
+@click.argument("operation")
+@project_option
+@format_option
+def describe(operation: str, project: str | None, format: str | None) -> None:
+    """Show one operation.
+
+    \b
+    Example:
+      trainshed operations describe create_my_model_v1-1605475055000
+    """
+    show_one(_fetch(session(project), operation), format=format, columns=_COLUMNS)
+
+
+@click.command(cls=Command)
+@click.argument("operation")
+@project_option
+@format_option
+def wait(operation: str, project: str | None, format: str | None) -> None:
+    """Wait until an operation is done. Exit status 1 if it failed.
+
+    \b
+    Example:
+      trainshed operations wait create_my_model_v1-1605475055000
+    """
+    here = session(project)
+    say(f"Waiting for operation [{operation}]...")
+    while not (found := _fetch(here, operation)).get("done"):
+        time.sleep(_POLL_S)
+    show_one(found, format=format, columns=_COLUMNS)
+    if "error" in found:
+        raise TrainshedError(str(found["error"].get("message", "The operation failed.")))
+
+
+@click.command(cls=Command)
+@click.argument("operation")
+@project_option
+def cancel(operation: str, project: str | None) -> None:
+    """Cancel an operation.
+
+    \b
+    Example:
+      trainshed operations cancel create_my_model_v1-1605475055000
+    """
+    here = session(project)
+    here.client.call("POST", here.ml(f"operations/{segment(operation)}:cancel"), body={})
+    say(f"Cancelled operation [{operation}].")
+
+
+@click.command("list", cls=Command)
+@project_option
+@listing_options
+@format_option
+def locations(project: str | None, format: str | None, **choice: Any) -> None:
+    """List locations.
+
+    \b
+    Example:
+      trainshed locations list
+    """
+    here = session(project)
+    found = here.client.pages(here.ml("locations"), "locations")
+    columns = (Column("NAME", "name", lambda value: str(value).rpartition("/")[2]),)
+    show_list(select(found, **choice), format=format, columns=columns)

@@ -1,0 +1,114 @@
+"""Options that many commands share, and the session they lead to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import click
+
+from trainshed.client import Client, Storage, connect
+from trainshed.config import ClientSettings, environment
+from trainshed.domain import names
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a command needs to do its work. The server is looked for when it is first spoken to."""
+
+    settings: ClientSettings
+    project: str
+
+    @cached_property
+    def client(self) -> Client:
+        return connect(self.settings)
+
+    @cached_property
+    def storage(self) -> Storage:
+        return Storage(self.client)
+
+    def ml(self, rest: str) -> str:
+        """A path of the ml API in this project."""
+        return f"/v1/projects/{self.project}/{rest}"
+
+
+def session(project: str | None = None) -> Session:
+    """The session of the command that runs: its `--project`, else the one before the command, else the settings'."""
+    settings = ClientSettings.read(environment())
+    given = project or click.get_current_context().find_root().params.get("project")
+    return Session(settings, names.project_id(given or settings.project))
+
+
+def project_option(command: F) -> F:
+    return click.option(
+        "--project", metavar="ID", help="The project; TRAINSHED_PROJECT or `trainshed config set project` otherwise."
+    )(command)
+
+
+def format_option(command: F) -> F:
+    return click.option(
+        "--format",
+        "format",
+        metavar="FORMAT",
+        help="json, yaml, table, csv(FIELD,...), table(FIELD,...) or value(FIELD,...).",
+    )(command)
+
+
+def listing_options(command: F) -> F:
+    """--filter, --sort-by and --limit, as on every listing command."""
+    for option in (
+        click.option("--limit", type=click.IntRange(1), help="List no more than this many."),
+        click.option("--sort-by", metavar="FIELD,...", help="Sort by these fields; ~FIELD sorts downwards."),
+        click.option("--filter", "filter", metavar="EXPRESSION", help="List only what matches, such as state=FAILED."),
+    ):
+        command = option(command)
+    return command
+
+
+class KeyValues(click.ParamType[dict[str, str]]):
+    """`a=1,b=2` as a dict. `^;^a=1;b=2` chooses another separator, as gcloud does."""
+
+    name = "KEY=VALUE,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
+        if isinstance(value, dict):
+            return value
+        pairs = split_list(value)
+        if bad := [pair for pair in pairs if "=" not in pair]:
+            self.fail(f"Bad syntax for dict arg: [{bad[0]}]. Write KEY=VALUE.", param, ctx)
+        return {key.strip(): text for key, _, text in (pair.partition("=") for pair in pairs)}
+
+
+class Names(click.ParamType[tuple[str, ...]]):
+    """`a,b` as a tuple."""
+
+    name = "NAME,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        return tuple(split_list(value)) if isinstance(value, str) else value
+
+
+def split_list(text: str) -> list[str]:
+    separator = ","
+    if chosen := re.match(r"\^([^^]+)\^", text):
+        separator, text = chosen[1], text[chosen.end() :]
+    return [part for part in text.split(separator) if part]
+
+
+class Choice(click.ParamType[str]):
+    """One of some words; case does not matter, nor whether - or _ is written."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+        self.name = "|".join(words)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        word = str(value).lower().replace("_", "-")
+        if word not in self.words:
+            self.fail(f"Invalid choice: '{value}'. Valid choices are [{', '.join(self.words)}].", param, ctx)
+        return word

@@ -1,0 +1,200 @@
+"""How results are shown: tables, YAML, JSON and single values, in the forms that gcloud's users and scripts know."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import click
+
+from trainshed.client import ApiError
+from trainshed.domain.times import parse_rfc3339
+from trainshed.errors import TrainshedError
+
+
+def say(text: str) -> None:
+    """Words for people: stderr."""
+    click.echo(text, err=True)
+
+
+def sentence(exc: TrainshedError, *, project: str = "") -> str:
+    """An error as gcloud would put it: `NOT_FOUND: message`, and details as YAML below."""
+    if not isinstance(exc, ApiError):
+        return str(exc)
+    if exc.status == "ALREADY_EXISTS" and project:
+        first = f"Resource in projects [{project}] is the subject of a conflict: {exc}"
+    else:
+        first = f"{exc.status}: {exc}"
+    return "\n".join([first, yaml_text([dict(detail) for detail in exc.details]).rstrip()] if exc.details else [first])
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its heading, the dotted field it shows, and how."""
+
+    heading: str
+    field: str
+    show: Callable[[Any], str] = lambda value: text_of(value)
+
+
+def field_of(item: Any, path: str) -> Any:
+    """`trainingInput.args[0]` of an item, or None if there is no such thing. Dots in keys lose to dots between them."""
+    value = item
+    for name in re.findall(r"[^.\[\]]+", path):
+        if isinstance(value, Mapping):
+            value = value.get(name)
+        elif isinstance(value, Sequence) and not isinstance(value, str) and re.fullmatch(r"-?\d+", name):
+            value = value[int(name)] if -len(value) <= int(name) < len(value) else None
+        else:
+            return None
+    return value
+
+
+def text_of(value: Any) -> str:
+    """A value as one cell."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ";".join(value)
+    if isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values()):
+        return ";".join(f"{key}={item}" for key, item in value.items())
+    return json.dumps(value) if isinstance(value, list | Mapping) else str(value)
+
+
+def local_time(value: Any) -> str:
+    """An RFC 3339 time as this machine's clock shows it: 2020-03-27T11:57:55."""
+    try:
+        return datetime.fromtimestamp(parse_rfc3339(value) // 1_000_000).strftime("%Y-%m-%dT%H:%M:%S")
+    except (TypeError, ValueError):
+        return text_of(value)
+
+
+def table_text(rows: Iterable[Sequence[str]], headings: Sequence[str]) -> str:
+    """Columns two blanks apart, no trailing blanks."""
+    lines = [list(headings), *[list(row) for row in rows]]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(headings))]
+    padded = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(line.rstrip() for line in padded)
+
+
+def boxed_text(title: str, headings: Sequence[str], cells: Sequence[str]) -> str:
+    """A titled box with one row."""
+    widths = [max(len(heading), len(cell)) for heading, cell in zip(headings, cells, strict=True)]
+    widths[-1] += max(0, len(title) + 2 - sum(width + 3 for width in widths))
+    inner = sum(width + 3 for width in widths) - 1
+
+    def rule(left: str, middle: str, right: str) -> str:
+        return left + middle.join("─" * (width + 2) for width in widths) + right
+
+    def row(texts: Sequence[str], place: Callable[[str, int], str]) -> str:
+        return "│" + "│".join(f" {place(text, width)} " for text, width in zip(texts, widths, strict=True)) + "│"
+
+    top = [f"┌{'─' * inner}┐", f"│{title.center(inner)}│", rule("├", "┬", "┤"), row(headings, str.center)]
+    return "\n".join([*top, rule("├", "┼", "┤"), row(cells, str.ljust), rule("└", "┴", "┘")])
+
+
+def yaml_text(value: Any) -> str:
+    """YAML with sorted keys; texts of several lines stay readable."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes texts of several lines as they are, even those with blanks at the end of a line."""
+
+        def analyze_scalar(self, scalar: str) -> Any:
+            analysis = super().analyze_scalar(scalar)
+            if analysis.multiline and all(line.isprintable() for line in scalar.replace("\t", " ").split("\n")):
+                analysis.allow_block = True
+            return analysis
+
+    def text(dumper: yaml.SafeDumper, data: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in data else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+    Dumper.add_representer(str, text)
+    return str(yaml.dump(value, Dumper=Dumper, default_flow_style=False, sort_keys=True, allow_unicode=True))
+
+
+def json_text(value: Any) -> str:
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+
+
+def show_list(items: Sequence[Mapping[str, Any]], *, format: str | None, columns: Sequence[Column]) -> None:
+    """Print a listing. An empty one says so on stderr, unless a program asked for JSON."""
+    kind, keys = _parsed(format or "table")
+    if kind == "json":
+        click.echo(json_text(list(items)))
+        return
+    if not items:
+        say("Listed 0 items.")
+        return
+    if kind == "yaml":
+        click.echo("---\n".join(yaml_text(dict(item)) for item in items), nl=False)
+    elif kind in ("value", "get"):
+        _values(items, keys)
+    elif kind == "csv":
+        _csv(items, keys)
+    else:
+        chosen = [_column(key) for key in keys] or list(columns)
+        rows = [[column.show(field_of(item, column.field)) for column in chosen] for item in items]
+        click.echo(table_text(rows, [column.heading for column in chosen]))
+
+
+def show_one(item: Mapping[str, Any], *, format: str | None, columns: Sequence[Column] = ()) -> None:
+    """Print one thing; YAML unless another format is asked for."""
+    kind, _ = _parsed(format or "yaml")
+    if kind == "json":
+        click.echo(json_text(dict(item)))
+    elif kind == "yaml":
+        click.echo(yaml_text(dict(item)), nl=False)
+    else:
+        chosen = columns or [Column(heading(key), key) for key in item]
+        show_list([item], format=format, columns=chosen)
+
+
+def _values(items: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> None:
+    if not keys:
+        raise click.UsageError("value needs fields, such as value(jobId).")
+    for item in items:
+        click.echo("\t".join(text_of(field_of(item, key)) for key in keys))
+
+
+def _csv(items: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> None:
+    import csv
+    import io
+
+    if not keys:
+        raise click.UsageError("csv needs fields, such as csv(jobId,state).")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([key.rpartition(".")[2] for key in keys])
+    writer.writerows([text_of(field_of(item, key)) for key in keys] for item in items)
+    click.echo(text.getvalue(), nl=False)
+
+
+_FORMAT = re.compile(r"(json|yaml|table|value|get|csv)(?:\[[^\]]*\])?(?:\((.*)\))?", re.DOTALL)
+
+
+def _parsed(format: str) -> tuple[str, list[str]]:
+    match = _FORMAT.fullmatch(format.strip())
+    if match is None:
+        raise click.UsageError(f"Unknown format [{format}]. Use json, yaml, table, csv(...), table(...) or value(...).")
+    return match[1], [key.strip() for key in (match[2] or "").split(",") if key.strip()]
+
+
+def _column(key: str) -> Column:
+    """`createTime:label=WHEN` as a column."""
+    name, _, label = key.partition(":label=")
+    return Column(label.strip("'\"") or heading(name), name)
+
+
+def heading(key: str) -> str:
+    """createTime -> CREATE_TIME"""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key.rpartition(".")[2]).upper()

@@ -1,0 +1,106 @@
+"""The table of all commands. Nothing else is imported until one of them runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from trainshed import __version__
+from trainshed.cli.group import LazyGroup, RootGroup
+
+JOBS: dict[str, tuple[Any, str]] = {
+    "submit": ({"training": ("submit:training", "Submit a training job.")}, "Submit a job."),
+    "list": ("jobs:list_", "List jobs, the newest first."),
+    "describe": ("jobs:describe", "Show one job."),
+    "cancel": ("jobs:cancel", "Cancel a job that has not ended."),
+    "update": ("jobs:update", "Change the labels of a job."),
+    "stream-logs": ("job_logs:stream_logs", "Show a job's log until the job ends."),
+    "logs": ("job_logs:logs", "Show a job's log, or a part of it."),
+}
+
+OPERATIONS: dict[str, tuple[Any, str]] = {
+    "list": ("operations:list_", "List operations."),
+    "describe": ("operations:describe", "Show one operation."),
+    "wait": ("operations:wait", "Wait until an operation is done."),
+    "cancel": ("operations:cancel", "Cancel an operation."),
+}
+
+ML: dict[str, tuple[Any, str]] = {
+    "jobs": (JOBS, "Submit, watch and cancel jobs."),
+    "operations": (OPERATIONS, "Look at long-running operations."),
+    "locations": ({"list": ("operations:locations", "List locations.")}, "Look at locations."),
+}
+
+_OLD: dict[str, tuple[Any, str]] = {
+    name: (ML, f"Old name: `{name} jobs` is `jobs`.") for name in ("ai-platform", "ml-engine")
+}
+_TRACKS: dict[str, tuple[Any, str]] = ML | _OLD | {"ml": (ML, "Old name: `ml jobs` is `jobs`.")}
+
+COMMANDS: dict[str, tuple[Any, str]] = {
+    "up": ("servers:up", "Start the server in the background."),
+    "status": ("servers:status", "Say whether the server runs, and where."),
+    "down": ("servers:down", "Stop the server. Jobs go on."),
+    "logs": ("servers:logs", "Show the server's own log."),
+    "serve": ("servers:serve", "Run the server in the foreground."),
+    **ML,
+    "buckets": ("buckets:buckets", "Make buckets and copy files in and out."),
+    "runtimes": (
+        {
+            "list": ("runtimes:list_", "List runtimes and their state."),
+            "install": ("runtimes:install", "Build a runtime now, not at its first job."),
+            "remove": ("runtimes:remove", "Remove a built runtime from the disk."),
+        },
+        "Look at runtimes, install and remove them.",
+    ),
+    "auth": (
+        {
+            "print-access-token": ("auth:print_access_token", "Print the token that this command line uses."),
+            "tokens": (
+                {
+                    "create": ("auth:create", "Make a token and print it, once."),
+                    "list": ("auth:list_", "List tokens, without their secrets."),
+                    "revoke": ("auth:revoke", "Make a token useless from now on."),
+                },
+                "Make, list and revoke tokens.",
+            ),
+        },
+        "Tokens: print yours, make others.",
+    ),
+    "config": (
+        {
+            "list": ("configuration:list_", "List what is set."),
+            "get": ("configuration:get", "Print one property."),
+            "get-value": ("configuration:get", "Print one property."),
+            "set": ("configuration:set_", "Set a property."),
+            "unset": ("configuration:unset", "Remove a property, so that its default counts."),
+        },
+        "The default project and the server's settings.",
+    ),
+    **_OLD,
+    "beta": (_TRACKS, "Old prefix: `beta ml jobs` is `jobs`."),
+    "alpha": (_TRACKS, "Old prefix: `alpha ml jobs` is `jobs`."),
+}
+
+
+@click.group(
+    cls=RootGroup,
+    table=COMMANDS,
+    aliases=("ai-platform", "ml-engine", "beta", "alpha"),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, message="Trainshed %(version)s")
+@click.option("--project", metavar="ID", help="The project, for the command that follows.")
+def main(project: str | None) -> None:
+    """The ML Engine you own: submit, train and watch.
+
+    \b
+    Example:
+      trainshed up
+      trainshed buckets mb gs://my-bucket
+      trainshed jobs submit training first --package-path trainer --module-name trainer.task \\
+          --staging-bucket gs://my-bucket --runtime-version 2.21 --stream-logs
+    """
+
+
+__all__ = ["COMMANDS", "LazyGroup", "main"]

@@ -1,0 +1,218 @@
+"""gs:// names and local paths as commands are given them, and what their wildcards stand for."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainshed.client import Storage
+from trainshed.errors import Invalid, NotFound
+
+_WILD = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """`gs://bucket/name`, or a local path if `bucket` is None. `name` is empty for a bucket alone."""
+
+    bucket: str | None
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Url:
+        if not text.startswith("gs://"):
+            return cls(None, text.removeprefix("file://"))
+        bucket, _, name = text.removeprefix("gs://").partition("/")
+        if not bucket and name:
+            raise Invalid(f"[{text}] names no bucket. Write gs://BUCKET/NAME.")
+        return cls(bucket, name)
+
+    @classmethod
+    def cloud(cls, text: str) -> Url:
+        """The same, for commands that know only buckets."""
+        if not text.startswith("gs://"):
+            raise Invalid(f"[{text}] is not in a bucket. Write gs://BUCKET/NAME.")
+        return cls.parse(text)
+
+    @property
+    def is_cloud(self) -> bool:
+        return self.bucket is not None
+
+    @property
+    def is_stream(self) -> bool:
+        return self.bucket is None and self.name == "-"
+
+    @property
+    def is_wild(self) -> bool:
+        return _WILD.search(self.name) is not None or _WILD.search(self.bucket or "") is not None
+
+    def __str__(self) -> str:
+        return f"gs://{self.bucket}/{self.name}" if self.is_cloud else self.name
+
+    @property
+    def shown(self) -> str:
+        """For messages: local files get a scheme too."""
+        return str(self) if self.is_cloud else f"file://{self.name}"
+
+    def below(self, rest: str) -> Url:
+        """This name as a folder, and something in it."""
+        if self.is_cloud:
+            folder = self.name.rstrip("/")
+            return Url(self.bucket, f"{folder}/{rest}" if folder else rest)
+        return Url(None, str(Path(self.name) / rest))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file or object to act on."""
+
+    url: Url
+    kept: str  #: its name with the folder that is being copied, such as `data/train/1.csv`
+    stripped: str  #: its name within that folder, `train/1.csv`; for a single file both are its own name
+    size: int | None  #: None for what has no size, such as a pipe
+    meta: dict[str, Any] = field(default_factory=dict)  #: what the server says about an object
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """A wildcard as gsutil has it: * stays within a folder, ** does not."""
+    parts: list[str] = []
+    at = 0
+    while at < len(text):
+        if text.startswith("**", at):
+            parts.append(".*")
+            at += 2
+            continue
+        char = text[at]
+        end = text.find("]", at + 2) if char == "[" else -1
+        if end > 0:
+            inside = text[at + 1 : end]
+            parts.append(
+                "[" + ("^" if inside[0] == "!" else "") + re.escape(inside.lstrip("!")).replace(r"\-", "-") + "]"
+            )
+            at = end
+        else:
+            parts.append({"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char)))
+        at += 1
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def literal_start(text: str) -> str:
+    """What stands before the first wildcard."""
+    match = _WILD.search(text)
+    return text[: match.start()] if match else text
+
+
+def match_buckets(storage: Storage, project: str, wanted: str) -> list[str]:
+    if not _WILD.search(wanted):
+        return [wanted]
+    rule = pattern(wanted)
+    return [bucket["name"] for bucket in storage.buckets(project) if rule.fullmatch(bucket["name"])]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a cloud name stands for: single objects, and folders (names ending in a slash, or "" for the bucket)."""
+
+    bucket: str
+    objects: list[dict[str, Any]]
+    folders: list[str]
+
+
+def match(storage: Storage, url: Url, *, bucket: str) -> Match:
+    """What a name or wildcard stands for in one bucket. `gs://b/dir` is a folder if something is below it."""
+    if not url.name:
+        return Match(bucket, [], [""])
+    if not _WILD.search(url.name):
+        return _match_plain(storage, bucket, url.name)
+    if "**" in url.name:
+        rule = pattern(url.name)
+        found = storage.list(bucket, prefix=literal_start(url.name)).objects
+        return Match(bucket, [item for item in found if rule.fullmatch(item["name"])], [])
+    objects: list[dict[str, Any]] = []
+    folders = [""]
+    parts = url.name.rstrip("/").split("/")
+    for depth, part in enumerate(parts):
+        last = depth == len(parts) - 1
+        rule = pattern(part)
+        deeper: list[str] = []
+        for folder in folders:
+            listing = storage.list(bucket, prefix=folder + literal_start(part), delimiter="/")
+            deeper += [found for found in listing.prefixes if rule.fullmatch(found[len(folder) : -1])]
+            if last and not url.name.endswith("/"):
+                objects += [item for item in listing.objects if rule.fullmatch(item["name"][len(folder) :])]
+        folders = deeper
+    return Match(bucket, objects, folders)
+
+
+def _match_plain(storage: Storage, bucket: str, name: str) -> Match:
+    folder = name.rstrip("/") + "/"
+    listing = storage.list(bucket, prefix=name, delimiter="/", limit=None if name.endswith("/") else 1000)
+    if name.endswith("/"):
+        there = bool(listing.objects or listing.prefixes)
+        return Match(bucket, [], [folder] if there else [])
+    objects = [item for item in listing.objects if item["name"] == name]
+    return Match(bucket, objects, [folder] if folder in listing.prefixes else [])
+
+
+def exists_below(storage: Storage, url: Url) -> bool:
+    """Whether a cloud name is a folder that has something in it."""
+    assert url.bucket is not None
+    return bool(storage.list(url.bucket, prefix=url.name.rstrip("/") + "/", limit=1).objects)
+
+
+def expand(storage: Storage, project: str, url: Url, *, recursive: bool) -> Iterator[Source]:
+    """Every file or object that a source stands for; folders' contents if `recursive`. `NotFound` if it is nothing."""
+    found = False
+    for source in _expand_cloud(storage, project, url, recursive) if url.is_cloud else _expand_local(url, recursive):
+        found = True
+        yield source
+    if not found:
+        raise NotFound(f"No URLs matched: {url}")
+
+
+def _expand_cloud(storage: Storage, project: str, url: Url, recursive: bool) -> Iterator[Source]:
+    assert url.bucket is not None
+    for bucket in match_buckets(storage, project, url.bucket):
+        matched = match(storage, url, bucket=bucket)
+        yield from (_single(bucket, item) for item in matched.objects)
+        for folder in matched.folders if recursive else ():
+            top = folder.rstrip("/").rpartition("/")[2] if folder else bucket
+            for item in storage.list(bucket, prefix=folder).objects:
+                rest = item["name"][len(folder) :]
+                yield Source(Url(bucket, item["name"]), f"{top}/{rest}", rest, int(item["size"]), item)
+
+
+def _single(bucket: str, item: dict[str, Any]) -> Source:
+    last = item["name"].rpartition("/")[2]
+    return Source(Url(bucket, item["name"]), last, last, int(item["size"]), item)
+
+
+def _expand_local(url: Url, recursive: bool) -> Iterator[Source]:
+    if url.is_stream:
+        yield Source(url, "-", "-", None)
+        return
+    paths = [Path(url.name)]
+    if url.is_wild and not paths[0].exists():
+        paths = [Path(found) for found in sorted(glob.glob(url.name, recursive=True))]  # noqa: PTH207  may be absolute
+    for path in paths:
+        if path.is_dir():
+            yield from _walk(path) if recursive else ()
+        elif path.exists():
+            yield Source(Url(None, str(path)), path.name, path.name, path.stat().st_size if path.is_file() else None)
+
+
+def _walk(folder: Path) -> Iterator[Source]:
+    """The regular files below a folder, in order. Links are followed for files only."""
+    top = folder.name if folder.name != ".." else ""
+    for where, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(where, name)
+            if path.is_file():
+                rest = path.relative_to(folder).as_posix()
+                yield Source(Url(None, str(path)), f"{top}/{rest}" if top else rest, rest, path.stat().st_size)
