@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainshed.api.logging import next_batch
 from trainshed.config import Home
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.jobs import JobState
@@ -225,6 +227,46 @@ def test_a_long_log_is_followed_in_batches(make_job: MakeJob, logs: Logs, monkey
         if batch.ended:
             break
     assert found == ["Job queued.", *(f"{n}" for n in range(1, 2501))]
+
+
+def test_a_follower_that_waits_gets_a_line_when_it_is_written(make_job: MakeJob, logs: Logs) -> None:
+    job = make_job("j")
+    job.set_state(JobState.RUNNING)
+    selection = Selection(grep="wanted")
+
+    async def follow() -> list[str]:
+        until = asyncio.get_running_loop().time() + 60
+        waiting = asyncio.create_task(next_batch(logs, "proj", "j", selection, None, until))
+        await asyncio.sleep(0.05)
+        job.say([(T0 + 1, "something else")])
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        job.say([(T0 + 2, "wanted")])
+        batch = await waiting
+        assert not batch.ended
+        waiting = asyncio.create_task(next_batch(logs, "proj", "j", selection, batch.cursor, until))
+        await asyncio.sleep(0.05)
+        job.set_state(JobState.SUCCEEDED)
+        job.say([(T0 + 3, "the wanted end")])
+        last = await waiting
+        while not last.ended:
+            assert last.entries
+            batch = last
+            last = await next_batch(logs, "proj", "j", selection, batch.cursor, until)
+        return texts(batch.entries) + texts(last.entries)
+
+    assert asyncio.run(follow())[-1] == "the wanted end"
+
+
+def test_a_follower_waits_no_longer_than_it_said(make_job: MakeJob, logs: Logs) -> None:
+    make_job("j").set_state(JobState.RUNNING)
+
+    async def follow() -> bool:
+        clock = asyncio.get_running_loop().time
+        batch = await next_batch(logs, "proj", "j", Selection(tail=0), None, clock() + 0.2)
+        return batch.ended or bool(batch.entries)
+
+    assert asyncio.run(follow()) is False
 
 
 def test_nonsense_is_refused(make_job: MakeJob, logs: Logs) -> None:

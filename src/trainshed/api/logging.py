@@ -37,13 +37,14 @@ async def follow(request: Request) -> Response:
     asked = _asked(request)
     after = Cursor.read(asked["after"]) if asked["after"] else None
     waiting = asyncio.get_running_loop().time() + _wait_s(asked["wait_s"])
-    batch = await _next(
+    batch = await next_batch(
         services(request).logs, project(request), request.path_params["job"], _selection(asked), after, waiting
     )
-    return _json({"entries": [_line(e) for e in batch.entries], "next": str(batch.cursor), "ended": batch.ended})
+    entries = [_line(entry) for entry in batch.entries]
+    return _json({"entries": entries, "next": str(batch.cursor), "more": batch.more, "ended": batch.ended})
 
 
-async def _next(
+async def next_batch(
     logs: Logs, project_id: str, job: str, selection: Selection, after: Cursor | None, until: float
 ) -> Batch:
     """What there is beyond `after`, as soon as there is something, the job has ended, or the time is up."""
