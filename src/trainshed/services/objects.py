@@ -47,14 +47,6 @@ class Objects:
         return self._checked(source, self._tree.info(source.bucket, source.name))
 
     def exists(self, bucket: str, name: str) -> bool:
-        """Whether there is such an object. Names that objects can't have are those of none."""
-        try:
-            self._tree.info(bucket, name, checksums=False)
-        except (Invalid, NotFound):
-            return False
-        return True
-
-    def exists(self, bucket: str, name: str) -> bool:
         """Whether there is such an object. False for a name that none can have."""
         try:
             self._tree.info(bucket, name, checksums=False)
