@@ -55,6 +55,7 @@ ENTRY: dict[str, Any] = {
         ('createTime>"2026-01-01T00:00:00Z"', True),
         ("createTime>2026-01-01T00:00:00Z", True),
         ('createTime="2026-02-01T01:00:00+01:00"', True),
+        ('createTime="2026-02-01T01:30:00.000000+0130"', True),
         ("createTime<2026-02-01", False),
         ("endTime<2030-01-01", False),
         ("trainingInput.args=--steps", True),

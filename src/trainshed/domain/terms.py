@@ -27,6 +27,7 @@ TIMES = frozenset({"timestamp", "receiveTimestamp", "createTime", "startTime", "
 
 _FRACTION = re.compile(r"\.\d{6}(\d{1,3})")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_ZONE = re.compile(r"([+-]\d\d)(\d\d)$")  #: google-cloud-logging writes +0000 for +00:00
 
 
 class Window(NamedTuple):
@@ -235,7 +236,7 @@ def _nanoseconds(text: str) -> int:
     """`ValueError` with a sentence if it is neither a time nor a date."""
     whole = f"{text}T00:00:00Z" if _DATE.fullmatch(text) else text
     try:
-        microseconds = parse_rfc3339(whole)
+        microseconds = parse_rfc3339(_ZONE.sub(r"\1:\2", whole))
     except (ValueError, OverflowError):
         raise ValueError(f"{text[:40]!r} is not a time like 2026-11-15T21:17:35Z") from None
     rest = _FRACTION.search(whole)
