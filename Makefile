@@ -7,10 +7,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 ENV_DEV := $(VENV)/.ready-dev
 
-.PHONY: demo test lint soak bench clean
+.PHONY: demo test install lint soak bench clean
 
 demo: $(STAMP)
 	bash samples/demo.sh
+
+install: $(STAMP)
 
 test: $(ENV_DEV) lint
 	bash tests/needs.sh

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.uploads import Sessions
 from trainshed.config import Home, Settings
 from trainshed.control.jobs import JobControl
 from trainshed.control.launches import Launches
@@ -60,8 +62,10 @@ def assemble(home: Home, settings: Settings, database: Database, info: ServerInf
     uv = find_uv()
     jobs = JobStore(database)
     runtimes = Runtimes(home.runtimes, uv)
-    buckets = Buckets(BucketStore(database), home)
-    objects = Objects(home, buckets)
+    tree = ObjectTree(home.buckets, home.uploads)
+    buckets = Buckets(BucketStore(database), tree)
+    objects = Objects(tree, Sessions(home.uploads), owner=buckets.owner)
+    objects.sweep()
     launches = Launches(home, settings, jobs=jobs, runtimes=runtimes, owner=buckets.owner, cpus=cpus)
     control = JobControl(
         jobs,

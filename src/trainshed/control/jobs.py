@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from trainshed.domain.jobs import Event, Job, JobState
-from trainshed.domain.plan import Cancel, Launch, Move, plan
+from trainshed.domain.plan import Cancel, Launch, Move, Sighting, plan
 from trainshed.domain.times import now_us
 from trainshed.engines import base
 from trainshed.errors import Aborted, EngineDown, TrainshedError
@@ -83,7 +83,7 @@ class JobControl:
             self._act(job, seen[self._folder(job)])
         return bool(self._admit(self._slots - len(active))) or bool(active)
 
-    def _act(self, job: Job, seen: base.Sighting) -> None:
+    def _act(self, job: Job, seen: Sighting) -> None:
         match plan(job, seen, now_us=now_us()):
             case Launch():
                 self._start_launch(job)
