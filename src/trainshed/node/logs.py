@@ -149,6 +149,11 @@ class ReplicaLog:
         else:
             self._keep(stream, self._lines[stream].feed(data))
 
+    def end(self, stream: str) -> None:
+        """The stream is at its end: what has no line end is a line."""
+        if not self._dropping:
+            self._keep(stream, self._lines[stream].flush())
+
     def say(self, message: str, level: str = "INFO") -> None:
         """A line about the replica; these are few and not limited."""
         self._file.write([(self.name, level, text(message.encode("utf-8", "surrogateescape")))])
@@ -160,12 +165,10 @@ class ReplicaLog:
 
     def close(self) -> None:
         """Write what has no line end, and what had to be dropped."""
-        for stream, lines in self._lines.items():
-            if self._dropping:
-                unfinished = self._tails[stream] and not self._tails[stream].endswith(b"\n")
-                self._lost_lines += 1 if unfinished else 0
-            else:
-                self._keep(stream, lines.flush())
+        for stream in (STDOUT, STDERR):
+            self.end(stream)
+            if self._dropping and not self._tails[stream].endswith(b"\n"):
+                self._lost_lines += 1 if self._tails[stream] else 0
         if self._lost_lines or self._lost_bytes:
             self.say(
                 "Dropped %d lines (%d bytes): the log of %s is limited to %s MB."

@@ -165,7 +165,7 @@ class Supervisor:
             return True
         self._selector.unregister(fd)
         os.close(fd)
-        del child.pipes[fd]
+        child.log.end(child.pipes.pop(fd))
         return False
 
     def _drain(self, child: _Child) -> None:

@@ -35,7 +35,10 @@ _KINDS = {
 def members(file: IO[bytes], head: bytes, label: str) -> Iterator[Member]:
     """The members, in order. `BadArchive` if this is no tar archive, is damaged, or has a member that is not plain;
     whatever the decompressors raise comes through, also when a member is read."""
-    return _read(_unpacked(file, head), label)
+    source = _unpacked(file, head)
+    if source is file and len(head) < _BLOCK:
+        raise BadArchive("The file %s is not a tar or zip archive." % label)
+    return _read(source, label)
 
 
 def _unpacked(file: IO[bytes], head: bytes) -> _Readable:

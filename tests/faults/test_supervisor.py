@@ -1,0 +1,588 @@
+"""What the supervisor holds on to when something is killed, hangs, floods, hides or lies. Real processes throughout."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import signal
+import sys
+import tarfile
+import uuid
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.config import Home
+from trainshed.domain.jobs import JobState
+from trainshed.domain.plan import Phase, Sighting
+from trainshed.engines.base import Launch, Package, Replica
+from trainshed.engines.local import LocalEngine
+from trainshed.testing.engines import settle, wait_for
+
+PYTHON = Path(sys.executable)
+UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")
+MARK = "MARK_OF_THE_TEST"
+
+#: A child, one in a session of its own, one forked twice, and a pair that start each other anew. None hears SIGTERM.
+HYDRA = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+def child(act):
+    if os.fork() == 0:
+        act()
+        os._exit(0)
+
+def forever():
+    while True:
+        time.sleep(1)
+
+def session():
+    os.setsid()
+    forever()
+
+def twice():
+    if os.fork() == 0:
+        session()
+
+def pair():
+    os.setsid()
+    while True:
+        pid = os.fork()
+        if pid:
+            os.waitpid(pid, 0)
+        else:
+            parent = os.getppid()
+            while os.getppid() == parent:
+                time.sleep(0.001)
+
+for act in (forever, session, twice, pair):
+    child(act)
+"""
+HYDRA_SIZE = 6  # with the trainer itself
+
+
+@dataclass(frozen=True)
+class Attempt:
+    engine: LocalEngine
+    launch: Launch
+    mark: str
+
+    @property
+    def folder(self) -> Path:
+        return self.launch.folder
+
+    def settle(self, phase: Phase, *, within_s: float = 30.0) -> Sighting:
+        return settle(self.engine, self.folder, phase, within_s=within_s)
+
+    def seen(self) -> Sighting:
+        return self.engine.observe([self.folder])[self.folder]
+
+    def event(self, name: str) -> dict[str, Any]:
+        lines = (self.folder / "journal.jsonl").read_text().splitlines()
+        found: dict[str, Any] = next(event for event in map(json.loads, lines) if event["event"] == name)
+        return found
+
+    def log(self, replica: str = "master-replica-0") -> list[dict[str, Any]]:
+        lines = map(json.loads, (self.folder / "log.jsonl").read_text().splitlines())
+        return [line for line in lines if line["r"] == replica]
+
+    def texts(self, replica: str = "master-replica-0") -> list[str]:
+        return [line["m"] for line in self.log(replica)]
+
+    def wait_for_line(self, text: str) -> None:
+        wait_for(self.texts, lambda lines: text in lines)
+
+    def processes(self) -> list[int]:
+        return _marked(self.mark)
+
+
+def _marked(mark: str) -> list[int]:
+    """The live processes with the mark in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+def _gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+Start = Callable[..., Attempt]
+
+
+@pytest.fixture
+def start(prepare: Start) -> Start:
+    """Starts attempts with this code as their trainer."""
+
+    def begin(code: str, **options: Any) -> Attempt:
+        attempt = prepare(code, **options)
+        attempt.engine.launch(attempt.launch)
+        return attempt
+
+    return begin
+
+
+@pytest.fixture
+def prepare(tmp_path: Path) -> Iterator[Start]:
+    """Attempts not yet started; whatever a broken supervisor leaves of them is killed at the end."""
+    marks: list[str] = []
+
+    def make(code: str, *, packages: tuple[Package, ...] = (), module: str = "trainer", **options: Any) -> Attempt:
+        mark = uuid.uuid4().hex
+        marks.append(mark)
+        (tmp_path / "code").mkdir(exist_ok=True)
+        (tmp_path / "code" / "trainer.py").write_text(code)
+        given: dict[str, Any] = {"grace_s": 5.0, "max_running_s": 60.0, "log_limit_bytes": 64 << 20, **options}
+        launch = Launch(
+            project="p",
+            job="j",
+            attempt=1,
+            folder=tmp_path / "jobs" / mark,
+            python=PYTHON,
+            module=module,
+            args=("--one", "two words"),
+            packages=packages,
+            site=tmp_path / "packages" / "site",
+            replicas=(Replica(name="master-replica-0", type="master", index=0, primary=True, env={"TASK": "0"}),),
+            env={MARK: mark, "PYTHONPATH": str(tmp_path / "code")},
+            **given,
+        )
+        return Attempt(LocalEngine(Home(tmp_path / "home"), UV), launch, mark)
+
+    yield make
+    for mark in marks:
+        for pid in _marked(mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _hydra(start: Start, **options: Any) -> Attempt:
+    attempt = start(HYDRA + "print('ready', flush=True)\nforever()", **options)
+    wait_for(attempt.processes, lambda pids: len(pids) >= HYDRA_SIZE)
+    attempt.wait_for_line("ready")
+    return attempt
+
+
+def test_killing_the_supervisor_ends_the_job_and_everything_it_started(start: Start) -> None:
+    attempt = _hydra(start)
+    started = attempt.event("supervisor_started")
+    os.kill(started["pid"], signal.SIGKILL)
+    attempt.settle(Phase.LOST, within_s=5.0)
+    assert attempt.processes() == []
+    wait_for(lambda: _gone(started["guardian"]), bool)
+
+
+def test_killing_the_guardian_ends_the_job_and_everything_it_started(start: Start) -> None:
+    attempt = _hydra(start)
+    started = attempt.event("supervisor_started")
+    os.kill(started["guardian"], signal.SIGKILL)
+    ended = attempt.settle(Phase.ENDED, within_s=5.0)
+    assert ended.outcome is JobState.FAILED
+    assert "guardian process of this job was killed" in ended.message
+    assert attempt.processes() == []
+    wait_for(lambda: _gone(started["pid"]), bool)
+
+
+def test_killing_the_supervisor_while_it_writes_leaves_a_journal_that_can_be_read(start: Start) -> None:
+    attempt = start("import time; time.sleep(60)")
+    attempt.settle(Phase.RUNNING)
+    with (attempt.folder / "journal.jsonl").open("a") as journal:
+        journal.write('{"event": "en')
+    os.kill(attempt.event("supervisor_started")["pid"], signal.SIGKILL)
+    attempt.settle(Phase.LOST, within_s=5.0)
+    assert (attempt.folder / "journal.jsonl").read_text().splitlines()[-1].startswith('{"event": "lost"')
+
+
+def test_terminating_the_supervisor_fails_the_job_with_a_reason(start: Start) -> None:
+    attempt = _hydra(start, grace_s=0.3)
+    os.kill(attempt.event("supervisor_started")["pid"], signal.SIGTERM)
+    ended = attempt.settle(Phase.ENDED)
+    assert ended.outcome is JobState.FAILED
+    assert "SIGTERM" in ended.message
+    assert attempt.processes() == []
+
+
+def test_a_cancelled_trainer_may_say_goodbye(start: Start) -> None:
+    attempt = start(
+        """
+import signal, sys, time
+def goodbye(number, frame):
+    print("saving", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, goodbye)
+print("ready", flush=True)
+time.sleep(60)
+"""
+    )
+    attempt.wait_for_line("ready")
+    attempt.engine.cancel(attempt.folder)
+    ended = attempt.settle(Phase.ENDED)
+    assert ended.outcome is JobState.CANCELLED
+    assert "saving" in attempt.texts()
+
+
+def test_a_cancelled_trainer_that_does_not_listen_dies_after_the_grace_period(start: Start) -> None:
+    attempt = _hydra(start, grace_s=0.5)
+    attempt.engine.cancel(attempt.folder)
+    ended = attempt.settle(Phase.ENDED)
+    assert ended.outcome is JobState.CANCELLED
+    stopping, exited = attempt.event("stopping"), attempt.event("replica_exited")
+    assert exited["signal"] == signal.SIGKILL
+    assert exited["t"] - stopping["t"] >= 500_000
+    assert attempt.processes() == []
+
+
+def test_a_stopped_trainer_can_be_cancelled(start: Start) -> None:
+    attempt = start("import os, signal, time; print('ready', flush=True); os.kill(os.getpid(), signal.SIGSTOP)")
+    attempt.wait_for_line("ready")
+    pid = attempt.event("replica_started")["pid"]
+    wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0], lambda state: state == "T")
+    attempt.engine.cancel(attempt.folder)
+    assert attempt.settle(Phase.ENDED).outcome is JobState.CANCELLED
+    assert attempt.event("replica_exited")["signal"] == signal.SIGTERM
+
+
+def test_a_job_that_runs_too_long_is_cancelled_and_says_so(start: Start) -> None:
+    attempt = start("import time; time.sleep(60)", max_running_s=0.2)
+    ended = attempt.settle(Phase.ENDED)
+    assert ended.outcome is JobState.CANCELLED
+    assert ended.message == (
+        "The job ran longer than its maxRunningTime of 0.2 s and was cancelled. "
+        "Raise scheduling.maxRunningTime if it needs longer."
+    )
+
+
+def test_what_a_trainer_leaves_behind_ends_with_it_and_its_words_are_kept(start: Start) -> None:
+    attempt = start(
+        HYDRA
+        + """
+def last_words():
+    os.setsid()
+    print("from the child", flush=True)
+    open("said", "w").close()
+    forever()
+child(last_words)
+while not os.path.exists("said"):
+    time.sleep(0.01)
+"""
+    )
+    ended = attempt.settle(Phase.ENDED)
+    assert ended.outcome is JobState.SUCCEEDED
+    assert attempt.processes() == []
+    assert "from the child" in attempt.texts()
+
+
+def test_a_flood_is_cut_off_and_counted(start: Start) -> None:
+    count, limit = 300_000, 1 << 20
+    attempt = start(f"for n in range({count}): print('line', n)", log_limit_bytes=limit)
+    assert attempt.settle(Phase.ENDED, within_s=60).outcome is JobState.SUCCEEDED
+    lines = attempt.log()
+    kept = [line["m"] for line in lines if line["m"].startswith("line ")]
+    assert kept == [f"line {n}" for n in range(len(kept))]
+    assert sum(len(line) + 1 for line in kept) <= limit
+    [dropped] = [line for line in lines if line["m"].startswith("Dropped ")]
+    assert dropped["s"] == "WARNING"
+    lost = sum(len(f"line {n}") + 1 for n in range(len(kept), count))
+    assert dropped["m"] == (
+        f"Dropped {count - len(kept)} lines ({lost} bytes): the log of master-replica-0 is limited to 1 MB."
+    )
+    assert len([line for line in lines if "has reached its limit" in line["m"]]) == 1
+    assert len(lines) - len(kept) < 20
+    times = [line["t"] for line in lines]
+    assert times == sorted(set(times))
+
+
+def test_bytes_of_any_kind_come_out_as_text(start: Start) -> None:
+    attempt = start(
+        r"""
+import sys
+out = sys.stdout.buffer
+out.write(b"bad \xff\xfe utf-8\nnul \0 escape \x1b[31m tab\t.\n10%\r20%\r100%\n\n  \n")
+out.write("å".encode() * 100_000 + b"\n")
+out.write(b"no line end")
+"""
+    )
+    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    texts = attempt.texts()
+    said = texts[texts.index("bad \\xff\\xfe utf-8") :]
+    assert said[1:5] == ["nul \\x00 escape \\x1b[31m tab\t.", "10%", "20%", "100%"]
+    long = said[5 : said.index("no line end")]
+    assert len(long) == 4
+    assert all(piece.endswith("…") for piece in long[:-1])
+    assert "".join(piece.removesuffix("…") for piece in long) == "å" * 100_000
+
+
+def test_a_trainer_finds_what_it_should_and_nothing_else(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINSHED_TOKEN", "secret")
+    monkeypatch.setenv("TRAINSHED_SERVER_DATABASE", "postgresql://u:secret@h/d")
+    attempt = start(
+        """
+import json, os, sys
+fds = {}
+for fd in os.listdir("/proc/self/fd"):
+    try:
+        fds[fd] = os.readlink("/proc/self/fd/" + fd)
+    except OSError:
+        pass
+print("FOUND", json.dumps({
+    "argv": sys.argv, "name": __name__, "cwd": os.getcwd(), "fds": fds, "env": dict(os.environ),
+    "session": os.getsid(0) == os.getpid(), "oom": int(open("/proc/self/oom_score_adj").read()),
+}))
+"""
+    )
+    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    [line] = [text for text in attempt.texts() if text.startswith("FOUND ")]
+    found = json.loads(line.removeprefix("FOUND "))
+    assert found["argv"][1:] == ["--one", "two words"]
+    assert found["argv"][0].endswith("/code/trainer.py")
+    assert found["name"] == "__main__"
+    assert Path(found["cwd"]) == attempt.folder / "work"
+    assert set(found["fds"]) == {"0", "1", "2"}
+    assert found["fds"]["0"] == "/dev/null"
+    assert found["session"]
+    assert found["oom"] >= 500
+    assert found["env"]["TASK"] == "0"
+    assert "secret" not in str(found["env"])
+
+
+def test_a_trainer_that_tampers_with_its_log_reaches_nothing_else(start: Start, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("untouched")
+    attempt = start(
+        f"""
+import os, shutil
+for name in ("log.jsonl", "samples.jsonl", "control"):
+    os.unlink("../" + name)
+    os.symlink({str(target)!r}, "../" + name)
+shutil.rmtree(os.getcwd())
+os.closerange(0, 100)
+"""
+    )
+    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    attempt.engine.cancel(attempt.folder)
+    assert target.read_text() == "untouched"
+
+
+def test_a_failure_names_the_replica_and_ends_in_its_traceback(start: Start) -> None:
+    attempt = start("import argparse; argparse.ArgumentParser().parse_args(); raise SystemExit('no')")
+    ended = attempt.settle(Phase.ENDED)
+    assert ended.outcome is JobState.FAILED
+    assert ended.message.startswith("The replica master 0 exited with a non-zero status of 2. \n")
+    assert ended.message.endswith("please check the logs: trainshed jobs logs j")
+    assert {line["s"] for line in attempt.log() if "unrecognized" in line["m"]} == {"ERROR"}
+
+
+def test_a_module_that_is_not_there_fails_with_advice(start: Start) -> None:
+    attempt = start("", module="absent.task")
+    ended = attempt.settle(Phase.ENDED)
+    assert ended.outcome is JobState.FAILED
+    assert "Check --module-name (it is absent.task" in ended.message
+
+
+def test_a_runtime_without_its_python_is_told_at_once(start: Start, tmp_path: Path) -> None:
+    attempt = start("print(1)")
+    attempt.settle(Phase.ENDED)
+    spec = json.loads((attempt.folder / "spec.json").read_text()) | {"python": str(tmp_path / "no-python")}
+    again = attempt.folder.with_name("again")
+    again.mkdir()
+    (again / "spec.json").write_text(json.dumps(spec))
+    [node] = (tmp_path / "home" / "node").iterdir()
+    assert os.spawnv(os.P_WAIT, PYTHON, [str(PYTHON), "-I", "-S", f"{node}/run.py", "supervise", str(again)]) == 0
+    ended = settle(attempt.engine, again, Phase.ENDED)
+    assert ended.outcome is JobState.FAILED
+    assert ended.message == f"{tmp_path}/no-python can't be started: No such file or directory."
+
+
+def test_engines_that_launch_one_attempt_at_once_start_it_once(prepare: Start, tmp_path: Path) -> None:
+    for done in range(1, 6):
+        attempt = prepare(f"open({str(tmp_path / 'count')!r}, 'a').write('x')")
+        engines = [LocalEngine(Home(tmp_path / "home"), UV) for _ in range(4)]
+        with ThreadPoolExecutor(len(engines)) as pool:
+            list(pool.map(LocalEngine.launch, engines, [attempt.launch] * len(engines)))
+        assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+        assert (tmp_path / "count").read_text() == "x" * done
+
+
+def test_a_supervisor_that_died_with_the_machine_is_lost(start: Start) -> None:
+    attempt = start("print(1)")
+    attempt.settle(Phase.ENDED)
+    old = attempt.folder.with_name("old")
+    old.mkdir()
+    event = attempt.event("supervisor_started") | {"boot_id": "another", "pid": os.getpid()}
+    (old / "journal.jsonl").write_text(json.dumps(event) + "\n" + '{"event": "runn')
+    (old / "lock").touch()
+    assert attempt.engine.observe([old])[old].phase is Phase.LOST
+    assert LocalEngine(Home(old), UV).observe([old])[old].phase is Phase.LOST
+
+
+# -- packages
+
+
+def _sdist(path: Path, setup: str, files: dict[str, str]) -> Package:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in {"setup.py": setup, **files}.items():
+            info = tarfile.TarInfo(f"trainer-0.1/{name}")
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return Package(uri=f"gs://b/{path.name}", path=path)
+
+
+def _setup(requires: str = "") -> str:
+    return (
+        "from setuptools import find_packages, setup\n"
+        f"setup(name='trainer', version='0.1', packages=find_packages(), install_requires=[{requires}])\n"
+    )
+
+
+TASK = {"trainer/__init__.py": "", "trainer/task.py": "import sys, trainer\nprint('from', trainer.__file__)\n"}
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_OFFLINE", "1")
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_package_is_built_and_installed_once_and_the_runtime_stays_as_it_is(start: Start, tmp_path: Path) -> None:
+    package = _sdist(tmp_path / "trainer-0.1.tar.gz", _setup("'psutil', 'setuptools>=1; python_version>\"3\"'"), TASK)
+    attempt = start("raise SystemExit('the wrong one')", packages=(package,), module="trainer.task")
+    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    site = tmp_path / "packages" / "site"
+    assert f"from {site}/trainer/__init__.py" in attempt.texts()
+    assert not (site / "psutil").exists()
+    assert "Downloading the package: gs://b/trainer-0.1.tar.gz" in attempt.texts()
+    assert "Installing the package: gs://b/trainer-0.1.tar.gz" in attempt.texts()
+    assert {path.name for path in site.parent.iterdir()} == {"site", "site.lock"}
+
+    before = site.stat().st_ino
+    again = start("", packages=(package,), module="trainer.task")
+    assert again.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    assert site.stat().st_ino == before
+    assert "Installing the package: gs://b/trainer-0.1.tar.gz" not in again.texts()
+
+
+@pytest.mark.usefixtures("offline")
+def test_jobs_that_need_the_same_packages_at_once_share_them(start: Start, tmp_path: Path) -> None:
+    package = _sdist(tmp_path / "trainer-0.1.tar.gz", _setup(), TASK)
+    (tmp_path / "packages" / "site.partial-1" / "half").mkdir(parents=True)
+    attempts = [start("", packages=(package,), module="trainer.task") for _ in range(3)]
+    assert [each.settle(Phase.ENDED, within_s=60).outcome for each in attempts] == [JobState.SUCCEEDED] * 3
+    assert {path.name for path in (tmp_path / "packages").iterdir()} == {"site", "site.lock"}
+    assert sum("Installing the package: gs://b/trainer-0.1.tar.gz" in each.texts() for each in attempts) == 1
+
+
+def _wheel(path: Path, name: str, code: str, metadata: str = "") -> Path:
+    info = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(path / f"{name}-1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr(f"{name}/__init__.py", code)
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{metadata}")
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(
+            f"{info}/RECORD", f"{name}/__init__.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n"
+        )
+        return Path(str(archive.filename))
+
+
+@pytest.mark.usefixtures("offline")
+def test_what_a_package_requires_and_the_runtime_lacks_is_installed_beside_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wheels").mkdir()
+    _wheel(tmp_path / "wheels", "trainshed_test_requirement", "WORD = 'found'\n")
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "wheels"))
+    task = TASK | {"trainer/task.py": "import trainshed_test_requirement as r\nprint(r.WORD)\n"}
+    setup = _setup("'trainshed-test-requirement>=1', 'psutil'")
+    attempt = start("", packages=(_sdist(tmp_path / "t.tar.gz", setup, task),), module="trainer.task")
+    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    assert "found" in attempt.texts()
+    assert (tmp_path / "packages" / "site" / "trainshed_test_requirement").is_dir()
+    assert not (tmp_path / "packages" / "site" / "psutil").exists()
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_wheel_is_installed(start: Start, tmp_path: Path) -> None:
+    wheel = _wheel(tmp_path, "wheeled", "print('rolling')\n", "Requires-Dist: absent ; extra == 'all'\n")
+    attempt = start("", packages=(Package(uri=f"gs://b/{wheel.name}", path=wheel),), module="wheeled.__init__")
+    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    assert "rolling" in attempt.texts()
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_requirement_that_cannot_be_had_fails_the_job_in_uvs_words(start: Start, tmp_path: Path) -> None:
+    package = _sdist(tmp_path / "t.tar.gz", _setup("'no-such-package-anywhere==9'"), TASK)
+    attempt = start("", packages=(package,), module="trainer.task")
+    ended = attempt.settle(Phase.ENDED)
+    assert ended.outcome is JobState.FAILED
+    assert "no-such-package-anywhere" in ended.message
+    assert not (tmp_path / "packages" / "site").exists()
+    assert attempt.seen().started_us is None
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_setup_that_fails_shows_its_traceback(start: Start, tmp_path: Path) -> None:
+    package = _sdist(tmp_path / "t.tar.gz", "raise RuntimeError('my setup is broken')\n", TASK)
+    ended = start("", packages=(package,), module="trainer.task").settle(Phase.ENDED)
+    assert ended.outcome is JobState.FAILED
+    assert "my setup is broken" in ended.message
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "not a tar or zip"),
+        (b"<html>404</html>" * 99, "not a tar or zip"),
+        (None, "There is no package gs://b/x.tar.gz"),
+    ],
+)
+def test_a_file_that_is_no_package_fails_the_job(
+    start: Start, tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    path = tmp_path / "x.tar.gz"
+    if content is not None:
+        path.write_bytes(content)
+    attempt = start("", packages=(Package(uri="gs://b/x.tar.gz", path=path),), module="trainer.task")
+    ended = attempt.settle(Phase.ENDED)
+    assert ended.outcome is JobState.FAILED
+    assert words in ended.message
+
+
+def test_a_hostile_archive_fails_the_job_and_writes_nothing_outside(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "evil.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        info = tarfile.TarInfo("../../../escaped")
+        info.size = 1
+        archive.addfile(info, io.BytesIO(b"x"))
+    attempt = start("", packages=(Package(uri="gs://b/evil.tar.gz", path=path),), module="trainer.task")
+    ended = attempt.settle(Phase.ENDED)
+    assert ended.outcome is JobState.FAILED
+    assert "'../../../escaped' leads out of the archive" in ended.message
+    assert not list(tmp_path.rglob("escaped"))
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_job_can_be_cancelled_while_its_packages_are_installed(start: Start, tmp_path: Path) -> None:
+    sign = tmp_path / "building"
+    setup = f"import time\nopen({str(sign)!r}, 'w').close()\ntime.sleep(60)\n"
+    attempt = start("", packages=(_sdist(tmp_path / "t.tar.gz", setup, TASK),), module="trainer.task", grace_s=1.0)
+    wait_for(sign.exists, bool)
+    assert attempt.seen().phase is Phase.PREPARING
+    attempt.engine.cancel(attempt.folder)
+    assert attempt.settle(Phase.ENDED).outcome is JobState.CANCELLED
+    assert not (tmp_path / "packages" / "site").exists()
