@@ -19,7 +19,7 @@ from trainshed.errors import Invalid, NotFound, TrainshedError
 
 _TABLE: dict[str, tuple[Any, str]] = {
     "mb": ("buckets:mb", "Make buckets."),
-    "ls": ("bucket_lists:ls", "List buckets and objects."),
+    "ls": ("bucket_lists:ls", "List buckets, and objects in them."),
     "cp": ("buckets:cp", "Copy files and objects."),
     "cat": ("buckets:cat", "Print objects."),
     "rm": ("buckets:rm", "Remove objects, folders and buckets."),

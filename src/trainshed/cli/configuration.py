@@ -124,7 +124,7 @@ def get(property: str) -> None:
 @click.argument("property", required=False)
 @format_option
 def list_(property: str | None, format: str | None) -> None:
-    """List the project and the server settings that are not at their defaults.
+    """List the project and the server settings. Those at their defaults are left out.
 
     \b
     Example:

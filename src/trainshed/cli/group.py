@@ -67,7 +67,14 @@ class LazyGroup(click.Group):
         self.aliases = frozenset(aliases)  #: names that work and are not shown
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in self.table if name not in self.aliases]
+        """The names shown: of two names for one command only the first."""
+        seen: list[Any] = []
+        names: list[str] = []
+        for name, (where, _) in self.table.items():
+            if name not in self.aliases and where not in seen:
+                names.append(name)
+            seen.append(where)
+        return names
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.table:

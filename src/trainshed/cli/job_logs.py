@@ -15,7 +15,7 @@ from trainshed.cli.group import Command
 from trainshed.cli.options import Choice, Session, project_option, session
 from trainshed.cli.output import say
 from trainshed.client.transport import segment
-from trainshed.domain.times import parse_rfc3339, rfc3339
+from trainshed.domain.times import now_us, parse_rfc3339, rfc3339
 
 WAIT_S = 20.0  #: how long the server may hold a request that has nothing to tell yet
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -38,18 +38,18 @@ def entries(
     `pause_s` asks every so many seconds; without it the server answers as soon as there is something.
     """
     path = f"/trainshed/v1/projects/{here.project}/jobs/{segment(job)}/logs"
-    cursor: str | None = None
+    wait_s = WAIT_S if follow and pause_s is None else None
+    asked = {**(query or {}), "wait_s": wait_s, "after": None}
+    began = rfc3339(now_us())
     while True:
-        wait_s = WAIT_S if follow and pause_s is None else None
-        page = here.client.call("GET", path, query={**(query or {}), "after": cursor, "wait_s": wait_s})
+        page = here.client.call("GET", path, query=asked)
         yield from page["entries"]
-        if query and cursor is None:
-            query = {name: value for name, value in query.items() if name != "tail"}  # of what was there at first
-        progressed = page["entries"] or page.get("next") != cursor
-        cursor = page.get("next") or cursor
-        if page["ended"] if follow else not progressed:
+        stuck = not page["entries"] and page["next"] == asked["after"]
+        late = bool(page["entries"]) and page["entries"][-1]["time"] > began  # a job that never stops writing
+        if page["ended"] or (not follow and (stuck or late)):
             return
-        if follow and pause_s and not page["entries"]:
+        asked |= {"after": page["next"], "tail": None}  # the last lines of what was there at first
+        if pause_s and not page["entries"]:
             time.sleep(pause_s)
 
 

@@ -71,10 +71,9 @@ def text_of(value: Any) -> str:
 
 def local_time(value: Any) -> str:
     """An RFC 3339 time as this machine's clock shows it: 2020-03-27T11:57:55."""
-    try:
-        return datetime.fromtimestamp(parse_rfc3339(value) // 1_000_000).strftime("%Y-%m-%dT%H:%M:%S")
-    except (TypeError, ValueError):
-        return text_of(value)
+    if not value:
+        return ""
+    return datetime.fromtimestamp(parse_rfc3339(value) // 1_000_000).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def table_text(rows: Iterable[Sequence[str]], headings: Sequence[str]) -> str:

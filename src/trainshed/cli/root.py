@@ -40,7 +40,7 @@ _TRACKS: dict[str, tuple[Any, str]] = ML | _OLD | {"ml": (ML, "Old name: `ml job
 COMMANDS: dict[str, tuple[Any, str]] = {
     "up": ("servers:up", "Start the server in the background."),
     "status": ("servers:status", "Say whether the server runs, and where."),
-    "down": ("servers:down", "Stop the server. Jobs go on."),
+    "down": ("servers:down", "Stop the server."),
     "logs": ("servers:logs", "Show the server's own log."),
     "serve": ("servers:serve", "Run the server in the foreground."),
     **ML,
@@ -58,7 +58,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
             "print-access-token": ("auth:print_access_token", "Print the token that this command line uses."),
             "tokens": (
                 {
-                    "create": ("auth:create", "Make a token and print it, once."),
+                    "create": ("auth:create", "Make a token and print it on stdout."),
                     "list": ("auth:list_", "List tokens, without their secrets."),
                     "revoke": ("auth:revoke", "Make a token useless from now on."),
                 },
@@ -69,11 +69,11 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     ),
     "config": (
         {
-            "list": ("configuration:list_", "List what is set."),
+            "list": ("configuration:list_", "List the project and the server settings."),
             "get": ("configuration:get", "Print one property."),
             "get-value": ("configuration:get", "Print one property."),
             "set": ("configuration:set_", "Set a property."),
-            "unset": ("configuration:unset", "Remove a property, so that its default counts."),
+            "unset": ("configuration:unset", "Remove a property from config.toml."),
         },
         "The default project and the server's settings.",
     ),

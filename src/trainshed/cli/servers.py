@@ -31,8 +31,10 @@ STOP_S = 40.0
 
 def address_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--tls-port", type=click.IntRange(0, 65535), help="Port for HTTPS; 0 picks a free one."),
-        click.option("--port", type=click.IntRange(0, 65535), help="Port for HTTP; 0 picks a free one."),
+        click.option(
+            "--tls-port", type=click.IntRange(0, 65535), metavar="N", help="Port for HTTPS; 0 picks a free one."
+        ),
+        click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Port for HTTP; 0 picks a free one."),
         click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1, this machine only."),
     ):
         command = option(command)

@@ -1,0 +1,117 @@
+"""The reference pages, made from the commands and settings themselves.
+
+python -m trainshed.cli.reference cli > docs/cli.md
+python -m trainshed.cli.reference settings > docs/settings.md
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+
+import click
+
+from trainshed.cli.root import main
+from trainshed.config import PREFIX, Settings
+
+CLIENT_VARIABLES = {
+    "TRAINSHED_HOME": (
+        "`~/.trainshed`",
+        "The state folder, mode 0700: database, buckets, job folders, runtimes, token and config.toml. The server and "
+        "the command line both use it.",
+    ),
+    "TRAINSHED_PROJECT": (
+        "`project` of config.toml, else `trainshed`",
+        "The project of commands that are not given `--project`.",
+    ),
+    "TRAINSHED_URL": (
+        "the server of the state folder",
+        "The server to talk to. For one on another machine set TRAINSHED_TOKEN too: the owner's token in the state "
+        "folder is sent to this machine only. An `https://` URL is checked against the certificate authority in the "
+        "state folder, if there is one.",
+    ),
+    "TRAINSHED_TOKEN": ("the owner's token in the state folder", "The token to send."),
+}
+
+
+def commands(group: click.Group = main, words: str = "trainshed") -> Iterator[tuple[str, click.Command]]:
+    """Every command that is shown in a help text, with the words that call it. Groups come before what is in them."""
+    context = click.Context(group, info_name=words)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if command.hidden:
+            continue
+        yield f"{words} {name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{words} {name}")
+
+
+def options(command: click.Command) -> Iterator[tuple[str, str]]:
+    """(how it is written, what it does) of each option that is shown."""
+    context = click.Context(command)
+    for parameter in command.params:
+        record = parameter.get_help_record(context)
+        if isinstance(parameter, click.Option) and record is not None:
+            yield record
+
+
+def cli_page() -> str:
+    lines = [
+        "# Command line",
+        "",
+        "Made from the commands themselves by `python -m trainshed.cli.reference cli`.",
+        "",
+        "Data goes to stdout, words to stderr. The exit status is 0, 1 if something failed, 2 if the command line",
+        "makes no sense, and 130 after Ctrl-C in a stream. Every command has `--help`.",
+        "",
+        "`ai-platform`, `ml-engine`, `beta`, `alpha` and `beta ml` may stand before `jobs`, `operations` and",
+        "`locations`, as in gcloud. `--project` may stand before any command.",
+        "",
+    ]
+    for words, command in commands():
+        lines += _section(words, command)
+    return "\n".join(lines)
+
+
+def _section(words: str, command: click.Command) -> Iterator[str]:
+    text, _, example = inspect.cleandoc(command.help or "").partition("\b\nExample:\n")
+    yield from (f"## {words}", "", text.strip(), "")
+    if not isinstance(command, click.Group):
+        pieces = " ".join(command.collect_usage_pieces(click.Context(command, info_name=words)))
+        yield from (f"Usage: `{words} {pieces}`", "")
+    if example.strip():
+        yield from ("```", inspect.cleandoc(example), "```", "")
+    if found := list(options(command)):
+        yield from ("| option | what it does |", "|---|---|")
+        yield from (f"| `{written.replace('|', chr(92) + '|')}` | {what} |" for written, what in found)
+        yield ""
+
+
+def settings_page() -> str:
+    lines = [
+        "# Settings",
+        "",
+        "Made from the settings themselves by `python -m trainshed.cli.reference settings`.",
+        "",
+        "A setting of the server is an environment variable, or a line under `[server]` in `config.toml` of the state",
+        "folder (`trainshed config set server/port 9000`). An option of `trainshed up` wins over the environment, and",
+        "that over the file. The server reads them when it starts; a name or a value that makes no sense stops it.",
+        "",
+    ]
+    for setting in fields(Settings):
+        default = "empty" if setting.default == "" else f"`{str(setting.default).lower()}`"
+        lines += [f"## {PREFIX}{setting.name.upper()}", "", setting.metadata["description"], ""]
+        lines += [f"`{setting.name}` in config.toml. Default: {default}.", ""]
+    lines += ["# The command line's own", ""]
+    for name, (default, text) in CLIENT_VARIABLES.items():
+        lines += [f"## {name}", "", text, "", f"Default: {default}.", ""]
+    return "\n".join(lines)
+
+
+PAGES = {"cli": cli_page, "settings": settings_page}
+
+if __name__ == "__main__":
+    click.echo(PAGES[sys.argv[1]](), nl=False)
