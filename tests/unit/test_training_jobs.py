@@ -275,7 +275,7 @@ class TestPages:
         self.fill(shed, 40)
         pages = self.ids(shed, size=3, query="trainingInput.region=rare-1 AND state:QUEUED")
         assert pages == [["j00030", "j00020", "j00010"], ["j00000"]]
-        assert self.ids(shed, size=3, query="jobId:j0003* AND state=FAILED") == [[]]
+        assert self.ids(shed, size=3, query="jobId=j0003* AND state=FAILED") == [[]]
 
     def test_a_filter_looks_through_a_bounded_number_of_jobs(self, shed: Shed, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fill(shed, 30)
