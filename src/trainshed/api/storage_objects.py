@@ -131,8 +131,8 @@ def _sources(bucket: str, body: Mapping[str, Any]) -> list[Source]:
         raise Invalid("The sourceObjects of a compose are a list of objects with a name.", field="sourceObjects")
     sources = []
     for one in given:
-        texts = {key: str(value) for key, value in one.items() if key == "generation"}
-        texts |= {key: str(value) for key, value in (one.get("objectPreconditions") or {}).items()}
+        said = {"generation": one.get("generation"), **(one.get("objectPreconditions") or {})}
+        texts = {key: str(value) for key, value in said.items() if value is not None}
         sources.append(
             Source(
                 bucket=bucket,
