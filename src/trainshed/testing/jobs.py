@@ -31,7 +31,8 @@ class Submitter:
         folder.mkdir(parents=True)
         (folder / "__init__.py").touch()
         (folder / "task.py").write_text(source)
-        uri = self.upload(packaging.build(folder).path, f"{job}/trainer.tar.gz")
+        with packaging.build(folder) as archive:
+            uri = self.upload(archive.path, f"{job}/trainer.tar.gz")
         given: Mapping[str, Any] = {
             "region": "us-central1",
             "runtimeVersion": "python",
