@@ -18,7 +18,7 @@ from .members import BadArchive, Member
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import IO, Iterator, Optional
+    from typing import Callable, Iterator, Optional
 
 __all__ = ["BadArchive", "check", "extract"]
 
@@ -63,7 +63,14 @@ def _walk(archive: str, root: Optional[int], limits: Limits) -> None:
     label = os.path.basename(archive)
     try:
         with open(archive, "rb") as file:
-            _take_all(_members(file, label, limits.members), root, _Budget(label, os.path.getsize(archive), limits))
+            head = file.read(512)
+            file.seek(0)
+            if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+                size = os.path.getsize(archive)
+                members, packed = zips.members(file, label, limits.members), lambda: size
+            else:  # read from front to back
+                members, packed = tar.members(file, head, label), file.tell
+            _take_all(members, root, _Budget(label, packed, limits))
     except _DAMAGE as exc:
         if isinstance(exc, OSError) and exc.errno is not None:
             raise  # of the disk, not of the archive
@@ -75,18 +82,10 @@ def _walk(archive: str, root: Optional[int], limits: Limits) -> None:
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, struct.error, ValueError, RuntimeError)
 
 
-def _members(file: IO[bytes], label: str, max_members: int) -> Iterator[Member]:
-    head = file.read(512)
-    file.seek(0)
-    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return zips.members(file, label, max_members)
-    return tar.members(file, head, label)
-
-
 class _Budget:
     """What may still be unpacked."""
 
-    def __init__(self, label: str, packed: int, limits: Limits) -> None:
+    def __init__(self, label: str, packed: Callable[[], int], limits: Limits) -> None:
         self._label = label
         self._packed = packed
         self._limits = limits
@@ -105,7 +104,7 @@ class _Budget:
                 "The archive %s holds more than %d bytes; the limit was reached in %s."
                 % (self._label, self._limits.size, shown(name))
             )
-        if self._size > _RATIO_FROM and self._size > self._packed * self._limits.ratio:
+        if self._size > _RATIO_FROM and self._size > self._packed() * self._limits.ratio:
             raise BadArchive(
                 "The archive %s unpacks to more than %d times its size; the limit was reached in %s."
                 % (self._label, self._limits.ratio, shown(name))
