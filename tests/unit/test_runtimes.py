@@ -186,8 +186,10 @@ def test_what_uv_says_becomes_a_sentence_with_a_remedy(output: str, kind: type[E
 
 
 def test_the_last_words_are_those_of_the_error() -> None:
-    output = "Using Python 3.11\nResolved 4 packages\nerror: Failed to fetch: `a`\n  Caused by: timed out\n"
-    assert last_words(output) == "error: Failed to fetch: `a` Caused by: timed out"
+    output = (
+        "Using Python 3.11\nResolved 4 packages\nerror: Failed to fetch: `https://me:secret@x/a`\n  Caused by: lost\n"
+    )
+    assert last_words(output) == "Failed to fetch: `https://x/a` Caused by: lost"
 
 
 def test_progress_never_falls() -> None:

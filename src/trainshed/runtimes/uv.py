@@ -49,11 +49,12 @@ def uv_command(uv: Path, *arguments: str | Path, settings: Mapping[str, str] | N
 
 
 def last_words(output: str, *, lines: int = 6) -> str:
-    """What uv said at the end of its output, without the packages it lists and its progress, on one line."""
+    """What uv said at the end of its output, on one line, without its progress and without passwords in URLs."""
     kept = [line.strip() for line in output.splitlines() if line.strip()]
     start = max((n for n, line in enumerate(kept) if re.match(r"error\b|×", line)), default=len(kept) - lines)
     words = " ".join(line.lstrip("×╰├│─▶ ") for line in kept[max(start, 0) :][:lines])
-    return re.sub(r"\s+", " ", words).rstrip(".")[:800] or "it said nothing"
+    words = re.sub(r"://[^/@\s]+@", "://", re.sub(r"\s+", " ", words)).removeprefix("error: ")
+    return words.rstrip(".")[:800] or "it said nothing"
 
 
 def explain_failure(what: str, output: str) -> TrainshedError:
