@@ -150,9 +150,12 @@ class ReplicaLog:
             self._keep(stream, self._lines[stream].feed(data))
 
     def end(self, stream: str) -> None:
-        """The stream is at its end: what has no line end is a line."""
+        """The stream is at its end: what has no line end is a line. May be repeated."""
         if not self._dropping:
             self._keep(stream, self._lines[stream].flush())
+        elif self._tails[stream] and not self._tails[stream].endswith(b"\n"):
+            self._lost_lines += 1
+        self._tails[stream] = self._tails[stream].rstrip(b"\n") + b"\n"
 
     def say(self, message: str, level: str = "INFO") -> None:
         """A line about the replica; these are few and not limited."""
@@ -167,8 +170,6 @@ class ReplicaLog:
         """Write what has no line end, and what had to be dropped."""
         for stream in (STDOUT, STDERR):
             self.end(stream)
-            if self._dropping and not self._tails[stream].endswith(b"\n"):
-                self._lost_lines += 1 if self._tails[stream] else 0
         if self._lost_lines or self._lost_bytes:
             self.say(
                 "Dropped %d lines (%d bytes): the log of %s is limited to %s MB."

@@ -1,0 +1,141 @@
+"""Lines, severities, limits and times of replicas' logs."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainshed.node.logs import LINE_LIMIT, STDERR, STDOUT, Lines, LogFile, ReplicaLog, severity, text
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("2026-11-15 21:17:35.123456: W tensorflow/core/framework/op_kernel.cc:1830] OP_REQUIRES", "WARNING"),
+        ("2026-11-15 21:17:35.123456: I tensorflow/core/platform/cpu_feature_guard.cc:210] AVX2", "INFO"),
+        ("2026-11-15 21:17:35.123456: F tensorflow/core/x.cc:1] Check failed", "CRITICAL"),
+        ("I1115 21:17:35.123456  1234 server.cc:20] started", "INFO"),
+        ("W1115 21:17:35.123456789    1234 ev_poll.cc:1] slow", "WARNING"),
+        ("E0000 00:00:1731705455.123456    1234 cuda_dnn.cc:8310] Unable to register", "ERROR"),
+        ("I0000 00:00:1731705455.123456    1234 port.cc:153] oneDNN", "INFO"),
+        ("INFO:root:step 10", "INFO"),
+        ("WARNING:tensorflow:From trainer/task.py:12", "WARNING"),
+        ("DEBUG:my.logger-2:x", "DEBUG"),
+        ("CRITICAL:root:x", "CRITICAL"),
+        ("2026-11-15 21:17:35,123 - trainer.task - INFO - epoch 1", "INFO"),
+        ("2026-11-15 21:17:35,123 WARNING epoch 1", "WARNING"),
+        ("Traceback (most recent call last):", "default"),
+        ("INFORMATION: x", "default"),
+        ("I am a line", "default"),
+        ("loss: 0.5", "default"),
+        ("", "default"),
+    ],
+)
+def test_severity(line: str, level: str) -> None:
+    assert severity(line, "default") == level
+
+
+def test_control_characters_are_spelled_out() -> None:
+    assert text(b"a\tb\x00\x1b[0m\x7f\xff") == "a\tb\\x00\\x1b[0m\\x7f\\xff"
+    assert text("grüße 日本 \u0085".encode()) == "grüße 日本 \\x85"
+
+
+CHUNKS = st.lists(st.binary(max_size=40) | st.sampled_from([b"\n", b"\r", b" ", "ä…日".encode()]), max_size=30)
+
+
+@given(chunks=CHUNKS)
+def test_how_output_is_split_into_reads_makes_no_difference(chunks: list[bytes]) -> None:
+    bit_by_bit, at_once = Lines(), Lines()
+    found = [line for chunk in chunks for line in bit_by_bit.feed(chunk)] + bit_by_bit.flush()
+    whole = b"".join(chunks)
+    assert found == at_once.feed(whole) + at_once.flush()
+    assert found == [line for line in whole.replace(b"\r", b"\n").split(b"\n") if line.strip()]
+
+
+@given(
+    size=st.integers(LINE_LIMIT - 3, 4 * LINE_LIMIT), letter=st.sampled_from(["x", "ä", "日", "𝄞"]), ended=st.booleans()
+)
+def test_an_endless_line_comes_in_whole_characters_and_nothing_is_lost(size: int, letter: str, ended: bool) -> None:
+    line = letter * (size // len(letter.encode()))
+    lines = Lines()
+    data = line.encode() + (b"\n" if ended else b"")
+    found = []
+    for start in range(0, len(data), 50_000):
+        found += lines.feed(data[start : start + 50_000])
+    found += lines.flush()
+    pieces = [piece.decode() for piece in found]
+    assert all(piece.endswith("…") for piece in pieces[:-1])
+    assert "".join(pieces[:-1]).replace("…", "") + pieces[-1] == line
+    assert max(len(piece) for piece in found) <= LINE_LIMIT + 3
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_streams_do_not_mix_within_a_line(tmp_path: Path) -> None:
+    log = ReplicaLog("master-replica-0", LogFile(str(tmp_path / "log")), 1000)
+    log.take(STDOUT, b"one ")
+    log.take(STDERR, b"two ")
+    log.take(STDOUT, b"three\n")
+    log.take(STDERR, b"INFO:root:four\nWARNING:root:five")
+    log.close()
+    lines = [(line["s"], line["m"]) for line in _read(tmp_path / "log")]
+    assert lines == [("INFO", "one three"), ("ERROR", "two INFO:root:four"), ("WARNING", "WARNING:root:five")]
+
+
+def test_times_grow_even_if_the_clock_steps_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = LogFile(str(tmp_path / "log"))
+    clock = iter([1000.0, 400.0, 1000.000002, 2000.0])
+    monkeypatch.setattr(time, "time", lambda: next(clock))
+    for _ in range(4):
+        log.write([("r", "INFO", "a"), ("r", "INFO", "b")])
+    times = [line["t"] for line in _read(tmp_path / "log")]
+    assert times == sorted(set(times))
+    assert times[0] == 1_000_000_000
+    assert times[-2] == 2_000_000_000
+
+
+@given(
+    counts=st.lists(st.integers(1, 60), min_size=1, max_size=12),
+    limit=st.integers(0, 800),
+    ended=st.booleans(),
+)
+def test_each_line_is_kept_or_counted(
+    tmp_path_factory: pytest.TempPathFactory, counts: list[int], limit: int, ended: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "limited"
+    path.unlink(missing_ok=True)
+    log = ReplicaLog("r", LogFile(str(path)), limit)
+    data = b"".join(b"line %d\n" % n for n in range(40))[: None if ended else -1]
+    for size in [*counts, len(data)]:
+        log.take(STDOUT, data[:size])
+        data = data[size:]
+    log.close()
+    lines = _read(path)
+    kept = [line["m"] for line in lines if line["m"].startswith("line")]
+    assert kept == [f"line {n}" for n in range(len(kept))]
+    lost = [line["m"] for line in lines if line["m"].startswith("Dropped")]
+    if len(kept) == 40:
+        assert lost == []
+    else:
+        size = sum(len(f"line {n}") + 1 for n in range(len(kept), 40)) - (0 if ended else 1)
+        [mark] = lost
+        assert mark.startswith(f"Dropped {40 - len(kept)} lines (")
+        assert abs(int(mark.split("(")[1].split()[0]) - size) <= 1  # the last line end may be missing
+        assert sum("has reached its limit" in line["m"] for line in lines) == 1
+
+
+def test_the_tail_is_of_stderr_and_goes_on_past_the_limit(tmp_path: Path) -> None:
+    log = ReplicaLog("r", LogFile(str(tmp_path / "log")), 10)
+    log.take(STDOUT, b"out\n")
+    assert log.tail() == "out\n"
+    log.take(STDERR, b"a long line that is over the limit\n")
+    log.take(STDERR, b"the reason\n")
+    assert log.tail().endswith("the reason\n")
