@@ -86,15 +86,29 @@ async def rewrite(request: Request) -> Response:
     return json_answer(body)
 
 
-async def _copied(request: Request, query: Mapping[str, str]) -> ObjectInfo:
+async def move(request: Request) -> Response:
+    query = parameters(request)
     params = request.path_params
-    body = await read_json_object(request)
-    read = Source(
-        bucket=params["bucket"],
-        name=params["object"],
+    written = draft(params["bucket"], {**query, "name": params["to_object"]}, {}, {})
+    info = await run_in_threadpool(
+        services(request).objects.move, _read_by_copy(request, query), written, principal(request)
+    )
+    return _answer(request, query, info)
+
+
+def _read_by_copy(request: Request, query: Mapping[str, str]) -> Source:
+    return Source(
+        bucket=request.path_params["bucket"],
+        name=request.path_params["object"],
         generation=number(query, "sourceGeneration"),
         conditions=conditions(query, of="ifSource"),
     )
+
+
+async def _copied(request: Request, query: Mapping[str, str]) -> ObjectInfo:
+    params = request.path_params
+    body = await read_json_object(request)
+    read = _read_by_copy(request, query)
     written = draft(params["to_bucket"], {**query, "name": params["to_object"]}, _unnamed(body), {})
     return await run_in_threadpool(
         services(request).objects.copy, read, written, principal(request), keep_traits=not _says_something(body)
@@ -172,5 +186,6 @@ ROUTES = (
     _route("DELETE", _OBJECT, Access.WRITE, delete),
     _route("POST", f"{_OBJECT}/copyTo/{_TO}", Access.WRITE, copy),
     _route("POST", f"{_OBJECT}/rewriteTo/{_TO}", Access.WRITE, rewrite),
+    _route("POST", f"{_OBJECT}/moveTo/o/{{to_object}}", Access.WRITE, move),
     _route("POST", f"{_OBJECT}/compose", Access.WRITE, compose),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainshed.buckets.checksums import PIECE
 from trainshed.buckets.names import components
@@ -113,6 +113,17 @@ class Objects:
                 components=reader.info.components,
             )
             return self._tree.commit(staged, copied)
+
+    def move(self, source: Source, draft: Draft, principal: Principal) -> ObjectInfo:
+        """Give an object another name in its bucket. Cut short, it leaves both names, never none."""
+        if source.name == draft.name:
+            raise Invalid("An object can't be moved to the name that it has.")
+        generation = self._tree.info(source.bucket, source.name, checksums=False).generation
+        if source.generation not in (None, generation):
+            raise no_object(source.bucket, f"{source.name}#{source.generation}")
+        moved = self.copy(replace(source, generation=generation), draft, principal, keep_traits=True)
+        self._tree.delete(source.bucket, source.name, Conditions(), generation=generation)
+        return moved
 
     def compose(self, sources: Sequence[Source], draft: Draft) -> ObjectInfo:
         """One object out of several of the same bucket, one behind the other."""
