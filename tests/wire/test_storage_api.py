@@ -1,0 +1,294 @@
+"""The Cloud Storage JSON API as bytes on the wire: what the clients we test with don't show."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from trainshed.testing.servers import RunningServer
+
+BUCKET = "wire-api"
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Storage:
+    def __init__(self, server: RunningServer, token: str | None = None) -> None:
+        self._netloc = urlsplit(server.url).netloc
+        self._token = token or server.token
+
+    def __call__(self, method: str, path: str, body: bytes | Mapping[str, Any] | None = None, **headers: str) -> Answer:
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"authorization": f"Bearer {self._token}"} | {k.replace("_", "-"): v for k, v in headers.items()}
+        connection = http.client.HTTPConnection(self._netloc, timeout=60)
+        try:
+            connection.request(method, path, data, sent)
+            answer = connection.getresponse()
+            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+    def put(self, name: str, data: bytes, query: str = "", **headers: str) -> Answer:
+        path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={quote(name, safe='')}{query}"
+        return self("POST", path, data, **headers)
+
+    def get(self, name: str, **headers: str) -> Answer:
+        return self("GET", f"/storage/v1/b/{BUCKET}/o/{quote(name, safe='')}?alt=media", **headers)
+
+
+@pytest.fixture(scope="module")
+def storage(server: RunningServer) -> Iterator[Storage]:
+    made = Storage(server)
+    assert made("POST", "/storage/v1/b?project=wire-api-project", {"name": BUCKET}).status == 200
+    yield made
+
+
+def resumable(storage: Storage, name: str, query: str = "", body: Mapping[str, Any] | None = None) -> str:
+    """Begin an upload; the path of its session."""
+    path = f"/resumable/upload/storage/v1/b/{BUCKET}/o?uploadType=resumable&name={quote(name, safe='')}{query}"
+    location = storage("POST", path, body or {}).headers["location"]
+    parts = urlsplit(location)
+    return f"{parts.path}?{parts.query}"
+
+
+def test_an_object_has_all_that_clients_look_at(storage: Storage) -> None:
+    body = storage.put("looked/at.txt", b"123456789", content_type="text/plain").json
+    assert body["kind"] == "storage#object"
+    assert (body["bucket"], body["name"], body["size"]) == (BUCKET, "looked/at.txt", "9")
+    assert (body["md5Hash"], body["crc32c"]) == ("JfnnlDI7RTiF9RgfG2JNCw==", "4waSgw==")
+    assert body["mediaLink"].endswith(
+        f"/download/storage/v1/b/{BUCKET}/o/looked%2Fat.txt?generation={body['generation']}&alt=media"
+    )
+    for key in ("etag", "generation", "metageneration", "timeCreated", "updated", "contentType", "storageClass"):
+        assert body[key]
+
+
+def test_media_is_never_shown_by_a_browser(storage: Storage) -> None:
+    storage.put("page.html", b"<script>alert(1)</script>", content_type="text/html")
+    headers = storage.get("page.html").headers
+    assert headers["content-disposition"] == "attachment"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["content-security-policy"] == "sandbox"
+    assert headers["x-goog-hash"].startswith("crc32c=")
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "data"),
+    [
+        ("bytes=0-3", 206, b"0123"),
+        ("bytes=8-", 206, b"89"),
+        ("bytes=-3", 206, b"789"),
+        ("bytes=-100", 206, b"0123456789"),
+        ("bytes=5-100", 206, b"56789"),
+        ("bytes=0-67108863", 206, b"0123456789"),
+        ("bytes=10-", 416, None),
+        ("bytes=-0", 416, None),
+        ("bytes=5-2", 200, b"0123456789"),
+        ("bytes=0-1,4-5", 200, b"0123456789"),
+        ("bytes=" + ",".join(f"{n}-{n}" for n in range(5000)), 200, b"0123456789"),
+        ("bytes=99999999999999999999-", 200, b"0123456789"),
+        ("lines=0-1", 200, b"0123456789"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_ranges(storage: Storage, asked: str, status: int, data: bytes | None) -> None:
+    storage.put("digits", b"0123456789")
+    began = time.monotonic()
+    answer = storage.get("digits", range=asked)
+    assert time.monotonic() - began < 5
+    assert answer.status == status
+    if status == 416:
+        assert answer.headers["content-range"] == "bytes */10"
+    else:
+        assert answer.body == data
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("quoted", ["'{}'", '"{}"', "{}"])
+@pytest.mark.parametrize(
+    "data", [b"", b"x", b"\r\nends in a line\r\n", b"\n--===not=the=one", bytes(range(256)) * 9000]
+)
+def test_multipart_in_every_dialect(storage: Storage, line_end: str, quoted: str, data: bytes) -> None:
+    boundary = "===============0123=="
+    lines = [
+        f"--{boundary}",
+        "Content-Type: application/json",
+        "",
+        json.dumps({"size": str(len(data)), "metadata": {"a": "b"}}),
+        f"--{boundary}",
+        "Content-Type: application/x-tar",
+        "Content-Transfer-Encoding: binary",
+        "",
+        "",
+    ]
+    body = line_end.join(lines).encode() + data + f"{line_end}--{boundary}--".encode()
+    path = f"/upload/storage/v1/b/{BUCKET}/o?alt=json&name=parts&uploadType=multipart"
+    kind = f"multipart/related; boundary={quoted.format(boundary)}"
+    answer = storage("POST", path, body, content_type=kind)
+    assert answer.status == 200, answer.body
+    assert (answer.json["contentType"], answer.json["metadata"]) == ("application/x-tar", {"a": "b"})
+    assert storage.get("parts").body == data
+    cut = storage("POST", path.replace("parts", "cut"), body[: -len(boundary) - 4], content_type=kind)
+    assert cut.status == 400
+    assert storage.get("cut").status == 404
+
+
+def test_a_resumable_upload_in_pieces_with_questions_between(storage: Storage) -> None:
+    session = resumable(storage, "in pieces", body={"metadata": {"k": "v"}})
+    data = bytes(range(256)) * 4096
+    assert "range" not in storage("PUT", session, b"", content_range="bytes */*").headers
+    first = storage("PUT", session, data[:262144], content_range=f"bytes 0-262143/{len(data)}")
+    assert (first.status, first.headers["range"]) == (308, "bytes=0-262143")
+    asked = storage("PUT", session, b"", content_range=f"bytes */{len(data)}")
+    assert (asked.status, asked.headers["range"]) == (308, "bytes=0-262143")
+    ahead = storage("PUT", session, b"x", content_range=f"bytes 999999-999999/{len(data)}")
+    assert ahead.status == 400
+    overlapping = storage("POST", session, data[262000:], content_range=f"bytes 262000-{len(data) - 1}/{len(data)}")
+    assert overlapping.status == 200, overlapping.body
+    assert storage.get("in pieces").body == data
+    again = storage("PUT", session, b"", content_range=f"bytes */{len(data)}")
+    assert (again.status, again.json["generation"]) == (200, overlapping.json["generation"])
+    assert again.json["metadata"] == {"k": "v"}
+
+
+def test_a_resumable_upload_is_cancelled_refused_or_empty(storage: Storage) -> None:
+    session = resumable(storage, "cancelled")
+    assert storage("DELETE", session).status == 499
+    assert storage("PUT", session, b"x").status == 404
+    session = resumable(storage, "whole")
+    assert storage("PUT", session, b"in one go").status == 200
+    assert storage.get("whole").body == b"in one go"
+    session = resumable(storage, "nothing")
+    assert storage("PUT", session, b"", content_range="bytes */0").status == 200
+    session = resumable(storage, "whole", "&ifGenerationMatch=0")
+    assert storage("PUT", session, b"other").status == 412
+    session = resumable(storage, "whole")
+    refused = storage("PUT", session, b"other", x_goog_hash="crc32c=AAAAAA==")
+    assert (refused.status, storage.get("whole").body) == (400, b"in one go")
+    assert storage("PUT", resumable(storage, "x"), b"x", content_range="bytes 5").status == 400
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "a/../b", "a//b", "/a", "a\0b", "a\nb", "x" * 1025, "y" * 256])
+def test_names_that_are_refused(storage: Storage, name: str) -> None:
+    assert storage.put(name, b"x").status == 400
+    assert storage.get(name).status == 400
+
+
+@pytest.mark.parametrize(
+    "name", ["%2e%2e%2f", "%252e", "a;b", "a\\b", "é", "e\u0301", "dot.", "space ", "a+b c", "?#&="]
+)
+def test_names_that_come_back_as_they_went_in(storage: Storage, name: str) -> None:
+    assert storage.put(f"names/{name}", b"x").json["name"] == f"names/{name}"
+    assert storage.get(f"names/{name}").body == b"x"
+    listed = storage("GET", f"/storage/v1/b/{BUCKET}/o?prefix={quote(f'names/{name}')}").json
+    assert [item["name"] for item in listed["items"]] == [f"names/{name}"]
+
+
+def test_a_name_that_is_not_utf8_is_refused(storage: Storage) -> None:
+    path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=%ff"
+    assert storage("POST", path, b"x").status == 400
+    assert storage("GET", f"/storage/v1/b/{BUCKET}/o/%ff").status == 400
+
+
+def test_a_content_type_can_not_smuggle_a_header(storage: Storage) -> None:
+    path = f"/storage/v1/b/{BUCKET}/o/plain"
+    storage.put("plain", b"x")
+    answer = storage("PATCH", path, {"contentType": "text/plain\r\nset-cookie: a=b"})
+    assert answer.status == 400
+    assert "set-cookie" not in storage.get("plain").headers
+
+
+def test_fields_that_mean_nothing_here_are_named(storage: Storage) -> None:
+    storage.put("plain", b"x")
+    path = f"/storage/v1/b/{BUCKET}/o/plain"
+    assert "'nonsense'" in storage("PATCH", path, {"nonsense": 1}).json["error"]["message"]
+    held = storage("PATCH", path, {"temporaryHold": True})
+    assert (held.status, "temporaryHold" in held.json["error"]["message"]) == (501, True)
+    assert storage("PATCH", path, {"temporaryHold": False}).status == 200
+    assert storage("GET", f"/storage/v1/b/{BUCKET}/o?matchGlob=*").status == 501
+    versioned = storage("PATCH", f"/storage/v1/b/{BUCKET}", {"versioning": {"enabled": True}})
+    assert versioned.status == 501
+    assert storage("PATCH", f"/storage/v1/b/{BUCKET}", {"versioning": {"enabled": False}}).status == 200
+    assert storage("GET", path, x_goog_encryption_key="k").status == 501
+
+
+def test_access_lists_are_fixed_and_the_answer_says_so(storage: Storage) -> None:
+    path = f"/storage/v1/b/{BUCKET}?projection=full"
+    before = storage("GET", path).json
+    answer = storage("PATCH", path, {"acl": [{"entity": "allUsers", "role": "READER"}]})
+    assert answer.headers["warning"].startswith("299 trainshed")
+    assert answer.json == before
+
+
+def test_conditions_and_etags(storage: Storage) -> None:
+    info = storage.put("conditional", b"x").json
+    path = f"/storage/v1/b/{BUCKET}/o/conditional"
+    assert storage("GET", f"{path}?ifGenerationNotMatch={info['generation']}").status == 304
+    assert storage("GET", f"{path}?ifMetagenerationMatch=2").status == 412
+    assert storage("GET", path, if_none_match=f'"{info["etag"]}"').status == 304
+    assert storage("PATCH", f"{path}?ifMetagenerationMatch=1", {"metadata": {"a": "b"}}).json["metageneration"] == "2"
+    assert storage("PATCH", path, {"metadata": {"a": "c"}}, if_match=info["etag"]).status == 412
+    assert storage("DELETE", f"{path}?ifGenerationMatch=1").status == 412
+    assert storage("DELETE", f"{path}?generation=1").status == 404
+    assert storage("DELETE", f"{path}?generation={info['generation']}").status == 204
+    assert storage.put("conditional", b"x", "&ifGenerationNotMatch=0").status == 412
+    assert storage("GET", f"{path}?ifGenerationMatch=x").status == 400
+
+
+def test_layout_for_clients_that_ask(storage: Storage) -> None:
+    body = storage("GET", f"/storage/v1/b/{BUCKET}/storageLayout").json
+    assert (body["bucket"], body["hierarchicalNamespace"]) == (BUCKET, {"enabled": False})
+
+
+def test_a_batch_gives_each_part_its_own_answer_and_rights(server: RunningServer, storage: Storage) -> None:
+    storage.put("batched", b"x")
+    other = server.call("POST", "/trainshed/v1/tokens", {"user": "eve", "project": "other-project", "role": "editor"})
+    parts = []
+    for number, token in enumerate((None, other["token"], "wrong")):
+        head = f"--b\nContent-Type: application/http\nContent-ID: <id+{number}>\n\n"
+        line = f"GET /storage/v1/b/{BUCKET}/o/batched HTTP/1.1\n"
+        parts.append(head + line + (f"Authorization: Bearer {token}\n" if token else "") + "\n\n")
+    body = ("".join(parts) + "--b--\n").encode()
+    answer = storage("POST", "/batch/storage/v1", body, content_type='multipart/mixed; boundary="b"')
+    text = answer.body.decode()
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("HTTP/1.1 ")] == ["200", "404", "401"]
+    assert "<response-id+0>" in text
+    inner = b"--b\n\nGET /trainshed/v1/tokens HTTP/1.1\n\n\n--b--"
+    assert storage("POST", "/batch/storage/v1", inner, content_type="multipart/mixed; boundary=b").status == 400
+
+
+def test_another_project_sees_no_bucket_to_copy_from_or_to(server: RunningServer, storage: Storage) -> None:
+    storage.put("mine", b"x")
+    token = server.call("POST", "/trainshed/v1/tokens", {"user": "eve", "project": "eves-project", "role": "owner"})
+    eve = Storage(server, token["token"])
+    assert eve("POST", "/storage/v1/b?project=eves-project", {"name": "eves-bucket"}).status == 200
+    copies = [
+        f"/storage/v1/b/{BUCKET}/o/mine/copyTo/b/eves-bucket/o/stolen",
+        f"/storage/v1/b/{BUCKET}/o/mine/rewriteTo/b/eves-bucket/o/stolen",
+    ]
+    eve("POST", "/upload/storage/v1/b/eves-bucket/o?uploadType=media&name=planted", b"x")
+    for verb in ("copyTo", "rewriteTo"):
+        copies.append(f"/storage/v1/b/eves-bucket/o/planted/{verb}/b/{BUCKET}/o/planted")
+    absent = eve("POST", "/storage/v1/b/eves-bucket/o/planted/copyTo/b/no-such-bucket/o/x", {})
+    assert absent.status == 404
+    assert [eve("POST", path, {}).status for path in copies] == [404] * 4
+    session = resumable(storage, "session")
+    assert eve("PUT", session, b"x").status == 404
+    assert eve("PUT", session.replace(BUCKET, "eves-bucket"), b"x").status == 404
+    assert storage.get("planted").status == 404
