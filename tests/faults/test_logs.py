@@ -207,18 +207,14 @@ def test_a_log_of_a_gigabyte_does_not_fill_the_server(own_server: RunningServer)
     assert [entry["message"][:10] for entry in tail] == [f"{n:010d}" for n in range(total - 99, total + 1)]
 
     began = time.perf_counter()
-    token, count, most = "", 0, base
-    while True:
+    token, most = "", base
+    for _ in range(8):  # a small part of it
         body = {"resourceNames": ["projects/proj"], "filter": "nowhere", "pageToken": token}
         answer = own_server.call("POST", "/v2/entries:list", body)
         assert "entries" not in answer
+        token = answer["nextPageToken"]
         most = max(most, process.memory_info().rss)
-        count += 1
-        token = answer.get("nextPageToken", "")
-        if not token:
-            break
-    for_all = time.perf_counter() - began
+    for_a_part = time.perf_counter() - began
     database.close()
-    assert count > 10
-    assert for_the_tail < for_all / 50
+    assert for_the_tail < for_a_part / 50
     assert most - base < 50 * MB

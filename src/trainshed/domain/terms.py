@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -38,7 +38,7 @@ class Window(NamedTuple):
 
 
 class Node(Protocol):
-    """One part of a filter. `window` and `required` may say less than is true, never more."""
+    """One part of a filter over JSON documents. `window` and `required` may say too little, never too much."""
 
     def matches(self, document: Mapping[str, Any]) -> bool: ...
 
@@ -138,7 +138,7 @@ class Compare:
         return cls(path, operator, value, bare, _test(path, operator, value, bare))
 
     def matches(self, document: Mapping[str, Any]) -> bool:
-        return any(self.test(value) for value in _look_up(document, self.path))
+        return any(map(self.test, _look_up(document, self.path)))
 
     def window(self, path: Path) -> Window:
         if path != self.path or not _is_time_field(path) or self.operator not in _ORDERED:
@@ -192,7 +192,7 @@ def _has_test(value: str, *, anything: bool) -> Test:
     def has(found: Any) -> bool:
         if anything:
             return True
-        if isinstance(found, Mapping) and value in found:
+        if isinstance(found, dict) and value in found:
             return True
         return any(folded in _written(scalar).casefold() for scalar in _scalars(found))
 
@@ -218,9 +218,11 @@ def _plain_test(compare: Callable[[Any, Any], bool], value: str) -> Test:
         number = None
 
     def plain(found: Any) -> bool:
+        if isinstance(found, str):
+            return compare(found, value)
         if isinstance(found, int | float) and not isinstance(found, bool) and number is not None:
             return compare(found, number)
-        return not isinstance(found, Mapping) and compare(_written(found), value)
+        return not isinstance(found, dict) and compare(_written(found), value)
 
     return plain
 
@@ -251,24 +253,24 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def _look_up(document: Any, path: Path) -> Iterator[Any]:
+def _look_up(document: Any, path: Path) -> list[Any]:
     """The values at a path: none, one, or one for each element of a list on the way."""
-    if isinstance(document, Sequence) and not isinstance(document, str):
-        for element in document:
-            yield from _look_up(element, path)
-        return
-    if not path:
-        if document is not None:
-            yield document
-        return
-    if not isinstance(document, Mapping):
-        return
-    if path[0] in document:
-        yield from _look_up(document[path[0]], path[1:])
-    elif (joined := ".".join(path)) in document:  # labels.ml.googleapis.com/task_name, written without quotes
-        yield from _look_up(document[joined], ())
-    elif (camel := _camel(path[0])) in document:
-        yield from _look_up(document[camel], path[1:])
+    for at, name in enumerate(path):
+        if isinstance(document, list | tuple):
+            return [found for element in document for found in _look_up(element, path[at:])]
+        if not isinstance(document, dict):
+            return []
+        if name in document:
+            document = document[name]
+        elif (joined := ".".join(path[at:])) in document:  # labels.ml.googleapis.com/task_name, without quotes
+            return _look_up(document[joined], ())
+        elif (camel := _camel(name)) in document:
+            document = document[camel]
+        else:
+            return []
+    if isinstance(document, list | tuple):
+        return [found for element in document for found in _look_up(element, ())]
+    return [] if document is None else [document]
 
 
 def _camel(name: str) -> str:
@@ -277,10 +279,12 @@ def _camel(name: str) -> str:
 
 
 def _scalars(value: Any) -> Iterator[Any]:
-    if isinstance(value, Mapping):
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
         for inner in value.values():
             yield from _scalars(inner)
-    elif isinstance(value, Sequence) and not isinstance(value, str):
+    elif isinstance(value, list | tuple):
         for inner in value:
             yield from _scalars(inner)
     elif value is not None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -27,8 +27,7 @@ _MAX_RUN = 10_000  #: damaged lines told of in one
 _LOOK_BACK = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One line and the bytes that it takes: `start` up to, and not including, `end`."""
 
     start: int
@@ -39,8 +38,7 @@ class Line:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Raw:
+class _Raw(NamedTuple):
     start: int
     end: int
     data: bytes | None  #: None: too long to be held
@@ -106,7 +104,7 @@ class LogFile:
                 yield _damaged(damaged, min(line.time_us, next_us))
                 damaged = []
             next_us = min(line.time_us, next_us)
-            yield line if line.time_us == next_us else _at(line, next_us)
+            yield line._replace(time_us=next_us)
         if damaged:
             yield _damaged(damaged, self.floor_us)
 
@@ -263,13 +261,16 @@ class LogFile:
 def _parsed(raw: _Raw, not_before_us: int) -> Line | None:
     if raw.data is None:
         return None
-    match _json(raw.data):
-        case {"t": int(time_us), "r": str(replica), "s": str(severity), "m": str(text)}:
-            if isinstance(time_us, bool) or not 0 <= time_us <= MAX_TIME_US or len(replica) > 128:
-                return None
-            known = severity if severity in SEVERITIES else "DEFAULT"
-            return Line(raw.start, raw.end, max(time_us, not_before_us), replica, known, text)
-    return None
+    value = _json(raw.data)
+    if type(value) is not dict:
+        return None
+    time_us, replica, severity, text = value.get("t"), value.get("r"), value.get("s"), value.get("m")
+    if type(time_us) is not int or not 0 <= time_us <= MAX_TIME_US:  # not isinstance: true is no time
+        return None
+    if type(replica) is not str or type(severity) is not str or type(text) is not str or len(replica) > 128:
+        return None
+    known = severity if severity in SEVERITIES else "DEFAULT"
+    return Line(raw.start, raw.end, max(time_us, not_before_us), replica, known, text)
 
 
 def _json(data: bytes) -> Any:
@@ -292,7 +293,3 @@ def _damaged(run: list[_Raw], time_us: int) -> Line:
     what = "A damaged line was" if len(run) == 1 else f"{len(run):,} damaged lines were"
     text = f"{what} left out here: {end - start:,} bytes at byte {start:,} of the job's log can't be read."
     return Line(start, end, time_us, "service", "WARNING", text)
-
-
-def _at(line: Line, time_us: int) -> Line:
-    return Line(line.start, line.end, time_us, line.replica, line.severity, line.text)

@@ -27,7 +27,7 @@ from trainshed.store.jobs import JobStore
 DEFAULT_PAGE = 50
 MAX_PAGE = 1000
 PAGE_BYTES = 8 * 1024 * 1024  #: an answer is cut after about as much text
-SCAN_BYTES = 32 * 1024 * 1024  #: a request looks at about as much; the next page goes on from there
+SCAN_BYTES = 16 * 1024 * 1024  #: a request looks at about as much; the next page goes on from there
 _OVERHEAD = 256  #: what a line costs besides its text
 _JOBS_AT_ONCE = 500
 
