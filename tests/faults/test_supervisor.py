@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tarfile
 import uuid
@@ -147,12 +148,17 @@ def prepare(tmp_path: Path) -> Iterator[Start]:
         marks.append(mark)
         (tmp_path / "code").mkdir(exist_ok=True)
         (tmp_path / "code" / "trainer.py").write_text(code)
-        given: dict[str, Any] = {"grace_s": 5.0, "max_running_s": 60.0, "log_limit_bytes": 64 << 20, **options}
+        given: dict[str, Any] = {
+            "folder": tmp_path / "jobs" / mark,
+            "grace_s": 5.0,
+            "max_running_s": 60.0,
+            "log_limit_bytes": 64 << 20,
+            **options,
+        }
         launch = Launch(
             project="p",
             job="j",
             attempt=1,
-            folder=tmp_path / "jobs" / mark,
             python=PYTHON,
             module=module,
             args=("--one", "two words"),
@@ -430,6 +436,44 @@ def test_a_supervisor_that_died_with_the_machine_is_lost(start: Start) -> None:
     assert LocalEngine(Home(old), UV).observe([old])[old].phase is Phase.LOST
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("needs the right to mount a file system")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_costs_lines_but_neither_the_job_nor_its_end(
+    prepare: Start, small_disk: Path, tmp_path: Path
+) -> None:
+    code = f"""
+import os, time
+while not os.path.exists({str(tmp_path / "full")!r}):
+    time.sleep(0.01)
+print("\\n".join("line %d" % n for n in range(20_000)))
+"""
+    attempt = prepare(code, folder=small_disk / "attempt")
+    attempt.engine.launch(attempt.launch)
+    attempt.settle(Phase.RUNNING)
+    filler = small_disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    (tmp_path / "full").touch()
+    pid = attempt.event("replica_started")["pid"]
+    wait_for(lambda: _gone(pid), bool)
+    assert attempt.seen().phase is Phase.RUNNING
+    filler.unlink()
+    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    lines = (attempt.folder / "log.jsonl").read_text().splitlines()
+    assert len([json.loads(line) for line in lines]) < 20_000
+
+
 # -- packages
 
 
@@ -586,3 +630,4 @@ def test_a_job_can_be_cancelled_while_its_packages_are_installed(start: Start, t
     attempt.engine.cancel(attempt.folder)
     assert attempt.settle(Phase.ENDED).outcome is JobState.CANCELLED
     assert not (tmp_path / "packages" / "site").exists()
+    assert not (attempt.folder / "packages").exists()

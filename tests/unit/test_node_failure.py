@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainshed.node.failure import explain, of_install, oom_kills
+from trainshed.node.failure import explain, of_install
 from trainshed.node.gang import Exit
+from trainshed.node.sampler import oom_kills
 
 SPEC: dict[str, Any] = {"job": "mnist_1", "module": "trainer.task"}
 MASTER: dict[str, Any] = {"type": "master", "index": 0, "name": "master-replica-0"}

@@ -36,7 +36,10 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from trainshed_node.main import main
 
-sys.exit(main(sys.argv[1:]))
+status = main(sys.argv[1:])
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(status)  # taking the interpreter apart takes longer than the work
 """
 
 
@@ -83,11 +86,12 @@ class LocalEngine:
         with self._guard:
             if len(self._views) > 2 * len(attempts) + 1000:
                 self._views = {path: view for path, view in self._views.items() if path in attempts}
-            seen = {}
-            for path in attempts:
-                view = self._views[path] = _look(path, self._views.get(path, _View()))
-                seen[path] = view.sighting
-            return seen
+            try:
+                for path in attempts:
+                    self._views[path] = _look(path, self._views.get(path, _View()))
+            except OSError as exc:
+                raise EngineDown(f"The attempts can't be looked at: {exc.filename or path}: {exc.strerror}.") from exc
+            return {path: self._views[path].sighting for path in attempts}
 
     def cancel(self, attempt: Path) -> None:
         """Tell the supervisor, if there is one, to end the attempt."""

@@ -117,18 +117,6 @@ def _advise_import(module: str, tail: str) -> str:
     return ""
 
 
-def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it started; 0 if it does not say."""
-    try:
-        with open("/proc/vmstat", "rb") as file:
-            for line in file:
-                if line.startswith(b"oom_kill "):
-                    return int(line.split()[1])
-    except OSError:
-        return 0
-    return 0
-
-
 def of_install(folder: str, job: str, end: Exit) -> str:
     """The job's errorMessage when its packages can't be installed: what the installer left, if it could."""
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import json
 import os
 import signal
@@ -53,6 +54,7 @@ def supervise(folder: str) -> int:
         return 1
     if journal.started():
         return 0
+    gc.freeze()  # what is there now stays, so the processes to come can share it
     ready_r, ready_w = os.pipe()
     if os.fork() == 0:
         try:

@@ -34,7 +34,10 @@ class CannotInstall(Exception):
 
 
 def install(folder: str) -> int:
-    """Install what the spec in `folder` names. 1: it can't be; the reason is on stderr and in `install.error`."""
+    """Install what the spec in `folder` names. 1: it can't be; the reason is on stderr and in `install.error`.
+
+    What it was installed from is left in `packages`.
+    """
     with open(os.path.join(folder, "spec.json"), "rb") as file:
         spec = json.loads(file.read().decode())
     try:
@@ -44,8 +47,6 @@ def install(folder: str) -> int:
             out.write(str(exc))
         sys.stderr.write("%s\n" % exc)
         return 1
-    finally:
-        shutil.rmtree(os.path.join(folder, "packages"), ignore_errors=True)
     return 0
 
 
@@ -74,7 +75,8 @@ def _fetch(package: dict[str, Any], folder: str) -> str:
     """Copy the package, look at it with suspicion, and return what to install: a wheel or an unpacked folder."""
     _say("Downloading the package: %s" % package["uri"])
     os.makedirs(folder, mode=0o700)
-    copy = os.path.join(folder, os.path.basename(package["uri"]) or "package")
+    name = package["uri"].rpartition("/")[2]
+    copy = os.path.join(folder, "package" if name in ("", ".", "..") else name)
     try:
         shutil.copyfile(package["path"], copy)
     except FileNotFoundError:

@@ -12,10 +12,12 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import ctypes
     from typing import Callable, Optional
 
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
+_libc: list[ctypes.CDLL] = []  #: loaded once; forked processes share it
 
 
 def become_subreaper() -> None:
@@ -31,10 +33,11 @@ def die_with_parent(parent: int, number: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    import ctypes
+    import ctypes  # late: it takes longer to load than all the rest of this module
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
+    if not _libc:
+        _libc.append(ctypes.CDLL(None, use_errno=True))
+    if _libc[0].prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

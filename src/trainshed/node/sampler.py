@@ -56,3 +56,15 @@ def _tree(root: int) -> tuple[float, int, int]:
             rss += int(fields[21]) * _PAGE
             count += 1
     return ticks / _TICKS, rss, count
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for want of memory since it started; 0 if it does not say."""
+    try:
+        with open("/proc/vmstat", "rb") as file:
+            for line in file:
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+    except OSError:
+        return 0
+    return 0

@@ -11,11 +11,11 @@ import selectors
 import signal
 import time
 
-from . import failure, gang, reap, replica
+from . import gang, reap, replica
 from .gang import CANCELLED, FAILED, Ending, Exit
 from .journal import Journal
 from .logs import STDERR, STDOUT, LogFile, ReplicaLog
-from .sampler import EVERY_S, FIRST_S, Sampler
+from .sampler import EVERY_S, FIRST_S, Sampler, oom_kills
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ GUARDIAN_LOST = signal.SIGUSR1  #: what the kernel sends when the guardian is go
 _INSTALLER = "installer"
 _CHUNK = 1 << 16
 _DRAIN_LIMIT = 64 << 20
+_LONGEST_WAIT_S = 3600.0
 
 _LOST = (
     "The guardian process of this job was killed, and its replicas were ended with it. "
@@ -70,7 +71,7 @@ class Supervisor:
         self._exits: dict[str, Exit] = {}
         self._ending: Optional[Ending] = None
         self._kill_at = self._cancel_at = self._sample_at = float("inf")
-        self._oom_kills = failure.oom_kills()
+        self._oom_kills = oom_kills()
         self._commands = b""
 
     def listen(self, control: int, signals: int) -> None:
@@ -90,8 +91,10 @@ class Supervisor:
     # -- starting
 
     def _prepare(self) -> None:
-        primary = self._primary()
-        log = self._logs[primary["name"]]
+        for each in self._spec["replicas"]:
+            for line in _opening(self._spec, each):
+                self._logs[each["name"]].say(line)
+        log = self._logs[self._primary()["name"]]
         site = self._spec["site"]
         os.makedirs(os.path.join(self._folder, "work"), mode=0o700, exist_ok=True)
         if not self._spec["packages"]:
@@ -110,8 +113,7 @@ class Supervisor:
         site = self._spec["site"] if self._spec["packages"] else ""
         for each in self._spec["replicas"]:
             log = self._logs[each["name"]]
-            for line in _announcement(self._spec, each):
-                log.say(line)
+            log.say("Running command: " + " ".join(["python3", "-m", self._spec["module"], *self._spec["args"]]))
             argv, env = replica.command(self._spec), replica.environment(self._spec, each, site)
             if not self._start(each["name"], argv, env, log):
                 return
@@ -140,7 +142,7 @@ class Supervisor:
 
     def _step(self) -> None:
         wake_at = min(self._kill_at, self._cancel_at, self._sample_at)
-        for key, _ in self._selector.select(max(0.0, wake_at - time.monotonic()) if wake_at < float("inf") else None):
+        for key, _ in self._selector.select(min(max(0.0, wake_at - time.monotonic()), _LONGEST_WAIT_S)):
             key.data()
         now = time.monotonic()
         if now >= self._cancel_at:
@@ -213,12 +215,23 @@ class Supervisor:
             self._end(ending)
 
     def _installed(self, end: Exit) -> None:
+        self._remove_sources()
         if self._ending is not None:
             return
         if end.ok:
             self._start_replicas()
             return
+        from . import failure
+
         self._end(Ending(FAILED, 0.0, failure.of_install(self._folder, self._spec["job"], end)))
+
+    def _remove_sources(self) -> None:
+        """What the packages were installed from; the installer may have been killed over it."""
+        sources = os.path.join(self._folder, "packages")
+        if os.path.isdir(sources):
+            import shutil
+
+            shutil.rmtree(sources, ignore_errors=True)
 
     def _end(self, ending: Ending) -> None:
         """Begin to end the job; the first reason counts."""
@@ -236,6 +249,7 @@ class Supervisor:
 
     def _finish(self) -> None:
         reap.end_all(self._on_exit)
+        self._remove_sources()
         for child in self._finished:
             self._drain(child)
         for log in self._logs.values():
@@ -248,15 +262,17 @@ class Supervisor:
     def _message(self, ending: Ending) -> str:
         if not ending.blame:
             return ending.message
+        from . import failure  # late: most jobs never need it
+
         blamed = next(each for each in self._spec["replicas"] if each["name"] == ending.blame)
-        oom = failure.oom_kills() > self._oom_kills
+        oom = oom_kills() > self._oom_kills
         return failure.explain(self._spec, blamed, self._exits[ending.blame], self._logs[ending.blame].tail(), oom)
 
     def _primary(self) -> dict[str, Any]:
         return next(each for each in self._spec["replicas"] if each["primary"])
 
 
-def _announcement(spec: dict[str, Any], each: dict[str, Any]) -> list[str]:
+def _opening(spec: dict[str, Any], each: dict[str, Any]) -> list[str]:
     """What a replica's log begins with."""
     lines = []
     config = each["env"].get("TF_CONFIG")
@@ -265,5 +281,4 @@ def _announcement(spec: dict[str, Any], each: dict[str, Any]) -> list[str]:
         told = ["--%s=%s" % (key, json.dumps(parts[key])) for key in ("cluster", "task", "job") if key in parts]
         lines.append("Running task with arguments: " + " ".join(told))
     lines.append("Running module %s." % spec["module"])
-    lines.append("Running command: " + " ".join(["python3", "-m", spec["module"], *spec["args"]]))
     return lines
