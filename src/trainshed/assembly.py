@@ -52,8 +52,9 @@ class Assembly:
         try:
             yield
         finally:
-            self.runtimes.close()
             self.control.stop()
+            self.runtimes.close()
+            self.control.join()
 
 
 def assemble(home: Home, settings: Settings, database: Database, info: ServerInfo) -> Assembly:

@@ -23,7 +23,7 @@ TRIES = 3  #: how often an engine that is down is asked before the job fails
 
 
 class JobControl:
-    """One thread owns the loop, a small pool prepares and launches. `stop` ends both; what runs goes on running."""
+    """One thread owns the loop, a small pool prepares and launches. `stop` and `join` end both; jobs go on."""
 
     def __init__(
         self,
@@ -55,9 +55,12 @@ class JobControl:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the loop and wait for launches under way; queued ones are left to the next server."""
+        """Begin nothing new. What a launch under way runs into from now on is not held against its job."""
         self._stopping.set()
         self._news.set()
+
+    def join(self) -> None:
+        """Wait, after `stop`, for the loop and the launches under way; the rest is left to the next server."""
         self._thread.join()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -133,8 +136,8 @@ class JobControl:
 
     def _fail(self, job: Job, reason: str) -> None:
         current = self._jobs.get(job.project, job.id)
-        if current.state is not JobState.PREPARING:
-            return  # cancelled meanwhile; the loop ends it
+        if current.state is not JobState.PREPARING or self._stopping.is_set():
+            return  # cancelled meanwhile: the loop ends it; or we are stopping: the next server launches it
         now = now_us()
         events = (
             Event(text=reason, time_us=now, severity="ERROR"),

@@ -111,7 +111,7 @@ class Launches:
                 raise FailedPrecondition(f"Job {job.id} was cancelled while its runtime was built.")
             if fraction - told >= _TOLD_EVERY:
                 told = fraction
-                line = f"Building runtime {job.runtime}, once for all jobs: {fraction:.0%} ({text})"
+                line = f"Runtime {job.runtime} is built once for all jobs: {fraction:.0%}. {text}"
                 self._jobs.tell(job, Event(text=line, time_us=now_us()))
 
         return progress

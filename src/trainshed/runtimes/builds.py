@@ -135,7 +135,7 @@ def build(runtime: Runtime, place: Place, *, tools: Tools, progress: Progress, l
         place.erase()
         with open(place.log, "wb") as log:
             run = _Run(tools=tools, log=log.fileno(), lock=lock, what=what, log_path=place.log)
-            _announce(place, progress, 0.0, f"{what}: making an environment for Python {runtime.python}")
+            _announce(place, progress, 0.0, f"Making an environment for Python {runtime.python}")
             run.wait(run.start("venv", "--no-config", "--no-project", "--python", tools.python, place.path))
             _install(runtime, place, run=run, progress=progress)
         os.sync()  # a power cut must not leave a stamp on files that never reached the disk

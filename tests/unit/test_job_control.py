@@ -1,0 +1,172 @@
+"""The loop on a real store and an engine in memory: claims, launches, cancels, and what happens when parts fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from trainshed.control.jobs import JobControl
+from trainshed.domain.jobs import Job, JobState
+from trainshed.domain.times import now_us
+from trainshed.engines.base import Launch
+from trainshed.errors import Invalid, Unavailable
+from trainshed.store.database import Database
+from trainshed.store.jobs import JobStore
+from trainshed.testing.engines import FakeEngine
+
+PROJECT = "p-one"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    database = Database(tmp_path / "state.db")
+    database.migrate()
+    yield JobStore(database)
+    database.close()
+
+
+def folder(job: Job) -> Path:
+    return Path("/attempts") / job.project / job.id / str(job.attempt)
+
+
+def launch_of(job: Job) -> Launch:
+    return Launch(
+        project=job.project,
+        job=job.id,
+        attempt=job.attempt,
+        folder=folder(job),
+        python=Path("/python"),
+        module="m",
+        args=(),
+        packages=(),
+        site=Path("/site"),
+        replicas=(),
+        env={},
+        grace_s=1,
+        max_running_s=1,
+        log_limit_bytes=1,
+    )
+
+
+class Loop:
+    """A control loop that a test steps by hand."""
+
+    def __init__(self, store: JobStore, *, slots: int = 2, prepare: Callable[[Job], Launch] = launch_of) -> None:
+        self.engine = FakeEngine()
+        self.control = JobControl(store, self.engine, folder=folder, prepare=prepare, slots=slots, poll_s=0.01)
+        self._store = store
+
+    def until(self, job_id: str, state: JobState) -> Job:
+        deadline = time.monotonic() + 20
+        while (job := self._store.get(PROJECT, job_id)).state is not state:
+            assert time.monotonic() < deadline, job
+            self.control.step()
+        return job
+
+
+def add(store: JobStore, name: str, *, priority: int = 0) -> Job:
+    return store.add(Job(project=PROJECT, id=name, body={}, priority=priority, created_us=now_us()), ())
+
+
+def test_a_job_goes_from_the_queue_to_its_end(store: JobStore) -> None:
+    loop = Loop(store)
+    add(store, "a")
+    running = loop.until("a", JobState.RUNNING)
+    assert (running.attempt, len(loop.engine.launches)) == (1, 1)
+    loop.engine.finish(folder(running))
+    ended = loop.until("a", JobState.SUCCEEDED)
+    assert ended.ended_us is not None
+    assert [e.text for e in store.events(PROJECT, "a")] == [
+        "Waiting for job to be provisioned.",
+        "Job completed successfully.",
+    ]
+
+
+def test_no_more_run_than_there_are_slots_and_the_best_go_first(store: JobStore) -> None:
+    loop = Loop(store, slots=1)
+    add(store, "old")
+    add(store, "young")
+    add(store, "urgent", priority=5)
+    first = loop.until("urgent", JobState.RUNNING)
+    assert {store.get(PROJECT, name).state for name in ("old", "young")} == {JobState.QUEUED}
+    loop.engine.finish(folder(first))
+    loop.until("old", JobState.RUNNING)
+    assert store.get(PROJECT, "young").state is JobState.QUEUED
+
+
+def test_a_job_that_cannot_be_prepared_fails_with_the_reason(store: JobStore) -> None:
+    def prepare(job: Job) -> Launch:
+        raise Invalid("There is no such thing.")
+
+    loop = Loop(store, prepare=prepare)
+    add(store, "a")
+    assert loop.until("a", JobState.FAILED).error == "There is no such thing."
+    assert [e.text for e in store.events(PROJECT, "a")][-2:] == ["There is no such thing.", "Job failed."]
+
+
+def test_an_error_of_our_own_fails_the_job_and_does_not_stop_the_loop(store: JobStore) -> None:
+    def prepare(job: Job) -> Launch:
+        if job.id == "bad":
+            raise ZeroDivisionError("oops")
+        return launch_of(job)
+
+    loop = Loop(store, prepare=prepare)
+    add(store, "bad")
+    add(store, "good")
+    assert "Trainshed itself failed" in loop.until("bad", JobState.FAILED).error
+    loop.until("good", JobState.RUNNING)
+
+
+def test_a_server_that_stops_leaves_an_unfinished_launch_to_the_next(store: JobStore) -> None:
+    loop: Loop
+
+    def prepare(job: Job) -> Launch:
+        loop.control.stop()
+        raise Unavailable("The server is stopping.")
+
+    loop = Loop(store, prepare=prepare)
+    add(store, "a")
+    loop.control.start()
+    loop.control.join()
+    assert store.get(PROJECT, "a").state is JobState.PREPARING
+    assert Loop(store).until("a", JobState.RUNNING).attempt == 1
+
+
+def test_a_job_cancelled_while_it_is_prepared_is_never_launched(store: JobStore) -> None:
+    def prepare(job: Job) -> Launch:
+        current = store.get(PROJECT, job.id)
+        store.record(current.to(JobState.CANCELLING, now_us=now_us()))
+        return launch_of(job)
+
+    loop = Loop(store, prepare=prepare)
+    add(store, "a")
+    loop.until("a", JobState.CANCELLED)
+    assert loop.engine.launches == []
+
+
+def test_an_engine_that_is_down_leaves_running_jobs_as_they_are(store: JobStore) -> None:
+    loop = Loop(store)
+    add(store, "a")
+    running = loop.until("a", JobState.RUNNING)
+    loop.engine.down = True
+    loop.control.start()
+    time.sleep(0.1)
+    assert store.get(PROJECT, "a").state is JobState.RUNNING
+    loop.engine.down = False
+    loop.engine.finish(folder(running))
+    deadline = time.monotonic() + 20
+    while store.get(PROJECT, "a").state is not JobState.SUCCEEDED:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    loop.control.stop()
+    loop.control.join()
+
+
+def test_a_lost_supervisor_fails_the_job(store: JobStore) -> None:
+    loop = Loop(store)
+    add(store, "a")
+    loop.engine.lose(folder(loop.until("a", JobState.RUNNING)))
+    assert "supervisor" in loop.until("a", JobState.FAILED).error
