@@ -27,7 +27,7 @@ def fs(server: RunningServer) -> Iterator[Any]:
 
         made = gcsfs.GCSFileSystem(
             project=PROJECT,
-            token=Credentials(token=server.token),
+            token=Credentials(token=server.token),  # type: ignore[no-untyped-call]
             endpoint_url=server.url,
             skip_instance_cache=True,
             use_listings_cache=False,

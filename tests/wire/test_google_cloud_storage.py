@@ -21,7 +21,7 @@ PROJECT = "wire-storage"
 
 @pytest.fixture(scope="module")
 def client(server: RunningServer) -> Iterator[Any]:
-    credentials: Credentials = TokenCredentials(token=server.token)
+    credentials: Credentials = TokenCredentials(token=server.token)  # type: ignore[no-untyped-call]
     options = ClientOptions(api_endpoint=server.url)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):

@@ -46,10 +46,10 @@ class Storage:
 
     def put(self, name: str, data: bytes, query: str = "", **headers: str) -> Answer:
         path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={quote(name, safe='')}{query}"
-        return self("POST", path, data, **headers)
+        return self("POST", path, body=data, **headers)
 
     def get(self, name: str, **headers: str) -> Answer:
-        return self("GET", f"/storage/v1/b/{BUCKET}/o/{quote(name, safe='')}?alt=media", **headers)
+        return self("GET", f"/storage/v1/b/{BUCKET}/o/{quote(name, safe='')}?alt=media", body=None, **headers)
 
 
 @pytest.fixture(scope="module")

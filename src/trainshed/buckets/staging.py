@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,8 @@ from trainshed.buckets.checksums import PIECE, Checksums, checksums_of, crc_add,
 from trainshed.buckets.folders import disk_errors
 from trainshed.domain.objects import Draft, ObjectInfo
 from trainshed.errors import Invalid, TrainshedError
+
+LOG = logging.getLogger("trainshed.buckets")
 
 
 class Staged:
@@ -94,6 +97,7 @@ class Reader:
             self._crc = crc_add(self._crc, data)
             self._checked += len(data)
             if self._checked == self.info.size and crc_text(self._crc) != self.info.crc32c and self._unchanged():
+                LOG.error("object.damaged bucket=%s name=%r", self.info.bucket, self.info.name)
                 raise Damaged(
                     f"The bytes of {self.info.bucket}/{self.info.name} on the disk aren't those that were stored: "
                     f"their CRC32C is {crc_text(self._crc)}, not {self.info.crc32c}. Restore the object from a copy."
