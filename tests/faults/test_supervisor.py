@@ -26,6 +26,7 @@ from trainshed.domain.jobs import JobState
 from trainshed.domain.plan import Phase, Sighting
 from trainshed.engines.base import Launch, Package, Replica
 from trainshed.engines.local import LocalEngine
+from trainshed.node.journal import Journal
 from trainshed.testing.engines import settle, wait_for
 
 PYTHON = Path(sys.executable)
@@ -448,6 +449,28 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", folder], check=True)
 
 
+def _fill(disk: Path) -> Path:
+    filler = disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    return filler
+
+
+def test_a_full_disk_delays_an_event_and_does_not_tear_it(small_disk: Path) -> None:
+    journal = Journal(str(small_disk / "journal"))
+    journal.append("running")
+    filler = _fill(small_disk)
+    journal.append("stopping", reason="x" * 10_000)
+    journal.append("ended", message="y")
+    assert not journal.flush()
+    filler.unlink()
+    journal.sync()
+    events = [json.loads(line) for line in (small_disk / "journal").read_text().splitlines()]
+    assert [event["event"] for event in events] == ["running", "stopping", "ended"]
+    assert events[1]["reason"] == "x" * 10_000
+
+
 def test_a_full_disk_costs_lines_but_neither_the_job_nor_its_end(
     prepare: Start, small_disk: Path, tmp_path: Path
 ) -> None:
@@ -460,18 +483,16 @@ print("\\n".join("line %d" % n for n in range(20_000)))
     attempt = prepare(code, folder=small_disk / "attempt")
     attempt.engine.launch(attempt.launch)
     attempt.settle(Phase.RUNNING)
-    filler = small_disk / "filler"
-    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
+    filler = _fill(small_disk)
     (tmp_path / "full").touch()
     pid = attempt.event("replica_started")["pid"]
     wait_for(lambda: _gone(pid), bool)
-    assert attempt.seen().phase is Phase.RUNNING
     filler.unlink()
     assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
-    lines = (attempt.folder / "log.jsonl").read_text().splitlines()
-    assert len([json.loads(line) for line in lines]) < 20_000
+    kept = [text for text in attempt.texts() if text.startswith("line ")]
+    assert len(kept) < 20_000
+    assert any(text.startswith(f"Dropped {20_000 - len(kept)} lines (") for text in attempt.texts())
+    assert attempt.texts("service")[-1] == "Finished tearing down training program."
 
 
 # -- packages

@@ -100,9 +100,20 @@ class LogFile:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._fd = os.open(path, flags, 0o600)
         self._last_us = 0
+        self._held: list[Entry] = []
+
+    def hold(self, entry: Entry) -> None:
+        """Append a line that must not be lost: if there is no space now, it comes first when there is."""
+        self._held.append(entry)
+        self.flush()
+
+    def flush(self) -> bool:
+        """Append what is held. False: there is still no space."""
+        return self.write([])
 
     def write(self, entries: list[Entry]) -> bool:
         """Append these, in order, all or none. False: there was no space for them."""
+        entries = self._held + entries
         first_us = max(now_us(), self._last_us + 1)
         self._last_us = first_us + len(entries) - 1
         lines = [
@@ -110,7 +121,10 @@ class LogFile:
             % (time_us, encode_basestring(replica), level, encode_basestring(message))
             for time_us, (replica, level, message) in enumerate(entries, first_us)
         ]
-        return self._append("".join(lines).encode("utf-8", "backslashreplace"))
+        done = self._append("".join(lines).encode("utf-8", "backslashreplace"))
+        if done:
+            self._held = []
+        return done
 
     def _append(self, data: bytes) -> bool:
         size = os.fstat(self._fd).st_size
@@ -159,7 +173,7 @@ class ReplicaLog:
 
     def say(self, message: str, level: str = "INFO") -> None:
         """A line about the replica; these are few and not limited."""
-        self._file.write([(self.name, level, text(message.encode("utf-8", "surrogateescape")))])
+        self._file.hold((self.name, level, text(message.encode("utf-8", "surrogateescape"))))
 
     def tail(self) -> str:
         """The last of what it wrote to stderr or, if that was nothing, to stdout."""

@@ -256,6 +256,8 @@ class Supervisor:
             log.close()
         assert self._ending is not None
         self._service.say("Finished tearing down training program.")
+        while not self._file.flush():
+            time.sleep(0.2)  # for space on the disk
         self._journal.append("ended", outcome=self._ending.outcome, message=self._message(self._ending))
         self._journal.sync()
 
