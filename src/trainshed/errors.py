@@ -16,6 +16,7 @@ TrainshedError
 ├── NotServed            a method of the API that this server does not offer
 ├── Unavailable          try again: `retry_after_s` says when
 ├── OutOfSpace           the disk under the state folder is full
+├── Damaged              bytes that are not those that were stored or sent
 ├── EngineDown           an engine cannot be reached
 └── Refused              the program cannot start or go on here; nothing was changed
 """
@@ -105,6 +106,10 @@ class Unavailable(TrainshedError):
 
 class OutOfSpace(TrainshedError):
     """The disk is full. Nothing was half-written."""
+
+
+class Damaged(TrainshedError):
+    """Bytes that are not those that were stored or sent."""
 
 
 class EngineDown(TrainshedError):

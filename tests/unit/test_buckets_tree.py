@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from trainshed.buckets.names import bucket_name, components, object_path, split_uri
-from trainshed.buckets.staging import Damaged
 from trainshed.buckets.tree import ObjectTree
 from trainshed.buckets.uploads import KEPT_US, Sessions
 from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Traits
 from trainshed.domain.times import now_us
-from trainshed.errors import ConditionNotMet, Conflict, FailedPrecondition, Invalid, NotFound, Unavailable
+from trainshed.errors import ConditionNotMet, Conflict, Damaged, FailedPrecondition, Invalid, NotFound, Unavailable
 
 REFUSED = ["", "/a", "a//b", "//", ".", "..", "a/../b", "../x", "a/.", "a\0b", "a\nb", "a\rb", "x" * 1025, "é" * 200]
 KEPT = [

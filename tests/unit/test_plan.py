@@ -24,7 +24,7 @@ def sightings() -> list[Sighting]:
     return [*(Sighting(phase=phase) for phase in Phase if phase is not Phase.ENDED), *ended]
 
 
-@pytest.mark.parametrize(("state", "seen"), itertools.product(sorted(ACTIVE), sightings()))
+@pytest.mark.parametrize(("state", "seen"), list(itertools.product(sorted(ACTIVE), sightings())))
 def test_every_active_state_has_a_step_that_leads_to_an_end(state: JobState, seen: Sighting) -> None:
     action = plan(job(state), seen, now_us=NOW)
     gone = seen.phase in (Phase.ENDED, Phase.LOST)
@@ -74,7 +74,7 @@ def test_a_cancelled_job_ends_cancelled_even_if_it_finished_first() -> None:
     assert action.job.state is JobState.CANCELLED
 
 
-@pytest.mark.parametrize(("end", "other"), itertools.product(sorted(ENDS), sorted(JobState)))
+@pytest.mark.parametrize(("end", "other"), list(itertools.product(sorted(ENDS), sorted(JobState))))
 def test_an_end_is_final(end: JobState, other: JobState) -> None:
     with pytest.raises(FailedPrecondition, match="can't become"):
         job(end).to(other, now_us=NOW)

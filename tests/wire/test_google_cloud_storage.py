@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import google.cloud.storage as storage
 import pytest
 from google.api_core import exceptions
 from google.api_core.client_options import ClientOptions
 from google.auth.credentials import Credentials
-from google.cloud import storage
 from google.oauth2.credentials import Credentials as TokenCredentials
 
 from trainshed.testing.servers import RunningServer

@@ -263,7 +263,6 @@ class TestGetAndList:
         assert ids("jobId=census* AND NOT state:CANCELLED AND labels.made=by-test") == ["census_1"]
         assert ids("state=FAILED") == []
 
-    @pytest.mark.xfail(strict=True, reason="the filter language takes the star after a colon literally")
     def test_the_filter_of_the_discovery_document(self, ml: Any) -> None:
         ml.jobs().create(parent=PARENT, body=job("rnn_1")).execute()
         found = ml.jobs().list(parent=PARENT, filter="jobId:rnn* AND state:QUEUED").execute()

@@ -15,7 +15,6 @@ from starlette.types import Scope as AsgiScope
 from trainshed.api import (
     auth,
     health,
-    logging as log_routes,
     ml_jobs,
     ml_operations,
     ml_projects,
@@ -28,6 +27,9 @@ from trainshed.api import (
     storage_objects,
     storage_uploads,
     tokens,
+)
+from trainshed.api import (
+    logging as log_routes,
 )
 from trainshed.api.problems import problem, problem_response
 from trainshed.api.routing import Route, Router, Scope

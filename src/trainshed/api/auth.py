@@ -60,7 +60,7 @@ def authenticate(request: Request, find: Callable[[str], Principal | None]) -> P
 
 
 def authorise(request: Request, route: Route, principal: Principal, owner: Callable[[str], str]) -> str:
-    """The project that the request is about, or `Denied`, or `NotFound` where its existence is none of their business."""
+    """The project that the request is about; else `Denied`, or `NotFound` where it is none of their business."""
     match route.scope:
         case Scope.PATH:
             project = names.project_id(request.path_params["project"])

@@ -12,7 +12,7 @@ from typing import Self
 from trainshed.buckets.checksums import PIECE, Checksums, checksums_of, crc_add, crc_text
 from trainshed.buckets.folders import disk_errors
 from trainshed.domain.objects import Draft, ObjectInfo
-from trainshed.errors import Invalid, TrainshedError
+from trainshed.errors import Damaged, Invalid
 
 LOG = logging.getLogger("trainshed.buckets")
 
@@ -72,10 +72,6 @@ def _compare(field: str, wanted: str, found: str) -> None:
             f"The {field} of the request is {wanted!r}, but the bytes received amount to {found!r}. "
             f"Nothing was stored; send them again."
         )
-
-
-class Damaged(TrainshedError):
-    """The bytes on the disk aren't those that were stored."""
 
 
 class Reader:

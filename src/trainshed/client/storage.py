@@ -9,17 +9,13 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
 from trainshed.client.transport import ATTEMPTS, ApiError, Client, Lost, segment, target
-from trainshed.errors import TrainshedError
+from trainshed.errors import Damaged
 
 CHUNK = 8 << 20  #: a multiple of 256 KiB, as the protocol wants
 _PIECE = 1 << 20
 _AGAIN = frozenset({429, 500, 502, 503, 504})
 
 Progress = Callable[[int], None]
-
-
-class Damaged(TrainshedError):
-    """What arrived is not what was sent."""
 
 
 class Checksum(Protocol):

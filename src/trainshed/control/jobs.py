@@ -72,7 +72,7 @@ class JobControl:
             except TrainshedError as exc:
                 LOG.warning("control.step_failed reason=%s", exc)
                 busy = True
-            except Exception:  # noqa: BLE001  the loop outlives any single failure, and each one is in the log
+            except Exception:  # the loop outlives any single failure, and each one is in the log
                 LOG.exception("control.step_failed")
                 busy = True
             self._news.wait(self._poll_s if busy else IDLE_S)
@@ -110,14 +110,14 @@ class JobControl:
         self._pool.submit(self._launch, job)
 
     def _launch(self, job: Job) -> None:
-        """Prepare and start one attempt. Whatever goes wrong ends the job with the reason; nothing is retried blindly."""
+        """Prepare and start one attempt. Whatever goes wrong ends the job with the reason."""
         try:
             launch = self._prepare(job)
             if self._jobs.get(job.project, job.id).state is JobState.PREPARING:
                 self._launch_on_engine(launch)
         except TrainshedError as exc:
             self._fail(job, str(exc))
-        except Exception as exc:  # noqa: BLE001  a job must not hang in PREPARING because of an error of ours
+        except Exception as exc:  # a job must not hang in PREPARING because of an error of ours
             LOG.exception("job.launch_failed project=%s job=%s", job.project, job.id)
             self._fail(job, f"Trainshed itself failed to start this job: {exc}. The server's log has the details.")
         finally:
@@ -127,7 +127,8 @@ class JobControl:
     def _launch_on_engine(self, launch: base.Launch) -> None:
         for left in reversed(range(TRIES)):
             try:
-                return self._engine.launch(launch)
+                self._engine.launch(launch)
+                return
             except EngineDown as exc:
                 if left == 0:
                     raise

@@ -28,7 +28,14 @@ class Launches:
     """Prepares attempts. `owner` says which project a bucket belongs to, or raises `NotFound`."""
 
     def __init__(
-        self, home: Home, settings: Settings, *, jobs: JobStore, runtimes: Runtimes, owner: Callable[[str], str], cpus: int
+        self,
+        home: Home,
+        settings: Settings,
+        *,
+        jobs: JobStore,
+        runtimes: Runtimes,
+        owner: Callable[[str], str],
+        cpus: int,
     ) -> None:
         self._home = home
         self._settings = settings

@@ -16,7 +16,8 @@ _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 def job_id(text: str) -> str:
     if not _JOB.fullmatch(text):
         raise Invalid(
-            f"A job id starts with a letter and holds only letters, digits and underscores, 128 at most; {text!r} does not.",
+            f"A job id starts with a letter and holds only letters, digits and underscores, 128 at most; "
+            f"{text!r} does not.",
             field="job.job_id",
         )
     return text
@@ -25,7 +26,8 @@ def job_id(text: str) -> str:
 def project_id(text: str) -> str:
     if not _PROJECT.fullmatch(text):
         raise Invalid(
-            f"A project id is 4 to 63 lower-case letters, digits and hyphens and starts with a letter; {text!r} is not.",
+            f"A project id is 4 to 63 lower-case letters, digits and hyphens and starts with a letter; "
+            f"{text!r} is not.",
             field="project",
         )
     return text

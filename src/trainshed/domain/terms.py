@@ -167,8 +167,9 @@ _ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {
 def _test(path: Path, operator: str, value: str, bare: bool) -> Test:
     if operator in ("=~", "!~"):
         return _pattern_test(value, wanted=operator == "=~")
+    starred = bare and (value.startswith("*") or value.endswith("*"))
     if operator == ":":
-        return _has_test(value, anything=bare and value == "*")
+        return _wildcard_test(value, wanted=True) if starred and value != "*" else _has_test(value, anything=starred)
     compare = _ORDERED[operator]
     if _is_time_field(path):
         moment = _nanoseconds(value)
@@ -176,7 +177,7 @@ def _test(path: Path, operator: str, value: str, bare: bool) -> Test:
     if path == ("severity",):
         rank = _rank(value)
         return lambda found: compare(_rank(str(found)), rank)
-    if bare and operator in ("=", "!=") and (value.startswith("*") or value.endswith("*")):
+    if starred and operator in ("=", "!="):
         return _wildcard_test(value, wanted=operator == "=")
     return _plain_test(compare, value)
 
