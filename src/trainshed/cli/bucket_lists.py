@@ -48,9 +48,10 @@ def ls(urls: tuple[str, ...], project: str | None, format: str | None, **how: bo
         show_list(objects, format=format, columns=_COLUMNS)
         return
     listing = _Lister(here, **how)
-    for text in urls:
-        listing.show(Url.cloud(text))
+    shown = [listing.show(url) for url in [Url.cloud(text) for text in urls]]
     listing.finish()
+    if not all(shown):
+        raise NotFound("One or more URLs matched no objects.")
 
 
 class _Lister:
@@ -65,14 +66,14 @@ class _Lister:
         self._bytes = 0
         self._blank = False  #: whether a blank line must come before the next heading
 
-    def show(self, url: Url) -> None:
+    def show(self, url: Url) -> bool:
+        """Whether there was something to show."""
         assert url.bucket is not None
         matches = [match(self._here.storage, url, bucket=b) for b in self._buckets(url.bucket)]
-        if not any(found.objects or found.folders for found in matches):
-            raise NotFound("One or more URLs matched no objects.")
         several = sum(len(found.objects) + len(found.folders) for found in matches) > 1
         for found in matches:
             self._show_match(found, headings=several or self._recursive)
+        return any(found.objects or found.folders for found in matches)
 
     def _buckets(self, wanted: str) -> list[str]:
         return match_buckets(self._here.storage, self._here.project, wanted)
@@ -90,9 +91,9 @@ class _Lister:
         listing = self._here.storage.list(bucket, prefix=folder, delimiter="/")
         if heading and folder:
             click.echo(("\n" if self._blank else "") + f"gs://{bucket}/{folder}:")
-        self._blank = True
         for item in listing.objects:
             self._object(bucket, item)
+        self._blank = bool(folder)  # the objects of a bucket itself stand close to its first folder
         for below in listing.prefixes:
             if self._recursive:
                 self._contents(bucket, below, heading=True)
@@ -150,27 +151,32 @@ def _usage(here: Session, url: Url) -> Iterator[tuple[int, str, bool]]:
     assert url.bucket is not None
     for bucket in match_buckets(here.storage, here.project, url.bucket):
         found = match(here.storage, url, bucket=bucket)
-        if not found.objects and not found.folders:
-            raise NotFound(f"No URLs matched: {url}")
         yield from ((int(item["size"]), f"gs://{bucket}/{item['name']}", True) for item in found.objects)
         for folder in found.folders:
             yield from _folder_usage(here, bucket, folder)
 
 
 def _folder_usage(here: Session, bucket: str, folder: str) -> Iterator[tuple[int, str, bool]]:
-    sizes: dict[str, int] = {}
-    rows: list[tuple[int, str, bool]] = []
-    for item in here.storage.list(bucket, prefix=folder).objects:
-        size = int(item["size"])
-        rows.append((size, f"gs://{bucket}/{item['name']}", False))
-        parts = item["name"][len(folder) :].split("/")[:-1]
-        for depth in range(len(parts) + 1):
-            below = folder + "".join(f"{part}/" for part in parts[:depth])
-            sizes[below] = sizes.get(below, 0) + size
-    rows += [(size, f"gs://{bucket}/{name}", False) for name, size in sizes.items() if name != folder]
-    yield from sorted(rows, key=lambda row: (row[1].rstrip("/").rpartition("/")[0], row[1]), reverse=True)
-    top = f"gs://{bucket}/{folder}" if folder else f"gs://{bucket}"
-    yield sizes.get(folder, 0), top, True
+    """The objects of a folder, then each folder in it with its own line last, then the folder itself."""
+    rows = [
+        (item["name"][len(folder) :], int(item["size"])) for item in here.storage.list(bucket, prefix=folder).objects
+    ]
+    lines: list[tuple[int, str, bool]] = []
+    size = _add_usage(f"gs://{bucket}/{folder}", rows, lines)
+    yield from lines
+    yield size, f"gs://{bucket}/{folder}" if folder else f"gs://{bucket}", True
+
+
+def _add_usage(where: str, rows: list[tuple[str, int]], lines: list[tuple[int, str, bool]]) -> int:
+    lines += [(size, where + name, False) for name, size in rows if "/" not in name]
+    below: dict[str, list[tuple[str, int]]] = {}
+    for name, size in rows:
+        top, slash, rest = name.partition("/")
+        if slash:
+            below.setdefault(f"{top}/", []).append((rest, size))
+    for folder, inside in below.items():
+        lines.append((_add_usage(where + folder, inside, lines), where + folder, False))
+    return sum(size for _, size in rows)
 
 
 @click.command(cls=Command)

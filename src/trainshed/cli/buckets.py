@@ -133,10 +133,12 @@ def rm(urls: tuple[str, ...], recursive: bool, force: bool, project: str | None)
 def _removed(here: Session, url: Url, recursive: bool, force: bool) -> int:
     """Remove what one name stands for. How many things could not be removed, if `force` let it go on."""
     failures: list[str] = []
+    quiet = _is_quiet()
 
     def remove(source: Source) -> None:
         assert source.url.bucket is not None
-        _note(f"Removing {source.url}...")
+        if not quiet:
+            say(f"Removing {source.url}...")
         try:
             here.storage.delete(source.url.bucket, source.url.name)
         except TrainshedError as exc:

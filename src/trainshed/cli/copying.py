@@ -52,7 +52,7 @@ def plan(storage: Storage, project: str, given: Sequence[str], destination: str,
         raise Invalid("Both sides are local: one of them must be a gs:// name.")
     sources = [source for url in urls for source in _expanded(storage, project, url, recursive)]
     alone = len(sources) == 1 and sources[0].kept == sources[0].stripped
-    if not alone and not to.exists and not (recursive and to.url.is_cloud) and not to.url.is_stream:
+    if not alone and not to.exists and not to.url.is_cloud and not to.url.is_stream:
         raise Invalid(_SEVERAL)
     if to.url.is_stream:
         return [Transfer(source, to.url) for source in sources]

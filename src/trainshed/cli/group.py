@@ -45,12 +45,10 @@ class Command(click.Command):
         except TrainshedError as exc:
             from trainshed.cli.output import sentence
 
-            raise Failure(ctx.command_path, sentence(exc, project=project_of(ctx))) from exc
+            raise Failure(ctx.command_path, sentence(exc, project=ctx.meta.get(PROJECT, ""))) from exc
 
 
-def project_of(ctx: click.Context) -> str:
-    """The project that a command was given, for messages."""
-    return str(ctx.params.get("project") or ctx.find_root().params.get("project") or "")
+PROJECT = "trainshed.project"  #: in a context's `meta`: the project that the command is about, once it is known
 
 
 class LazyGroup(click.Group):

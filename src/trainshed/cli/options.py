@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from trainshed.cli.group import PROJECT
 from trainshed.client import Client, Storage, connect
 from trainshed.config import ClientSettings, environment
 from trainshed.domain import names
@@ -26,7 +27,10 @@ class Session:
 
     @cached_property
     def client(self) -> Client:
-        return connect(self.settings)
+        """Closed when the command ends."""
+        client = connect(self.settings)
+        click.get_current_context().call_on_close(client.close)
+        return client
 
     @cached_property
     def storage(self) -> Storage:
@@ -40,8 +44,10 @@ class Session:
 def session(project: str | None = None) -> Session:
     """The session of the command that runs: its `--project`, else the one before the command, else the settings'."""
     settings = ClientSettings.read(environment())
-    given = project or click.get_current_context().find_root().params.get("project")
-    return Session(settings, names.project_id(given or settings.project))
+    context = click.get_current_context()
+    given = project or context.find_root().params.get("project") or settings.project
+    context.meta[PROJECT] = names.project_id(given)
+    return Session(settings, given)
 
 
 def project_option(command: F) -> F:

@@ -114,7 +114,10 @@ def yaml_text(value: Any) -> str:
             return analysis
 
     def text(dumper: yaml.SafeDumper, data: str) -> yaml.ScalarNode:
-        style = "|" if "\n" in data else None
+        unusual = any(
+            char in "\x85\u2028\u2029\ufeff" for char in data
+        )  # other ends of a line, which would become blanks
+        style = '"' if unusual else "|" if "\n" in data else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
     Dumper.add_representer(str, text)

@@ -147,8 +147,6 @@ def training(ctx: click.Context, /, job: str, project: str | None, format: str |
     ended = fetch(here, job)
     show_one(brief(ended), format=format)
     if ended["state"] != "SUCCEEDED":
-        if ended.get("errorMessage"):
-            say(ended["errorMessage"])
         ctx.exit(1)
 
 

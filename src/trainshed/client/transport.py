@@ -78,6 +78,12 @@ class Client:
         self._ca_file = ca_file
         self._sleep = sleep
         self._local = threading.local()
+        self._all: list[http.client.HTTPConnection] = []  #: of every thread, to be closed in the end
+
+    def close(self) -> None:
+        """Close the connections of all threads. Call it when no request is under way."""
+        for connection in self._all:
+            connection.close()
 
     def call(self, method: str, path: str, *, query: Mapping[str, object] | None = None, body: object = None) -> Any:
         """Send `body` as JSON and return the JSON answered, `{}` if there is none. `path` is quoted already."""
@@ -199,6 +205,7 @@ class Client:
         else:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
         self._local.connection = connection
+        self._all.append(connection)
         return connection
 
 
