@@ -25,7 +25,7 @@ from trainshed.config import Home
 from trainshed.domain.jobs import JobState
 from trainshed.domain.plan import Phase, Sighting
 from trainshed.engines.base import Launch, Package, Replica
-from trainshed.engines.local import LocalEngine
+from trainshed.engines.local import LocalEngine, render, ship
 from trainshed.node.journal import Journal
 from trainshed.testing.engines import settle, wait_for
 
@@ -401,18 +401,41 @@ def test_a_module_that_is_not_there_fails_with_advice(start: Start) -> None:
     assert "Check --module-name (it is absent.task" in ended.message
 
 
-def test_a_runtime_without_its_python_is_told_at_once(start: Start, tmp_path: Path) -> None:
-    attempt = start("print(1)")
-    attempt.settle(Phase.ENDED)
-    spec = json.loads((attempt.folder / "spec.json").read_text()) | {"python": str(tmp_path / "no-python")}
-    again = attempt.folder.with_name("again")
-    again.mkdir()
-    (again / "spec.json").write_text(json.dumps(spec))
-    [node] = (tmp_path / "home" / "node").iterdir()
-    assert os.spawnv(os.P_WAIT, PYTHON, [str(PYTHON), "-I", "-S", f"{node}/run.py", "supervise", str(again)]) == 0
-    ended = settle(attempt.engine, again, Phase.ENDED)
+def _supervise(attempt: Attempt, tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> tuple[int, str]:
+    """Start a supervisor on a spec that no engine would write; its exit status, and what it said."""
+    spec = render(attempt.launch, uv=UV)
+    change(spec)
+    attempt.folder.mkdir(parents=True)
+    (attempt.folder / "spec.json").write_text(json.dumps(spec))
+    run = ship(tmp_path / "home" / "node") / "run.py"
+    argv = [str(PYTHON), "-I", "-S", str(run), "supervise", str(attempt.folder)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def test_a_runtime_without_its_python_is_told_at_once(prepare: Start, tmp_path: Path) -> None:
+    attempt = prepare("print(1)")
+    assert _supervise(attempt, tmp_path, lambda spec: spec.update(python="/no/python")) == (0, "")
+    ended = attempt.settle(Phase.ENDED)
     assert ended.outcome is JobState.FAILED
-    assert ended.message == f"{tmp_path}/no-python can't be started: No such file or directory."
+    assert ended.message == "/no/python can't be started: No such file or directory."
+
+
+def test_a_spec_that_it_does_not_know_starts_nothing(prepare: Start, tmp_path: Path) -> None:
+    attempt = prepare("print(1)")
+    status, said = _supervise(attempt, tmp_path, lambda spec: spec.update(format=2))
+    assert status == 1
+    assert "its spec has the format 2, and this supervisor knows 1" in said
+    assert attempt.seen().phase is Phase.ABSENT
+
+
+def test_a_supervisor_that_fails_itself_ends_the_job(prepare: Start, tmp_path: Path) -> None:
+    attempt = prepare(HYDRA + "forever()")
+    assert _supervise(attempt, tmp_path, lambda spec: spec.pop("max_running_s"))[0] == 0
+    ended = attempt.settle(Phase.ENDED)
+    assert ended.outcome is JobState.FAILED
+    assert "The supervisor of this job failed (KeyError: 'max_running_s')" in ended.message
+    assert attempt.processes() == []
 
 
 def test_engines_that_launch_one_attempt_at_once_start_it_once(prepare: Start, tmp_path: Path) -> None:

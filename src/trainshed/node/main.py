@@ -56,7 +56,8 @@ def supervise(folder: str) -> int:
         return 0
     gc.freeze()  # what is there now stays, so the processes to come can share it
     ready_r, ready_w = os.pipe()
-    if os.fork() == 0:
+    guardian = os.fork()
+    if guardian == 0:
         try:
             os.close(ready_r)
             _guard(folder, journal, ready_w)
@@ -67,6 +68,7 @@ def supervise(folder: str) -> int:
         answer = file.read()
     if answer == _READY:
         return 0
+    os.waitpid(guardian, 0)  # so that the lock is free again
     sys.stderr.write(answer.decode("utf-8", "replace") or "The supervisor ended before it was ready.")
     sys.stderr.write("\n")
     return 1

@@ -45,7 +45,7 @@ def install(folder: str) -> int:
     except (CannotInstall, BadArchive, OSError) as exc:
         with open(os.path.join(folder, "install.error"), "w", encoding="utf-8", errors="backslashreplace") as out:
             out.write(str(exc))
-        sys.stderr.write("%s\n" % exc)
+        sys.stderr.write("%s\n" % str(exc).split("\n")[0])  # what uv said is in the log already
         return 1
     return 0
 
