@@ -85,7 +85,8 @@ class LocalEngine:
         """Look at the attempts' folders. What was read before is not read again."""
         with self._guard:
             if len(self._views) > 2 * len(attempts) + 1000:
-                self._views = {path: view for path, view in self._views.items() if path in attempts}
+                asked = set(attempts)
+                self._views = {path: view for path, view in self._views.items() if path in asked}
             try:
                 for path in attempts:
                     self._views[path] = _look(path, self._views.get(path, _View()))
