@@ -131,7 +131,7 @@ class Home:
         path = self.path / "config.toml"
         try:
             return tomllib.loads(path.read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as exc:
             raise Refused(f"{path} can't be read: {exc}.") from exc
