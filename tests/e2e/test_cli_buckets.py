@@ -163,6 +163,11 @@ def test_odd_names_survive(run: Callable[..., Result], bucket: str) -> None:
     assert [Path("dest/dir", name).read_text() for name in odd] == odd
 
 
+def test_a_name_that_is_not_utf_8_is_refused_in_words(run: Callable[..., Result], bucket: str) -> None:
+    Path(os.fsdecode(b"dir/\xff")).write_text("")
+    assert "is not UTF-8" in run("cp", "-r", "dir", bucket, fails=True).stderr
+
+
 def test_listings_look_like_gsutils(run: Callable[..., Result], bucket: str) -> None:
     run("cp", "-r", "dir", "a.txt", bucket)
     assert run("ls", bucket).stdout == f"{bucket}/a.txt\n{bucket}/dir/\n"

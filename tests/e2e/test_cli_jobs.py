@@ -130,6 +130,8 @@ def test_a_job_that_is_not_streamed_says_how_to_go_on(shell: Shell) -> None:
     streamed = shell("jobs", "stream-logs", "quiet", "--task-name", "master-replica-0")[0]
     assert "\tmaster-replica-0\t\tstep 4\n" in streamed
     assert "\tservice\t" not in streamed
+    again = shell("jobs", "stream-logs", "quiet", "--task-name", "master-replica-0", "--polling-interval", "0.1")[0]
+    assert again == streamed
     assert shell.state("quiet") == "SUCCEEDED"
 
 
@@ -141,6 +143,10 @@ def test_the_list_is_the_documents_table(shell: Shell, done: tuple[str, str]) ->
     found = json.loads(shell("jobs", "list", "--filter", "labels.team=vision", "--format", "json")[0])
     assert [job["jobId"] for job in found] == ["done"]
     assert shell("jobs", "list", "--project", "cli-jobs-other") == ("", "Listed 0 items.\n")
+    assert shell("--project", "cli-jobs-other", "jobs", "list") == ("", "Listed 0 items.\n")
+    assert shell("jobs", "list", "--page-size", "1", "--sort-by", "jobId", "--format", "value(jobId)", "--limit", "1")[
+        0
+    ]
     assert shell("jobs", "list", "--uri", "--filter", "jobId=done")[0].endswith(f"/v1/projects/{PROJECT}/jobs/done\n")
 
 

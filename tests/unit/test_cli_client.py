@@ -40,7 +40,9 @@ class Shaky:
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         self.requests.append(f"{handler.command} {handler.headers.get('content-range') or url.path}")
         self.tokens.append(handler.headers.get("authorization", ""))
-        if url.path == "/echo":
+        if url.path == "/page":
+            handler.answer_raw(200, b"<html>")
+        elif url.path == "/echo":
             self._echo(handler)
         elif query.get("uploadType") == "resumable":
             handler.body()
@@ -123,7 +125,9 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(length // 2 if half else length)
 
     def answer(self, status: int, body: Any, **headers: str) -> None:
-        raw = b"" if body is None else json.dumps(body).encode()
+        self.answer_raw(status, b"" if body is None else json.dumps(body).encode(), **headers)
+
+    def answer_raw(self, status: int, raw: bytes, **headers: str) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -227,6 +231,11 @@ def test_a_server_that_is_not_there_is_said_to_be_so(url: str, pauses: list[floa
     with pytest.raises(Lost, match=r"http://127\.0\.0\.1:1 does not answer: connection refused"):
         client.call("POST", "/echo", body={})
     assert len(pauses) == ATTEMPTS - 1  # nothing was sent, so even this was tried again
+
+
+def test_a_server_of_another_kind_is_said_to_be_one(client: Client) -> None:
+    with pytest.raises(Refused, match="is not a Trainshed server"):
+        client.call("GET", "/page")
 
 
 @pytest.mark.parametrize("text", ["", "127.0.0.1:80", "ftp://x", "http://"])

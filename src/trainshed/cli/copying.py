@@ -39,6 +39,8 @@ class _Destination:
         if source.url.is_stream:
             raise Invalid("Destination object name needed when source is a stream.")
         rest = source.kept if keep else source.stripped
+        if any("\ud800" <= char <= "\udfff" for char in rest):
+            raise Invalid(f"The name of {source.url!s:.200} is not UTF-8, so it can't be an object's name. Rename it.")
         if not self.url.is_cloud and (".." in rest.split("/") or rest.startswith("/")):
             raise Invalid(f"{source.url} would be written outside of {self.url}.")
         return self.url.below(rest)

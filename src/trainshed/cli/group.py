@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 from collections.abc import Mapping
 from typing import Any
@@ -46,6 +47,10 @@ class Command(click.Command):
             from trainshed.cli.output import sentence
 
             raise Failure(ctx.command_path, sentence(exc, project=ctx.meta.get(PROJECT, ""))) from exc
+        except OSError as exc:
+            if exc.errno == errno.EPIPE:  # the reader has seen enough: click ends the program in silence
+                raise
+            raise Failure(ctx.command_path, f"{exc.filename or 'The system'}: {exc.strerror or exc}.") from exc
 
 
 PROJECT = "trainshed.project"  #: in a context's `meta`: the project that the command is about, once it is known

@@ -16,7 +16,7 @@ from trainshed.cli.jobs import fetch
 from trainshed.cli.options import Choice, KeyValues, Names, Session, format_option, project_option, session
 from trainshed.cli.output import local_time, say, show_one
 from trainshed.cli.training import check_flags, check_runnable, job_body
-from trainshed.client import ApiError
+from trainshed.client import ApiError, Lost
 from trainshed.errors import Invalid, NotFound
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
@@ -133,7 +133,7 @@ def training(ctx: click.Context, /, job: str, project: str | None, format: str |
         body = job_body(job, package_uris=[*remote, *names.values()], user_args=ctx.meta["user_args"], **parts)
         check_runnable(body)
         upload(here, names)
-    created = here.client.call("POST", here.ml("jobs"), body=body)
+    created = _created(here, body)
     say(f"Job [{job}] submitted successfully.")
     if not flags["stream_logs"]:
         say(
@@ -148,6 +148,17 @@ def training(ctx: click.Context, /, job: str, project: str | None, format: str |
     show_one(brief(ended), format=format)
     if ended["state"] != "SUCCEEDED":
         ctx.exit(1)
+
+
+def _created(here: Session, body: dict[str, Any]) -> dict[str, Any]:
+    try:
+        created: dict[str, Any] = here.client.call("POST", here.ml("jobs"), body=body)
+    except Lost as exc:
+        if not exc.sent:
+            raise
+        hint = f"The job may be there all the same; look with: trainshed jobs describe {body['jobId']}"
+        raise Lost(f"{exc} {hint}", sent=True) from exc
+    return created
 
 
 def brief(job: dict[str, Any]) -> dict[str, Any]:

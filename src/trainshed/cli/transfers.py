@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -32,29 +33,57 @@ def run(storage: Storage, transfers: Sequence[Transfer], *, bar: bool | None, qu
     """Carry out all of them. One that fails is said, the others go on, and the end is an error."""
     with_bar = not quiet and (sys.stderr.isatty() if bar is None else bar)
     total = sum(transfer.source.size or 0 for transfer in transfers)
-    failed: list[Transfer] = []
+    at_once = 1 if transfers[0].to.is_stream else AT_ONCE
+    with _progress(total, shown=with_bar) as shown:
+        copying = _Copying(storage, alone=len(transfers) == 1, lines=not quiet and not with_bar, shown=shown)
+        in_parallel(copying.one, transfers, at_once=at_once, stopping=copying.stopping)
+    if copying.failed:
+        raise TrainshedError(f"{copying.failed} files/objects could not be transferred.")
+    if not quiet:
+        say(f"\nOperation completed over {len(transfers)} objects/{human(copying.moved)}.")
 
-    def one(transfer: Transfer) -> None:
-        if not quiet and not with_bar:
+
+class _Copying:
+    """What the threads of one copy share."""
+
+    def __init__(self, storage: Storage, *, alone: bool, lines: bool, shown: Progress) -> None:
+        self.moved = 0
+        self.failed = 0
+        self.stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._storage = storage
+        self._alone = alone
+        self._lines = lines
+        self._shown = shown
+
+    def one(self, transfer: Transfer) -> None:
+        if self._lines:
             say(f"Copying {transfer.source.url.shown}...")
         try:
-            carry_out(storage, transfer, progress=progress)
+            carry_out(self._storage, transfer, progress=self._advance)
         except TrainshedError as exc:
-            if len(transfers) == 1:
+            if self._alone or self.stopping.is_set():
                 raise
-            failed.append(transfer)
+            with self._lock:
+                self.failed += 1
             say(f"ERROR: {transfer.source.url}: {sentence(exc)}")
 
-    with _progress(total, shown=with_bar) as progress:
-        in_parallel(one, transfers, at_once=1 if transfers[0].to.is_stream else AT_ONCE)
-    if failed:
-        raise TrainshedError(f"{len(failed)} files/objects could not be transferred.")
-    if not quiet:
-        say(f"\nOperation completed over {len(transfers)} objects/{human(total)}.")
+    def _advance(self, count: int) -> None:
+        if self.stopping.is_set():  # after Ctrl-C nothing goes on for minutes in the background
+            raise TrainshedError("Stopped.")
+        with self._lock:
+            self.moved += count
+        self._shown(count)
 
 
-def in_parallel(work: Callable[[T], None], items: Sequence[T], *, at_once: int = AT_ONCE) -> None:
-    """`work` for each item, several at a time. The first error ends it: what has not begun is not begun."""
+def in_parallel(
+    work: Callable[[T], None],
+    items: Sequence[T],
+    *,
+    at_once: int = AT_ONCE,
+    stopping: threading.Event | None = None,
+) -> None:
+    """`work` for each item, several at a time. After an error or Ctrl-C nothing is begun, and `stopping` is set."""
     if len(items) <= 1 or at_once == 1:
         for item in items:
             work(item)
@@ -64,9 +93,10 @@ def in_parallel(work: Callable[[T], None], items: Sequence[T], *, at_once: int =
         try:
             for future in as_completed(futures):
                 future.result()
-        except BaseException:  # Ctrl-C too
-            for future in futures:
-                future.cancel()
+        except BaseException:
+            if stopping is not None:
+                stopping.set()
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 

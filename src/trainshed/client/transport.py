@@ -56,7 +56,7 @@ class Client:
     """Requests to one server. Safe to share between threads: each has a connection of its own.
 
     What the server answers with 429 or 5xx, and what dies on the way, is sent again with growing pauses if sending it
-    twice does no harm. The errors raised are `ApiError` and `Lost`.
+    twice does no harm. The errors raised are `ApiError` and `Lost`, and `Refused` for a server that is not ours.
     """
 
     def __init__(
@@ -94,7 +94,10 @@ class Client:
             return self.read(self.exchange(method, target(path, query), headers=headers, body=raw))
 
         answer = self.persist(once, repeatable=method in _REPEATABLE)
-        return json.loads(answer) if answer.strip() else {}
+        try:
+            return json.loads(answer) if answer.strip() else {}
+        except ValueError as exc:
+            raise Refused(f"What answers at {self.url} is not a Trainshed server. Look at TRAINSHED_URL.") from exc
 
     def pages(self, path: str, key: str, *, query: Mapping[str, object] | None = None) -> Iterator[dict[str, Any]]:
         """Every item of a list method, page after page."""
