@@ -272,3 +272,27 @@ def test_runtimes_and_operations_are_listed(shell: Shell, done: tuple[str, str])
     assert shell("operations", "list") == ("", "Listed 0 items.\n")
     assert "NOT_FOUND" in shell("operations", "describe", "none", status=1)[1]
     assert shell("locations", "list")[0].startswith("NAME\n")
+
+
+def test_a_stream_goes_on_after_the_server_was_killed_and_started_again(
+    own_server: RunningServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    run = Shell(own_server, folder)
+    (folder / "trainer" / "task.py").write_text(
+        "import time\nfor step in range(40):\n    print('step', step, flush=True)\n    time.sleep(0.1)\n"
+    )
+    run("buckets", "mb", BUCKET)
+    words = (
+        *("jobs", "submit", "training", "long", "--package-path", "trainer", "--module-name", "trainer.task"),
+        *("--staging-bucket", BUCKET, "--runtime-version", "python", "--stream-logs"),
+    )
+    process = run.start(*words)
+    _awaited_line(process, "step 5")
+    own_server.kill()
+    own_server.start()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "state: SUCCEEDED" in out
+    assert re.findall(r"step (\d+)\n", err) == [str(step) for step in range(6, 40)]
