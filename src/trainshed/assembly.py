@@ -73,10 +73,17 @@ def assemble(home: Home, settings: Settings, database: Database, info: ServerInf
         LocalEngine(home, uv),
         folder=launches.folder,
         prepare=launches.prepare,
+        size=launches.size,
         slots=settings.slots or SLOTS_PER_CORE * cpus,
         poll_s=settings.poll_s,
     )
-    world = World(resolve_runtime=runtimes.resolve, bucket_owner=buckets.owner, object_exists=objects.exists)
+    world = World(
+        resolve_runtime=runtimes.resolve,
+        bucket_owner=buckets.owner,
+        object_exists=objects.exists,
+        room=control.room,
+        cpus=cpus,
+    )
     tokens = Tokens(TokenStore(database))
     tokens.ensure_owner(home.token)
     services = Services(

@@ -7,9 +7,21 @@ from typing import Any
 
 import pytest
 
-from trainshed.domain.clusters import environment, gang, loopback_addresses, primary_key, tf_config
+from trainshed.domain.clusters import (
+    common_environment,
+    gang,
+    loopback_addresses,
+    primary_key,
+    replica_environment,
+    shortfall,
+    tf_config,
+)
 from trainshed.domain.jobs import Job
 from trainshed.domain.training import Training
+
+CUSTOM = {"scaleTier": "CUSTOM"} | dict.fromkeys(
+    ("masterType", "workerType", "parameterServerType", "evaluatorType"), "n1-standard-4"
+)
 
 
 def training(**changes: Any) -> Training:
@@ -34,9 +46,9 @@ def counts(given: Training) -> dict[str, int]:
         ({"scaleTier": "BASIC"}, {"master": 1}),
         ({"scaleTier": "STANDARD_1"}, {"master": 1, "worker": 4, "ps": 3}),
         ({"scaleTier": "PREMIUM_1"}, {"master": 1, "worker": 19, "ps": 11}),
-        ({"scaleTier": "CUSTOM"}, {"master": 1}),
+        (CUSTOM, {"master": 1}),
         (
-            {"scaleTier": "CUSTOM", "workerCount": "2", "parameterServerCount": "1", "evaluatorCount": "1"},
+            CUSTOM | {"workerCount": "2", "parameterServerCount": "1", "evaluatorCount": "1"},
             {"master": 1, "worker": 2, "ps": 1, "evaluator": 1},
         ),
     ],
@@ -78,9 +90,7 @@ def test_the_master_is_called_as_the_trainer_expects(asked: str, runtime: str, u
 
 
 def test_tf_config_of_a_gang() -> None:
-    given = training(
-        scaleTier="CUSTOM", workerCount="2", parameterServerCount="1", evaluatorCount="1", runtimeVersion="1.15"
-    )
+    given = training(**CUSTOM, workerCount="2", parameterServerCount="1", evaluatorCount="1", runtimeVersion="1.15")
     members = gang(given)
     addresses = loopback_addresses(members, [2222, 2223, 2224, 2225])
     cluster = {
@@ -100,7 +110,9 @@ def test_tf_config_of_a_gang() -> None:
 def test_the_environment_of_a_replica() -> None:
     given = training(region="us-central1", packageUris=["gs://b/p.tar.gz"])
     [master] = gang(given)
-    env = environment(job_of(given), given, master, {"master-replica-0": "127.0.0.1:2222"}, cpus=3)
+    job = job_of(given)
+    env = common_environment(job, given, cpus=3)
+    env |= replica_environment(job, given, master, {"master-replica-0": "127.0.0.1:2222"})
     config = json.loads(env["TF_CONFIG"])
     assert config["cluster"] == {"chief": ["127.0.0.1:2222"]}
     assert config["task"] == {"type": "chief", "index": 0, "cloud": "shed"}
@@ -109,6 +121,51 @@ def test_the_environment_of_a_replica() -> None:
     assert (env["CLOUD_ML_JOB_ID"], env["CLOUD_ML_PROJECT_ID"], env["OMP_NUM_THREADS"]) == ("j1", "shed", "3")
     assert env["TRAINSHED_REPLICA"] == "master-replica-0"
     assert all(isinstance(value, str) for value in env.values())
+
+
+def test_cluster_spec_calls_the_first_replica_master_and_holds_the_job_as_text() -> None:
+    given = training(scaleTier="STANDARD_1")
+    members = gang(given)
+    addresses = loopback_addresses(members, range(2222, 2230))
+    env = replica_environment(job_of(given), given, members[0], addresses)
+    spec = json.loads(env["CLUSTER_SPEC"])
+    assert json.loads(env["TF_CONFIG"])["task"]["type"] == "chief"
+    assert spec["task"]["type"] == "master"
+    assert {role: len(hosts) for role, hosts in spec["cluster"].items()} == {"master": 1, "worker": 4, "ps": 3}
+    assert json.loads(spec["job"])["python_module"] == "trainer.task"
+    assert spec["open_ports"] == list(range(2222, 2230))
+
+
+def test_pytorch_and_jax_count_the_master_and_the_workers() -> None:
+    given = training(**CUSTOM, workerCount="2", parameterServerCount="1")
+    members = gang(given)
+    addresses = loopback_addresses(members, [2222, 2223, 2224, 2225])
+    envs = {member.name: replica_environment(job_of(given), given, member, addresses) for member in members}
+    ranks = {name: (env["RANK"], env["WORLD_SIZE"]) for name, env in envs.items() if "RANK" in env}
+    assert ranks == {"master-replica-0": ("0", "3"), "worker-replica-0": ("1", "3"), "worker-replica-1": ("2", "3")}
+    for name in ranks:
+        env = envs[name]
+        assert (env["MASTER_ADDR"], env["MASTER_PORT"], env["LOCAL_RANK"]) == ("127.0.0.1", "2222", "0")
+        assert (env["JAX_COORDINATOR_ADDRESS"], env["JAX_NUM_PROCESSES"]) == ("127.0.0.1:2222", "3")
+        assert env["JAX_PROCESS_ID"] == env["RANK"]
+
+
+@pytest.mark.parametrize(
+    ("given", "cpus", "words"),
+    [
+        ({}, 4, ""),
+        ({}, 2, "BASIC stands for 1 machine with 4 cores in all; here its replica has the 2 cores of this machine."),
+        (
+            {"scaleTier": "STANDARD_1"},
+            2,
+            "STANDARD_1 stands for 8 machines with 52 cores in all; "
+            "here its 8 replicas share the 2 cores of this machine.",
+        ),
+        (CUSTOM | {"workerCount": "1"}, 8, ""),
+    ],
+)
+def test_a_machine_with_less_than_the_tier_promises_is_said(given: dict[str, Any], cpus: int, words: str) -> None:
+    assert shortfall(training(**given), cpus=cpus) == words
 
 
 def test_a_gang_needs_a_port_for_each_that_listens() -> None:

@@ -56,7 +56,15 @@ class Loop:
 
     def __init__(self, store: JobStore, *, slots: int = 2, prepare: Callable[[Job], Launch] = launch_of) -> None:
         self.engine = FakeEngine()
-        self.control = JobControl(store, self.engine, folder=folder, prepare=prepare, slots=slots, poll_s=0.01)
+        self.control = JobControl(
+            store,
+            self.engine,
+            folder=folder,
+            prepare=prepare,
+            size=lambda job: int(job.body.get("replicas", 1)),
+            slots=slots,
+            poll_s=0.01,
+        )
         self._store = store
 
     def until(self, job_id: str, state: JobState) -> Job:
@@ -67,8 +75,9 @@ class Loop:
         return job
 
 
-def add(store: JobStore, name: str, *, priority: int = 0) -> Job:
-    return store.add(Job(project=PROJECT, id=name, body={}, priority=priority, created_us=now_us()), ())
+def add(store: JobStore, name: str, *, priority: int = 0, replicas: int = 1) -> Job:
+    job = Job(project=PROJECT, id=name, body={"replicas": replicas}, priority=priority, created_us=now_us())
+    return store.add(job, ())
 
 
 def test_a_job_goes_from_the_queue_to_its_end(store: JobStore) -> None:
@@ -95,6 +104,33 @@ def test_no_more_run_than_there_are_slots_and_the_best_go_first(store: JobStore)
     loop.engine.finish(folder(first))
     loop.until("old", JobState.RUNNING)
     assert store.get(PROJECT, "young").state is JobState.QUEUED
+
+
+def test_a_gang_starts_whole_or_waits_whole_and_is_not_overtaken(store: JobStore) -> None:
+    loop = Loop(store, slots=4)
+    add(store, "first", replicas=3)
+    add(store, "gang", replicas=4)
+    add(store, "small")
+    first = loop.until("first", JobState.RUNNING)
+    loop.control.step()
+    assert {store.get(PROJECT, name).state for name in ("gang", "small")} == {JobState.QUEUED}
+    assert (loop.control.room().free, loop.control.room().slots) == (1, 4)
+    loop.engine.finish(folder(first))
+    gang = loop.until("gang", JobState.RUNNING)
+    assert store.get(PROJECT, "small").state is JobState.QUEUED
+    loop.engine.finish(folder(gang))
+    loop.until("small", JobState.RUNNING)
+
+
+def test_a_gang_larger_than_the_machine_runs_when_it_is_alone(store: JobStore) -> None:
+    loop = Loop(store, slots=2)
+    add(store, "other")
+    add(store, "premium", replicas=31)
+    other = loop.until("other", JobState.RUNNING)
+    loop.control.step()
+    assert store.get(PROJECT, "premium").state is JobState.QUEUED
+    loop.engine.finish(folder(other))
+    loop.until("premium", JobState.RUNNING)
 
 
 def test_a_job_that_cannot_be_prepared_fails_with_the_reason(store: JobStore) -> None:

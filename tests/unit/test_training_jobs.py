@@ -12,6 +12,7 @@ import pytest
 
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.jobs import Job, JobState
+from trainshed.domain.plan import Room
 from trainshed.errors import Aborted, AlreadyExists, FailedPrecondition, Invalid, NotFound
 from trainshed.services.jobs import Jobs, World
 from trainshed.services.pages import PageRequest
@@ -54,6 +55,8 @@ class Shed:
             resolve_runtime=resolve_runtime,
             bucket_owner=bucket_owner,
             object_exists=lambda bucket, name: (bucket, name) in OBJECTS,
+            room=lambda: Room(free=3, slots=8),
+            cpus=4,
         )
         self.jobs = Jobs(self.store, world, wake=self.wake, clock=self.tick)
 

@@ -186,7 +186,7 @@ class TestCreate:
     @pytest.mark.parametrize(
         ("changes", "field"),
         [
-            ({"scaleTier": "STANDARD_1"}, "scale_tier"),
+            ({"scaleTier": "STANDARD_1", "workerCount": "2"}, "worker_count"),
             ({"scaleTier": "BASIC_GPU"}, "scale_tier"),
             ({"hyperparameters": {"goal": "MAXIMIZE"}}, "hyperparameters"),
             ({"masterConfig": {"imageUri": "gcr.io/p/i"}}, "master_config.image_uri"),

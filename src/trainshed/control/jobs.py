@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from trainshed.domain.jobs import Event, Job, JobState
-from trainshed.domain.plan import Cancel, Launch, Move, Sighting, plan
+from trainshed.domain.plan import Cancel, Launch, Move, Room, Sighting, plan
 from trainshed.domain.times import now_us
 from trainshed.engines import base
 from trainshed.errors import Aborted, EngineDown, TrainshedError
@@ -32,6 +32,7 @@ class JobControl:
         *,
         folder: Callable[[Job], Path],
         prepare: Callable[[Job], base.Launch],
+        size: Callable[[Job], int],
         slots: int,
         poll_s: float,
     ) -> None:
@@ -39,6 +40,7 @@ class JobControl:
         self._engine = engine
         self._folder = folder
         self._prepare = prepare
+        self._size = size
         self._slots = slots
         self._poll_s = poll_s
         self._news = threading.Event()
@@ -84,7 +86,8 @@ class JobControl:
         seen = self._engine.observe([self._folder(job) for job in settled])
         for job in settled:
             self._act(job, seen[self._folder(job)])
-        return bool(self._admit(self._slots - len(active))) or bool(active)
+        admitted = self._admit(self._slots - sum(map(self._size, active)), alone=not active)
+        return bool(active) or admitted > 0
 
     def _act(self, job: Job, seen: Sighting) -> None:
         match plan(job, seen, now_us=now_us()):
@@ -95,15 +98,30 @@ class JobControl:
             case Move(job=moved, events=events):
                 self._record(moved, *events)
 
-    def _admit(self, free: int) -> int:
-        """Claim as many queued jobs as there is room for. The claim is the write; who loses the race lets go."""
-        queued = self._jobs.queued(limit=free) if free > 0 else ()
-        for job in queued:
+    def room(self) -> Room:
+        """How many replicas could start now, and how many there may be in all."""
+        taken = sum(map(self._size, self._jobs.active()))
+        return Room(free=max(0, self._slots - taken), slots=self._slots)
+
+    def _admit(self, free: int, *, alone: bool) -> int:
+        """Claim queued jobs, best first, as long as the whole gang of each fits. Returns how many.
+
+        The first that does not fit holds up those behind it: small jobs must not overtake a large one for ever. A gang
+        larger than the machine runs when it has the machine for itself. The claim is the write; who loses the race
+        lets go.
+        """
+        claimed = 0
+        for job in self._jobs.queued(limit=max(free, 1)):
+            size = self._size(job)
+            if size > free and not (alone and claimed == 0):
+                break
+            free -= size
             waiting = Event(text="Waiting for job to be provisioned.", time_us=now_us())
-            claimed = self._record(job.to(JobState.PREPARING, now_us=now_us()), waiting)
-            if claimed is not None:
-                self._start_launch(claimed)
-        return len(queued)
+            mine = self._record(job.to(JobState.PREPARING, now_us=now_us()), waiting)
+            if mine is not None:
+                claimed += 1
+                self._start_launch(mine)
+        return claimed
 
     def _start_launch(self, job: Job) -> None:
         self._launching.add((job.project, job.id))

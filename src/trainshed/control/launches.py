@@ -48,6 +48,10 @@ class Launches:
         """Where the current attempt of a job lives."""
         return self._home.jobs / job.project / job.id / str(job.attempt)
 
+    def size(self, job: Job) -> int:
+        """How many replicas a job has."""
+        return len(clusters.gang(Training.parse(job.body["trainingInput"])))
+
     def prepare(self, job: Job) -> Launch:
         """Build the runtime if need be, and settle everything else. Blocks while a runtime is built."""
         training = Training.parse(job.body["trainingInput"])
@@ -67,7 +71,7 @@ class Launches:
             packages=packages,
             site=self._home.packages / job.project / _digest(python, packages),
             replicas=self._replicas(job, training),
-            env=clusters.common_environment(job, training, cpus=self._cpus),
+            env=clusters.common_environment(job, training, cpus=max(1, self._cpus // len(clusters.gang(training)))),
             grace_s=self._settings.grace_s,
             max_running_s=training.max_running_s,
             log_limit_bytes=self._settings.log_limit_mb << 20,
@@ -83,7 +87,7 @@ class Launches:
                 type=replica.type,
                 index=replica.index,
                 primary=replica.primary,
-                env=clusters.environment(job, training, replica, addresses, cpus=self._cpus),
+                env=clusters.replica_environment(job, training, replica, addresses),
             )
             for replica in gang
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from trainshed.domain import machines
 from trainshed.domain.fields import snake_keys
 from trainshed.domain.jobs import Job
 from trainshed.domain.training import ScaleTier, Training
@@ -18,13 +19,11 @@ WORKER = "worker"
 PS = "ps"
 EVALUATOR = "evaluator"
 
-#: tier -> how many workers and parameter servers it has beside the master; CUSTOM says so itself
-_TIERS: Mapping[ScaleTier, tuple[int, int]] = {
-    ScaleTier.BASIC: (0, 0),
-    ScaleTier.STANDARD_1: (4, 3),
-    ScaleTier.PREMIUM_1: (19, 11),
-    ScaleTier.BASIC_GPU: (0, 0),
-    ScaleTier.BASIC_TPU: (0, 0),
+#: tier -> for each role how many replicas it has and on which machines; CUSTOM says so itself
+_TIERS: Mapping[ScaleTier, Mapping[str, tuple[int, str]]] = {
+    ScaleTier.BASIC: {MASTER: (1, "n1-standard-4")},
+    ScaleTier.STANDARD_1: {MASTER: (1, "n1-highcpu-8"), WORKER: (4, "n1-highcpu-8"), PS: (3, "n1-standard-4")},
+    ScaleTier.PREMIUM_1: {MASTER: (1, "n1-highcpu-16"), WORKER: (19, "n1-highcpu-16"), PS: (11, "n1-highmem-8")},
 }
 
 
@@ -44,14 +43,37 @@ class ReplicaSpec:
         return self.type == MASTER
 
 
+def _roles(training: Training) -> Mapping[str, tuple[int, str]]:
+    if training.scale_tier is not ScaleTier.CUSTOM:
+        return _TIERS[training.scale_tier]
+    counts = {
+        MASTER: 1,
+        WORKER: training.worker_count,
+        PS: training.parameter_server_count,
+        EVALUATOR: training.evaluator_count,
+    }
+    return {role: (count, training.machine_types[role]) for role, count in counts.items() if count}
+
+
 def gang(training: Training) -> tuple[ReplicaSpec, ...]:
     """Every replica of the job, the master first, then workers, parameter servers and evaluators by number."""
-    if training.scale_tier is ScaleTier.CUSTOM:
-        workers, servers, evaluators = training.worker_count, training.parameter_server_count, training.evaluator_count
-    else:
-        (workers, servers), evaluators = _TIERS[training.scale_tier], 0
-    counts = ((MASTER, 1), (WORKER, workers), (PS, servers), (EVALUATOR, evaluators))
-    return tuple(ReplicaSpec(type=kind, index=index) for kind, count in counts for index in range(count))
+    roles = _roles(training)
+    return tuple(ReplicaSpec(type=role, index=index) for role, (count, _) in roles.items() for index in range(count))
+
+
+def shortfall(training: Training, *, cpus: int) -> str:
+    """What the tier promises and this machine does not have, as a sentence; empty if it has enough."""
+    roles = _roles(training)
+    replicas = sum(count for count, _ in roles.values())
+    promised = sum(count * machines.cores(machine) for count, machine in roles.values())
+    if promised <= cpus:
+        return ""
+    stands = "1 machine" if replicas == 1 else f"{replicas} machines"
+    share = "its replica has" if replicas == 1 else f"its {replicas} replicas share"
+    return (
+        f"{training.scale_tier} stands for {stands} with {promised} cores in all; "
+        f"here {share} the {cpus} {'core' if cpus == 1 else 'cores'} of this machine."
+    )
 
 
 def primary_key(training: Training, *, runtime: str) -> str:
@@ -100,12 +122,58 @@ def common_environment(job: Job, training: Training, *, cpus: int) -> dict[str, 
     }
 
 
-def environment(
-    job: Job, training: Training, replica: ReplicaSpec, addresses: Mapping[str, str], *, cpus: int
+def replica_environment(
+    job: Job, training: Training, replica: ReplicaSpec, addresses: Mapping[str, str]
 ) -> dict[str, str]:
-    """Everything this replica is told by its environment: what all have in common, its name and its TF_CONFIG."""
-    config = orjson.dumps(tf_config(job, training, replica, addresses)).decode()
-    return common_environment(job, training, cpus=cpus) | {"TF_CONFIG": config, "TRAINSHED_REPLICA": replica.name}
+    """What this replica alone has in its environment: its name, and where the others are.
+
+    TF_CONFIG and CLUSTER_SPEC are for TensorFlow and custom containers, the rest for PyTorch and JAX, whose processes
+    are the master and the workers, in this order.
+    """
+    config = tf_config(job, training, replica, addresses)
+    told = {
+        "TF_CONFIG": orjson.dumps(config).decode(),
+        "CLUSTER_SPEC": orjson.dumps(_cluster_spec(config, training, addresses)).decode(),
+        "TRAINSHED_REPLICA": replica.name,
+    }
+    return told | _ranks(training, replica, addresses)
+
+
+def _cluster_spec(config: Mapping[str, Any], training: Training, addresses: Mapping[str, str]) -> dict[str, Any]:
+    """As TF_CONFIG, with the job as text and the first replica always called master."""
+    cluster = {_plain(key): hosts for key, hosts in config["cluster"].items()}
+    task = config["task"] | {"type": _plain(config["task"]["type"])}
+    ports = [int(address.rpartition(":")[2]) for address in addresses.values()]
+    return {
+        "cluster": cluster,
+        "task": task,
+        "job": orjson.dumps(config["job"]).decode(),
+        "environment": config["environment"],
+        "open_ports": ports,
+    }
+
+
+def _plain(key: str) -> str:
+    return MASTER if key == "chief" else key
+
+
+def _ranks(training: Training, replica: ReplicaSpec, addresses: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which PyTorch's and JAX's processes find each other; none for other kinds of replicas."""
+    ranked = [member for member in gang(training) if member.type in (MASTER, WORKER)]
+    if replica not in ranked:
+        return {}
+    host, _, port = addresses[ranked[0].name].rpartition(":")
+    rank, size = str(ranked.index(replica)), str(len(ranked))
+    return {
+        "MASTER_ADDR": host,
+        "MASTER_PORT": port,
+        "RANK": rank,
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": "0",
+        "JAX_COORDINATOR_ADDRESS": f"{host}:{port}",
+        "JAX_NUM_PROCESSES": size,
+        "JAX_PROCESS_ID": rank,
+    }
 
 
 def loopback_addresses(replicas: Sequence[ReplicaSpec], ports: Sequence[int]) -> dict[str, str]:

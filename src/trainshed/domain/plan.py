@@ -29,6 +29,14 @@ class Sighting:
     message: str = ""  #: with ENDED: why, for people
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Places for replicas on this machine."""
+
+    free: int
+    slots: int
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Nothing to do until the next look."""

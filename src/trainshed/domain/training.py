@@ -11,10 +11,11 @@ from typing import Any, Self
 import orjson
 
 from trainshed.domain import fields as f
-from trainshed.domain import names
+from trainshed.domain import machines, names
 from trainshed.errors import Invalid, NotServed
 
 MAX_PACKAGES = 100
+MAX_REPLICAS = 64  #: of one job; each is a process of its own
 MAX_INPUT_BYTES = 96 * 1024  #: the kernel takes 128 KiB for one variable, and TF_CONFIG repeats the whole input
 DEFAULT_RUNNING = "604800s"
 
@@ -108,6 +109,7 @@ class Training:
     python_version: str
     region: str
     scale_tier: ScaleTier
+    machine_types: Mapping[str, str]  #: by role, as CUSTOM gives them: master, worker, ps, evaluator
     worker_count: int  #: used by CUSTOM alone; the other tiers fix their numbers
     parameter_server_count: int
     evaluator_count: int
@@ -129,6 +131,16 @@ class Training:
             python_version=given.get("pythonVersion", ""),
             region=given.get("region", ""),
             scale_tier=ScaleTier(given.get("scaleTier", ScaleTier.BASIC)),
+            machine_types={
+                role: given[name]
+                for role, name in (
+                    ("master", "masterType"),
+                    ("worker", "workerType"),
+                    ("ps", "parameterServerType"),
+                    ("evaluator", "evaluatorType"),
+                )
+                if given.get(name)
+            },
             worker_count=int(given.get("workerCount", 0)),
             parameter_server_count=int(given.get("parameterServerCount", 0)),
             evaluator_count=int(given.get("evaluatorCount", 0)),
@@ -218,52 +230,50 @@ def _config_sentence(name: str) -> str:
     )
 
 
-_CPU_TYPE = re.compile(r"n1-(standard|highmem|highcpu)-(1|2|4|8|16|32|64|96)|standard|large_model|complex_model_[sml]")
-_GPU_TYPE = re.compile(r".*_(gpu|p100|v100)|a2-.*|g2-.*|cloud_tpu")
-_ONE_MASTER = (
-    "On this server version a job has one master and nothing else: use scale_tier BASIC, "
-    "or CUSTOM with only a master_type."
-)
-
-
 def _check_tier(given: Mapping[str, Any]) -> None:
     tier = ScaleTier(given.get("scaleTier", ScaleTier.BASIC))
     if tier in (ScaleTier.BASIC_GPU, ScaleTier.BASIC_TPU):
         raise Invalid(
             f"This server has no GPUs or TPUs, and {tier} needs one. Use scale_tier BASIC.", field="scale_tier"
         )
-    if tier in (ScaleTier.STANDARD_1, ScaleTier.PREMIUM_1):
-        raise Invalid(f"{tier} has workers and parameter servers. {_ONE_MASTER}", field="scale_tier")
     for role in _REPLICAS:
         if int(given.get(f"{role}Count", 0)) < 0:
             raise Invalid("A number of replicas can't be negative.", field=f.snake(f"{role}Count"))
-        for name in (f"{role}Count", f"{role}Type"):
-            if given.get(name, "0") not in ("0", ""):
-                raise Invalid(_ONE_MASTER, field=f.snake(name))
-    _check_master_type(given.get("masterType", ""), tier)
-
-
-def _check_master_type(machine: str, tier: ScaleTier) -> None:
-    if tier is not ScaleTier.CUSTOM:
-        if machine:
-            raise Invalid(
-                f"A master type goes with scale_tier CUSTOM, and this job's is {tier}. "
-                f"Leave it out, or set scale_tier to CUSTOM.",
-                field="master_type",
-            )
+    if tier is ScaleTier.CUSTOM:
+        _check_custom(given)
         return
-    if _GPU_TYPE.fullmatch(machine):
+    for name in ("masterType", *(f"{role}{part}" for role in _REPLICAS for part in ("Count", "Type"))):
+        if given.get(name, "0") not in ("0", ""):
+            raise Invalid(
+                f"This field goes with scale_tier CUSTOM, and this job's is {tier}. "
+                f"Leave it out, or set scale_tier to CUSTOM.",
+                field=f.snake(name),
+            )
+
+
+def _check_custom(given: Mapping[str, Any]) -> None:
+    """Counts and types of a gang that the user put together: each role has both or neither."""
+    machines.check(given.get("masterType", ""), field="master_type")
+    families = {machines.family(given["masterType"])}
+    for role in _REPLICAS:
+        count, machine = int(given.get(f"{role}Count", 0)), given.get(f"{role}Type", "")
+        if count and not machine:
+            raise Invalid(
+                f"There are {count} of these, but their machine type is missing.", field=f.snake(f"{role}Type")
+            )
+        if machine:
+            machines.check(machine, field=f.snake(f"{role}Type"))
+            families.add(machines.family(machine))
+        if machine and not count:
+            raise Invalid("There is a machine type, but no number of replicas.", field=f.snake(f"{role}Count"))
+    if len(families) > 1:
         raise Invalid(
-            f"This server has no GPUs or TPUs, and {machine} needs one. Use n1-standard-4, for example.",
+            "All roles need machine types of one family: either n1-… or the old names such as standard.",
             field="master_type",
         )
-    if not _CPU_TYPE.fullmatch(machine):
-        wrong = f"{machine!r} is not a machine type" if machine else "scale_tier CUSTOM needs a master type"
-        raise Invalid(
-            f"{wrong}. Use n1-standard-4 or another of n1-standard, n1-highmem and n1-highcpu, or one of standard, "
-            f"large_model, complex_model_s, complex_model_m and complex_model_l.",
-            field="master_type",
-        )
+    total = 1 + sum(int(given.get(f"{role}Count", 0)) for role in _REPLICAS)
+    if total > MAX_REPLICAS:
+        raise Invalid(f"The gang has {total} replicas; one machine runs {MAX_REPLICAS} at most.", field="worker_count")
 
 
 _REGION = re.compile(r"[a-z][a-z0-9-]{0,62}")

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from trainshed.buckets.names import components, split_uri
-from trainshed.domain import filters, names
+from trainshed.domain import clusters, filters, names
 from trainshed.domain.etags import check_etag, etag
 from trainshed.domain.fields import mask_paths
 from trainshed.domain.jobs import Event, Job, JobState
+from trainshed.domain.plan import Room
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.domain.training import JobRequest, Training, read_job, read_job_patch
 from trainshed.errors import Aborted, FailedPrecondition, Invalid, NotFound
@@ -37,6 +38,8 @@ class World:
     resolve_runtime: Callable[[str, str], Choice]  #: `Invalid`, with the list, for a version that can't be had
     bucket_owner: Callable[[str], str]  #: the project of a bucket; `NotFound` if there is no such bucket
     object_exists: Callable[[str, str], bool]
+    room: Callable[[], Room]
+    cpus: int  #: cores of the machine that replicas share
 
 
 class Jobs:
@@ -70,7 +73,8 @@ class Jobs:
             runtime=choice.name,
             created_us=self._clock(),
         )
-        job = self._store.add(job, _first_events(request, choice, job.created_us))
+        notes = (*choice.notes, *filter(None, (clusters.shortfall(training, cpus=self._world.cpus),)))
+        job = self._store.add(job, _first_events(request, notes, job.created_us))
         self._wake()
         return self._shown(job)
 
@@ -87,7 +91,7 @@ class Jobs:
             "runtime": job.runtime,
             "attempt": job.attempt,
             "notes": [event.text for event in events if event.severity == "WARNING"],
-            "waiting": waiting(job, ahead),
+            "waiting": waiting(job, ahead, self._world.room()),
             "events": [
                 {"time": rfc3339(event.time_us), "severity": event.severity, "text": event.text} for event in events
             ],
@@ -212,13 +216,18 @@ def job_body(job: Job, position: int | None = None) -> dict[str, Any]:
     return body
 
 
-def waiting(job: Job, ahead: int) -> str:
+def waiting(job: Job, ahead: int, room: Room) -> str:
     """Why nothing happens yet, for people; empty for a job that runs or has ended."""
     match job.state:
         case JobState.QUEUED if ahead:
-            return f"It waits in the queue; {ahead} {'job goes' if ahead == 1 else 'jobs go'} before it."
+            before = "1 job goes" if ahead == 1 else f"{ahead} jobs go"
+            return f"It waits in the queue at position {ahead + 1}; {before} before it."
         case JobState.QUEUED:
-            return "It is next: it starts as soon as there is room on this machine."
+            size = len(clusters.gang(Training.parse(job.body["trainingInput"])))
+            return (
+                f"It is next. Its gang of {size} {'replica starts' if size == 1 else 'replicas starts'} whole: "
+                f"{room.free} of this machine's {room.slots} places are free."
+            )
         case JobState.PREPARING:
             return "Its runtime, its packages and its processes are being made ready."
         case JobState.CANCELLING:
@@ -237,11 +246,11 @@ def _place(uri: str, *, field: str) -> tuple[str, str]:
     return bucket, name
 
 
-def _first_events(request: JobRequest, choice: Choice, time_us: int) -> list[Event]:
+def _first_events(request: JobRequest, notes: Sequence[str], time_us: int) -> list[Event]:
     lines = [
         ("INFO", "Validating job requirements..."),
         ("INFO", "Job creation request has been successfully validated."),
-        *(("WARNING", note) for note in choice.notes),
+        *(("WARNING", note) for note in notes),
         ("INFO", f"Job {request.job_id} is queued."),
     ]
     return [Event(text=text, time_us=time_us, severity=severity) for severity, text in lines]
