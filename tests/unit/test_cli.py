@@ -154,16 +154,28 @@ def test_an_announcement_without_the_lock_is_not_believed(run: Any, home: Path) 
 
 
 def test_status_tells_of_the_server_that_holds_the_lock(run: Any, home: Path, held_lock: Path) -> None:
-    (home / "server.json").write_text(json.dumps(_announcement(home, 4711)))
-    assert json.loads(run("status", "--format", "json").stdout) == _announcement(home, 4711)
-    assert run("status", "--format", "value(url,pid)").stdout == "http://127.0.0.1:1\t4711\n"
+    (home / "server.json").write_text(json.dumps(_announcement(home, os.getpid())))
+    assert json.loads(run("status", "--format", "json").stdout) == _announcement(home, os.getpid())
+    assert run("status", "--format", "value(url,pid)").stdout == f"http://127.0.0.1:1\t{os.getpid()}\n"
 
 
 def test_up_says_that_the_server_runs_already(run: Any, home: Path, held_lock: Path) -> None:
-    (home / "server.json").write_text(json.dumps(_announcement(home, 4711)))
+    (home / "server.json").write_text(json.dumps(_announcement(home, os.getpid())))
     done = run("up")
     assert done.exit_code == 0
-    assert "already running at http://127.0.0.1:1 (process 4711)" in done.stderr
+    assert f"already running at http://127.0.0.1:1 (process {os.getpid()})" in done.stderr
+
+
+def test_what_a_dead_server_left_is_not_taken_for_the_word_of_the_next(run: Any, home: Path, held_lock: Path) -> None:
+    """The next one holds the lock already, but has not announced itself; the pid in the file may be a stranger's."""
+    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        (home / "server.json").write_text(json.dumps(_announcement(home, stranger.pid)))
+        assert run("status").exit_code == 1
+        assert "may be starting" in run("down").stderr
+        assert stranger.poll() is None
+    finally:
+        stranger.communicate(b"\n")
 
 
 def test_down_leaves_a_lock_holder_alone_that_does_not_say_who_it_is(run: Any, held_lock: Path) -> None:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainshed.client.transport import Client
@@ -32,18 +33,38 @@ class Running:
 
 
 def running(home: Home) -> Running | None:
-    """The server of this state folder. What server.json says counts only while someone holds the lock."""
+    """The server of this state folder. What server.json says counts only while that very process holds the lock."""
     if not locked(home):
         return None
     try:
         body = json.loads(home.server.read_text())
-        return Running(**{name: body[name] for name in Running.__slots__})
+        server = Running(**{name: body[name] for name in Running.__slots__})
     except (OSError, ValueError, KeyError, TypeError):
         return None  # it has the lock, but has not yet written who it is
+    holders = _holders(home)
+    return server if not holders or server.pid in holders else None  # else the file is its predecessor's
+
+
+def _holders(home: Home) -> set[int]:
+    """The processes that hold the lock, as far as the kernel tells: some sandboxes don't show its list."""
+    try:
+        inode = home.lock.stat().st_ino
+        rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        return set()
+    ours = [row[4] for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(f":{inode}")]
+    return {int(pid) for pid in ours if pid.isdigit() and pid != "0"}  # 0: of another container
 
 
 def locked(home: Home) -> bool:
-    """Whether some process holds the state folder's lock. The kernel drops it when that process dies."""
+    """Whether some process holds the state folder's lock. The kernel drops it when that process dies.
+
+    Trying to take it is the last resort: a server that starts at that very moment would be refused.
+    """
+    if _holders(home):
+        return True
+    if not home.server.exists():
+        return False
     try:
         fd = os.open(home.lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -80,8 +101,13 @@ def owner_token(home: Home) -> str | None:
 
 
 def _is_loopback(url: str) -> bool:
+    import ipaddress
+
     host = urlsplit(url).hostname or ""
-    return host == "localhost" or host == "::1" or host.startswith("127.")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name such as 127.0.0.1.example is anyone's
 
 
 def _authority(home: Home) -> str | None:
