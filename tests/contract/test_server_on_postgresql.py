@@ -1,0 +1,50 @@
+"""The whole server on PostgreSQL: a job, a kill, a second server that is turned away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from trainshed.testing.jobs import Submitter
+from trainshed.testing.servers import RunningServer
+
+
+@pytest.fixture
+def url(postgresql: str) -> str:
+    """A database of this test's own."""
+    server = sa.create_engine(
+        sa.make_url(postgresql).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
+    )
+    with server.connect() as connection:
+        connection.exec_driver_sql("create database whole_server")
+    server.dispose()
+    return postgresql.replace("/postgres?", "/whole_server?")
+
+
+@pytest.fixture
+def server(url: str, tmp_path: Path) -> Iterator[RunningServer]:
+    running = RunningServer(tmp_path / "home", {"database": url}).start()
+    yield running
+    running.kill()
+
+
+def test_a_job_runs_and_what_was_stored_survives_a_kill(server: RunningServer, url: str, tmp_path: Path) -> None:
+    jobs = Submitter(server, "on-postgres", tmp_path)
+    jobs.submit("first", "print('hello from a job')")
+    assert jobs.wait("first")["state"] == "SUCCEEDED"
+    assert not (server.home / "state.db").exists()
+
+    with pytest.raises(RuntimeError, match="Another server uses the database"):
+        RunningServer(tmp_path / "second", {"database": url}).start()
+
+    server.kill()
+    server.start()
+    assert jobs.get("first")["state"] == "SUCCEEDED"
+    assert "hello from a job" in jobs.lines("first")
+    jobs.submit("second", "raise SystemExit(3)")
+    failed = jobs.wait("second")
+    assert failed["state"] == "FAILED"
+    assert "non-zero status of 3" in failed["errorMessage"]
