@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from trainshed.buckets.addresses import resolve_uris
 from trainshed.buckets.names import object_path, split_uri
-from trainshed.control.launches import free_ports, resolve_uris
+from trainshed.control.launches import free_ports
 from trainshed.errors import Invalid
 
 ROOT = Path("/state/buckets")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from trainshed.buckets.addresses import resolve_uris
 from trainshed.buckets.names import object_path, split_uri
 from trainshed.config import Home, Settings
 from trainshed.domain import clusters
@@ -20,7 +20,6 @@ from trainshed.errors import FailedPrecondition, Invalid, NotFound
 from trainshed.runtimes.environments import Runtimes
 from trainshed.store.jobs import JobStore
 
-_URI = re.compile(r"gs://[a-z0-9][a-z0-9._-]*[a-z0-9](?:/[^\s,;'\"]*)?")
 _TOLD_EVERY = 0.1  #: of a runtime's build, between two lines in the job's log
 
 
@@ -126,18 +125,6 @@ class Launches:
                 self._jobs.tell(job, Event(text=line, time_us=now_us()))
 
         return progress
-
-
-def resolve_uris(text: str, path_of: Callable[[str], Path | None]) -> str:
-    """The text with each gs:// address that `path_of` knows replaced by its path; a slash at its end stays."""
-
-    def replaced(match: re.Match[str]) -> str:
-        path = path_of(match[0])
-        if path is None:
-            return match[0]
-        return f"{path}/" if match[0].endswith("/") else str(path)
-
-    return _URI.sub(replaced, text)
 
 
 def free_ports(count: int) -> list[int]:
