@@ -60,3 +60,6 @@ class Engine(Protocol):
 
     def cancel(self, attempt: Path) -> None:
         """Ask for the attempt to end. Returns at once; one that ended, or never was, is left alone."""
+
+    def kill(self, attempt: Path, replica: str, number: int) -> None:
+        """Have a signal sent to a replica, to see what happens. Returns at once; one not running is left alone."""

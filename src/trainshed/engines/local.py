@@ -96,25 +96,34 @@ class LocalEngine:
 
     def cancel(self, attempt: Path) -> None:
         """Tell the supervisor, if there is one, to end the attempt."""
-        try:
-            fd = os.open(attempt / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError as exc:
-            if exc.errno in (errno.ENXIO, errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                return
-            raise EngineDown(f"{attempt / 'control'} can't be written to: {exc.strerror}.") from exc
-        try:
-            if stat.S_ISFIFO(os.fstat(fd).st_mode):
-                os.write(fd, b"cancel\n")
-        except (BlockingIOError, BrokenPipeError):
-            return  # full of earlier requests, or ended since
-        finally:
-            os.close(fd)
+        _tell(attempt, b"cancel\n")
+
+    def kill(self, attempt: Path, replica: str, number: int) -> None:
+        """Tell the supervisor, if there is one, to send a signal to the first process of a replica."""
+        _tell(attempt, f"kill {replica} {number}\n".encode())
 
     def _ship(self) -> Path:
         """The folder with the node's code, for Pythons that have no Trainshed. Written once for each version of it."""
         if self._node is None or not self._node.is_dir():
             self._node = ship(self._home.node)
         return self._node
+
+
+def _tell(attempt: Path, command: bytes) -> None:
+    """Write a command to the supervisor of the attempt. One that ended, or never was, is told nothing."""
+    try:
+        fd = os.open(attempt / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as exc:
+        if exc.errno in (errno.ENXIO, errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return
+        raise EngineDown(f"{attempt / 'control'} can't be written to: {exc.strerror}.") from exc
+    try:
+        if stat.S_ISFIFO(os.fstat(fd).st_mode):
+            os.write(fd, command)
+    except (BlockingIOError, BrokenPipeError):
+        return  # full of earlier requests, or ended since
+    finally:
+        os.close(fd)
 
 
 def render(launch: Launch, *, uv: Path) -> dict[str, Any]:

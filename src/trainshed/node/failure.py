@@ -18,12 +18,26 @@ _MISSING = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '?(
 _NO_MODULE = re.compile(
     r"(?:^|\n)\S*python[\d.]*: (?:Error while finding module specification for '([\w.]+)'|No module named '?([\w.]+)'?)"
 )
+_CONNECTION = re.compile(
+    r"Unavailable|UNAVAILABLE|AbortedError|ABORTED:|Socket closed|[Cc]onnection (?:reset|refused|closed|aborted|lost)"
+    r"|ConnectionError|Connection\w+Error|BrokenPipeError|Broken pipe|[Ff]ailed to connect|[Hh]eartbeat timeout"
+)
 _LOST_PACKAGE = re.compile(r"(?:DistributionNotFound|PackageNotFoundError): (.+)")
 
 
-def explain(spec: dict[str, Any], replica: dict[str, Any], end: Exit, tail: str, oom: bool) -> str:
-    """The job's errorMessage. `tail` is the end of what the replica wrote; `oom`: the kernel killed for memory."""
+def echo(tail: str) -> bool:
+    """Whether the last words of a replica are of a connection that broke: the effect of another replica's end."""
+    lines = [line for line in tail.split("\n") if line.strip()]
+    starts = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
+    return _CONNECTION.search("\n".join(lines[starts[-1] :] if starts else lines[-_LINES:])) is not None
+
+
+def explain(spec: dict[str, Any], replica: dict[str, Any], end: Exit, tail: str, oom: bool, more: str = "") -> str:
+    """The job's errorMessage. `tail` is the end of what the replica wrote; `oom`: the kernel killed for memory;
+    `more` is what else there is to say about the replica."""
     parts = ["%s\n%s" % (_opening(replica, end, tail, oom), _excerpt(tail))]
+    if more:
+        parts.append(more)
     advice = advise(spec["module"], end, tail, oom)
     if advice:
         parts.append(advice)

@@ -1,4 +1,8 @@
-"""What the end of one replica means for all of them. Decisions only: nothing here touches a process."""
+"""What the end of one replica means for all of them. Decisions only: nothing here touches a process or a clock.
+
+The rules are in docs/training.md. `decide` is asked once for each replica that ended on its own, and its answer is
+carried out by the supervisor.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,19 @@ if TYPE_CHECKING:
 SUCCEEDED = "SUCCEEDED"
 FAILED = "FAILED"
 CANCELLED = "CANCELLED"
+
+REPLICA_RESTARTS = 5  #: of one replica, before the whole gang is started again
+GANG_RESTARTS = 3  #: of one job, before it fails
+BACK_OFF_S = (0.0, 1.0, 2.0, 4.0, 8.0)  #: before the first, second, ... restart of a replica
+HOLD_S = 2.0  #: how long the cause of a broken connection may come after its effect
+ECHO_S = 60.0  #: how long after the loss of a replica another may end over the connection to it
+_SIGNALS = 64
+
+GO_ON = "go on"
+HOLD = "hold"  #: it may be the effect of a loss not seen yet: ask again when one is, or end the job after HOLD_S
+RESTART = "restart"  #: this replica alone
+RESTART_GANG = "restart gang"
+END = "end"
 
 
 class Exit:
@@ -35,10 +52,23 @@ class Exit:
     def ok(self) -> bool:
         return self.code == 0
 
+    @property
+    def lost(self) -> bool:
+        """Ended from outside: by a signal, or with 128 + n, which is how a shell tells of one."""
+        return self.code is None or 128 < self.code <= 128 + _SIGNALS
+
+    @property
+    def how(self) -> str:
+        if self.code is None:
+            return "killed by signal %d" % (self.signal or 0)
+        if self.lost:
+            return "exited with %d, which stands for signal %d" % (self.code, self.code - 128)
+        return "exited with %d" % self.code
+
 
 class Ending:
-    """Why a job ends. `blame` is the replica at fault, `message` says why where there is none, `grace_s` is how long
-    the replicas that still run have between SIGTERM and SIGKILL."""
+    """Why a job ends. `blame` is the replica at fault; `message` says why, or what there is to add about the replica.
+    `grace_s` is how long the replicas that still run have between SIGTERM and SIGKILL."""
 
     __slots__ = ("blame", "grace_s", "message", "outcome")
 
@@ -49,20 +79,86 @@ class Ending:
         self.blame = blame
 
 
-def ending(replicas: list[Replica], exits: dict[str, Exit], grace_s: float) -> Optional[Ending]:
-    """How the job ends, given who has exited; None while it goes on.
+class Step:
+    """What to do: one of the five words above. `delay_s` belongs to RESTART; `outcome` and `message` to END."""
 
-    The primary decides: when it is done the job is, and the others are stopped. Another one may finish before it, but
-    not fail.
+    __slots__ = ("delay_s", "message", "outcome", "word")
+
+    def __init__(self, word: str, delay_s: float = 0.0, outcome: str = "", message: str = "") -> None:
+        self.word = word
+        self.delay_s = delay_s
+        self.outcome = outcome
+        self.message = message
+
+
+class History:
+    """What the gang has been through: who was restarted how often, and when a replica was last lost, and which."""
+
+    __slots__ = ("gang_restarts", "lost", "lost_s", "restarts")
+
+    def __init__(
+        self,
+        restarts: Optional[dict[str, int]] = None,
+        gang_restarts: int = 0,
+        lost: str = "",
+        lost_s: float = float("-inf"),
+    ) -> None:
+        self.restarts = restarts or {}
+        self.gang_restarts = gang_restarts
+        self.lost = lost
+        self.lost_s = lost_s
+
+    def losing(self, name: str, now_s: float) -> History:
+        """The same, after `name` was lost."""
+        return History(self.restarts, self.gang_restarts, name, now_s)
+
+    def after(self, name: str, step: Step) -> History:
+        """The same, after `step` was taken over `name`. With a new gang all counts of replicas begin again."""
+        if step.word == RESTART:
+            restarts = dict(self.restarts)
+            restarts[name] = restarts.get(name, 0) + 1
+            return History(restarts, self.gang_restarts, self.lost, self.lost_s)
+        if step.word == RESTART_GANG:
+            return History({}, self.gang_restarts + 1, self.lost, self.lost_s)
+        return self
+
+
+def decide(replicas: list[Replica], past: History, name: str, end: Exit, echo: bool, now_s: float) -> Step:
+    """What follows from the end of replica `name`.
+
+    `echo`: its last words are of a broken connection. `past` knows of the loss already, if this is one.
     """
-    for replica in replicas:
-        seen = exits.get(replica["name"])
-        if replica["primary"] and seen is not None:
-            if seen.ok:
-                return Ending(SUCCEEDED, grace_s)
-            return Ending(FAILED, grace_s, blame=replica["name"])
-    for replica in replicas:
-        seen = exits.get(replica["name"])
-        if seen is not None and not seen.ok:
-            return Ending(FAILED, grace_s, blame=replica["name"])
-    return None
+    replica = next(each for each in replicas if each["name"] == name)
+    if end.ok:
+        return Step(END, outcome=SUCCEEDED) if replica["primary"] else Step(GO_ON)
+    if not end.lost:
+        if not echo:
+            return Step(END, outcome=FAILED)
+        if now_s - past.lost_s > ECHO_S:
+            return Step(HOLD)
+    return _again(replicas, past, replica, end)
+
+
+def _again(replicas: list[Replica], past: History, replica: Replica, end: Exit) -> Step:
+    """How to go on without the replica: with a new copy of it, with a new gang, or not at all."""
+    count = past.restarts.get(replica["name"], 0)
+    alone = replica["type"] == "evaluator" or (not all_reduce(replicas) and not (replica["primary"] and end.lost))
+    if alone and count < REPLICA_RESTARTS:
+        return Step(RESTART, delay_s=BACK_OFF_S[count])
+    if past.gang_restarts < GANG_RESTARTS:
+        return Step(RESTART_GANG)
+    return Step(END, outcome=FAILED, message=_spent(replicas, past, replica, count))
+
+
+def all_reduce(replicas: list[Replica]) -> bool:
+    """Whether the members talk to each other directly, so that none can do without another."""
+    types = {each["type"] for each in replicas}
+    return "worker" in types and "ps" not in types
+
+
+def _spent(replicas: list[Replica], past: History, replica: Replica, count: int) -> str:
+    whole = "The job" if len(replicas) == 1 else "The whole gang"
+    said = "%s had been restarted %d times already, which is the limit." % (whole, past.gang_restarts)
+    if count:
+        said = "%s had been restarted %d times since the gang last was. %s" % (replica["name"], count, said)
+    return said

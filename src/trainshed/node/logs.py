@@ -10,6 +10,8 @@ from .journal import FULL, now_us
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Callable, Optional
+
     Entry = tuple[str, str, str]  # replica, severity, text
 
 LINE_LIMIT = 64 * 1024
@@ -141,12 +143,18 @@ class LogFile:
 
 
 class ReplicaLog:
-    """The part of the log that one replica may fill: `limit_bytes` of output, then a mark, then only a count."""
+    """The part of the log that one replica may fill: `limit_bytes` of output, then a mark, then only a count.
 
-    def __init__(self, name: str, file: LogFile, limit_bytes: int) -> None:
+    `watch` is shown the lines after they are written.
+    """
+
+    def __init__(
+        self, name: str, file: LogFile, limit_bytes: int, watch: Optional[Callable[[list[bytes]], None]] = None
+    ) -> None:
         self.name = name
         self._file = file
         self._limit = limit_bytes
+        self._watch = watch
         self._kept = 0
         self._dropping = False
         self._lost_lines = 0
@@ -180,6 +188,12 @@ class ReplicaLog:
         data = self._tails[STDERR] if self._tails[STDERR].strip() else self._tails[STDOUT]
         return "\n".join(text(line) for line in data.replace(b"\r", b"\n").split(b"\n"))
 
+    def renew(self) -> None:
+        """A new copy of the replica begins: what the old one left has no more to do with it."""
+        for stream in (STDOUT, STDERR):
+            self.end(stream)
+            self._tails[stream] = b""
+
     def close(self) -> None:
         """Write what has no line end, and what had to be dropped."""
         for stream in (STDOUT, STDERR):
@@ -210,6 +224,8 @@ class ReplicaLog:
                 % (self.name, _mb(self._limit)),
                 "WARNING",
             )
+        if self._watch is not None:
+            self._watch(lines)
 
     def _drop_from(self, lines: list[bytes]) -> None:
         self._dropping = True

@@ -59,13 +59,13 @@ def end_all(exited: Optional[Callable[[int, int], None]] = None) -> None:
     """Kill every descendant of this process, which must be a subreaper. Returns when none is left."""
     pause_s = 0.0005
     while reap(exited):
-        for pid in _freeze(os.getpid()):
+        for pid in freeze(os.getpid()):
             send(pid, signal.SIGKILL)
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, 0.05)
 
 
-def _freeze(root: int) -> set[int]:
+def freeze(root: int) -> set[int]:
     """Stop the descendants of `root` until a look finds no new one, so that none forks while the others are killed."""
     stopped: set[int] = set()
     for _ in range(100):
@@ -88,13 +88,14 @@ def send(pid: int, number: int) -> None:
 
 def descendants(root: int) -> list[int]:
     """The pids below `root`, nearest first."""
-    found = _children(root)
+    found = children(root)
     for pid in found:  # grows while it is walked
-        found.extend(_children(pid))
+        found.extend(children(pid))
     return found
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """Those it started, and those it inherited as a subreaper; also the ones that ended and were not yet collected."""
     found: list[int] = []
     try:
         for thread in os.listdir("/proc/%d/task" % pid):

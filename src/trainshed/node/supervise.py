@@ -1,4 +1,5 @@
-"""The supervisor of one attempt: a single-threaded loop that starts the replicas, keeps what they print, and ends them.
+"""The supervisor of one attempt: a single-threaded loop that starts the replicas, keeps what they print, starts those
+again that are lost, and ends them. What follows from the end of a replica is decided in `gang`; here it is done.
 
 It stops when every process that the job ever started is dead, and only then writes down how the job ended.
 """
@@ -11,11 +12,12 @@ import selectors
 import signal
 import time
 
-from . import gang, reap, replica
-from .gang import CANCELLED, FAILED, Ending, Exit
+from . import gang, reap, remains, replica
+from .gang import CANCELLED, END, FAILED, GO_ON, HOLD, HOLD_S, RESTART_GANG, Ending, Exit
 from .journal import Journal
 from .logs import STDERR, STDOUT, LogFile, ReplicaLog
 from .sampler import EVERY_S, FIRST_S, Sampler, oom_kills
+from .steps import Progress, Restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ _INSTALLER = "installer"
 _CHUNK = 1 << 16
 _DRAIN_LIMIT = 64 << 20
 _LONGEST_WAIT_S = 3600.0
+_SWEEP_S = 0.02  #: between two looks at what is left of a replica
+_PIPE_READS = 2  #: empty a pipe, unless its writer is faster
+_COMMAND_LIMIT = 256
+_NEVER = float("inf")
 
 _LOST = (
     "The guardian process of this job was killed, and its replicas were ended with it. "
@@ -61,16 +67,23 @@ class Supervisor:
         self._journal = journal
         self._file = LogFile(os.path.join(folder, "log.jsonl"))
         self._service = ReplicaLog("service", self._file, 0)
+        self._progress = Progress(self._on_resumed)
+        self._replicas: dict[str, dict[str, Any]] = {each["name"]: each for each in spec["replicas"]}
         self._logs = {
-            each["name"]: ReplicaLog(each["name"], self._file, spec["log_limit_bytes"]) for each in spec["replicas"]
+            name: ReplicaLog(name, self._file, spec["log_limit_bytes"], self._progress.watch(name))
+            for name in self._replicas
         }
         self._sampler = Sampler(os.path.join(folder, "samples.jsonl"))
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
         self._finished: list[_Child] = []  # ended, but a descendant may still hold their pipes
         self._exits: dict[str, Exit] = {}
+        self._past = gang.History()
+        self._due: dict[str, tuple[float, Restart]] = {}  # replicas to start again, and when
+        self._held: list[str] = []  # replicas that may have ended over the loss of another, which is not seen yet
+        self._regroup: Optional[Restart] = None  # the whole gang is being stopped, to be started again
         self._ending: Optional[Ending] = None
-        self._kill_at = self._cancel_at = self._sample_at = float("inf")
+        self._kill_at = self._cancel_at = self._sample_at = self._hold_until = self._regroup_at = _NEVER
         self._oom_kills = oom_kills()
         self._commands = b""
 
@@ -84,7 +97,7 @@ class Supervisor:
         self._service.say("Waiting for training program to start.")
         self._journal.append("preparing")
         self._prepare()
-        while self._children and time.monotonic() < self._kill_at:
+        while self._ending is None or (self._children and time.monotonic() < self._kill_at):
             self._step()
         self._finish()
 
@@ -110,15 +123,17 @@ class Supervisor:
 
     def _start_replicas(self) -> None:
         self._sample_at = time.monotonic() + FIRST_S
-        site = self._spec["site"] if self._spec["packages"] else ""
-        for each in self._spec["replicas"]:
-            log = self._logs[each["name"]]
-            log.say("Running command: " + " ".join(["python3", "-m", self._spec["module"], *self._spec["args"]]))
-            argv, env = replica.command(self._spec), replica.environment(self._spec, each, site)
-            if not self._start(each["name"], argv, env, log):
-                return
-        self._journal.append("running")
-        self._cancel_at = time.monotonic() + self._spec["max_running_s"]
+        if all(self._start_replica(each) for each in self._spec["replicas"]):
+            self._journal.append("running")
+            self._cancel_at = time.monotonic() + self._spec["max_running_s"]
+
+    def _start_replica(self, each: dict[str, Any]) -> bool:
+        """Start one of the gang. False: it can't be, and the job ends."""
+        log = self._logs[each["name"]]
+        log.say("Running command: " + " ".join(["python3", "-m", self._spec["module"], *self._spec["args"]]))
+        env = replica.environment(self._spec, each, self._spec["site"] if self._spec["packages"] else "")
+        env[remains.MARK] = each["name"]
+        return self._start(each["name"], replica.command(self._spec), env, log)
 
     def _start(self, name: str, argv: list[str], env: dict[str, str], log: ReplicaLog) -> bool:
         """Start a child and watch its output. False: it can't be, and the job ends."""
@@ -141,12 +156,20 @@ class Supervisor:
     # -- the loop
 
     def _step(self) -> None:
-        wake_at = min(self._kill_at, self._cancel_at, self._sample_at)
+        fixed = (self._kill_at, self._cancel_at, self._sample_at, self._hold_until, self._regroup_at)
+        wake_at = min([*fixed, *(due_s for due_s, _ in self._due.values())])
         for key, _ in self._selector.select(min(max(0.0, wake_at - time.monotonic()), _LONGEST_WAIT_S)):
-            key.data()
+            if self._selector.get_map().get(key.fd) is key:  # else one before it closed the file
+                key.data()
         now = time.monotonic()
         if now >= self._cancel_at:
             self._end(Ending(CANCELLED, self._spec["grace_s"], _TOO_LONG % self._spec["max_running_s"]))
+        if now >= self._hold_until:
+            self._end(Ending(FAILED, self._spec["grace_s"], blame=self._held[0]))
+        if self._regroup is not None and (not self._children or now >= self._regroup_at):
+            self._start_gang(self._regroup)
+        for name in [name for name, (due_s, _) in self._due.items() if now >= due_s]:
+            self._start_again(name)
         if now >= self._sample_at:
             self._sample_at = now + EVERY_S
             pids = {child.name: pid for pid, child in self._children.items()}
@@ -170,18 +193,30 @@ class Supervisor:
         child.log.end(child.pipes.pop(fd))
         return False
 
-    def _drain(self, child: _Child) -> None:
+    def _drain(self, child: _Child, reads: int = _DRAIN_LIMIT // _CHUNK) -> None:
         """Take what is in the pipes now; someone may hold them for ever, so don't wait for their end."""
         for fd in list(child.pipes):
-            for _ in range(_DRAIN_LIMIT // _CHUNK):
+            for _ in range(reads):
                 if not self._read(child, fd):
                     break
 
     def _on_control(self, fd: int) -> None:
         lines = (self._commands + os.read(fd, 4096)).split(b"\n")
-        self._commands = lines.pop()[-16:]
-        if b"cancel" in lines:
-            self._end(Ending(CANCELLED, self._spec["grace_s"], "The job was cancelled."))
+        self._commands = lines.pop()[-_COMMAND_LIMIT:]
+        for line in lines:
+            words = line.decode("ascii", "replace").split()
+            if words == ["cancel"]:
+                self._end(Ending(CANCELLED, self._spec["grace_s"], "The job was cancelled."))
+            elif len(words) == 3 and words[0] == "kill" and words[2].isdigit():
+                self._kill(words[1], int(words[2]))
+
+    def _kill(self, name: str, number: int) -> None:
+        """Send the replica a signal because someone wants to see what happens."""
+        for pid, child in self._children.items():
+            if child.name == name and 0 < number < signal.NSIG:
+                self._journal.append("killed", name=name, signal=number)
+                self._service.say("%s is sent signal %d, as was asked for." % (name, number), "WARNING")
+                reap.send(pid, number)
 
     def _on_signals(self, fd: int) -> None:
         numbers = os.read(fd, 4096)
@@ -191,8 +226,6 @@ class Supervisor:
             self._end(Ending(FAILED, self._spec["grace_s"], _STOPPED))
         if signal.SIGCHLD in numbers:
             reap.reap(self._on_exit)
-
-    # -- ending
 
     def _on_exit(self, pid: int, status: int) -> None:
         child = self._children.pop(pid, None)
@@ -210,9 +243,95 @@ class Supervisor:
         child.log.say("Clean up finished.")
         if end.ok:
             child.log.say("Task completed successfully.")
-        ending = gang.ending(self._spec["replicas"], self._exits, self._spec["grace_s"])
-        if ending is not None:
-            self._end(ending)
+        self._judge(child.name)
+
+    # -- restarts
+
+    def _judge(self, name: str) -> None:
+        """Do what follows from the end of a replica, unless it was told to end."""
+        if self._ending is not None or self._regroup is not None:
+            return
+        end, now = self._exits[name], time.monotonic()
+        if end.lost:
+            self._past = self._past.losing(name, now)
+        step = gang.decide(self._spec["replicas"], self._past, name, end, self._echoes(name, end), now)
+        self._past = self._past.after(name, step)
+        if step.word == END:
+            self._end(Ending(step.outcome, self._spec["grace_s"], step.message, "" if end.ok else name))
+        elif step.word == HOLD:
+            self._held.append(name)
+            self._hold_until = min(self._hold_until, now + HOLD_S)
+        elif step.word != GO_ON:
+            self._plan_restart(name, end, step.word == RESTART_GANG, now + step.delay_s)
+        if end.lost:
+            held, self._held, self._hold_until = self._held, [], _NEVER
+            for each in held:
+                self._judge(each)
+
+    def _echoes(self, name: str, end: Exit) -> bool:
+        if end.ok or end.lost or len(self._replicas) == 1:
+            return False
+        from . import failure  # late: most jobs never need it
+
+        return failure.echo(self._logs[name].tail())
+
+    def _plan_restart(self, name: str, end: Exit, whole: bool, due_s: float) -> None:
+        for child in self._children.values():
+            self._drain(child, _PIPE_READS)  # what was printed up to now came before the restart
+        reason = end.how if end.lost else "%s after %s was lost" % (end.how, self._past.lost)
+        restart = Restart(name, reason, whole)
+        restart.before = self._progress.last(self._tellers(restart))
+        if whole:
+            self._regroup, self._regroup_at = restart, time.monotonic() + self._spec["grace_s"]
+            self._due, self._held, self._hold_until = {}, [], _NEVER
+            self._terminate()
+        else:
+            self._due[name] = (due_s, restart)
+            self._sweep(name)
+
+    def _tellers(self, restart: Restart) -> set[str]:
+        """Those whose steps tell how a restart went: a parameter server has none of its own."""
+        if not restart.gang and self._replicas[restart.name]["type"] != "ps":
+            return {restart.name}
+        return {name for name, each in self._replicas.items() if each["type"] not in ("ps", "evaluator")}
+
+    def _sweep(self, name: str) -> bool:
+        """Kill what is left of a replica. True: there is nothing left."""
+        return remains.end(name, {pid: child.name for pid, child in self._children.items()})
+
+    def _start_again(self, name: str) -> None:
+        _, restart = self._due.pop(name)
+        if self._sweep(name):
+            self._note(restart)
+            self._start_replica(self._replicas[name])
+        else:
+            self._due[name] = (time.monotonic() + _SWEEP_S, restart)
+
+    def _start_gang(self, restart: Restart) -> None:
+        reap.end_all(self._on_exit)
+        self._regroup, self._regroup_at = None, _NEVER
+        self._note(restart)
+        for each in self._spec["replicas"]:
+            if not self._start_replica(each):
+                return
+
+    def _note(self, restart: Restart) -> None:
+        """Everything that is to be written down before a new copy starts."""
+        for child in self._finished:
+            self._drain(child)
+        self._finished = [child for child in self._finished if child.pipes]
+        for name in self._replicas if restart.gang else (restart.name,):
+            self._logs[name].renew()
+        event = "gang_restarted" if restart.gang else "replica_restarted"
+        self._journal.append(event, name=restart.name, reason=restart.reason, step_before=restart.before)
+        self._service.say("%s." % restart.cause.replace("restarted", "Restarted", 1), "WARNING")
+        self._progress.restarted(restart, self._tellers(restart))
+
+    def _on_resumed(self, restart: Restart) -> None:
+        self._journal.append("resumed", name=restart.name, step=restart.after)
+        self._service.say("%s %s." % ("The gang" if restart.gang else restart.name, restart.cost))
+
+    # -- ending
 
     def _installed(self, end: Exit) -> None:
         self._remove_sources()
@@ -240,9 +359,12 @@ class Supervisor:
         if self._ending is None:
             self._ending = ending
             self._journal.append("stopping", reason=ending.message or ending.blame or ending.outcome)
-            self._service.say("Tearing down training program.")
-        self._cancel_at = float("inf")
+        self._cancel_at = self._hold_until = self._regroup_at = _NEVER
+        self._due, self._held, self._regroup = {}, [], None
         self._kill_at = time.monotonic() + ending.grace_s
+        self._terminate()
+
+    def _terminate(self) -> None:
         for pid in self._children:
             reap.send(pid, signal.SIGTERM)
             reap.send(pid, signal.SIGCONT)  # one that was stopped could not hear it
@@ -255,6 +377,7 @@ class Supervisor:
         for log in self._logs.values():
             log.close()
         assert self._ending is not None
+        self._service.say("Tearing down training program.")
         self._service.say("Finished tearing down training program.")
         while not self._file.flush():
             time.sleep(0.2)  # for space on the disk
@@ -266,9 +389,8 @@ class Supervisor:
             return ending.message
         from . import failure  # late: most jobs never need it
 
-        blamed = next(each for each in self._spec["replicas"] if each["name"] == ending.blame)
-        oom = oom_kills() > self._oom_kills
-        return failure.explain(self._spec, blamed, self._exits[ending.blame], self._logs[ending.blame].tail(), oom)
+        end, tail, oom = self._exits[ending.blame], self._logs[ending.blame].tail(), oom_kills() > self._oom_kills
+        return failure.explain(self._spec, self._replicas[ending.blame], end, tail, oom, ending.message)
 
     def _primary(self) -> dict[str, Any]:
         return next(each for each in self._spec["replicas"] if each["primary"])

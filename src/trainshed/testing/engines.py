@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
@@ -27,6 +28,7 @@ class FakeEngine:
     def __init__(self) -> None:
         self.down = False
         self.launches: list[Launch] = []  #: those that started something
+        self.kills: list[tuple[Path, str, int]] = []  #: attempt, replica and signal; the replica is started again
         self._seen: dict[Path, Sighting] = {}
         self._clock_us = itertools.count(1)
 
@@ -43,6 +45,11 @@ class FakeEngine:
     def cancel(self, attempt: Path) -> None:
         self._check()
         self.finish(attempt, outcome=JobState.CANCELLED, message="The job was cancelled.")
+
+    def kill(self, attempt: Path, replica: str, number: int) -> None:
+        self._check()
+        if self._seen.get(attempt, _ABSENT).phase is Phase.RUNNING:
+            self.kills.append((attempt, replica, number))
 
     def finish(self, attempt: Path, *, outcome: JobState = JobState.SUCCEEDED, message: str = "") -> None:
         """End an attempt that runs."""
@@ -129,6 +136,20 @@ class EngineContract(ABC):
         engine = self.engine(tmp_path)
         engine.cancel(tmp_path / "nowhere")
         assert engine.observe([tmp_path / "nowhere"])[tmp_path / "nowhere"].phase is Phase.ABSENT
+
+    def test_a_replica_that_is_killed_is_started_again(self, tmp_path: Path) -> None:
+        engine, launch = self.engine(tmp_path), self.attempt(tmp_path, "a")
+        engine.launch(launch)
+        settle(engine, launch.folder, Phase.RUNNING)
+        wait_for(lambda: self.starts(engine, launch), lambda count: count == 1)
+        engine.kill(launch.folder, "no-replica-0", signal.SIGKILL)
+        engine.kill(launch.folder, launch.replicas[0].name, signal.SIGKILL)
+        wait_for(lambda: self.starts(engine, launch), lambda count: count == 2)
+        self.finish(engine, launch, ok=True)
+        assert settle(engine, launch.folder, Phase.ENDED).outcome is JobState.SUCCEEDED
+        engine.kill(launch.folder, launch.replicas[0].name, signal.SIGKILL)
+        engine.kill(tmp_path / "nowhere", launch.replicas[0].name, signal.SIGKILL)
+        assert self.starts(engine, launch) == 2
 
     def test_one_question_answers_for_many(self, tmp_path: Path) -> None:
         engine, first, second = self.engine(tmp_path), self.attempt(tmp_path, "a"), self.attempt(tmp_path, "b")
