@@ -10,12 +10,19 @@ from dataclasses import dataclass
 from trainshed.buckets.tree import ObjectTree
 from trainshed.buckets.uploads import Sessions
 from trainshed.config import Home, Settings
+from trainshed.control.credentials import Credentials, Reach
 from trainshed.control.jobs import JobControl
 from trainshed.control.launches import Launches
+from trainshed.domain.jobs import ENDS
+from trainshed.engines.base import Launch
 from trainshed.engines.local import LocalEngine
+from trainshed.engines.warm import WarmProcesses
+from trainshed.errors import NotFound
+from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.services.buckets import Buckets
+from trainshed.services.chaos import Chaos
 from trainshed.services.jobs import Jobs, World
 from trainshed.services.logs import Logs
 from trainshed.services.objects import Objects
@@ -44,10 +51,12 @@ class Assembly:
     services: Services
     control: JobControl
     runtimes: Runtimes
+    warm: WarmProcesses
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """The loop runs. On the way out, builds of runtimes are given up and left to the next server."""
+        self.warm.begin()
         self.control.start()
         try:
             yield
@@ -55,10 +64,16 @@ class Assembly:
             self.control.stop()
             self.runtimes.close()
             self.control.join()
+            self.warm.close()
 
 
-def assemble(home: Home, settings: Settings, database: Database, info: ServerInfo) -> Assembly:
-    """Put the server together on a database that is ready. Starts nothing."""
+def assemble(
+    home: Home, settings: Settings, database: Database, info: ServerInfo, reach: Reach | None = None
+) -> Assembly:
+    """Put the server together on a database that is ready. Starts nothing.
+
+    With `reach`, `gs://` in the code of trainers leads to this server.
+    """
     cpus = os.cpu_count() or 1
     uv = find_uv()
     jobs = JobStore(database)
@@ -68,11 +83,16 @@ def assemble(home: Home, settings: Settings, database: Database, info: ServerInf
     objects = Objects(tree, Sessions(home.uploads), owner=buckets.owner)
     objects.sweep()
     launches = Launches(home, settings, jobs=jobs, runtimes=runtimes, owner=buckets.owner, cpus=cpus)
+    tokens = Tokens(TokenStore(database), job_active=lambda project, job: _active(jobs, project, job))
+    tokens.ensure_owner(home.token)
+    equip = Credentials(reach, issue=tokens.issue_for_job).equip if reach else _as_it_is
+    warm = {runtimes.get(each.name).path / "bin" / "python": each.warm for each in CATALOGUE.values() if each.warm}
+    engine = LocalEngine(home, uv, warm if settings.warm_start == "auto" else None)
     control = JobControl(
         jobs,
-        LocalEngine(home, uv),
+        engine,
         folder=launches.folder,
-        prepare=launches.prepare,
+        prepare=lambda job: equip(launches.prepare(job)),
         size=launches.size,
         slots=settings.slots or SLOTS_PER_CORE * cpus,
         poll_s=settings.poll_s,
@@ -84,12 +104,11 @@ def assemble(home: Home, settings: Settings, database: Database, info: ServerInf
         room=control.room,
         cpus=cpus,
     )
-    tokens = Tokens(TokenStore(database))
-    tokens.ensure_owner(home.token)
     services = Services(
         tokens=tokens,
         projects=Projects(ProjectStore(database)),
         jobs=Jobs(jobs, world, wake=control.wake),
+        chaos=Chaos(jobs, engine, folder=launches.folder),
         policies=Policies(PolicyStore(database), jobs),
         operations=Operations(OperationStore(database)),
         logs=Logs(jobs, home),
@@ -98,4 +117,16 @@ def assemble(home: Home, settings: Settings, database: Database, info: ServerInf
         runtimes=RuntimeService(runtimes, in_use=lambda name: any(job.runtime == name for job in jobs.active())),
         server=info,
     )
-    return Assembly(services, control, runtimes)
+    return Assembly(services, control, runtimes, engine.warm)
+
+
+def _as_it_is(launch: Launch) -> Launch:
+    return launch
+
+
+def _active(jobs: JobStore, project: str, job: str) -> bool:
+    """Whether the job has not ended."""
+    try:
+        return jobs.get(project, job).state not in ENDS
+    except NotFound:
+        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,10 +27,13 @@ class Certificates:
     key: Path
 
 
-def ensure_certificates(folder: Path, *, hosts: tuple[str, ...]) -> Certificates:
-    """Make what is missing or nearly expired. The authority stays the same as long as it is good."""
+def ensure_certificates(folder: Path, *, hosts: tuple[str, ...], leaf: str = "server") -> Certificates:
+    """Make what is missing or nearly expired. The authority stays the same as long as it is good.
+
+    Certificates for different purposes have different names (`leaf`) and one authority.
+    """
     folder.mkdir(mode=0o700, exist_ok=True)
-    made = Certificates(authority=folder / "ca.pem", chain=folder / "server.pem", key=folder / "server-key.pem")
+    made = Certificates(authority=folder / "ca.pem", chain=folder / f"{leaf}.pem", key=folder / f"{leaf}-key.pem")
     ca_key_path = folder / "ca-key.pem"
     if not (_fresh(made.authority) and ca_key_path.exists()):
         ca_key = ec.generate_private_key(ec.SECP256R1())
@@ -42,6 +46,24 @@ def ensure_certificates(folder: Path, *, hosts: tuple[str, ...]) -> Certificates
         _write(made.key, _key_pem(key))
         _write(made.chain, _leaf(authority, ca_key, key, hosts).public_bytes(serialization.Encoding.PEM))
     return made
+
+
+def write_bundle(certificates: Certificates, given: tuple[Path, ...]) -> Path:
+    """A file with our authority and all that this machine trusts: the `given` bundles, else the system's own.
+
+    Made anew each time; whoever has it open keeps what they have.
+    """
+    bundle = certificates.authority.with_name("bundle.pem")
+    trusted = [path for path in given if path.is_file()] or [path for path in _system_bundles() if path.is_file()][:1]
+    _write(bundle, b"\n".join(path.read_bytes() for path in (*trusted, certificates.authority)))
+    return bundle
+
+
+def _system_bundles() -> tuple[Path, ...]:
+    """Where distributions keep the authorities that they trust, the likeliest first."""
+    known = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+    compiled_in = ssl.get_default_verify_paths().openssl_cafile
+    return tuple(Path(path) for path in (*known, compiled_in))
 
 
 def _fresh(path: Path) -> bool:

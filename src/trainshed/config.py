@@ -44,16 +44,40 @@ class Settings:
     slots: int = _setting(0, "Replicas that may run at once on this machine. 0: four for each core.")
     poll_s: float = _setting(0.1, "Seconds between looks at running jobs.")
     grace_s: float = _setting(10.0, "Seconds that a cancelled replica has between SIGTERM and SIGKILL.")
+    warm_start: str = _setting(
+        "auto",
+        "`auto`: a process for each runtime in use keeps its framework imported, and jobs are forked from it. `off`: "
+        "every replica imports it anew.",
+    )
     log_limit_mb: int = _setting(256, "Log kept of one replica, in MB. What comes after is counted, not kept.")
     body_limit_mb: int = _setting(10, "Largest JSON request body, in MB. Object uploads have no limit.")
+    gs_in_trainers: str = _setting(
+        "auto",
+        "What `gs://` means in the code of trainers: `trainshed`, this server's buckets; `google`, the real Cloud "
+        "Storage, with their network and environment left alone; `auto`, the real one if the server finds "
+        "credentials of Google Cloud (GOOGLE_APPLICATION_CREDENTIALS, or those of `gcloud auth application-default "
+        "login`), else this server's.",
+    )
 
     def __post_init__(self) -> None:
+        if self.warm_start not in ("auto", "off"):
+            raise Refused(f"The setting warm_start is {self.warm_start!r}; it must be auto or off.")
         for name in ("slots", "port", "tls_port"):
             if getattr(self, name) < 0:
                 raise Refused(f"The setting {name} is {getattr(self, name)}; it can't be negative.")
         for name in ("poll_s", "grace_s", "log_limit_mb", "body_limit_mb"):
             if getattr(self, name) <= 0:
                 raise Refused(f"The setting {name} is {getattr(self, name)}; it must be more than 0.")
+        if self.gs_in_trainers not in ("auto", "trainshed", "google"):
+            raise Refused(
+                f"The setting gs_in_trainers is {self.gs_in_trainers!r}; it can be auto, trainshed or google."
+            )
+
+    def serves_gs(self, machine: Machine) -> bool:
+        """Whether `gs://` in the code of trainers means this server's buckets."""
+        return self.gs_in_trainers == "trainshed" or (
+            self.gs_in_trainers == "auto" and not machine.has_google_credentials
+        )
 
     @classmethod
     def read(cls, env: Mapping[str, str], file: Mapping[str, Any] | None = None) -> Self:
@@ -67,6 +91,28 @@ class Settings:
                 raise Refused(f"Unknown setting {source}. The settings are: {', '.join(sorted(known))}.")
             values[name] = _convert(source, value, str(known[name]))
         return cls(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the environment that the server was started in says of its machine's network and Google Cloud."""
+
+    https_proxy: str = ""
+    no_proxy: str = ""
+    ca_files: tuple[Path, ...] = ()  #: bundles of authorities that programs here are told to trust
+    has_google_credentials: bool = False
+
+    @classmethod
+    def read(cls, env: Mapping[str, str]) -> Self:
+        bundles = [env[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE") if env.get(name)]
+        gcloud = Path(env.get("CLOUDSDK_CONFIG") or Path(env.get("HOME") or "/") / ".config" / "gcloud")
+        return cls(
+            https_proxy=env.get("https_proxy") or env.get("HTTPS_PROXY") or "",
+            no_proxy=env.get("no_proxy") or env.get("NO_PROXY") or "",
+            ca_files=tuple(dict.fromkeys(Path(path) for path in bundles)),
+            has_google_credentials=bool(env.get("GOOGLE_APPLICATION_CREDENTIALS"))
+            or (gcloud / "application_default_credentials.json").is_file(),
+        )
 
 
 _BOOLEANS = {
@@ -163,6 +209,11 @@ class Home:
         return self.path / "token"
 
     @property
+    def proxy(self) -> Path:
+        """The port of the proxy for trainers. The next server takes the same one: jobs that run on know it."""
+        return self.path / "proxy-port"
+
+    @property
     def certificates(self) -> Path:
         return self.path / "certificates"
 
@@ -193,6 +244,11 @@ class Home:
     @property
     def node(self) -> Path:
         return self.path / "node"
+
+    @property
+    def warm(self) -> Path:
+        """`warm/KEY/`: the socket of a warm process, and what it was started with."""
+        return self.path / "warm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,11 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -23,9 +25,14 @@ from trainshed import __version__
 from trainshed.api.app import Api
 from trainshed.api.connections import TimedProtocol
 from trainshed.assembly import Assembly, assemble
-from trainshed.certificates import Certificates, ensure_certificates
-from trainshed.config import Home, Settings
+from trainshed.certificates import Certificates, ensure_certificates, write_bundle
+from trainshed.config import Home, Machine, Settings, environment
+from trainshed.control.credentials import Reach
 from trainshed.errors import Refused
+from trainshed.proxy import addresses
+from trainshed.proxy.answers import spelled
+from trainshed.proxy.listener import Proxy, tls_context
+from trainshed.proxy.tunnels import Gateway
 from trainshed.services.server import ServerInfo
 from trainshed.store.database import Database, back_up
 
@@ -36,6 +43,8 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None] = lambda info: None) -> None:
     """Run until SIGTERM or SIGINT. `Refused`, with nothing changed, if this server cannot start here."""
     _check_exposure(settings)
+    machine = Machine.read(environment())
+    gateway = Gateway.of(machine.https_proxy, bypass=machine.no_proxy) if settings.serves_gs(machine) else None
     os.umask(0o077)
     with ExitStack() as stack:
         http = stack.enter_context(_listen(settings.host, settings.port))
@@ -49,15 +58,16 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         hosts = _host_names(settings)
         certificates = ensure_certificates(home.certificates, hosts=hosts)
         info = _describe(home, settings, http, tls)
-        assembly = assemble(home, settings, database, info)
+        lead = stack.enter_context(_lead(home, info, gateway, machine)) if gateway else None
+        assembly = assemble(home, settings, database, info, lead.reach if lead else None)
         app = Api(
             assembly.services,
-            allowed_hosts=hosts,
+            allowed_hosts=(*hosts, *addresses.NAMES) if lead else hosts,
             authentication=settings.authentication,
             body_limit=settings.body_limit_mb << 20,
         )
         stack.enter_context(_announced(home, info))
-        asyncio.run(_run(app, assembly, (http, tls), certificates, lambda: ready(info)))
+        asyncio.run(_run(app, assembly, (http, tls), certificates, lead, lambda: ready(info)))
 
 
 def _check_exposure(settings: Settings) -> None:
@@ -132,6 +142,52 @@ def _describe(home: Home, settings: Settings, http: socket.socket, tls: socket.s
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Lead:
+    """What leads the code of trainers to this server when it asks for Google."""
+
+    listener: socket.socket
+    tls: ssl.SSLContext
+    gateway: Gateway
+    reach: Reach
+
+
+@contextmanager
+def _lead(home: Home, info: ServerInfo, gateway: Gateway, machine: Machine) -> Iterator[_Lead]:
+    google = ensure_certificates(home.certificates, hosts=addresses.CERTIFIED, leaf="google")
+    with _listen_again(home.proxy) as listener:
+        reach = Reach(
+            url=_from_here(info.url),
+            tls_url=_from_here(info.tls_url),
+            proxy_url=f"http://127.0.0.1:{listener.getsockname()[1]}",
+            bundle=write_bundle(google, machine.ca_files),
+            bypass=machine.no_proxy,
+        )
+        yield _Lead(listener, tls_context(google.chain, google.key), gateway, reach)
+
+
+@contextmanager
+def _listen_again(remembered: Path) -> Iterator[socket.socket]:
+    """Listen on loopback, on the port that the file remembers if it is free: jobs that run already know that one."""
+    with ExitStack() as stack:
+        try:
+            port = int(remembered.read_text())
+        except (FileNotFoundError, ValueError):
+            port = 0
+        try:
+            listener = stack.enter_context(_listen("127.0.0.1", port if 0 < port < 65_536 else 0))
+        except Refused as exc:
+            LOG.warning("proxy.moved reason=%s Jobs that run now can't reach gs:// any more.", exc)
+            listener = stack.enter_context(_listen("127.0.0.1", 0))
+        remembered.write_text(str(listener.getsockname()[1]))
+        yield listener
+
+
+def _from_here(url: str) -> str:
+    """The same address for a client on this machine: "every address" is none that one can connect to."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+
 @contextmanager
 def _announced(home: Home, info: ServerInfo) -> Iterator[None]:
     fresh = home.server.with_suffix(".new")
@@ -156,15 +212,19 @@ async def _run(
     assembly: Assembly,
     listeners: tuple[socket.socket, socket.socket],
     certificates: Certificates,
+    lead: _Lead | None,
     ready: Callable[[], None],
 ) -> None:
     plain = _Listener(_uvicorn(app))
     secure = _Listener(_uvicorn(app, certificates))
+    proxy = _proxy(lead, plain) if lead else None
     stopping = 0
 
     def stop() -> None:
         nonlocal stopping
         stopping += 1
+        if proxy is not None:
+            proxy.stop()
         for server in (plain, secure):
             server.should_exit = True
             server.force_exit = stopping > 1
@@ -177,8 +237,23 @@ async def _run(
                 group.create_task(server.serve(sockets=[listener]))
             while not (plain.started and secure.started) and not stopping:
                 await asyncio.sleep(0.01)
+            if proxy is not None and lead is not None and not stopping:
+                await proxy.start(lead.listener)
             LOG.info("server.ready")
             ready()
+        if proxy is not None:
+            await proxy.close()
+
+
+def _proxy(lead: _Lead, plain: uvicorn.Server) -> Proxy:
+    """Requests that come by it are the plain port's: the same limits, the same end."""
+
+    def inner() -> asyncio.Protocol:
+        protocol = TimedProtocol(config=plain.config, server_state=plain.server_state, app_state={})
+        protocol.app = spelled(protocol.app)
+        return protocol
+
+    return Proxy(tls=lead.tls, inner=inner, gateway=lead.gateway)
 
 
 def _uvicorn(app: Api, certificates: Certificates | None = None) -> uvicorn.Config:

@@ -27,10 +27,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "node": set(),
     "packaging": {"runtimes"},
     "client": {"config"},
-    "cli": {"client", "config", "packaging", "server"},
+    "cli": {"client", "config", "local", "packaging", "server"},
+    "local": {"buckets", "config", "node", "runtimes"},  # what runs on the user's own machine without a server
     "certificates": set(),
+    "proxy": set(),
     "assembly": {"services", "store", "buckets", "runtimes", "engines", "control", "config"},
-    "server": {"api", "assembly", "certificates", "config", "services", "store"},
+    "server": {"api", "assembly", "certificates", "config", "control", "proxy", "services", "store"},
     "testing": {"server", "packaging", "engines", "config", "node", "store"},
 }
 

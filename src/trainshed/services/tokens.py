@@ -16,6 +16,7 @@ from trainshed.errors import Denied, Invalid, NotFound
 from trainshed.store.tokens import Token, TokenStore
 
 OWNER = Principal(user="owner", project=EVERY_PROJECT, role=Role.OWNER)
+_JOB = "job:"  #: begins the user name of the tokens that jobs have
 _FIELDS = {"user", "project", "role", "label", "ttl_s"}
 
 
@@ -27,16 +28,23 @@ def digest(secret: str) -> str:
 class Tokens:
     """Look-ups are kept in memory; this service is the only writer, so a revoked token is refused at once."""
 
-    def __init__(self, store: TokenStore, *, clock: Callable[[], int] = now_us) -> None:
+    def __init__(
+        self,
+        store: TokenStore,
+        *,
+        clock: Callable[[], int] = now_us,
+        job_active: Callable[[str, str], bool] = lambda project, job: False,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._job_active = job_active
         self._known: dict[str, Token] = {}
 
     def find(self, secret: str) -> Principal | None:
         """Whoever holds this token, or None if it is unknown, expired or revoked."""
         key = digest(secret)
         token = self._known.get(key) or self._store.find(key)
-        if token is None or not token.good_at(self._clock()):
+        if token is None or not token.good_at(self._clock()) or not self._job_goes_on(token.principal):
             return None
         self._known[key] = token
         return token.principal
@@ -75,9 +83,26 @@ class Tokens:
         principal = self.find(secret)
         return self._issue(principal, label="by refresh token", ttl_s=ttl_s)[0] if principal else None
 
+    def issue_for_job(self, project: str, job: str, *, ttl_s: float) -> str:
+        """A token for the code of one job: an editor of its project.
+
+        It, and whatever is got for it by `exchange`, opens nothing from the moment when the job has ended: the job's
+        row decides, so nobody has to remember to revoke it.
+        """
+        principal = Principal(user=f"{_JOB}{job}", project=project, role=Role.EDITOR)
+        return self._issue(principal, label=f"job {job}", ttl_s=ttl_s)[0]
+
+    def _job_goes_on(self, principal: Principal) -> bool:
+        """False for the principal of a job that has ended. People have no colon in their names."""
+        if not principal.user.startswith(_JOB):
+            return True
+        return self._job_active(principal.project, principal.user.removeprefix(_JOB))
+
     def visible(self, caller: Principal) -> list[dict[str, Any]]:
+        """All but those of jobs that have ended."""
         _check_owner(caller, caller.project)
-        return [token_body(token) for token in self._store.of_project(caller.project)]
+        found = self._store.of_project(caller.project)
+        return [token_body(token) for token in found if self._job_goes_on(token.principal)]
 
     def revoke(self, caller: Principal, token_id: str) -> dict[str, Any]:
         token = self._store.get(token_id)
