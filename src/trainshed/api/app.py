@@ -14,6 +14,7 @@ from starlette.types import Scope as AsgiScope
 
 from trainshed.api import (
     auth,
+    chaos,
     health,
     ml_jobs,
     ml_operations,
@@ -47,6 +48,7 @@ ROUTES: tuple[Route, ...] = (
     *runtimes.ROUTES,
     *ml_projects.ROUTES,
     *ml_jobs.ROUTES,
+    *chaos.ROUTES,
     *ml_operations.ROUTES,
     *ml_unserved.ROUTES,
     *log_routes.ROUTES,

@@ -17,6 +17,7 @@ JOBS: dict[str, tuple[Any, str]] = {
     "update": ("jobs:update", "Change the labels of a job."),
     "stream-logs": ("job_logs:stream_logs", "Show a job's log until the job ends."),
     "logs": ("job_logs:logs", "Show a job's log, or a part of it."),
+    "chaos": ("chaos:chaos", "Kill a replica of a running job, to see how the job gets over it."),
 }
 
 OPERATIONS: dict[str, tuple[Any, str]] = {

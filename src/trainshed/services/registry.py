@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainshed.services.buckets import Buckets
+from trainshed.services.chaos import Chaos
 from trainshed.services.jobs import Jobs
 from trainshed.services.logs import Logs
 from trainshed.services.objects import Objects
@@ -23,6 +24,7 @@ class Services:
     tokens: Tokens
     projects: Projects
     jobs: Jobs
+    chaos: Chaos
     policies: Policies
     operations: Operations
     logs: Logs
