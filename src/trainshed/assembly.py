@@ -16,6 +16,7 @@ from trainshed.control.launches import Launches
 from trainshed.domain.jobs import ENDS
 from trainshed.engines.base import Launch
 from trainshed.engines.local import LocalEngine
+from trainshed.engines.restarts import restarts
 from trainshed.engines.warm import WarmProcesses
 from trainshed.errors import NotFound
 from trainshed.runtimes.catalogue import CATALOGUE
@@ -102,6 +103,7 @@ def assemble(
         bucket_owner=buckets.owner,
         object_exists=objects.exists,
         room=control.room,
+        restarts=lambda job: [restart.sentence for restart in restarts(launches.folder(job))],
         cpus=cpus,
     )
     services = Services(

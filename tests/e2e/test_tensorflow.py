@@ -80,4 +80,7 @@ def test_an_old_version_number_runs_on_a_newer_runtime_and_says_so(
     lines = jobs.lines("estimator")
     assert "estimator 2.15.1 20" in lines
     assert any("2.1 " in line and "2.15" in line for line in lines)
+    described = trainshed(framework_server, "jobs", "describe", "estimator", "--project", "old-course")
+    assert "2.1 " in described.stderr
+    assert "2.15" in described.stderr
     assert (framework_server.home / "buckets" / jobs.bucket / "model" / "checkpoint").is_file()

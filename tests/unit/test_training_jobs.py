@@ -56,6 +56,7 @@ class Shed:
             bucket_owner=bucket_owner,
             object_exists=lambda bucket, name: (bucket, name) in OBJECTS,
             room=lambda: Room(free=3, slots=8),
+            restarts=lambda job: [],
             cpus=4,
         )
         self.jobs = Jobs(self.store, world, wake=self.wake, clock=self.tick)

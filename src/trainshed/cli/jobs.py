@@ -50,14 +50,22 @@ def describe(job: str, project: str | None, summarize: bool, format: str | None)
     Example:
       trainshed jobs describe my_job
     """
-    found = fetch(session(project), job)
+    here = session(project)
+    details = here.client.call("GET", f"/trainshed/v1/projects/{here.project}/jobs/{segment(job)}")
+    found = details["job"]
     if summarize:
         if format is not None:
             say("WARNING: --format is ignored when --summarize is present")
         click.echo("\n".join(_summary(found)))
     else:
         show_one(found, format=format, columns=COLUMNS)
+    for line in (*details["notes"], *map(_sentence, details["restarts"]), *filter(None, (details["waiting"],))):
+        say(f"\n{line}")
     say(f"\nView job logs with: trainshed jobs stream-logs {job}")
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def fetch(here: Session, job: str) -> dict[str, Any]:

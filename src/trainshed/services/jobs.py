@@ -39,6 +39,7 @@ class World:
     bucket_owner: Callable[[str], str]  #: the project of a bucket; `NotFound` if there is no such bucket
     object_exists: Callable[[str, str], bool]
     room: Callable[[], Room]
+    restarts: Callable[[Job], Sequence[str]]  #: what was started again in a job, a sentence each
     cpus: int  #: cores of the machine that replicas share
 
 
@@ -91,6 +92,7 @@ class Jobs:
             "runtime": job.runtime,
             "attempt": job.attempt,
             "notes": [event.text for event in events if event.severity == "WARNING"],
+            "restarts": list(self._world.restarts(job)),
             "waiting": waiting(job, ahead, self._world.room()),
             "events": [
                 {"time": rfc3339(event.time_us), "severity": event.severity, "text": event.text} for event in events

@@ -25,12 +25,17 @@ class Submitter:
         self._scratch = scratch
         server.call("POST", f"/storage/v1/b?project={project}", {"name": self.bucket})
 
-    def submit(self, job: str, source: str, *, args: Collection[str] = (), **training: Any) -> dict[str, Any]:
+    def submit(
+        self, job: str, source: str, *, args: Collection[str] = (), requires: Collection[str] = (), **training: Any
+    ) -> dict[str, Any]:
         """Send a job whose module `trainer.task` is `source`. `training` adds to its trainingInput."""
         folder = self._scratch / job / "trainer"
         folder.mkdir(parents=True)
         (folder / "__init__.py").touch()
         (folder / "task.py").write_text(source)
+        if requires:
+            call = f"setup(name='trainer', packages=['trainer'], install_requires={[*requires]})"
+            (folder.parent / "setup.py").write_text(f"from setuptools import setup\n{call}\n")
         with packaging.build(folder) as archive:
             uri = self.upload(archive.path, f"{job}/trainer.tar.gz")
         given: Mapping[str, Any] = {

@@ -65,8 +65,11 @@ class Caller:
 class RunningServer:
     """A server on free ports with a state folder of its own. `settings` are names without the prefix."""
 
-    def __init__(self, home: Path, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, home: Path, settings: Mapping[str, Any] | None = None, *, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.home = home
+        self._environment = dict(environment or {})
         self._settings = {"port": 0, "tls_port": 0} | dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
         self.info: dict[str, Any] = {}
@@ -75,6 +78,7 @@ class RunningServer:
         """Start and wait until it is ready. `RuntimeError` with the end of its log if it does not get there."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("TRAINSHED_")}
         env |= {f"TRAINSHED_SERVER_{name.upper()}": str(value) for name, value in self._settings.items()}
+        env |= self._environment
         self.home.mkdir(parents=True, exist_ok=True)
         with open(self.log, "ab") as log:
             command = [sys.executable, "-c", _PROGRAM, str(self.home)]
