@@ -91,6 +91,7 @@ def environment(reach: Reach, launch: Launch) -> dict[str, str]:
     """The variables of every replica. None of them is secret."""
     folder = launch.folder / FOLDER
     bypass = ",".join(_bypass(launch, reach.bypass))
+    fsspec = json.dumps({"endpoint_url": reach.url})  # gcsfs goes by no proxy variable
     return {
         "https_proxy": reach.proxy_url,
         "HTTPS_PROXY": reach.proxy_url,
@@ -109,6 +110,8 @@ def environment(reach: Reach, launch: Launch) -> dict[str, str]:
         "CLOUDSDK_CORE_PROJECT": launch.project,
         "NO_GCE_CHECK": "true",  # nothing waits for a metadata server
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # or gcsfs asks for each bucket's type by gRPC first
+        "FSSPEC_GS": fsspec,
+        "FSSPEC_GCS": fsspec,
         "TRAINSHED_URL": reach.url,
         "TRAINSHED_HOME": str(folder),  # where the command line looks for its token
     }

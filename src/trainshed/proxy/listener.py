@@ -22,6 +22,7 @@ from trainshed.proxy.tunnels import Gateway, Streams, join
 
 LOG = logging.getLogger("trainshed.proxy")
 HEAD_S = 15.0
+GOODBYE_S = 1.0  #: for a client that should say that it has heard the end, and may be busy with other things
 CONNECTIONS = 1000
 _CONNECT = re.compile(rb"CONNECT (\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):(\d{1,5}) HTTP/1\.[01]")
 _HTTPS = 443
@@ -94,7 +95,12 @@ class Proxy:
         front = Front(self._inner(), name)
         writer.write(_GO_ON)
         secure = await loop.start_tls(
-            writer.transport, front, self._tls, server_side=True, ssl_handshake_timeout=HEAD_S
+            writer.transport,
+            front,
+            self._tls,
+            server_side=True,
+            ssl_handshake_timeout=HEAD_S,
+            ssl_shutdown_timeout=GOODBYE_S,
         )
         if secure is None:
             return
