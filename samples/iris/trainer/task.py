@@ -19,12 +19,21 @@ REPORT_EVERY = 100
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--train_file", required=True, help="CSV file to learn from")
-    parser.add_argument("--test_file", required=True, help="CSV file to measure with")
+    parser.add_argument("--train_file", required=True, help="CSV file to learn from; in --bucket, if that is given")
+    parser.add_argument("--test_file", required=True, help="CSV file to measure with; in --bucket, if that is given")
+    parser.add_argument("--bucket", help="the bucket that holds the files, such as my-bucket or gs://my-bucket")
+    parser.add_argument("--project", help="the project of the bucket; shown in the log")
     parser.add_argument("--outdir", required=True, help="where summaries and the exported model go")
     parser.add_argument("--train_steps", type=int, default=1000)
     parser.add_argument("--job-dir", help="given by the service to every trainer")
     return parser.parse_args()
+
+
+def location(file, bucket):
+    """Where a file is: as it is named, or in the bucket. A name with a scheme of its own needs no bucket."""
+    if not bucket or "://" in file or os.path.isabs(file):
+        return file
+    return "%s/%s" % (bucket.rstrip("/") if "/" in bucket else "gs://" + bucket, file)
 
 
 def evaluate(net, inputs, kinds):
@@ -80,13 +89,15 @@ class Adam:
 def main():
     args = arguments()
     logging.basicConfig(level=logging.INFO)
-    inputs, kinds = read(args.train_file)
+    train_file, test_file = (location(file, args.bucket) for file in (args.train_file, args.test_file))
+    logging.info("Learning from %s%s", train_file, " of project %s" % args.project if args.project else "")
+    inputs, kinds = read(train_file)
     logging.info("TensorFlow %s, %d flowers to learn from", tf.__version__, len(inputs))
     net = IrisNet(inputs)
     writer = tf.summary.create_file_writer(args.outdir)
     train(net, inputs, kinds, args.train_steps, writer)
 
-    loss, accuracy = evaluate(net, *read(args.test_file))
+    loss, accuracy = evaluate(net, *read(test_file))
     with writer.as_default(step=args.train_steps):
         tf.summary.scalar("accuracy", accuracy)
     summary = "Saving dict for global step %d: accuracy = %.4g, global_step = %d, loss = %.6g"

@@ -31,6 +31,7 @@ ML: dict[str, tuple[Any, str]] = {
     "jobs": (JOBS, "Submit, watch and cancel jobs."),
     "operations": (OPERATIONS, "Look at long-running operations."),
     "locations": ({"list": ("operations:locations", "List locations.")}, "Look at locations."),
+    "local": ({"train": ("local:train", "Run a trainer on this machine, without a server.")}, "Run without a server."),
 }
 
 _OLD: dict[str, tuple[Any, str]] = {
@@ -53,6 +54,14 @@ COMMANDS: dict[str, tuple[Any, str]] = {
             "remove": ("runtimes:remove", "Remove a built runtime from the disk."),
         },
         "Look at runtimes, install and remove them.",
+    ),
+    "tensorboard": ("tensorboard:tensorboard", "Show TensorBoard on what a training writes."),
+    "samples": (
+        {
+            "list": ("samples:list_", "List the samples that come with Trainshed."),
+            "copy": ("samples:copy", "Copy a sample, with its data, to a new folder."),
+        },
+        "Trainers to copy and to start from.",
     ),
     "auth": (
         {

@@ -1,0 +1,52 @@
+"""Which Python runs a thing on this machine: a runtime of the state folder, or the one on the PATH."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from trainshed.config import Home
+from trainshed.errors import Refused
+from trainshed.runtimes.environments import Runtimes
+from trainshed.runtimes.progress import Progress
+from trainshed.runtimes.resolution import Choice
+from trainshed.runtimes.uv import find_uv
+
+_ASK_S = 60.0
+_VERSION = """
+from importlib import metadata
+for name in ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly"):
+    try:
+        print(metadata.version(name))
+        break
+    except metadata.PackageNotFoundError:
+        pass
+"""
+
+
+def on_path(path: str | None) -> Path:
+    """The `python` that a shell with this PATH would start."""
+    found = shutil.which("python", path=path)
+    if found is None:
+        raise Refused(
+            "There is no `python` on the PATH. Activate an environment that has one, or choose a runtime with "
+            "--runtime-version, such as --runtime-version 2.21."
+        )
+    return Path(found)
+
+
+def of_runtime(home: Home, version: str, progress: Progress) -> tuple[Path, Choice]:
+    """The interpreter of the runtime for this version, and which runtime that is. Built first if it is not there."""
+    home.create()
+    runtimes = Runtimes(home.runtimes, find_uv())
+    choice = runtimes.resolve(version, None)
+    return runtimes.ensure(choice.name, progress), choice
+
+
+def tensorflow_version(python: Path) -> str | None:
+    """The version of TensorFlow that this Python would import; None if it has none. Imports nothing of it."""
+    asked = subprocess.run([python, "-c", _VERSION], capture_output=True, text=True, timeout=_ASK_S, check=False)
+    found = asked.stdout.strip()
+    return found if asked.returncode == 0 and re.match(r"\d+\.", found) else None

@@ -1,0 +1,39 @@
+"""TensorBoard on this machine's folders."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainshed.errors import Refused
+from trainshed.local.processes import Program
+
+RUNTIME = "2.21"  #: its TensorBoard reads what all of the others write
+_SPEC = re.compile(r"[^/,:]+:(?!//)")
+_READY = re.compile(r"TensorBoard \S+ at (http\S+)")
+
+
+def program(python: Path, logdir: str, env: Mapping[str, str], *, host: str, port: int) -> Program:
+    """TensorBoard on a folder, or on several: `one,two` or `name:one,name:two`."""
+    several = "," in logdir or _SPEC.match(logdir)
+    flag = "--logdir_spec" if several else "--logdir"
+    argv = (str(python), "-m", "tensorboard.main", flag, logdir, "--host", host, "--port", str(port))
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "PYTHONUNBUFFERED": "1"}
+    return Program(name="tensorboard", argv=argv, env={**env, **quiet}, folder=Path("/"))
+
+
+def url_in(line: str) -> str | None:
+    """Where TensorBoard listens, if this is the line in which it says so."""
+    found = _READY.search(line)
+    return found[1] if found else None
+
+
+def check_port(host: str, port: int) -> None:
+    """`Refused` if it can't listen there."""
+    try:
+        with socket.create_server((host, port)):
+            return
+    except OSError as exc:
+        raise Refused(f"Port {port} of {host} can't be used: {exc.strerror}. Choose another one with --port.") from exc

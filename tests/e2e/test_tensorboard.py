@@ -1,0 +1,161 @@
+"""`trainshed tensorboard`: the real one, asked over HTTP for what a training wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import psutil
+import pytest
+
+from trainshed.testing.jobs import Submitter
+from trainshed.testing.servers import RunningServer
+
+TRAINSHED = str(Path(sys.executable).with_name("trainshed"))
+START_S = 240.0
+
+
+def masked(data: bytes) -> bytes:
+    """The checksum of a TFRecord's parts."""
+    value = google_crc32c.value(data)
+    return struct.pack("<I", ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def write_scalar(folder: Path, tag: str, value: float, step: int) -> None:
+    """An event file with one scalar, byte by byte: Event{wall_time, step, summary{value{tag, simple_value}}}."""
+
+    def field(number: int, content: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(content)]) + content
+
+    stamp = struct.pack("<Bd", 1 << 3 | 1, time.time())
+    summary = field(1, field(1, tag.encode()) + struct.pack("<Bf", 2 << 3 | 5, value))
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / f"events.out.tfevents.{int(time.time())}.test", "wb") as file:
+        for event in (stamp + field(3, b"brain.Event:2"), stamp + bytes([2 << 3, step]) + field(5, summary)):
+            length = struct.pack("<Q", len(event))
+            file.write(length + masked(length) + event + masked(event))
+
+
+@contextmanager
+def tensorboard(server: RunningServer, *words: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """TensorBoard's address and the command that runs it, which is ended at the latest when the test is."""
+    process = subprocess.Popen(
+        [TRAINSHED, "tensorboard", "--port", "0", *words],
+        env=server.env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    timer = threading.Timer(START_S, process.kill)
+    timer.start()
+    try:
+        assert process.stdout is not None
+        found = re.match(r"TensorBoard is at (http://\S+)", process.stdout.readline())
+        assert found, f"it ended with {process.wait()}"
+        yield found[1], process
+    finally:
+        timer.cancel()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+
+
+def ask(url: str, path: str) -> Any:
+    with urllib.request.urlopen(urllib.parse.urljoin(url, path), timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def scalar_tags(url: str, tag: str) -> dict[str, Any]:
+    """The tags of each run, once this one is among them."""
+    deadline = time.monotonic() + 60
+    while True:
+        runs: dict[str, Any] = ask(url, "data/plugin/scalars/tags")
+        if any(tag in tags for tags in runs.values()):
+            return runs
+        assert time.monotonic() < deadline, runs
+        time.sleep(0.2)
+
+
+def below(pid: int) -> list[int]:
+    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+
+
+def alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_shows_a_folder_of_a_bucket_and_ends_without_a_trace(
+    framework_server: RunningServer, number: signal.Signals
+) -> None:
+    bucket = f"board-{number.name.lower()}"
+    framework_server.call("POST", "/storage/v1/b?project=board-project", {"name": bucket})
+    write_scalar(framework_server.home / "buckets" / bucket / "model" / "eval", "accuracy", 0.75, 12)
+    with tensorboard(framework_server, "--logdir", f"gs://{bucket}/model") as (url, process):
+        runs = scalar_tags(url, "accuracy")
+        assert list(runs) == ["eval"]
+        [[_, step, value]] = ask(url, "data/plugin/scalars/scalars?run=eval&tag=accuracy")
+        assert (step, value) == (12, 0.75)
+        pids = below(process.pid)
+        assert pids
+        process.send_signal(number)
+        assert process.wait(timeout=30) == 0
+        assert alive(pids) == []
+
+
+@pytest.mark.timeout(600)
+def test_it_shows_the_folder_of_a_job(framework_server: RunningServer, tmp_path: Path) -> None:
+    jobs = Submitter(framework_server, "board-jobs", tmp_path)
+    jobs.submit("board", "pass", jobDir=f"gs://{jobs.bucket}/board")
+    jobs.wait("board")
+    write_scalar(framework_server.home / "buckets" / jobs.bucket / "board", "loss", 1.5, 3)
+    with tensorboard(framework_server, "board", "--project", "board-jobs") as (url, _):
+        assert "loss" in scalar_tags(url, "loss")["."]
+
+
+@pytest.mark.parametrize(
+    ("words", "extra", "said", "status"),
+    [
+        ((), {}, "Give the name of a job, or --logdir", 2),
+        (("job", "--logdir", "x"), {}, "and not both", 2),
+        (("--logdir", "gs://no-such-bucket/x"), {}, "There is no bucket gs://no-such-bucket", 1),
+        (("no_such_job",), {}, "NOT_FOUND", 1),
+        (("--logdir", "gs://b/x"), {"TRAINSHED_URL": "http://elsewhere.example:1"}, "buckets are not in this", 1),
+    ],
+)
+def test_what_cannot_be_shown_is_said(
+    server: RunningServer, words: tuple[str, ...], extra: dict[str, str], said: str, status: int
+) -> None:
+    done = subprocess.run(
+        [TRAINSHED, "tensorboard", *words], env=server.env() | extra, capture_output=True, text=True, timeout=60
+    )
+    assert said in done.stderr
+    assert done.returncode == status
+
+
+def test_a_port_in_use_is_refused(server: RunningServer) -> None:
+    port = server.url.rpartition(":")[2]
+    done = subprocess.run(
+        [TRAINSHED, "tensorboard", "--logdir", os.devnull, "--port", port],
+        env=server.env(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert f"Port {port} of 127.0.0.1 can't be used" in done.stderr
