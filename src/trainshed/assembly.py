@@ -19,6 +19,7 @@ from trainshed.engines.local import LocalEngine
 from trainshed.engines.restarts import restarts
 from trainshed.engines.warm import WarmProcesses
 from trainshed.errors import NotFound
+from trainshed.runtimes.builds import Place
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
@@ -87,7 +88,7 @@ def assemble(
     tokens = Tokens(TokenStore(database), job_active=lambda project, job: _active(jobs, project, job))
     tokens.ensure_owner(home.token)
     equip = Credentials(reach, issue=tokens.issue_for_job).equip if reach else _as_it_is
-    warm = {runtimes.get(each.name).path / "bin" / "python": each.warm for each in CATALOGUE.values() if each.warm}
+    warm = {Place(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
     engine = LocalEngine(home, uv, warm if settings.warm_start == "auto" else None)
     control = JobControl(
         jobs,

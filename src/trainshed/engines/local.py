@@ -24,7 +24,9 @@ from trainshed.config import Home
 from trainshed.domain.jobs import JobState
 from trainshed.domain.plan import Phase, Sighting
 from trainshed.engines.base import Launch
+from trainshed.engines.warm import WarmProcesses
 from trainshed.errors import EngineDown
+from trainshed.node.replica import inherited
 
 FORMAT = 1
 _START_LIMIT_S = 60.0
@@ -46,9 +48,11 @@ os._exit(status)  # taking the interpreter apart takes longer than the work
 class LocalEngine:
     """Starts supervisors and reads what they write. Holds nothing that another engine on the same folder would need."""
 
-    def __init__(self, home: Home, uv: Path) -> None:
+    def __init__(self, home: Home, uv: Path, warm: Mapping[Path, tuple[str, ...]] | None = None) -> None:
+        """`warm`: what is imported beforehand for jobs that run on an interpreter. None: every job starts cold."""
         self._home = home
         self._uv = uv
+        self.warm = WarmProcesses(home, modules=warm or {}, ship=self._ship)
         self._node: Path | None = None
         self._views: dict[Path, _View] = {}
         self._guard = threading.Lock()
@@ -60,15 +64,19 @@ class LocalEngine:
                 return
             launch.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _write(launch.folder / "spec.json", orjson.dumps(render(launch, uv=self._uv)))
+            why_cold = self.warm.launch(launch)
+            if why_cold is None:
+                return
             run = self._ship() / "run.py"
             done = subprocess.run(
-                [launch.python, "-I", "-S", run, "supervise", launch.folder],
+                [launch.python, "-I", "-S", run, "supervise", launch.folder, why_cold],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
                 timeout=_START_LIMIT_S,
                 cwd="/",
+                env=inherited(),
                 check=False,
             )
         except OSError as exc:

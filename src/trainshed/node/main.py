@@ -1,4 +1,5 @@
-"""The node's entry: `supervise DIR` starts the supervisor of an attempt, `install DIR` installs its packages.
+"""The node's entry: `supervise DIR` starts the supervisor of an attempt, `install DIR` installs its packages,
+`warm DIR` is the warm process of a runtime.
 
 `supervise` returns as soon as the supervisor is at work. Behind it stay two processes: the supervisor, and above it a
 guardian that does nothing but wait, so that there is someone to clean up if the supervisor is killed. Both hold the
@@ -16,7 +17,7 @@ import signal
 import struct
 import sys
 
-from . import reap
+from . import reap, replica
 from .journal import Journal
 
 TYPE_CHECKING = False
@@ -31,19 +32,24 @@ FORMAT = 1
 
 def main(argv: list[str]) -> int:
     """Run a command; returns its exit status."""
-    if len(argv) == 2 and argv[0] == "supervise":
+    if len(argv) in (2, 3) and argv[0] == "supervise":
+        replica.why_cold = "".join(argv[2:])
         return supervise(os.path.abspath(argv[1]))
+    if len(argv) == 2 and argv[0] == "warm":
+        from .warm import serve
+
+        return serve(os.path.abspath(argv[1]), supervise)
     if len(argv) == 2 and argv[0] == "install":
         from .packages import install
 
         return install(argv[1])
-    sys.stderr.write("Usage: run.py supervise|install FOLDER\n")
+    sys.stderr.write("Usage: run.py supervise|install|warm FOLDER\n")
     return 2
 
 
 def supervise(folder: str) -> int:
     """Start the attempt in `folder`, unless it was started before. 1: it can't be; a sentence on stderr says why."""
-    _close_strays()
+    replica.close_strays()
     try:
         lock = _take_lock(os.path.join(folder, "lock"))
         if lock is None:
@@ -72,16 +78,6 @@ def supervise(folder: str) -> int:
     sys.stderr.write(answer.decode("utf-8", "replace") or "The supervisor ended before it was ready.")
     sys.stderr.write("\n")
     return 1
-
-
-def _close_strays() -> None:
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
-            try:
-                os.close(int(name))
-            except OSError as exc:
-                if exc.errno != errno.EBADF:  # the listing's own
-                    raise
 
 
 def _take_lock(path: str) -> Optional[int]:
@@ -134,7 +130,12 @@ def _work(folder: str, journal: Journal, ready: int, guardian: int) -> int:
         supervisor = Supervisor(folder, spec, journal)
         supervisor.listen(_control(os.path.join(folder, "control")), signals)
         journal.append(
-            "supervisor_started", pid=os.getpid(), guardian=guardian, boot_id=_boot_id(), start=_start_time()
+            "supervisor_started",
+            pid=os.getpid(),
+            guardian=guardian,
+            boot_id=_boot_id(),
+            started=_start_time(),
+            start="cold" if replica.ahead is None else "warm",
         )
         journal.sync()
     except (OSError, ValueError, KeyError) as exc:

@@ -1,7 +1,12 @@
-"""Starting one process of a job: in a session of its own, its output to pipes, dead as soon as its supervisor is."""
+"""Starting one process of a job: in a session of its own, its output to pipes, dead as soon as its supervisor is.
+
+In a supervisor that was forked from a warm process, a replica is a fork that runs its module itself; everywhere else,
+and wherever that could make a difference to the module, it is a new Python.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 
@@ -9,25 +14,32 @@ from .reap import die_with_parent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Optional
 
 _OOM_SCORE = 500  #: added, so that the kernel takes a replica before it takes the server
 _RESET = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE, signal.SIGXFSZ)
 
+#: Set in the warm process, and so in its forks: what runs modules there (`warm._Ahead`).
+ahead: Optional[Any] = None
+#: Set in a supervisor that was started cold: why, if there is anything to say about it.
+why_cold = ""
+
 
 class Started:
-    """A process and the ends of its output pipes, which do not block."""
+    """A process and the ends of its output pipes, which do not block. `note` is a line for its log, or empty."""
 
-    __slots__ = ("pid", "stderr", "stdout")
+    __slots__ = ("note", "pid", "stderr", "stdout")
 
-    def __init__(self, pid: int, stdout: int, stderr: int) -> None:
+    def __init__(self, pid: int, stdout: int, stderr: int, note: str = "") -> None:
         self.pid = pid
         self.stdout = stdout
         self.stderr = stderr
+        self.note = note
 
 
 def start(argv: list[str], env: dict[str, str], folder: str) -> Started:
     """Start `argv` in `folder`. `OSError` if it can't be; the program itself is then not running."""
+    misfit = ahead.misfit(argv, env, folder) if ahead is not None else why_cold
     out_r, out_w = os.pipe()
     err_r, err_w = os.pipe()
     fault_r, fault_w = os.pipe()
@@ -35,7 +47,8 @@ def start(argv: list[str], env: dict[str, str], folder: str) -> Started:
     try:
         pid = os.fork()
         if pid == 0:
-            _become(argv, env, folder, (out_w, err_w, fault_w), parent)
+            forked = ahead if ahead is not None and not misfit else None
+            _become(argv, env, folder, (out_w, err_w, fault_w), (parent, forked))
     except OSError:
         for fd in (out_r, err_r, fault_r):
             os.close(fd)
@@ -43,7 +56,7 @@ def start(argv: list[str], env: dict[str, str], folder: str) -> Started:
     finally:
         for fd in (out_w, err_w, fault_w):
             os.close(fd)
-    fault = os.read(fault_r, 64)  # closed by exec
+    fault = os.read(fault_r, 64)  # closed by exec, or when the fork is ready to run
     os.close(fault_r)
     if fault:
         os.waitpid(pid, 0)
@@ -52,12 +65,21 @@ def start(argv: list[str], env: dict[str, str], folder: str) -> Started:
         raise OSError(int(fault), os.strerror(int(fault)))
     os.set_blocking(out_r, False)
     os.set_blocking(err_r, False)
-    return Started(pid, out_r, err_r)
+    return Started(pid, out_r, err_r, _note(argv, misfit))
 
 
-def _become(argv: list[str], env: dict[str, str], folder: str, fds: Any, parent: int) -> None:
-    """In the child: turn into `argv`. Never returns."""
+def _note(argv: list[str], misfit: str) -> str:
+    if argv[1:2] != ["-m"]:
+        return ""
+    if misfit:
+        return "Started cold, with a new Python: %s." % misfit
+    return "Started warm: the modules of the runtime were imported beforehand." if ahead is not None else ""
+
+
+def _become(argv: list[str], env: dict[str, str], folder: str, fds: Any, origin: Any) -> None:
+    """In the child: turn into `argv`, by running it in this process if there is something to do that. Never returns."""
     out, err, fault = fds
+    parent, forked = origin
     try:
         os.setsid()
         die_with_parent(parent, signal.SIGKILL)
@@ -67,11 +89,25 @@ def _become(argv: list[str], env: dict[str, str], folder: str, fds: Any, parent:
         os.dup2(out, 1)
         os.dup2(err, 2)
         os.chdir(folder)
+        if forked is not None:
+            close_strays()
+            forked.run(argv, env)
         os.execve(argv[0], argv, env)  # noqa: S606 - no shell is wanted
     except OSError as exc:
         os.write(fault, b"%d" % (exc.errno or 0))
     finally:
         os._exit(127)
+
+
+def close_strays() -> None:
+    """Close every file but the first three."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            try:
+                os.close(int(name))
+            except OSError as exc:
+                if exc.errno != errno.EBADF:  # the listing's own
+                    raise
 
 
 def _volunteer() -> None:

@@ -142,6 +142,8 @@ class Supervisor:
         except OSError as exc:
             self._end(Ending(FAILED, 0.0, "%s can't be started: %s." % (argv[0], exc.strerror)))
             return False
+        if started.note:
+            log.say(started.note)
         child = _Child(name, log, {started.stdout: STDOUT, started.stderr: STDERR})
         for fd in child.pipes:
             self._watch(fd, self._reader(child, fd))

@@ -23,6 +23,8 @@ class Runtime:
     pins: tuple[str, ...]  #: `package==version`, dependencies included; installed as they stand
     #: `package==version` whose code another package holds, so that a trainer that requires it finds it there
     stands_for: tuple[str, ...] = ()
+    #: modules that take long to import, and that a warm process of this runtime imports for all jobs
+    warm: tuple[str, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -55,6 +57,7 @@ CATALOGUE: Mapping[str, Runtime] = {
             unpacked_mb=1574,
             pins=_lock("2.21"),
             stands_for=("tensorflow==2.21.0",),
+            warm=("tensorflow", "tensorflow.python.training.monitored_session"),
         ),
         Runtime(
             name="2.15",
@@ -63,6 +66,7 @@ CATALOGUE: Mapping[str, Runtime] = {
             unpacked_mb=1197,
             pins=_lock("2.15"),
             stands_for=("tensorflow==2.15.1",),
+            warm=("tensorflow", "tensorflow.python.training.monitored_session"),
         ),
         Runtime(
             name="1.15",
@@ -70,6 +74,7 @@ CATALOGUE: Mapping[str, Runtime] = {
             summary="TensorFlow 1.15 with Estimators and tf.contrib, TensorBoard, pandas",
             unpacked_mb=588,
             pins=_lock("1.15"),
+            warm=("tensorflow", "tensorflow.python.training.monitored_session"),
         ),
         Runtime(
             name="python", python="3.11", summary="Python alone: no framework", unpacked_mb=6, pins=_lock("python")

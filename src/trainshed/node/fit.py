@@ -1,0 +1,131 @@
+"""Whether a module would behave the same in a process that has the runtime's modules imported already.
+
+Three things can make a difference: a variable that is read once, when Python starts or a framework is imported; a file
+of the job that would be imported instead of a module that is there already; and code that sets such a variable itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Iterator
+
+#: Read when the process starts.
+_AT_START = frozenset(("HOME", "LANG", "LANGUAGE", "GLIBC_TUNABLES"))
+_AT_START_PREFIXES = ("PYTHON", "LC_", "LD_", "MALLOC_")
+_FREE = frozenset(("PYTHONPATH", "PYTHONUNBUFFERED"))  # the first is applied afterwards, the second is always set
+#: Read when TensorFlow, or what it brings along, is imported: found by watching `getenv` and `os.environ` meanwhile.
+_AT_IMPORT = """
+ABSL_PYTHON_PROFILE_FILE DISABLE_HOST_SEND_RECV_REGISTRATION ENABLE_RUNTIME_UPTIME_TELEMETRY
+GCS_ADDITIONAL_REQUEST_HEADER GCS_ALLOWED_BUCKET_LOCATIONS GCS_APPEND_MODE GCS_MATCHING_PATHS_CACHE_MAX_AGE
+GCS_MATCHING_PATHS_CACHE_MAX_ENTRIES GCS_METADATA_REQUEST_TIMEOUT_SECS GCS_READAHEAD_BUFFER_SIZE_BYTES
+GCS_READ_CACHE_BLOCK_SIZE_MB GCS_READ_CACHE_MAX_SIZE_MB GCS_READ_CACHE_MAX_STALENESS GCS_READ_REQUEST_TIMEOUT_SECS
+GCS_REQUEST_CONNECTION_TIMEOUT_SECS GCS_REQUEST_IDLE_TIMEOUT_SECS GCS_RESOLVE_REFRESH_SECS
+GCS_RETRY_CONFIG_INIT_DELAY_TIME_US GCS_RETRY_CONFIG_MAX_DELAY_TIME_US GCS_RETRY_CONFIG_MAX_RETRIES
+GCS_STAT_CACHE_MAX_AGE GCS_STAT_CACHE_MAX_ENTRIES GCS_THROTTLE_TOKEN_RATE GCS_WRITE_REQUEST_TIMEOUT_SECS
+GFORTRAN_UNBUFFERED_ALL GRPC_THREAD_POOL_VERBOSE_FAILURES HDF5_DEBUG HDF5_DISABLE_VERSION_CHECK HDF5_DRIVER
+HDF5_EXTFILE_PREFIX HDF5_PLUGIN_PATH HDF5_PLUGIN_PRELOAD HDF5_USE_FILE_LOCKING HDF5_VDS_PREFIX HDF5_VOL_CONNECTOR
+KERAS_BACKEND KERAS_HOME KERAS_MAX_EPOCHS KERAS_MAX_STEPS_PER_EPOCH KERAS_NNX_ENABLED LLVM_OVERRIDE_PRODUCER
+NPY_DISABLE_CPU_FEATURES NPY_ENABLE_CPU_FEATURES NPY_NUMPY_2_BEHAVIOR NPY_PROMOTION_STATE NUMPY_MADVISE_HUGEPAGE
+NUMPY_WARN_IF_NO_MEM_POLICY OMP_ADAPTIVE OPENBLAS_BLOCK_FACTOR OPENBLAS_CORETYPE OPENBLAS_DEFAULT_NUM_THREADS
+OPENBLAS_L2_SIZE OPENBLAS_MAIN_FREE OPENBLAS_THREAD_TIMEOUT OPENBLAS_VERBOSE OPENSSL_CONF OPENSSL_ia32cap
+PANDAS_COPY_ON_WRITE PANDAS_FUTURE_INFER_STRING PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION PSUTIL_DEBUG
+TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK TF2_BEHAVIOR TF_CPP_LOG_THREAD_ID TF_CPP_MAX_VLOG_LEVEL
+TF_CPP_VLOG_FILENAME TF_CPP_VMODULE TF_ENABLED_DEVICE_TYPES TF_ENABLE_CONTROL_FLOW_V2 TF_ENABLE_ONEDNN_OPTS
+TF_ENABLE_ZENDNN_OPTS TF_FORWARD_COMPATIBILITY_DELTA_DAYS TF_FUNCTION_JIT_COMPILE_DEFAULT TF_JIT_COMPILE_REWRITE
+TF_NP_CHECK_LINK TF_NP_DOC_FORM TF_NP_SIG_MISMATCH_IS_ERROR TF_OPTIONALS_IN_GRADIENTS
+TF_PLUGGABLE_DEVICE_LIBRARY_PATH TF_USE_MODULAR_FILESYSTEM TF_XLA_SHARDING_FOR_RESOURCE_VARIABLES
+WRAPT_DISABLE_EXTENSIONS ZENDNN_CONV_ALGO
+"""
+AT_IMPORT = frozenset(_AT_IMPORT.split())
+#: How many threads numpy computes with: applied afterwards if the job sets it, but not if its code does.
+THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+
+_SET_BY_CODE = re.compile(("[\"'](%s)[\"']" % "|".join(sorted(AT_IMPORT | set(THREADS)))).encode())
+_SCAN_LIMIT = 32 << 20
+_STARTUP_MODULES = frozenset(("sitecustomize", "usercustomize"))
+
+
+def baked(env: dict[str, str]) -> dict[str, str]:
+    """The part of an environment that has its effect only when it is there from the start."""
+    return {
+        name: value
+        for name, value in env.items()
+        if name not in _FREE and (name in AT_IMPORT or name in _AT_START or name.startswith(_AT_START_PREFIXES))
+    }
+
+
+def misfit(env: dict[str, str], folder: str, start: dict[str, str]) -> str:
+    """Why a module with this environment, in `folder`, must not run here; empty if it may.
+
+    `start` is what was `baked` when this process began.
+    """
+    wanted = baked(env)
+    for name in sorted(set(wanted) | set(start)):
+        if wanted.get(name) != start.get(name):
+            return "%s is read when Python starts or a framework is imported" % name
+    own = [os.path.join(folder, path) for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
+    for path in [folder, *own]:
+        name = shadow(path, sys.modules)
+        if name:
+            return "the job has a module %s of its own" % name
+    return _told_by_code(tuple(own))
+
+
+def shadow(path: str, modules: dict[str, ModuleType], package: str = "") -> str:
+    """A module that is loaded, but that `path` would have given instead; empty if there is none."""
+    try:
+        names = sorted(os.listdir(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    for entry in names:
+        full = package + entry.split(".")[0]
+        if full in _STARTUP_MODULES:
+            return full
+        loaded = modules.get(full)
+        if loaded is None or full in sys.builtin_module_names:
+            continue
+        inner = os.path.join(path, entry)
+        if os.path.isfile(inner):
+            if entry.endswith((".py", ".pyc", ".so")):
+                return full
+        elif "." not in entry:
+            if os.path.exists(os.path.join(inner, "__init__.py")):
+                return full
+            if getattr(loaded, "__file__", None) is None:  # one of several folders of a package such as `google`
+                found = shadow(inner, modules, full + ".")
+                if found:
+                    return found
+    return ""
+
+
+@functools.lru_cache(maxsize=8)  # the packages of a job don't change, and it may have many replicas
+def _told_by_code(paths: tuple[str, ...]) -> str:
+    left = _SCAN_LIMIT
+    for file in _sources(paths):
+        with open(file, "rb") as source:
+            content = source.read(left)
+        left -= len(content)
+        if left <= 0:
+            return "the job's packages are too large to be looked through"
+        found = _SET_BY_CODE.search(content)
+        if found:
+            return "%s names %s, which is read when a framework is imported" % (
+                os.path.basename(file),
+                found.group(1).decode(),
+            )
+    return ""
+
+
+def _sources(paths: tuple[str, ...]) -> Iterator[str]:
+    for path in paths:
+        for folder, _, names in os.walk(path):
+            for name in names:
+                if name.endswith(".py") and os.path.isfile(os.path.join(folder, name)):
+                    yield os.path.join(folder, name)
