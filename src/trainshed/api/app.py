@@ -117,7 +117,11 @@ class Api:
     async def _principal(self, request: Request) -> Principal:
         if not self._authentication:
             return auth.ANONYMOUS
-        return auth.authenticate(request, self._services.tokens.find)
+        token, tokens = auth.bearer_token(request), self._services.tokens
+        principal = tokens.known(token) or await run_in_threadpool(tokens.find, token)
+        if principal is None:
+            raise auth.unknown_token()
+        return principal
 
 
 def _no_route(scope: AsgiScope, methods: tuple[str, ...]) -> Response:

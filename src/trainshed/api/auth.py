@@ -43,20 +43,21 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def authenticate(request: Request, find: Callable[[str], Principal | None]) -> Principal:
-    """The holder of the request's bearer token, or `Unauthenticated`."""
+def bearer_token(request: Request) -> str:
+    """The token that the request carries, good or not. `Unauthenticated` if it carries none."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthenticated(
             "This request has no bearer token. Send 'Authorization: Bearer TOKEN'; "
             "`trainshed auth print-access-token` prints yours."
         )
-    principal = find(token.strip())
-    if principal is None:
-        raise Unauthenticated(
-            "This token is unknown, expired or revoked. `trainshed auth print-access-token` prints a good one."
-        )
-    return principal
+    return token.strip()
+
+
+def unknown_token() -> Unauthenticated:
+    return Unauthenticated(
+        "This token is unknown, expired or revoked. `trainshed auth print-access-token` prints a good one."
+    )
 
 
 def authorise(request: Request, route: Route, principal: Principal, owner: Callable[[str], str]) -> str:

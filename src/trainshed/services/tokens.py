@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from trainshed.store.tokens import Token, TokenStore
 
 OWNER = Principal(user="owner", project=EVERY_PROJECT, role=Role.OWNER)
 _JOB = "job:"  #: begins the user name of the tokens that jobs have
+_REMEMBERED = 10_000  #: tokens
 _FIELDS = {"user", "project", "role", "label", "ttl_s"}
 
 
@@ -38,16 +40,34 @@ class Tokens:
         self._store = store
         self._clock = clock
         self._job_active = job_active
+        self._lock = threading.Lock()
+        self._revocations = 0
         self._known: dict[str, Token] = {}
+
+    def known(self, secret: str) -> Principal | None:
+        """As `find`, from memory alone: None also means that nobody has asked before. Never waits."""
+        token = self._known.get(digest(secret))
+        if token is None or not token.good_at(self._clock()) or token.principal.user.startswith(_JOB):
+            return None
+        return token.principal
 
     def find(self, secret: str) -> Principal | None:
         """Whoever holds this token, or None if it is unknown, expired or revoked."""
+        token = self._find(secret)
+        return token.principal if token else None
+
+    def _find(self, secret: str) -> Token | None:
         key = digest(secret)
-        token = self._known.get(key) or self._store.find(key)
+        revocations = self._revocations
+        token = self._store.find(key)
         if token is None or not token.good_at(self._clock()) or not self._job_goes_on(token.principal):
             return None
-        self._known[key] = token
-        return token.principal
+        with self._lock:
+            if self._revocations == revocations:  # else it may have been revoked since it was read
+                if len(self._known) >= _REMEMBERED:
+                    self._known.clear()
+                self._known[key] = token
+        return token
 
     def ensure_owner(self, path: Path) -> None:
         """See to it that `path` holds a good token of the owner, readable by this user alone."""
@@ -79,9 +99,16 @@ class Tokens:
         return {"token": secret} | token_body(token)
 
     def exchange(self, secret: str, *, ttl_s: float) -> str | None:
-        """A short-lived token with the rights of the one given, or None if that one is not good."""
-        principal = self.find(secret)
-        return self._issue(principal, label="by refresh token", ttl_s=ttl_s)[0] if principal else None
+        """A short-lived token with the rights of the one given, or None if that one is not good.
+
+        It ends no later than that one and is revoked with it, and nothing can be got for it in turn.
+        """
+        token = self._find(secret)
+        if token is None or token.parent:
+            return None
+        if token.expires_us is not None:
+            ttl_s = min(ttl_s, (token.expires_us - self._clock()) / 1_000_000)
+        return self._issue(token.principal, label="by refresh token", ttl_s=ttl_s, parent=token.id)[0]
 
     def issue_for_job(self, project: str, job: str, *, ttl_s: float) -> str:
         """A token for the code of one job: an editor of its project.
@@ -110,16 +137,23 @@ class Tokens:
             raise NotFound(f"There is no token {token_id}.")
         _check_owner(caller, token.principal.project)
         self._store.revoke(token_id, now_us=self._clock())
-        self._known.clear()
+        with self._lock:
+            self._revocations += 1
+            self._known.clear()
         revoked = self._store.get(token_id)
         return token_body(revoked or token)
 
-    def _issue(self, principal: Principal, *, label: str, ttl_s: float | None) -> tuple[str, Token]:
+    def _issue(self, principal: Principal, *, label: str, ttl_s: float | None, parent: str = "") -> tuple[str, Token]:
         secret = f"ts_{secrets.token_urlsafe(32)}"
         made = self._clock()
         expires = None if ttl_s is None else made + int(ttl_s * 1_000_000)
         token = Token(
-            id=secrets.token_hex(6), principal=principal, label=label[:200], created_us=made, expires_us=expires
+            id=secrets.token_hex(6),
+            principal=principal,
+            label=label[:200],
+            created_us=made,
+            expires_us=expires,
+            parent=parent,
         )
         self._store.add(token, digest=digest(secret))
         return secret, token

@@ -22,6 +22,7 @@ class Token:
     created_us: int
     expires_us: int | None = None
     revoked_us: int | None = None
+    parent: str = ""  #: the id of the token that it was got for, if it was
 
     def good_at(self, now_us: int) -> bool:
         return self.revoked_us is None and (self.expires_us is None or now_us < self.expires_us)
@@ -36,6 +37,7 @@ class TokenStore:
         values = {
             "id": token.id,
             "hash": digest,
+            "parent": token.parent,
             "user_name": token.principal.user,
             "project": token.principal.project,
             "role": token.principal.role.value,
@@ -63,7 +65,7 @@ class TokenStore:
             return [_token(row) for row in tx.rows(QUERY["list_tokens"], {"project": project})]
 
     def revoke(self, token_id: str, *, now_us: int) -> None:
-        """From now on it opens nothing. Revoking twice keeps the first time."""
+        """From now on it, and what was got for it, opens nothing. Revoking twice keeps the first time."""
         with self._database.write() as tx:
             tx.run(QUERY["revoke_token"], {"id": token_id, "now_us": now_us})
 
@@ -77,4 +79,5 @@ def _token(row: Mapping[str, Any]) -> Token:
         created_us=row["created_us"],
         expires_us=row["expires_us"],
         revoked_us=row["revoked_us"],
+        parent=row["parent"],
     )

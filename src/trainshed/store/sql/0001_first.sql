@@ -9,6 +9,7 @@ create table projects (
 create table tokens (
     id text primary key,
     hash text not null unique,
+    parent text not null,
     user_name text not null,
     project text not null,
     role text not null,

@@ -1,6 +1,6 @@
 -- insert_token
-insert into tokens (id, hash, user_name, project, role, label, created_us, expires_us, revoked_us)
-values (:id, :hash, :user_name, :project, :role, :label, :created_us, :expires_us, null);
+insert into tokens (id, hash, parent, user_name, project, role, label, created_us, expires_us, revoked_us)
+values (:id, :hash, :parent, :user_name, :project, :role, :label, :created_us, :expires_us, null);
 
 -- token_of_hash
 select * from tokens where hash = :hash;
@@ -9,7 +9,7 @@ select * from tokens where hash = :hash;
 select * from tokens where (project = :project or :project = '*') order by created_us, id;
 
 -- revoke_token
-update tokens set revoked_us = :now_us where id = :id and revoked_us is null;
+update tokens set revoked_us = :now_us where (id = :id or parent = :id) and revoked_us is null;
 
 -- get_token
 select * from tokens where id = :id;

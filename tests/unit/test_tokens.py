@@ -1,0 +1,122 @@
+"""Tokens end when they should, also those that were got for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from trainshed.domain.iam import EVERY_PROJECT, Principal, Role
+from trainshed.services.tokens import OWNER, Tokens
+from trainshed.store.database import Database
+from trainshed.store.tokens import Token, TokenStore
+
+SECOND = 1_000_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = SECOND
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TokenStore]:
+    database = Database(tmp_path / "state.db")
+    database.migrate()
+    yield TokenStore(database)
+    database.close()
+
+
+def make(tokens: Tokens, **given: object) -> dict[str, str]:
+    return tokens.create(OWNER, {"user": "alice", "project": "p-one", "role": "editor", **given})
+
+
+def test_a_token_opens_its_project_until_it_is_revoked(store: TokenStore) -> None:
+    tokens = Tokens(store)
+    made = make(tokens)
+    assert tokens.known(made["token"]) is None
+    wanted = Principal(user="alice", project="p-one", role=Role.EDITOR)
+    assert tokens.find(made["token"]) == tokens.known(made["token"]) == wanted
+    tokens.revoke(OWNER, made["id"])
+    assert tokens.find(made["token"]) is None
+    assert tokens.known(made["token"]) is None
+
+
+def test_a_token_expires_in_memory_too(store: TokenStore) -> None:
+    clock = Clock()
+    tokens = Tokens(store, clock=clock)
+    secret = make(tokens, ttl_s=60)["token"]
+    assert tokens.find(secret) is not None
+    clock.now += 61 * SECOND
+    assert tokens.known(secret) is None
+    assert tokens.find(secret) is None
+
+
+def test_what_was_got_for_a_token_ends_with_it(store: TokenStore) -> None:
+    clock = Clock()
+    tokens = Tokens(store, clock=clock)
+    made = make(tokens, ttl_s=60)
+    got = tokens.exchange(made["token"], ttl_s=3600)
+    assert got is not None
+    assert tokens.find(got) == tokens.find(made["token"])
+    assert tokens.exchange(got, ttl_s=3600) is None  # nothing can be got for it in turn
+    clock.now += 61 * SECOND
+    assert tokens.find(got) is None
+
+
+def test_revoking_a_token_revokes_what_was_got_for_it(store: TokenStore) -> None:
+    tokens = Tokens(store)
+    made = make(tokens)
+    got = tokens.exchange(made["token"], ttl_s=3600)
+    assert got is not None
+    assert tokens.find(got) is not None
+    tokens.revoke(OWNER, made["id"])
+    assert tokens.find(got) is None
+
+
+class SlowStore(TokenStore):
+    """Lets something happen between reading a row and using it."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def find(self, digest: str) -> Token | None:
+        found = super().find(digest)
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        return found
+
+
+def test_a_token_revoked_while_it_is_looked_up_is_not_remembered(tmp_path: Path) -> None:
+    database = Database(tmp_path / "state.db")
+    database.migrate()
+    store = SlowStore(database)
+    tokens = Tokens(store)
+    made = make(tokens)
+
+    def revoke() -> None:
+        tokens.revoke(OWNER, made["id"])
+
+    store.meanwhile = revoke
+    tokens.find(made["token"])
+    assert tokens.known(made["token"]) is None
+    assert tokens.find(made["token"]) is None
+    database.close()
+
+
+def test_the_owners_token_is_made_once_and_is_the_owners_alone(store: TokenStore, tmp_path: Path) -> None:
+    tokens = Tokens(store)
+    path = tmp_path / "token"
+    tokens.ensure_owner(path)
+    first = path.read_text()
+    tokens.ensure_owner(path)
+    assert path.read_text() == first
+    assert path.stat().st_mode & 0o777 == 0o600
+    principal = tokens.find(first.strip())
+    assert principal is not None
+    assert (principal.project, principal.role) == (EVERY_PROJECT, Role.OWNER)
