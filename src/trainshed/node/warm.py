@@ -123,14 +123,16 @@ class _Warm:
             return False
         self._server = request["server"]
         self._seen_at = time.monotonic()
-        if request["do"] == "launch":
-            if os.fork() == 0:
+        try:
+            if request["do"] != "launch":
+                connection.sendall(b"\0000")
+            elif os.fork() == 0:
                 try:
                     _launch(connection, request, self._start)
                 finally:
                     os._exit(1)
-            return False
-        connection.sendall(b"\0000")
+        except OSError as exc:  # no process can be had, or nobody waits for the answer; the asker can do without
+            sys.stderr.write("%s: %s\n" % (request["do"], exc))
         return bool(request["do"] == "end")
 
 
@@ -150,7 +152,7 @@ def _listen(folder: str) -> socket.socket:
 
 
 def _read(connection: socket.socket) -> Optional[dict[str, Any]]:
-    """A line of JSON from a process of the same user; None if it is none."""
+    """A request from a process of the same user: a line of JSON. None if it is none."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     if _PEER.unpack(credentials)[1] != os.getuid():
         return None
@@ -162,9 +164,10 @@ def _read(connection: socket.socket) -> Optional[dict[str, Any]]:
             if not chunk:
                 return None
             received += chunk
-        return json.loads(received.decode())  # type: ignore[no-any-return]
+        request = json.loads(received.decode())
     except (OSError, ValueError):
         return None
+    return request if isinstance(request, dict) and {"do", "server"} <= set(request) else None
 
 
 def _launch(connection: socket.socket, request: dict[str, Any], start: Callable[[str], int]) -> None:
