@@ -118,6 +118,36 @@ def test_cancel_ends_everything(own_server: RunningServer, tmp_path: Path) -> No
     assert "told to end" in jobs.lines("stubborn")
 
 
+TAMPERING = {
+    "list": "open(up + '/journal.jsonl', 'a').write('[]\\n')",
+    "outcome": """open(up + '/journal.jsonl', 'a').write('{"event":"ended","outcome":"QUEUED","t":1}\\n')""",
+    "gone": "os.unlink(up + '/journal.jsonl')",
+    "moved": "os.rename(up, up + '-moved')",
+    "fifo": "os.unlink(up + '/journal.jsonl'); os.mkfifo(up + '/journal.jsonl')",
+    "lock_link": "os.unlink(up + '/lock'); os.symlink('/etc/passwd', up + '/lock')",
+    "lock_fifo": "os.unlink(up + '/lock'); os.mkfifo(up + '/lock')",
+    "lock_gone": "os.unlink(up + '/lock')",
+    "long": "open(up + '/journal.jsonl', 'a').write('x' * (5 << 20))",
+}
+
+
+def test_a_trainer_that_spoils_its_folder_spoils_nobody_elses_job(own_server: RunningServer, tmp_path: Path) -> None:
+    jobs = Submitter(own_server, "tampering", tmp_path)
+    for name, code in TAMPERING.items():
+        source = (
+            f"import os, time\nup = os.path.dirname(os.getcwd())\n{code}\nprint('spoilt', flush=True)\ntime.sleep(3)\n"
+        )
+        jobs.submit(f"spoils_{name}", source)
+    jobs.submit("good", "print('fine')")
+    assert jobs.wait("good")["state"] == "SUCCEEDED"
+    for name in TAMPERING:
+        jobs.wait(f"spoils_{name}", timeout_s=60)
+    assert [name for name in TAMPERING if marked(f"spoils_{name}")] == []
+    jobs.submit("later", "print('still fine')")
+    assert jobs.wait("later")["state"] == "SUCCEEDED"
+    assert own_server.stop() == 0
+
+
 def test_the_time_limit_is_kept(own_server: RunningServer, tmp_path: Path) -> None:
     jobs = Submitter(own_server, "limited", tmp_path)
     jobs.submit("slow", COUNTING, args=["20000"], scheduling={"maxRunningTime": "2s"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -521,13 +522,18 @@ print("\\n".join("line %d" % n for n in range(20_000)))
 # -- packages
 
 
+def package_of(path: Path) -> Package:
+    content = path.read_bytes() if path.exists() else b""
+    return Package(uri=f"gs://b/{path.name}", path=path, sha256=hashlib.sha256(content).hexdigest())
+
+
 def _sdist(path: Path, setup: str, files: dict[str, str]) -> Package:
     with tarfile.open(path, "w:gz") as archive:
         for name, text in {"setup.py": setup, **files}.items():
             info = tarfile.TarInfo(f"trainer-0.1/{name}")
             info.size = len(text.encode())
             archive.addfile(info, io.BytesIO(text.encode()))
-    return Package(uri=f"gs://b/{path.name}", path=path)
+    return package_of(path)
 
 
 def _setup(requires: str = "") -> str:
@@ -605,9 +611,17 @@ def test_what_a_package_requires_and_the_runtime_lacks_is_installed_beside_it(
 
 
 @pytest.mark.usefixtures("offline")
+def test_a_package_that_was_replaced_is_not_installed_under_the_name_of_another(start: Start, tmp_path: Path) -> None:
+    promised = _sdist(tmp_path / "x.tar.gz", _setup(), {"trainer/__init__.py": "", "trainer/task.py": "print('good')"})
+    _sdist(tmp_path / "x.tar.gz", _setup(), {"trainer/__init__.py": "", "trainer/task.py": "print('other')"})
+    ended = start("", packages=(promised,), module="trainer.task").settle(Phase.ENDED)
+    assert ended.outcome is JobState.FAILED
+    assert "was replaced" in ended.message
+
+
 def test_a_wheel_is_installed(start: Start, tmp_path: Path) -> None:
     wheel = _wheel(tmp_path, "wheeled", "print('rolling')\n", "Requires-Dist: absent ; extra == 'all'\n")
-    attempt = start("", packages=(Package(uri=f"gs://b/{wheel.name}", path=wheel),), module="wheeled.__init__")
+    attempt = start("", packages=(package_of(wheel),), module="wheeled.__init__")
     assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
     assert "rolling" in attempt.texts()
 
@@ -645,7 +659,7 @@ def test_a_file_that_is_no_package_fails_the_job(
     path = tmp_path / "x.tar.gz"
     if content is not None:
         path.write_bytes(content)
-    attempt = start("", packages=(Package(uri="gs://b/x.tar.gz", path=path),), module="trainer.task")
+    attempt = start("", packages=(package_of(path),), module="trainer.task")
     ended = attempt.settle(Phase.ENDED)
     assert ended.outcome is JobState.FAILED
     assert words in ended.message
@@ -657,7 +671,7 @@ def test_a_hostile_archive_fails_the_job_and_writes_nothing_outside(start: Start
         info = tarfile.TarInfo("../../../escaped")
         info.size = 1
         archive.addfile(info, io.BytesIO(b"x"))
-    attempt = start("", packages=(Package(uri="gs://b/evil.tar.gz", path=path),), module="trainer.task")
+    attempt = start("", packages=(package_of(path),), module="trainer.task")
     ended = attempt.settle(Phase.ENDED)
     assert ended.outcome is JobState.FAILED
     assert "'../../../escaped' leads out of the archive" in ended.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -154,6 +155,34 @@ def test_an_error_of_our_own_fails_the_job_and_does_not_stop_the_loop(store: Job
     add(store, "good")
     assert "Trainshed itself failed" in loop.until("bad", JobState.FAILED).error
     loop.until("good", JobState.RUNNING)
+
+
+def test_one_job_that_cannot_be_dealt_with_does_not_hold_up_the_others(store: JobStore) -> None:
+    loop = Loop(store)
+    add(store, "stuck")
+    add(store, "good")
+    stuck, good = loop.until("stuck", JobState.RUNNING), loop.until("good", JobState.RUNNING)
+    loop.engine.finish(folder(stuck), message="a\ud800b")  # no database takes that
+    loop.engine.finish(folder(good))
+    loop.until("good", JobState.SUCCEEDED)
+    assert store.get(PROJECT, "stuck").state is JobState.RUNNING
+
+
+def test_many_jobs_that_wait_for_a_runtime_do_not_hold_up_one_that_needs_none(store: JobStore) -> None:
+    built = threading.Event()
+
+    def prepare(job: Job) -> Launch:
+        if job.id.startswith("waits"):
+            assert built.wait(20)
+        return launch_of(job)
+
+    loop = Loop(store, slots=9, prepare=prepare)
+    for number in range(8):
+        add(store, f"waits_{number}")
+    add(store, "ready")
+    loop.until("ready", JobState.RUNNING)
+    built.set()
+    loop.until("waits_7", JobState.RUNNING)
 
 
 def test_a_server_that_stops_leaves_an_unfinished_launch_to_the_next(store: JobStore) -> None:

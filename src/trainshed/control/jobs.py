@@ -18,7 +18,6 @@ from trainshed.store.jobs import JobStore
 LOG = logging.getLogger("trainshed.control.jobs")
 
 IDLE_S = 5.0  #: between looks when nothing runs; a new job or a cancel wakes the loop at once
-LAUNCHES_AT_ONCE = 4
 TRIES = 3  #: how often an engine that is down is asked before the job fails
 
 
@@ -35,6 +34,7 @@ class JobControl:
         size: Callable[[Job], int],
         slots: int,
         poll_s: float,
+        clock: Callable[[], int] = now_us,
     ) -> None:
         self._jobs = jobs
         self._engine = engine
@@ -43,11 +43,13 @@ class JobControl:
         self._size = size
         self._slots = slots
         self._poll_s = poll_s
+        self._clock = clock
         self._news = threading.Event()
         self._stopping = threading.Event()
         self._launching: set[tuple[str, str]] = set()  # guarded by the GIL: added by the loop, removed by the pool
         self._thread = threading.Thread(target=self._loop, name="job-control", daemon=True)
-        self._pool = ThreadPoolExecutor(LAUNCHES_AT_ONCE, thread_name_prefix="launch")
+        # A launch may wait minutes for a runtime. There are never more of them than slots, so none waits for a thread.
+        self._pool = ThreadPoolExecutor(slots, thread_name_prefix="launch")
 
     def wake(self) -> None:
         """There is something new to look at. Callable from any thread."""
@@ -85,12 +87,15 @@ class JobControl:
         settled = [job for job in active if (job.project, job.id) not in self._launching]
         seen = self._engine.observe([self._folder(job) for job in settled])
         for job in settled:
-            self._act(job, seen[self._folder(job)])
+            try:
+                self._act(job, seen[self._folder(job)])
+            except Exception:  # one job that can't be dealt with must not hold up the others
+                LOG.exception("job.step_failed project=%s job=%s", job.project, job.id)
         admitted = self._admit(self._slots - sum(map(self._size, active)), alone=not active)
         return bool(active) or admitted > 0
 
     def _act(self, job: Job, seen: Sighting) -> None:
-        match plan(job, seen, now_us=now_us()):
+        match plan(job, seen, now_us=self._clock()):
             case Launch():
                 self._start_launch(job)
             case Cancel():
@@ -116,8 +121,9 @@ class JobControl:
             if size > free and not (alone and claimed == 0):
                 break
             free -= size
-            waiting = Event(text="Waiting for job to be provisioned.", time_us=now_us())
-            mine = self._record(job.to(JobState.PREPARING, now_us=now_us()), waiting)
+            now = self._clock()
+            waiting = Event(text="Waiting for job to be provisioned.", time_us=now)
+            mine = self._record(job.to(JobState.PREPARING, now_us=now), waiting)
             if mine is not None:
                 claimed += 1
                 self._start_launch(mine)
@@ -128,19 +134,28 @@ class JobControl:
         self._pool.submit(self._launch, job)
 
     def _launch(self, job: Job) -> None:
-        """Prepare and start one attempt. Whatever goes wrong ends the job with the reason."""
+        """Prepare and start one attempt. If even its failure can't be written down, the next look tries it again."""
+        try:
+            if (reason := self._try_launch(job)) is not None:
+                self._fail(job, reason)
+        except Exception:  # the end of a thread of the pool: nobody else would hear of it
+            LOG.exception("job.launch_failed project=%s job=%s", job.project, job.id)
+        finally:
+            self._launching.discard((job.project, job.id))
+            self._news.set()
+
+    def _try_launch(self, job: Job) -> str | None:
+        """Why the attempt can't be started; None if it was, or need not be any more."""
         try:
             launch = self._prepare(job)
             if self._jobs.get(job.project, job.id).state is JobState.PREPARING:
                 self._launch_on_engine(launch)
         except TrainshedError as exc:
-            self._fail(job, str(exc))
+            return str(exc)
         except Exception as exc:  # a job must not hang in PREPARING because of an error of ours
             LOG.exception("job.launch_failed project=%s job=%s", job.project, job.id)
-            self._fail(job, f"Trainshed itself failed to start this job: {exc}. The server's log has the details.")
-        finally:
-            self._launching.discard((job.project, job.id))
-            self._news.set()
+            return f"Trainshed itself failed to start this job: {exc}. The server's log has the details."
+        return None
 
     def _launch_on_engine(self, launch: base.Launch) -> None:
         for left in reversed(range(TRIES)):
@@ -157,7 +172,8 @@ class JobControl:
         current = self._jobs.get(job.project, job.id)
         if current.state is not JobState.PREPARING or self._stopping.is_set():
             return  # cancelled meanwhile: the loop ends it; or we are stopping: the next server launches it
-        now = now_us()
+        self._engine.cancel(self._folder(current))  # a supervisor that was only too slow to start must not go on
+        now = self._clock()
         events = (
             Event(text=reason, time_us=now, severity="ERROR"),
             Event(text="Job failed.", time_us=now, severity="ERROR"),

@@ -95,7 +95,8 @@ class Launches:
         path = self._path_of(job)(uri)
         if path is None or not path.is_file():
             raise FailedPrecondition(f"The package {uri} is no longer there. Submit the job again to upload it anew.")
-        return Package(uri=uri, path=path)
+        with path.open("rb") as file:
+            return Package(uri=uri, path=path, sha256=hashlib.file_digest(file, "sha256").hexdigest())
 
     def _path_of(self, job: Job) -> Callable[[str], Path | None]:
         """Turns a gs:// address into a path, if its bucket belongs to the job's project."""
@@ -140,6 +141,5 @@ def _digest(python: Path, packages: tuple[Package, ...]) -> str:
     """Names an environment by its runtime and the contents of its packages, in their order."""
     total = hashlib.sha256(str(python).encode())
     for package in packages:
-        content = hashlib.sha256(package.path.read_bytes()).hexdigest()
-        total.update(f"\n{package.path.name} {content}".encode())
+        total.update(f"\n{package.path.name} {package.sha256}".encode())
     return total.hexdigest()[:32]

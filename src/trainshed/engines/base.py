@@ -27,6 +27,7 @@ class Package:
 
     uri: str  #: as the user wrote it, for the log
     path: Path
+    sha256: str  #: of its content; `site` is named by it, so nothing else may be installed there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import json
+import logging
 import os
 import shutil
 import stat
@@ -14,6 +16,7 @@ import tempfile
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -21,12 +24,16 @@ from typing import Any
 import orjson
 
 from trainshed.config import Home
-from trainshed.domain.jobs import JobState
+from trainshed.domain.jobs import ENDS
 from trainshed.domain.plan import Phase, Sighting
 from trainshed.engines.base import Launch
+from trainshed.engines.journals import lines_since
 from trainshed.engines.warm import WarmProcesses
 from trainshed.errors import EngineDown
+from trainshed.node.reap import stat_fields
 from trainshed.node.replica import inherited
+
+LOG = logging.getLogger("trainshed.engines.local")
 
 FORMAT = 1
 _START_LIMIT_S = 60.0
@@ -95,11 +102,13 @@ class LocalEngine:
             if len(self._views) > 2 * len(attempts) + 1000:
                 asked = set(attempts)
                 self._views = {path: view for path, view in self._views.items() if path in asked}
-            try:
-                for path in attempts:
-                    self._views[path] = _look(path, self._views.get(path, _View()))
-            except OSError as exc:
-                raise EngineDown(f"The attempts can't be looked at: {exc.filename or path}: {exc.strerror}.") from exc
+            for path in attempts:
+                before = self._views.get(path, _View())
+                try:
+                    self._views[path] = _look(path, before)
+                except (OSError, EngineDown) as exc:  # what can't be looked at is as it was; others are not held up
+                    LOG.warning("attempt.unreadable folder=%s reason=%s", path, exc)
+                    self._views[path] = before
             return {path: self._views[path].sighting for path in attempts}
 
     def cancel(self, attempt: Path) -> None:
@@ -145,7 +154,9 @@ def render(launch: Launch, *, uv: Path) -> dict[str, Any]:
         "uv": str(uv),
         "module": launch.module,
         "args": list(launch.args),
-        "packages": [{"uri": package.uri, "path": str(package.path)} for package in launch.packages],
+        "packages": [
+            {"uri": package.uri, "path": str(package.path), "sha256": package.sha256} for package in launch.packages
+        ],
         "site": str(launch.site),
         "replicas": [
             {
@@ -191,6 +202,7 @@ def ship(to: Path) -> Path:
 
 
 _ABSENT = Sighting(phase=Phase.ABSENT)
+_ENDS = {state.value: state for state in ENDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,16 +211,17 @@ class _View:
 
     offset: int = 0
     sighting: Sighting = _ABSENT
+    supervisor: tuple[str, int, int] | None = None  #: boot, pid and start time: a process, and no other
 
 
 def _look(attempt: Path, before: _View) -> _View:
     if before.sighting.phase in (Phase.ENDED, Phase.LOST):
         return before
-    # The lock first: if it was free, then what the journal says now is its last word.
-    alive = _held(attempt / "lock")
-    journal = attempt / "journal.jsonl"
-    size = _size(journal)
-    view = before if size == before.offset else _read(journal, before)
+    # The lock first: if it was free, then what the journal says now is its last word. A trainer can take the lock's
+    # file away, but not the process that holds it.
+    alive = _held(attempt / "lock") or _lives(before.supervisor)
+    size = _size(attempt / "journal.jsonl")
+    view = before if size == before.offset else _read(attempt, before)
     if view.sighting.phase in (Phase.ENDED, Phase.LOST):
         return view
     if not alive:
@@ -218,42 +231,60 @@ def _look(attempt: Path, before: _View) -> _View:
     return view
 
 
-def _read(journal: Path, before: _View) -> _View:
-    with journal.open("rb") as file:
-        file.seek(before.offset)
-        lines = file.read().split(b"\n")
-    offset, sighting = before.offset, before.sighting
-    for line in lines[:-1]:  # what comes after the last line end is not yet whole
-        offset += len(line) + 1
-        sighting = _follow(sighting, line)
-    return _View(offset, sighting)
+def _read(attempt: Path, before: _View) -> _View:
+    lines, offset = lines_since(attempt, before.offset)
+    view = replace(before, offset=offset)
+    for line in lines:
+        view = _follow(view, line)
+    return view
 
 
-def _follow(seen: Sighting, line: bytes) -> Sighting:
+def _follow(view: _View, line: bytes) -> _View:
     """What is known after one more event. One that its writer did not live to finish says nothing."""
     try:
-        event = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return seen
+        event = json.loads(line)
+        if event["event"] == "supervisor_started" and view.supervisor is None:
+            identity = (str(event["boot_id"]), int(event["pid"]), int(event["started"]))
+            return replace(view, sighting=replace(view.sighting, phase=Phase.PREPARING), supervisor=identity)
+        return replace(view, sighting=_after(view.sighting, event))
+    except (ValueError, LookupError, TypeError):
+        return view  # a trainer can write here too, but nothing that we would stumble over
+
+
+def _after(seen: Sighting, event: dict[str, Any]) -> Sighting:
     match event["event"]:
         case "ended":
-            outcome, message = JobState(event["outcome"]), event["message"]
-            return replace(seen, phase=Phase.ENDED, ended_us=event["t"], outcome=outcome, message=message)
+            outcome, message = _ENDS[event["outcome"]], str(event["message"])
+            return replace(seen, phase=Phase.ENDED, ended_us=int(event["t"]), outcome=outcome, message=message)
         case "lost":
-            return replace(seen, phase=Phase.LOST, ended_us=event["t"])
+            return replace(seen, phase=Phase.LOST, ended_us=int(event["t"]))
         case "running":
-            return replace(seen, phase=Phase.RUNNING, started_us=event["t"])
-        case "supervisor_started":
-            return replace(seen, phase=Phase.PREPARING)
+            return replace(seen, phase=Phase.RUNNING, started_us=int(event["t"]))
     return seen
+
+
+def _lives(supervisor: tuple[str, int, int] | None) -> bool:
+    """Whether that very process is there: its number may have gone to another one since, or since another boot."""
+    if supervisor is None:
+        return False
+    boot, pid, started = supervisor
+    fields = stat_fields(pid)
+    return bool(fields) and fields[0] != b"Z" and int(fields[19]) == started and boot == _boot_id()
+
+
+@cache
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _held(lock: Path) -> bool:
     """Whether a process holds the lock. Only asks: a question must not keep a supervisor from starting."""
     try:
-        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as exc:
+        if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
+            return False
+        raise
     try:
         question = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, question)
@@ -264,7 +295,7 @@ def _held(lock: Path) -> bool:
 
 def _size(path: Path) -> int:
     try:
-        return path.stat().st_size
+        return path.lstat().st_size
     except (FileNotFoundError, NotADirectoryError):
         return 0
 

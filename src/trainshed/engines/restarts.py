@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from trainshed.errors import EngineDown
+from trainshed.engines.journals import lines_since
 from trainshed.node import steps
-
-_LIMIT = 16 << 20  #: bytes; a journal that is longer was not written by a supervisor alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +33,7 @@ class Restart:
 def restarts(attempt: Path) -> list[Restart]:
     """All of them so far, the oldest first. None for an attempt that never was."""
     found: list[Restart] = []
-    for line in _lines(attempt / "journal.jsonl"):
+    for line in lines_since(attempt)[0]:
         if b"restarted" not in line and b"resumed" not in line:
             continue
         try:
@@ -65,16 +60,3 @@ def _follow(found: list[Restart], event: dict[str, Any]) -> None:
                 if found[index].name == event["name"]:
                     found[index] = replace(found[index], step_after=int(event["step"]))
                     return
-
-
-def _lines(journal: Path) -> list[bytes]:
-    try:
-        fd = os.open(journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as exc:
-        if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
-            return []
-        raise EngineDown(f"{journal} can't be read: {exc.strerror}.") from exc
-    with open(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return []
-        return file.read(_LIMIT).split(b"\n")[:-1]

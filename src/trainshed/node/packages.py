@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import glob
+import hashlib
 import json
 import os
 import re
@@ -68,7 +69,16 @@ def _install_once(folder: str, spec: dict[str, Any]) -> None:
             _say("Installing the package: %s" % package["uri"])
             uv.run(["--target", partial, "--no-deps", *_build_options(source), source], package["uri"])
         _install_requirements(uv, partial)
+        os.sync()  # a power cut must not leave a folder that counts as whole without its files
         os.rename(partial, site)
+
+
+def _sha256(path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for piece in iter(lambda: file.read(1 << 20), b""):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _fetch(package: dict[str, Any], folder: str) -> str:
@@ -81,6 +91,11 @@ def _fetch(package: dict[str, Any], folder: str) -> str:
         shutil.copyfile(package["path"], copy)
     except FileNotFoundError:
         raise CannotInstall("There is no package %s. Upload it before you submit the job." % package["uri"]) from None
+    if _sha256(copy) != package["sha256"]:
+        raise CannotInstall(
+            "The package %s was replaced while the job was being started. Submit the job again under a new name."
+            % package["uri"]
+        )
     try:
         if copy.endswith(".whl"):
             check(copy)
