@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.node.failure import explain, of_install
+from trainshed.node.failure import echo, explain, of_install
 from trainshed.node.gang import Exit
 from trainshed.node.sampler import oom_kills
 
@@ -90,3 +90,31 @@ def test_a_failed_installation_tells_what_its_installer_left(tmp_path: Any) -> N
 
 def test_the_kernel_counts_its_kills() -> None:
     assert oom_kills() >= 0
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [
+        (f"{TRACEBACK}tensorflow.python.framework.errors_impl.UnavailableError: From /job:ps: Socket closed", True),
+        (f"{TRACEBACK}tensorflow.python.framework.errors_impl.AbortedError: Session 1 is not found.", True),
+        (f"{TRACEBACK}RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1", True),
+        (f"{TRACEBACK}ConnectionResetError: [Errno 104] Connection reset by peer", True),
+        (f"{TRACEBACK}ConnectionRefusedError: [Errno 111] Connection refused", True),
+        ("E0000 coordination: UNAVAILABLE: failed to connect to all addresses", True),
+        (f"{TRACEBACK}BrokenPipeError: [Errno 32] Broken pipe", True),
+        (f"{TRACEBACK}ValueError: a bug", False),
+        (f"W0000 UNAVAILABLE: Socket closed\n{TRACEBACK}ValueError: a bug after trouble that was got over", False),
+        (f"{TRACEBACK}UnavailableError: x\nDuring handling of it:\n{TRACEBACK}KeyError: 'last'", False),
+        ("Socket closed\n" + "step 1\n" * 50, False),
+        ("", False),
+    ],
+)
+def test_last_words_of_a_broken_connection_are_an_echo(tail: str, expected: bool) -> None:
+    assert echo(tail) is expected
+
+
+def test_what_else_there_is_to_say_comes_before_the_advice() -> None:
+    said = explain(SPEC, MASTER, Exit(None, 9), "tail\n", True, "It was restarted before.")
+    parts = said.split("\n\n")
+    assert parts[1] == "It was restarted before."
+    assert parts[2].startswith("The machine had no memory left")

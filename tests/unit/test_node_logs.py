@@ -139,3 +139,15 @@ def test_the_tail_is_of_stderr_and_goes_on_past_the_limit(tmp_path: Path) -> Non
     log.take(STDERR, b"a long line that is over the limit\n")
     log.take(STDERR, b"the reason\n")
     assert log.tail().endswith("the reason\n")
+
+
+def test_a_new_copy_begins_with_a_line_and_a_tail_of_its_own(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+    log = ReplicaLog("r", LogFile(str(tmp_path / "log")), 1000, seen.extend)
+    log.take(STDERR, b"step 1\nthe old copy was cut")
+    log.renew()
+    assert log.tail() == ""
+    log.take(STDERR, b"the new one\n")
+    assert log.tail() == "the new one\n"
+    assert [line["m"] for line in _read(tmp_path / "log")] == ["step 1", "the old copy was cut", "the new one"]
+    assert seen == [b"step 1", b"the old copy was cut", b"the new one"]
