@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import secrets
@@ -23,7 +24,9 @@ from trainshed.domain.times import now_us
 from trainshed.errors import NotFound, Unavailable
 
 KEPT_US = 7 * 24 * 3600 * 1_000_000  #: a session not written to for this long is given up
+SWEEP_US = 3600 * 1_000_000  #: how often sessions are looked through, and how old a half of one must be to be an orphan
 _ID = re.compile(r"[0-9a-f]{32}")
+LOG = logging.getLogger("trainshed.buckets")
 _REMEMBERED = 256  #: sessions whose checksums are kept in memory between requests
 
 
@@ -47,8 +50,10 @@ class Session(Staged):
 class Sessions:
     """The resumable uploads of one server. Threads may share it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, clock: Callable[[], int] = now_us) -> None:
         self._folder = folder
+        self._clock = clock
+        self._swept_us = clock()
         self._lock = threading.Lock()
         self._sums: OrderedDict[str, Checksums] = OrderedDict()
 
@@ -57,17 +62,19 @@ class Sessions:
         upload = secrets.token_hex(16)
         record = {**asdict(draft), "upload": upload}
         path, data = self._record(upload), self._data(upload)
+        self._sweep_at_times()
         with disk_errors():
-            data.touch(mode=0o600, exist_ok=False)
+            _write_durably(data, b"")
             fresh = path.with_suffix(".new")
-            fresh.write_bytes(orjson.dumps(record))
+            _write_durably(fresh, orjson.dumps(record))
             fresh.rename(path)
+            _sync_folder(self._folder)
         return upload
 
     def open(self, bucket: str, upload: str) -> Session:
         """The session, with what it has received. `NotFound` once it has ended; `Unavailable` while another uses it."""
         try:
-            draft = _draft(orjson.loads(self._record(upload).read_bytes()))
+            draft = _draft(self._record(upload).read_bytes())
             fd = os.open(self._data(upload), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             raise _gone() from None
@@ -75,6 +82,8 @@ class Sessions:
             if draft.bucket != bucket:
                 raise _gone()
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_at(fd, self._data(upload)):
+                raise _gone()  # it became an object, or was given up, before the lock was ours
             return Session(self._data(upload), fd, draft, self._remembered(upload, os.fstat(fd).st_size))
         except BlockingIOError:
             os.close(fd)
@@ -96,17 +105,52 @@ class Sessions:
         """Remove what is left of a session: it has become an object, or was given up."""
         with self._lock:
             self._sums.pop(session.draft.upload, None)
-        session.discard()
+        session.path.unlink(missing_ok=True)  # while it is locked: who waits for the lock must find it gone
         self._record(session.draft.upload).unlink(missing_ok=True)
+        session.close()
 
-    def sweep(self, *, now: Callable[[], int] = now_us) -> None:
-        """Remove sessions that nobody has gone on with for a week, and halves of sessions."""
-        for path in self._folder.glob("session-*"):
-            upload = path.name.removeprefix("session-").partition(".")[0]
-            data = self._data(upload)
-            whole = data.exists() and self._record(upload).exists()
-            if not whole or data.stat().st_mtime_ns // 1000 < now() - KEPT_US:
-                path.unlink(missing_ok=True)
+    def sweep(self) -> None:
+        """Remove sessions that nobody has gone on with for a week, and halves of sessions that are an hour old.
+
+        What can't be looked at or removed is logged and stays.
+        """
+        now = self._clock()
+        for path in sorted(self._folder.glob("session-*")):
+            try:
+                self._sweep_one(path, now)
+            except OSError as exc:
+                LOG.warning("upload.kept path=%s reason=%r", path, str(exc))
+
+    def _sweep_at_times(self) -> None:
+        with self._lock:
+            now = self._clock()
+            if now - self._swept_us < SWEEP_US:
+                return
+            self._swept_us = now
+        self.sweep()
+
+    def _sweep_one(self, path: Path, now: int) -> None:
+        upload = path.name.removeprefix("session-").partition(".")[0]
+        if not _ID.fullmatch(upload):
+            LOG.warning("upload.kept path=%s reason='it is not the name of an upload'", path)
+            return
+        data, record = self._data(upload), self._record(upload)
+        whole = data.exists() and record.exists()
+        try:
+            idle = now - (data if whole else path).stat().st_mtime_ns // 1000
+            if idle < (KEPT_US if whole else SWEEP_US):
+                return
+            if not whole:
+                path.unlink()
+                return
+            with open(data, "rb") as held:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                data.unlink()
+                record.unlink(missing_ok=True)
+        except FileNotFoundError:
+            return  # it ended by itself
+        except BlockingIOError:
+            return  # somebody goes on with it now
 
     def _remembered(self, upload: str, size: int) -> Checksums | None:
         with self._lock:
@@ -128,13 +172,43 @@ def _checked(upload: str) -> str:
     return upload
 
 
+def _is_at(fd: int, path: Path) -> bool:
+    """Whether the open file is still the one at that path."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
 def _gone() -> NotFound:
     return NotFound("There is no such upload: it was finished, cancelled or given up. Begin a new one.")
 
 
-def _draft(record: dict[str, Any]) -> Draft:
-    values = dict(record)
-    conditions = dict(values["conditions"])
-    conditions |= {key: tuple(conditions[key]) for key in ("etags", "etags_not")}
-    values |= {"traits": Traits(**values["traits"]), "conditions": Conditions(**conditions)}
-    return Draft(**values)
+def _write_durably(path: Path, data: bytes) -> None:
+    """A new file that is on the disk; its name is once the folder is synced."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(fd)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _draft(record: bytes) -> Draft:
+    """What was said when a session began. A record that can't be read is as good as none."""
+    try:
+        values: dict[str, Any] = dict(orjson.loads(record))
+        conditions = dict(values["conditions"])
+        conditions |= {key: tuple(conditions[key]) for key in ("etags", "etags_not")}
+        values |= {"traits": Traits(**values["traits"]), "conditions": Conditions(**conditions)}
+        return Draft(**values)
+    except (ValueError, TypeError, KeyError):
+        LOG.warning("upload.unreadable record=%r", record[:200])
+        raise _gone() from None

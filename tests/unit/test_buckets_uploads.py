@@ -1,0 +1,127 @@
+"""Resumable uploads on their own: who may write to one, what of it is on the disk, and when it is given up."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.uploads import KEPT_US, SWEEP_US, Sessions
+from trainshed.domain.objects import Draft
+from trainshed.errors import NotFound
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> ObjectTree:
+    made = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
+    made.make_bucket("bucket")
+    return made
+
+
+@pytest.fixture
+def sessions(tree: ObjectTree, tmp_path: Path) -> Sessions:
+    return Sessions(tmp_path / "uploads")
+
+
+def begin(sessions: Sessions, name: str = "a") -> str:
+    return sessions.begin(Draft(bucket="bucket", name=name))
+
+
+@pytest.mark.parametrize("end", ["finished", "cancelled"])
+def test_a_session_that_ends_just_before_it_is_locked_is_gone(
+    tree: ObjectTree, sessions: Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    upload = begin(sessions)
+    first = sessions.open("bucket", upload)
+    first.write(b"acknowledged")
+    lock = fcntl.flock
+
+    def end_then_lock(fd: int, operation: int) -> None:
+        if first.fd >= 0:
+            if end == "finished":
+                tree.commit(first, first.draft)
+            sessions.end(first)
+        lock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", end_then_lock)
+    with pytest.raises(NotFound, match="finished, cancelled or given up"):
+        sessions.open("bucket", upload)
+    assert list((tmp_path / "uploads").iterdir()) == []
+    if end == "finished":
+        assert (tmp_path / "buckets" / "bucket" / "a").read_bytes() == b"acknowledged"
+
+
+def test_a_new_session_is_on_the_disk_before_it_is_told(
+    sessions: Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[int, set[str]]] = []
+    fsync = os.fsync
+
+    def noting(fd: int) -> None:
+        fsync(fd)
+        synced.append((os.fstat(fd).st_ino, {path.suffix for path in uploads.iterdir()}))
+
+    uploads = tmp_path / "uploads"
+    monkeypatch.setattr(os, "fsync", noting)
+    upload = begin(sessions)
+    files = {(uploads / f"session-{upload}.{kind}").stat().st_ino for kind in ("data", "json")}
+    assert files <= {inode for inode, _ in synced}
+    assert synced[-1] == (uploads.stat().st_ino, {".data", ".json"})
+
+
+def test_abandoned_sessions_go_when_new_ones_begin_but_not_at_each(tree: ObjectTree, tmp_path: Path) -> None:
+    now = 10**15
+    sessions = Sessions(tmp_path / "uploads", clock=lambda: now)
+    old = [begin(sessions) for _ in range(3)]
+    for upload in old:
+        data = tmp_path / "uploads" / f"session-{upload}.data"
+        os.utime(data, ns=((now - KEPT_US) * 1000 - 10**9,) * 2)
+    now += SWEEP_US - 1
+    begin(sessions)
+    held = sessions.open("bucket", old[0])
+    now += 1
+    begin(sessions)
+    left = {path.name.partition(".")[0] for path in (tmp_path / "uploads").iterdir()}
+    assert f"session-{old[0]}" in left, "one that a request holds must stay"
+    assert not {f"session-{upload}" for upload in old[1:]} & left
+    assert len(left) == 3
+    sessions.keep(held)
+    now += SWEEP_US - 1
+    begin(sessions)
+    assert sessions.open("bucket", old[0])
+
+
+def test_a_session_that_is_being_begun_is_no_orphan(tree: ObjectTree, tmp_path: Path) -> None:
+    now = 10**15
+    sessions = Sessions(tmp_path / "uploads", clock=lambda: now)
+    half = tmp_path / "uploads" / f"session-{'0' * 32}.data"
+    half.touch()
+    os.utime(half, ns=(now * 1000,) * 2)
+    sessions.sweep()
+    assert half.exists()
+    now += SWEEP_US
+    sessions.sweep()
+    assert not half.exists()
+
+
+@pytest.mark.parametrize("record", [b"", b"{", b"[]", b"{}", b'{"conditions": 5}', b'[["conditions", {}]]'])
+def test_a_record_that_can_not_be_read_is_no_session(sessions: Sessions, tmp_path: Path, record: bytes) -> None:
+    upload = begin(sessions)
+    (tmp_path / "uploads" / f"session-{upload}.json").write_bytes(record)
+    with pytest.raises(NotFound):
+        sessions.open("bucket", upload)
+
+
+def test_what_is_no_session_is_left_alone_by_a_sweep(sessions: Sessions, tmp_path: Path) -> None:
+    uploads = tmp_path / "uploads"
+    for name in ("session-zz.data", "session-", f"session-{'1' * 32}.data"):
+        (uploads / name).touch()
+        os.utime(uploads / name, (0, 0))
+    odd = uploads / f"session-{'2' * 32}.data"
+    odd.mkdir()
+    os.utime(odd, (0, 0))
+    sessions.sweep()
+    assert {path.name for path in uploads.iterdir()} == {"session-zz.data", "session-", odd.name}
