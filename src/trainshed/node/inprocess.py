@@ -145,7 +145,8 @@ def _report(exc: BaseException) -> Optional[int]:
         sys.__excepthook__(type(other), other, other.__traceback__)
         sys.stderr.write("\nOriginal exception was:\n")
         sys.__excepthook__(type(exc), exc, trace)
-    return None if isinstance(exc, KeyboardInterrupt) else 1
+    by_signal = isinstance(exc, KeyboardInterrupt) and sys.version_info >= (3, 8)
+    return None if by_signal else 1
 
 
 def _leave(status: Optional[int]) -> None:
