@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+
+import orjson
 import pytest
 
 from trainshed.api.bodies import MAX_DEPTH, parse_json
@@ -22,6 +25,25 @@ def test_depth_is_bounded() -> None:
 def test_brackets_in_strings_do_not_count() -> None:
     text = "[" * 1000
     assert parse_json(f'{{"a": "{text}", "b": "\\"{text}"}}'.encode()) == {"a": text, "b": f'"{text}'}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"filter":"' + b"a" * 2_000_000 + b'"}', b"[" + b"[]," * 500_000 + b"1]", b"[" + b'"",' * 500_000 + b"1]"],
+    ids=["long", "wide", "many"],
+)
+def test_a_large_body_is_read_in_about_the_time_of_its_parsing(body: bytes) -> None:
+    began = time.perf_counter()
+    orjson.loads(body)
+    bare = time.perf_counter() - began
+    began = time.perf_counter()
+    parse_json(body)
+    assert time.perf_counter() - began < 100 * bare + 0.5
+
+
+def test_brackets_that_do_not_match_are_refused() -> None:
+    with pytest.raises(Invalid):
+        parse_json(b"[}" * 100)
 
 
 @pytest.mark.parametrize(
