@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,27 @@ def test_checksums_of_a_file_still_being_written_are_not_noted(tree: ObjectTree,
     assert tree.info("bucket", "fresh").crc32c
     assert not tree.list("bucket", ListQuery(checksums=False)).items[0].crc32c
     assert tree.list("bucket", ListQuery()).items[0].crc32c
+
+
+def test_noting_checksums_does_not_undo_a_change_of_metadata(tmp_path: Path) -> None:
+    """The file is read without a lock, which may take seconds; what is patched meanwhile was acknowledged."""
+    meanwhile: list[Callable[[], object]] = []
+
+    def clock() -> int:  # asked once the file has been read
+        if meanwhile:
+            meanwhile.pop()()
+        return now_us()
+
+    tree = ObjectTree(tmp_path / "buckets", tmp_path / "uploads", clock=clock)
+    tree.make_bucket("bucket")
+    path = tmp_path / "buckets" / "bucket" / "a"
+    path.write_bytes(b"x")
+    os.utime(path, (10**9, 10**9))
+    meanwhile.append(lambda: tree.patch("bucket", "a", lambda info: Traits(metadata={"k": "v"})))
+    assert tree.info("bucket", "a").crc32c
+    assert meanwhile == []
+    after = tree.info("bucket", "a")
+    assert (after.traits.metadata, after.metageneration) == ({"k": "v"}, 2)
 
 
 def test_links_are_neither_followed_nor_harmed(tree: ObjectTree, tmp_path: Path) -> None:

@@ -311,16 +311,18 @@ class ObjectTree:
     def _checksummed(self, fd: int, info: ObjectInfo) -> ObjectInfo:
         """The same with checksums, which are noted on the file unless it is still being written to."""
         sums = checksums_of(fd, size=info.size)
-        info = replace(info, md5=sums.md5, crc32c=sums.crc32c)
-        status = os.fstat(fd)
-        same = status.st_size == info.size and status.st_mtime_ns // 1000 == info.generation
-        if same and info.generation < self._clock() - SETTLED_US:
+        summed = replace(info, md5=sums.md5, crc32c=sums.crc32c)
+        if info.generation >= self._clock() - SETTLED_US:
+            return summed
+        with self._writing(info.bucket, info.name):
+            if self._told(fd, info.bucket, info.name) != info:
+                return summed  # it was changed while it was read, and what was said of it then counts
             try:
-                os.setxattr(fd, attributes.ATTRIBUTE, attributes.encode(info))
+                os.setxattr(fd, attributes.ATTRIBUTE, attributes.encode(summed))
             except OSError as exc:
                 if exc.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
                     raise  # of these, it will be read again next time
-        return info
+        return summed
 
 
 def _open_beneath(root: Path, bucket: str, name: str) -> int:
