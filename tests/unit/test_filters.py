@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.domain.filters import MAX_CHARACTERS, parse
+from trainshed.domain.filters import MAX_CHARACTERS, MAX_TERMS, parse
 from trainshed.domain.times import rfc3339
 from trainshed.errors import Invalid
 
@@ -214,3 +214,10 @@ def test_what_gcloud_sends_says_which_job_and_when() -> None:
         '((timestamp="1970-01-01T00:00:01Z" AND insertId>"I") OR timestamp>"1970-01-01T00:00:01Z")'
     )
     assert later.window("timestamp") == (1_000_000, None)
+
+
+def test_the_number_of_terms_is_bounded() -> None:
+    parse(" OR ".join(f"word{number}" for number in range(MAX_TERMS)))
+    for text in (" OR ".join(["x"] * (MAX_TERMS + 1)), f"id=({' OR '.join(['x'] * (MAX_TERMS + 1))})"):
+        with pytest.raises(Invalid, match="more than 64"):
+            parse(text)

@@ -19,6 +19,7 @@ from trainshed.errors import Invalid
 
 MAX_CHARACTERS = 20_000
 MAX_DEPTH = 50
+MAX_TERMS = 64  #: words and comparisons; each costs time for every line that is looked at
 
 _SKIP = re.compile(r"(?:\s+|--[^\n]*)*")
 _OPERATOR = re.compile(r"(=~|!~|!=|<=|>=|[=<>:])\s*")
@@ -63,6 +64,7 @@ class _Parser:
         self._text = text
         self._at = 0
         self._depth = 0
+        self._terms = 0
 
     def query(self) -> Node:
         self._skip()
@@ -98,6 +100,9 @@ class _Parser:
             if not self._symbol(")"):
                 self._expected("a closing parenthesis")
         else:
+            self._terms += 1
+            if self._terms > MAX_TERMS:
+                self._wrong(f"it has more than {MAX_TERMS} words and comparisons")
             node = term()
         self._depth -= 1
         return node
