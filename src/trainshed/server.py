@@ -34,7 +34,7 @@ from trainshed.proxy.answers import spelled
 from trainshed.proxy.listener import Proxy, tls_context
 from trainshed.proxy.tunnels import Gateway
 from trainshed.services.server import ServerInfo
-from trainshed.store.database import Database, back_up
+from trainshed.store.database import Database
 
 LOG = logging.getLogger("trainshed.server")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -54,7 +54,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         database = stack.enter_context(contextlib.closing(Database(settings.database or home.database)))
         database.fence()
         database.migrate()
-        back_up(database)
+        database.back_up()
         hosts = _host_names(settings)
         certificates = ensure_certificates(home.certificates, hosts=hosts)
         info = _describe(home, settings, http, tls)
@@ -280,8 +280,3 @@ def log_to_stderr() -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-
-
-def prepare_log(path: Path) -> int:
-    """Open the server's log for appending, mode 0600, and return its descriptor."""
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

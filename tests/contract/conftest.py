@@ -16,6 +16,7 @@ from trainshed.store.database import Database
 
 _INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name.split(".")[0]))
 _ACCOUNT = "postgres"
+_SORTS_LIKE_PEOPLE = ("--locale-provider=icu", "--icu-locale=en")  # as most servers do, and unlike bytes
 
 
 def _run(*command: str | Path) -> None:
@@ -42,7 +43,7 @@ def postgresql() -> Iterator[str]:
         if os.geteuid() == 0:
             shutil.chown(folder, _ACCOUNT)
         data = folder / "data"
-        _run(bin_dir / "initdb", "-D", data, "-U", "trainshed", "--auth=trust", "--no-sync", "-E", "UTF8")
+        _run(bin_dir / "initdb", "-D", data, "-U", "trainshed", "--auth=trust", "--no-sync", "-E", "UTF8", *_SORTS_LIKE_PEOPLE)
         options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
         _run(bin_dir / "pg_ctl", "-D", data, "-l", folder / "log", "-o", options, "-w", "-t", "60", "start")
         try:

@@ -41,9 +41,8 @@ class BucketStore:
         return bucket_from_row(rows[0])
 
     def page(self, project: str, *, prefix: str, after: str, limit: int) -> Sequence[Bucket]:
-        """Up to `limit` buckets of a project behind the name `after`, by name."""
-        escaped = prefix.replace("!", "!!").replace("%", "!%").replace("_", "!_")
-        values = {"project": project, "after": after, "pattern": f"{escaped}%", "limit": limit}
+        """Up to `limit` buckets of a project behind the name `after` that begin with `prefix`, sorted byte by byte."""
+        values = {"project": project, "after": after, "prefix": prefix, "length": len(prefix), "limit": limit}
         with self._database.read() as tx:
             return [bucket_from_row(row) for row in tx.rows(QUERY["list_buckets"], values)]
 

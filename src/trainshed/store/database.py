@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import sqlite3
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from trainshed.errors import OutOfSpace, Refused, Unavailable
+from trainshed.errors import Invalid, OutOfSpace, Refused, Unavailable
+from trainshed.store.postgresql import Fence, postgresql_engine
+from trainshed.store.sqlite import back_up_daily, back_up_first, sqlite_engine
 
-BUSY_S = 4.0  #: how long a write waits for another writer before it is `Unavailable`
-BACKUP_AGE_S = 86_400
+FENCE_LOOK_S = 1.0  #: between two looks at whether the fence still stands
 
 _HERE = files("trainshed.store") / "sql"
 
@@ -37,6 +38,10 @@ class Transaction(Protocol):
         """Execute and return how many rows were changed."""
         ...
 
+    def lock(self, query: sa.TextClause, values: Mapping[str, Any]) -> None:
+        """Hold the rows of a `select ... for update` to the end of the block. SQLite has one writer: nothing to do."""
+        ...
+
 
 class _Connected:
     def __init__(self, connection: sa.Connection) -> None:
@@ -48,33 +53,48 @@ class _Connected:
     def run(self, query: sa.TextClause, values: Mapping[str, Any] | None = None) -> int:
         return self._connection.execute(query, dict(values or {})).rowcount
 
+    def lock(self, query: sa.TextClause, values: Mapping[str, Any]) -> None:
+        if self._connection.dialect.name == "postgresql":
+            self._connection.execute(query, dict(values))
+
 
 class Database:
-    """A database that has been checked and migrated. Threads may share it."""
+    """A database of ours: SQLite in a file, or PostgreSQL. Threads may share it."""
 
     def __init__(self, url: str | Path) -> None:
-        """Open what is there. `Refused` if it is damaged, not ours, or newer than this program."""
+        """Open what is there, or make the file. `Refused` if a file is damaged or not Trainshed's, or a URL leads
+        nowhere. Whether the schema is one that this program knows, `migrate` finds out.
+        """
         self.path = url if isinstance(url, Path) else None
-        if self.path is not None:
-            self._engine = _sqlite_engine(self.path)
-        else:
-            self._engine = _postgresql_engine(str(url))
-        self._fence: sa.Connection | None = None
+        self._engine = sqlite_engine(self.path) if self.path is not None else postgresql_engine(str(url))
+        self._snapshots = self._engine
+        if self.path is None:
+            self._snapshots = self._engine.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
+        self._fence = Fence(self._engine)
+        self._fence_lock = threading.Lock()
+        self._fence_seen_s = 0.0
+        self._fenced_out = False
 
     def close(self) -> None:
-        if self._fence is not None:
+        with self._fence_lock:
             self._fence.close()
         self._engine.dispose()
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
-        """A consistent view. Never waits for a writer."""
-        with _translated(), self._engine.connect() as connection:
+        """A consistent view: what was there at the first look, in all that follow. Never waits for a writer."""
+        with _translated(), self._snapshots.connect() as connection:
+            if self.path is not None:
+                connection.exec_driver_sql("begin")
             yield _Connected(connection)
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         """All or nothing, durable on return. Keep it short and do no other work inside."""
+        if self._fenced_out:
+            raise Unavailable("Another server has taken over the database of this one, which must be stopped.")
         with _translated(), self._engine.connect() as connection:
             if self.path is not None:
                 connection.exec_driver_sql("begin immediate")
@@ -89,15 +109,36 @@ class Database:
         """Make sure that no other server uses this PostgreSQL database. SQLite is fenced by the folder's lock."""
         if self.path is not None:
             return
-        self._fence = self._engine.connect()
-        if not self._fence.exec_driver_sql("select pg_try_advisory_lock(74726169)").scalar():
-            raise Refused(
-                f"Another server uses the database {self._engine.url.render_as_string()}. "
-                f"Stop it first, or give this one a database of its own with TRAINSHED_SERVER_DATABASE."
-            )
+        with self._fence_lock, _translated():
+            self._fence.take()
+            self._fence_seen_s = time.monotonic()
+
+    def check_fence(self, *, at_most_every_s: float = FENCE_LOOK_S) -> None:
+        """Make sure, after `fence`, that no other server has come in since; call it before anything of consequence.
+
+        Costs nothing on SQLite, and on PostgreSQL one short question unless the last is that young. A fence whose
+        connection was lost is put up again. `Refused` if another server was faster: from then on every `write` is
+        `Unavailable`, and this server must be stopped. `Unavailable` while the database can't be reached.
+        """
+        if self.path is not None:
+            return
+        with self._fence_lock:
+            if time.monotonic() - self._fence_seen_s < at_most_every_s and not self._fenced_out:
+                return
+            try:
+                with _translated():
+                    self._fence.check()
+            except Refused:
+                self._fenced_out = True
+                raise
+            self._fenced_out = False
+            self._fence_seen_s = time.monotonic()
 
     def migrate(self) -> None:
-        """Bring the schema to this program's version, in one transaction. Safe to repeat and to be killed in."""
+        """Bring the schema to this program's version, in one transaction. Safe to repeat and to be killed in.
+
+        An older SQLite database is copied first. `Refused` if that fails, or the schema is newer than this program.
+        """
         found = self.version()
         known = _migrations()
         if found > len(known):
@@ -105,13 +146,26 @@ class Database:
                 f"The database {self._where()} was written by a newer Trainshed (schema {found}; this one knows "
                 f"{len(known)}). Install that version, or a newer one."
             )
-        serial = "integer primary key autoincrement" if self.path else "bigint generated always as identity primary key"
+        if self.path is not None and 0 < found < len(known):
+            back_up_first(self.path)
         with self.write() as tx:
             for number, script in list(enumerate(known, start=1))[found:]:
-                for statement in script.replace("{serial}", serial).split(";\n"):
+                for statement in self._in_dialect(script).split(";\n"):
                     if statement.strip():
                         tx.run(sa.text(statement))
                 tx.run(sa.text("insert into trainshed_schema (version) values (:v)"), {"v": number})
+
+    def back_up(self) -> None:
+        """Keep a copy of a SQLite database beside it, not much older than a day if this is called at every start."""
+        if self.path is not None:
+            back_up_daily(self.path)
+
+    def _in_dialect(self, script: str) -> str:
+        """`{serial}` numbers rows as they come; `{name}` is text that is compared and sorted byte by byte."""
+        serial, name = "bigint generated always as identity primary key", 'text collate "C"'
+        if self.path is not None:
+            serial, name = "integer primary key autoincrement", "text"
+        return script.replace("{serial}", serial).replace("{name}", name)
 
     def version(self) -> int:
         """The schema's version: 0 for a new database. Makes the table that holds it."""
@@ -129,79 +183,6 @@ def _migrations() -> list[str]:
     return [(_HERE / name).read_text() for name in numbered]
 
 
-def _sqlite_engine(path: Path) -> sa.Engine:
-    if path.exists():
-        check_sqlite(path)
-    else:
-        _create_sqlite(path)
-    engine = sa.create_engine(
-        sa.URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": BUSY_S, "check_same_thread": False},
-        pool_size=16,
-        max_overflow=48,
-    )
-
-    @sa.event.listens_for(engine, "connect")
-    def configure(connection: sqlite3.Connection, _record: object) -> None:
-        connection.isolation_level = None  # transactions begin where this module says so, and nowhere else
-        connection.execute("pragma journal_mode = wal")
-        connection.execute("pragma synchronous = full")
-        connection.execute("pragma foreign_keys = on")
-
-    return engine
-
-
-def check_sqlite(path: Path) -> None:
-    """`Refused`, with the file untouched, unless it is a sound SQLite database."""
-    try:
-        if path.stat().st_size == 0:
-            raise sqlite3.DatabaseError("it is empty")
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        try:
-            [(verdict,)] = connection.execute("pragma quick_check(1)").fetchall()
-        finally:
-            connection.close()
-        if verdict != "ok":
-            raise sqlite3.DatabaseError(verdict)
-    except (sqlite3.Error, OSError) as exc:
-        backup = path.with_name(f"{path.name}.backup")
-        remedy = (
-            f"restore the last good copy with: cp {backup} {path}" if backup.exists() else "restore it from a backup"
-        )
-        raise Refused(
-            f"The database {path} is damaged ({exc}). It was not touched. Move it and its -wal and -shm files away and "
-            f"{remedy}"
-        ) from exc
-
-
-def _create_sqlite(path: Path) -> None:
-    """A new database appears whole under its name, so that an empty file there always means damage."""
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    connection = sqlite3.connect(fresh)
-    connection.execute("pragma application_id = 0x74726169")
-    connection.commit()
-    connection.close()
-    fresh.chmod(0o600)
-    fresh.rename(path)
-
-
-def _postgresql_engine(url: str) -> sa.Engine:
-    if not url.startswith(("postgresql://", "postgres://")):
-        raise Refused(
-            f"TRAINSHED_SERVER_DATABASE must be a postgresql:// URL; it starts with {url.partition('://')[0]!r}."
-        )
-    parsed = sa.make_url(url).set(drivername="postgresql+psycopg")
-    engine = sa.create_engine(
-        parsed, pool_size=16, max_overflow=48, pool_pre_ping=True, connect_args={"connect_timeout": 5}
-    )
-    try:
-        engine.connect().close()
-    except sa.exc.OperationalError as exc:
-        raise Refused(f"The database {parsed.render_as_string()} can't be reached: {str(exc.orig).strip()}") from exc
-    return engine
-
-
 @contextmanager
 def _translated() -> Iterator[None]:
     """Database trouble in the words of `errors`."""
@@ -209,6 +190,8 @@ def _translated() -> Iterator[None]:
         yield
     except sa.exc.TimeoutError as exc:
         raise Unavailable("The database is busy. Try again in a moment.") from exc
+    except sa.exc.DataError as exc:
+        raise Invalid(f"The database can't hold this value: {str(exc.orig).strip()}.") from exc
     except (sa.exc.OperationalError, sa.exc.InterfaceError) as exc:
         text = str(exc.orig)
         if "full" in text or "No space left" in text:
@@ -220,21 +203,3 @@ def is_duplicate(exc: sa.exc.IntegrityError) -> bool:
     """Whether a key was taken, rather than some other rule broken."""
     text = str(exc.orig)
     return "UNIQUE constraint" in text or "duplicate key" in text
-
-
-def back_up(database: Database) -> None:
-    """Keep a copy of a SQLite database beside it, made anew at a start when the last one is a day old."""
-    if database.path is None:
-        return
-    copy = database.path.with_name(f"{database.path.name}.backup")
-    if copy.exists() and time.time() - copy.stat().st_mtime < BACKUP_AGE_S:
-        return
-    fresh = copy.with_name(f"{copy.name}.new")
-    fresh.unlink(missing_ok=True)
-    source, target = sqlite3.connect(database.path), sqlite3.connect(fresh)
-    try:
-        source.backup(target)
-    finally:
-        source.close()
-        target.close()
-    fresh.rename(copy)

@@ -50,8 +50,11 @@ class JobStore:
         return replace(job, generation=job.generation + 1)
 
     def tell(self, job: Job, *events: Event) -> None:
-        """Add to a job's history without changing it."""
+        """Add to a job's history without changing it. Events of one job get their numbers in the order in which
+        they can be seen, so that whoever reads on from a number misses none.
+        """
         with self._database.write() as tx:
+            tx.lock(QUERY["lock_job"], {"project": job.project, "id": job.id})
             _write_events(tx, job, events)
 
     def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[Job]:
@@ -129,7 +132,7 @@ def _values(job: Job) -> dict[str, Any]:
         "created_us": job.created_us,
         "started_us": job.started_us,
         "ended_us": job.ended_us,
-        "error": job.error,
+        "error": _storable(job.error),
         "generation": job.generation,
     }
 
@@ -141,6 +144,11 @@ def _write_events(tx: Transaction, job: Job, events: Iterable[Event]) -> None:
             "job": job.id,
             "time_us": event.time_us,
             "severity": event.severity,
-            "message": event.text,
+            "message": _storable(event.text),
         }
         tx.run(QUERY["insert_event"], values)
+
+
+def _storable(text: str) -> str:
+    """Words of programs may hold what PostgreSQL or UTF-8 can't: NUL, halves of surrogate pairs."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="backslashreplace").decode()

@@ -1,17 +1,17 @@
 -- The first schema. Times are microseconds since 1970; bodies are JSON text.
 
 create table projects (
-    id text primary key,
+    id {name} primary key,
     number bigint not null unique,
     created_us bigint not null
 );
 
 create table tokens (
-    id text primary key,
+    id {name} primary key,
     hash text not null unique,
-    parent text not null,
+    parent {name} not null,
     user_name text not null,
-    project text not null,
+    project {name} not null,
     role text not null,
     label text not null,
     created_us bigint not null,
@@ -20,8 +20,8 @@ create table tokens (
 );
 
 create table jobs (
-    project text not null,
-    id text not null,
+    project {name} not null,
+    id {name} not null,
     body text not null,
     labels text not null,
     state text not null,
@@ -43,8 +43,8 @@ create index jobs_live on jobs (state, priority desc, created_us, id)
 
 create table job_events (
     seq {serial},
-    project text not null,
-    job text not null,
+    project {name} not null,
+    job {name} not null,
     time_us bigint not null,
     severity text not null,
     message text not null
@@ -53,14 +53,14 @@ create table job_events (
 create index job_events_of on job_events (project, job, seq);
 
 create table policies (
-    resource text primary key,
+    resource {name} primary key,
     bindings text not null,
     generation bigint not null
 );
 
 create table operations (
-    project text not null,
-    id text not null,
+    project {name} not null,
+    id {name} not null,
     metadata text not null,
     done integer not null,
     error text,
@@ -71,8 +71,8 @@ create table operations (
 );
 
 create table buckets (
-    name text primary key,
-    project text not null,
+    name {name} primary key,
+    project {name} not null,
     location text not null,
     storage_class text not null,
     labels text not null,

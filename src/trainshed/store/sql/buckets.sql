@@ -7,7 +7,7 @@ select * from buckets where name = :name;
 
 -- list_buckets
 select * from buckets
- where project = :project and name > :after and name like :pattern escape '!'
+ where project = :project and name > :after and name >= :prefix and substr(name, 1, :length) = :prefix
  order by name limit :limit;
 
 -- update_bucket

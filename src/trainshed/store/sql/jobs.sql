@@ -7,6 +7,9 @@ values (:project, :id, :body, :labels, :state, :priority, :attempt, :runtime, :c
 -- get_job
 select * from jobs where project = :project and id = :id;
 
+-- lock_job
+select id from jobs where project = :project and id = :id for update;
+
 -- update_job
 update jobs
    set labels = :labels, state = :state, attempt = :attempt, runtime = :runtime, started_us = :started_us,

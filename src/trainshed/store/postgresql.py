@@ -1,0 +1,76 @@
+"""PostgreSQL by URL, and the fence that keeps a second server out of the same database."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from trainshed.errors import Refused
+
+_LOCK = "select pg_try_advisory_lock(74726169)"
+
+
+def postgresql_engine(url: str) -> sa.Engine:
+    """`Refused` if the URL is another database's or nobody answers there."""
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise Refused(
+            f"TRAINSHED_SERVER_DATABASE must be a postgresql:// URL; it starts with {url.partition('://')[0]!r}."
+        )
+    parsed = sa.make_url(url).set(drivername="postgresql+psycopg")
+    engine = sa.create_engine(
+        parsed,
+        pool_size=16,
+        max_overflow=48,
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": 5, "tcp_user_timeout": 10_000},
+    )
+    try:
+        engine.connect().close()
+    except sa.exc.OperationalError as exc:
+        raise Refused(f"The database {parsed.render_as_string()} can't be reached: {str(exc.orig).strip()}") from exc
+    return engine
+
+
+class Fence:
+    """A lock that a connection of its own holds, outside of any transaction, for as long as the connection lives."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._connection: sa.Connection | None = None
+
+    def take(self) -> None:
+        """`Refused` if another server has it."""
+        connection = self._engine.connect()
+        try:
+            taken = connection.exec_driver_sql(_LOCK).scalar()
+            connection.commit()  # the lock is the session's; a transaction left open would hold back the vacuum
+        except BaseException:
+            connection.invalidate()
+            connection.close()
+            raise
+        if not taken:
+            connection.close()
+            raise Refused(
+                f"Another server uses the database {self._engine.url.render_as_string()}. "
+                f"Stop it first, or give this one a database of its own with TRAINSHED_SERVER_DATABASE."
+            )
+        self._connection = connection
+
+    def check(self) -> None:
+        """Make sure that it is still held; take it again if its connection was lost.
+
+        `Refused` if another server was faster.
+        """
+        if self._connection is not None:
+            try:
+                self._connection.exec_driver_sql("select 1")
+                self._connection.commit()
+                return
+            except sa.exc.DBAPIError:
+                self.close()
+        self.take()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.invalidate()  # a session given back to the pool would keep the lock
+            self._connection.close()
+            self._connection = None
