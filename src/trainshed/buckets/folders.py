@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from trainshed.buckets.attributes import has_mark
-from trainshed.errors import FailedPrecondition, OutOfSpace
+from trainshed.errors import FailedPrecondition, OutOfSpace, Unavailable
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not keep us waiting
@@ -108,17 +110,81 @@ def prune(root: Path, parts: Sequence[str], *, keep: int) -> None:
         parts = parts[:-1]
 
 
+class Steps:
+    """Goes down and up in a tree of folders however deep it is, with one descriptor and without recursion.
+
+    Going up leads to the folder one came from, or raises `Unavailable` if the tree was moved about meanwhile.
+    """
+
+    def __init__(self, folder: int) -> None:
+        """Begins at `folder`, which stays the caller's."""
+        self.fd = os.dup(folder)
+        self._above: list[tuple[str, os.stat_result]] = []
+
+    def down(self, name: str) -> None:
+        """OSError with an errno in ABSENT, without having moved, if there is no such folder."""
+        below = open_folder(name, folder=self.fd)
+        self._above.append((name, os.fstat(self.fd)))
+        self._hold(below)
+
+    def up(self) -> str:
+        """The name, in the folder where one is now, of the folder that was left."""
+        name, status = self._above.pop()
+        with suppress(FileNotFoundError):
+            self._hold(open_folder("..", folder=self.fd))
+            if os.path.samestat(os.fstat(self.fd), status):
+                return name
+        raise Unavailable(f"The folder {name} was moved while it was looked through. Try again.")
+
+    def _hold(self, fd: int) -> None:
+        os.close(self.fd)
+        self.fd = fd
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        os.close(self.fd)
+
+
 def clear_empty(part: str, *, folder: int) -> bool:
     """Remove a folder that holds nothing but empty folders. False, with the rest left, if there is more in it."""
-    below = open_folder(part, folder=folder)
-    try:
-        if has_mark(below):
-            return False
-        with os.scandir(below) as entries:
-            names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-        if not all(is_folder and clear_empty(name, folder=below) for name, is_folder in names):
-            return False
-    finally:
-        os.close(below)
-    os.rmdir(part, dir_fd=folder)
-    return True
+
+    def folders_only(place: int) -> list[str] | None:
+        with os.scandir(place) as entries:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        return None if has_mark(place) or not all(is_folder for _, is_folder in found) else [name for name, _ in found]
+
+    return _remove(part, folder=folder, look=folders_only)
+
+
+def remove_tree(part: str, *, folder: int) -> None:
+    """Remove a folder and all that is in it, however deep. OSError, with some of it left, where that can't be done."""
+
+    def emptied(place: int) -> list[str]:
+        with os.scandir(place) as entries:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for name, is_folder in found:
+            if not is_folder:
+                os.unlink(name, dir_fd=place)
+        return [name for name, is_folder in found if is_folder]
+
+    _remove(part, folder=folder, look=emptied)
+
+
+def _remove(part: str, *, folder: int, look: Callable[[int], list[str] | None]) -> bool:
+    """Remove a tree from its leaves on. `look` gives the folders in a folder, or None to stop there."""
+    with Steps(folder) as place:
+        levels = [[part]]
+        while True:
+            if levels[-1]:
+                place.down(levels[-1].pop())
+                below = look(place.fd)
+                if below is None:
+                    return False
+                levels.append(below)
+                continue
+            levels.pop()
+            os.rmdir(place.up(), dir_fd=place.fd)
+            if len(levels) == 1:
+                return True

@@ -7,15 +7,15 @@ begin anywhere and reads no folder that the page doesn't touch.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from trainshed.buckets import attributes
-from trainshed.buckets.folders import ABSENT, open_folder, opened
-from trainshed.buckets.names import components
+from trainshed.buckets.folders import ABSENT, Steps, opened
+from trainshed.buckets.names import MAX_NAME, components
 from trainshed.domain.objects import ListQuery, ObjectInfo, Page, no_bucket
 from trainshed.errors import Invalid
+
+_NOTHING = ("", "", False)
 
 
 def list_page(root: Path, bucket: str, query: ListQuery) -> Page:
@@ -28,8 +28,8 @@ def list_page(root: Path, bucket: str, query: ListQuery) -> Page:
         return Page()  # a name that no object can have begins no object's name either
     walk = _Walk(bucket, query)
     try:
-        with opened(root, (bucket, *parts)) as folder:
-            walk.enter(folder, base)
+        with opened(root, (bucket, *parts)) as folder, Steps(folder) as place:
+            walk.go(place, base)
     except OSError as exc:
         if exc.errno not in ABSENT:
             raise
@@ -56,18 +56,45 @@ class _Walk:
     def page(self) -> Page:
         return Page(items=tuple(self._items), prefixes=tuple(self._prefixes), next=self._last if self._more else "")
 
-    def enter(self, folder: int, base: str) -> bool:
-        """Go through a folder: its mark, then what is in it. False when there is nothing more to look for."""
+    def go(self, place: Steps, base: str) -> None:
+        """Go through a folder and those below it until the page is full or there is nothing more to look for."""
+        if not self._enter(place, base):
+            return
+        levels = [iter(self._entries(place.fd, base))]
+        while levels:
+            key, name, is_folder = next(levels[-1], _NOTHING)
+            if not key:
+                levels.pop()
+                if levels:
+                    place.up()
+            elif self._ends(key):
+                return
+            elif self._skip and key.startswith(self._skip):
+                continue
+            elif not is_folder:
+                if not self._file(place.fd, name, key):
+                    return
+            elif _went_down(place, name):
+                if self._is_one_prefix(key):
+                    goes_on = self._prefix(place, key)
+                    place.up()
+                else:
+                    goes_on = self._enter(place, key)
+                    levels.append(iter(self._entries(place.fd, key)))
+                if not goes_on:
+                    return
+
+    def _enter(self, place: Steps, base: str) -> bool:
+        """Look at a folder's mark. False when there is nothing more to look for."""
         if base and self._wanted(base):
-            mark = attributes.read_mark(folder, bucket=self._bucket, name=base)
+            mark = attributes.read_mark(place.fd, bucket=self._bucket, name=base)
             if mark is not None and (self._ends(base) or not self._add(mark)):
                 return False
-        for key, name, is_folder in self._entries(folder, base):
-            if self._ends(key):
-                return False
-            if not (self._below(folder, name, key) if is_folder else self._file(folder, name, key)):
-                return False
         return True
+
+    def _prefix(self, place: Steps, key: str) -> bool:
+        mark = attributes.read_mark(place.fd, bucket=self._bucket, name=key)
+        return not (mark or _holds_object(place.fd, key)) or self._add_prefix(self._prefix_of(key), mark)
 
     def _entries(self, folder: int, base: str) -> list[tuple[str, str, bool]]:
         """Name with its path, name, whether it is a folder: those that may hold something of this page, sorted."""
@@ -77,25 +104,14 @@ class _Walk:
                 name = entry.name
                 if entry.is_file(follow_symlinks=False):
                     key = base + name
-                    if self._wanted(key) and _nameable(name):
+                    if self._wanted(key) and _nameable(key):
                         found.append((key, name, False))
                 elif entry.is_dir(follow_symlinks=False):
                     key = f"{base}{name}/"
-                    if self._may_hold(key) and _nameable(name):
+                    if self._may_hold(key) and _nameable(key):
                         found.append((key, name, True))
         found.sort()
         return found
-
-    def _below(self, folder: int, name: str, key: str) -> bool:
-        if self._skip and key.startswith(self._skip):
-            return True
-        with _entered(name, folder) as below:
-            if below is None:
-                return True
-            if self._is_one_prefix(key):
-                mark = attributes.read_mark(below, bucket=self._bucket, name=key)
-                return not (mark or _holds_object(below)) or self._add_prefix(self._prefix_of(key), mark)
-            return self.enter(below, key)
 
     def _is_one_prefix(self, key: str) -> bool:
         """Whether all of a folder is told by one prefix, wherever in it the listing's bounds may fall."""
@@ -108,8 +124,6 @@ class _Walk:
         )
 
     def _file(self, folder: int, name: str, key: str) -> bool:
-        if self._skip and key.startswith(self._skip):
-            return True
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             info = attributes.read(f"/proc/self/fd/{folder}/{name}", status, bucket=self._bucket, name=key)
@@ -162,38 +176,60 @@ class _Walk:
         return all(key > bound or bound.startswith(key) for bound in (query.start, query.after) if bound)
 
 
-@contextmanager
-def _entered(name: str, folder: int) -> Iterator[int | None]:
+def _went_down(place: Steps, name: str) -> bool:
     try:
-        below = open_folder(name, folder=folder)
+        place.down(name)
     except OSError as exc:
         if exc.errno not in ABSENT:
             raise
-        yield None
-        return
-    try:
-        yield below
-    finally:
-        os.close(below)
+        return False  # deleted since the folder was read
+    return True
 
 
-def _holds_object(folder: int) -> bool:
-    folders = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_file(follow_symlinks=False) and _nameable(entry.name):
+def _holds_object(folder: int, base: str) -> bool:
+    """Whether there is an object below a folder, `base` being its name. Its own mark doesn't count."""
+    with Steps(folder) as place:
+        levels = [(base, _look(place.fd, base))]
+        while levels:
+            key, folders = levels[-1]
+            if folders is None:
                 return True
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(entry.name)
-    for name in folders:
-        with _entered(name, folder) as below:
-            if below is not None and (attributes.has_mark(below) or _holds_object(below)):
-                return True
+            if not folders:
+                levels.pop()
+                if levels:
+                    place.up()
+                continue
+            name = folders.pop()
+            if _went_down(place, name):
+                below = f"{key}{name}/"
+                if attributes.read_mark(place.fd, bucket="", name=below) is not None:
+                    return True
+                levels.append((below, _look(place.fd, below)))
     return False
 
 
+def _look(folder: int, base: str) -> list[str] | None:
+    """The folders in a folder that may hold objects; None if a file in it is one."""
+    folders = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False):
+                if _nameable(base + entry.name):
+                    return None
+            elif entry.is_dir(follow_symlinks=False) and _nameable(f"{base}{entry.name}/"):
+                folders.append(entry.name)
+    return folders
+
+
 def _nameable(name: str) -> bool:
-    """Whether a file's name can be part of an object's: UTF-8 without line ends."""
+    """Whether a file can be an object of that name: UTF-8, not too long, without line ends.
+
+    No folder with a name too long holds an object, so this also bounds how deep a walk goes.
+    """
     if "\n" in name or "\r" in name:
         return False
-    return name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name)
+    if name.isascii():
+        return len(name) <= MAX_NAME
+    if any("\ud800" <= char <= "\udfff" for char in name):
+        return False
+    return len(name.encode()) <= MAX_NAME

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import secrets
-import shutil
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -15,13 +15,25 @@ from pathlib import Path
 
 from trainshed.buckets import attributes
 from trainshed.buckets.checksums import PIECE, Checksums, checksums_of
-from trainshed.buckets.folders import ABSENT, clear_empty, disk_errors, made, open_file, open_folder, opened, prune
+from trainshed.buckets.folders import (
+    ABSENT,
+    clear_empty,
+    disk_errors,
+    made,
+    open_file,
+    open_folder,
+    opened,
+    prune,
+    remove_tree,
+)
 from trainshed.buckets.listing import list_page
 from trainshed.buckets.names import bucket_name, components, is_folder
 from trainshed.buckets.staging import Reader, Staged
 from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Page, Traits, no_bucket, no_object
 from trainshed.domain.times import now_us
 from trainshed.errors import Conflict, FailedPrecondition, Invalid, Unavailable
+
+LOG = logging.getLogger("trainshed.buckets")
 
 STRIPES = 64
 SETTLED_US = 1_000_000  #: a file unchanged for this long is taken to stay so when its checksums are noted
@@ -69,7 +81,7 @@ class ObjectTree:
             (self._root / bucket).rename(away)
         except FileNotFoundError:
             return
-        shutil.rmtree(away, ignore_errors=True)  # what may be left goes at the next start
+        self._remove(away)  # what may be left goes at the next start
 
     def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
         """The object as it is now. Reads one that a program wrote, once, for its checksums."""
@@ -177,12 +189,23 @@ class ObjectTree:
         return info if info.crc32c else self.info(bucket, name)
 
     def sweep(self) -> None:
-        """Remove what interrupted writes left. Only before the first write: staged files are taken for orphans."""
+        """Remove what interrupted writes left. Only before the first write: staged files are taken for orphans.
+
+        What can't be removed is logged and stays.
+        """
         for path in self._uploads.iterdir():
-            if path.name.startswith("put-"):
+            if path.name.startswith(("put-", "gone-")):
+                self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        try:
+            if path.is_dir() and not path.is_symlink():
+                with opened(path.parent, ()) as folder:
+                    remove_tree(path.name, folder=folder)
+            else:
                 path.unlink()
-            elif path.name.startswith("gone-"):
-                shutil.rmtree(path)
+        except (OSError, Unavailable) as exc:
+            LOG.warning("buckets.left path=%s reason=%r", path, str(exc))
 
     @contextmanager
     def _writing(self, bucket: str, name: str) -> Iterator[None]:

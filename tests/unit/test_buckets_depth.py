@@ -1,0 +1,116 @@
+"""Folders as deep as names allow, and deeper ones that a program left."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainshed.buckets.folders import Steps, opened
+from trainshed.buckets.tree import ObjectTree
+from trainshed.domain.objects import Conditions, Draft, ListQuery
+from trainshed.errors import FailedPrecondition, Unavailable
+
+DEEPEST = "a/" * 511 + "b"  #: a name of 1,023 bytes
+PLANTED = 1500
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> ObjectTree:
+    made = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
+    made.make_bucket("bucket")
+    return made
+
+
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    """A limit on open files that a descriptor a level would break."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 30, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def put(tree: ObjectTree, name: str) -> None:
+    with tree.stage() as staged:
+        tree.commit(staged, Draft(bucket="bucket", name=name))
+
+
+def plant(folder: Path, *, depth: int = PLANTED, file: str = "") -> None:
+    """Nested folders named x below a folder, perhaps with a file in the last."""
+    fd = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("x", dir_fd=fd)
+        below = os.open("x", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    if file:
+        os.close(os.open(file, os.O_CREAT | os.O_WRONLY, dir_fd=fd))
+    os.close(fd)
+
+
+def names(tree: ObjectTree, **query: str) -> list[str]:
+    page = tree.list("bucket", ListQuery(**query))  # type: ignore[arg-type]
+    return [item.name for item in page.items] + list(page.prefixes)
+
+
+@pytest.mark.usefixtures("few_files")
+def test_the_deepest_name_is_listed_kept_from_being_a_file_and_deleted(tree: ObjectTree, tmp_path: Path) -> None:
+    put(tree, DEEPEST)
+    put(tree, "z")
+    assert names(tree) == [DEEPEST, "z"]
+    assert names(tree, delimiter="/") == ["z", "a/"]
+    assert names(tree, prefix=DEEPEST[:-3]) == [DEEPEST]
+    with pytest.raises(FailedPrecondition, match="objects below a/"):
+        put(tree, "a")
+    tree.delete("bucket", DEEPEST, Conditions())
+    put(tree, "a")
+    assert names(tree) == ["a", "z"]
+
+
+@pytest.mark.usefixtures("few_files")
+@pytest.mark.parametrize("file", ["", "file"])
+def test_folders_deeper_than_any_name_are_passed_over(tree: ObjectTree, tmp_path: Path, file: str) -> None:
+    plant(tmp_path / "buckets" / "bucket", file=file)
+    put(tree, "z")
+    assert names(tree) == ["z"]
+    assert names(tree, delimiter="/") == ["z"]
+    tree.delete("bucket", "z", Conditions())
+    tree.remove_bucket("bucket", forget=lambda: None)
+    assert list((tmp_path / "uploads").iterdir()) == []
+
+
+@pytest.mark.usefixtures("few_files")
+def test_deep_empty_folders_give_way_to_an_object(tree: ObjectTree, tmp_path: Path) -> None:
+    plant(tmp_path / "buckets" / "bucket")
+    put(tree, "x")
+    assert names(tree) == ["x"]
+
+
+@pytest.mark.usefixtures("few_files")
+def test_a_sweep_removes_folders_of_any_depth_and_goes_on(tree: ObjectTree, tmp_path: Path) -> None:
+    uploads = tmp_path / "uploads"
+    (uploads / "gone-deep").mkdir()
+    plant(uploads / "gone-deep", file="file")
+    (uploads / "gone-link").symlink_to(tmp_path / "buckets")
+    (uploads / "gone-file").touch()
+    (uploads / "put-folder" / "below").mkdir(parents=True)
+    (uploads / "other").touch()
+    tree.sweep()
+    assert [path.name for path in uploads.iterdir()] == ["other"]
+    assert (tmp_path / "buckets" / "bucket").is_dir()
+
+
+def test_steps_notice_that_a_folder_was_moved_away(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    with opened(tmp_path, ()) as folder, Steps(folder) as place:
+        place.down("a")
+        place.down("b")
+        (tmp_path / "a" / "b").rename(tmp_path / "elsewhere" / "b")
+        with pytest.raises(Unavailable, match="moved"):
+            place.up()
