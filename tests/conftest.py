@@ -1,4 +1,4 @@
-"""A real server for the tests of a session, and one that a test may break."""
+"""Real servers for the tests of a session, and one that a test may break."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from trainshed.testing.servers import RunningServer
+
+settings.register_profile("patient", deadline=None)  # a slow machine is not a failure
+settings.load_profile("patient")
+
+#: Outlives the test run: TensorFlow is installed once for a checkout.
+CACHE = Path(__file__).resolve().parents[1] / ".cache" / "runtimes"
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +31,15 @@ def own_server(tmp_path: Path) -> Iterator[RunningServer]:
     running = RunningServer(tmp_path / "home").start()
     yield running
     running.kill()
+
+
+@pytest.fixture(scope="session")
+def framework_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """For jobs that need a framework."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    home = tmp_path_factory.mktemp("framework") / "home"
+    home.mkdir()
+    (home / "runtimes").symlink_to(CACHE)
+    running = RunningServer(home).start()
+    yield running
+    assert running.stop() == 0
