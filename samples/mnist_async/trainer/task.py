@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from trainer.model import Evaluator, export, training_batches, training_step
 
-EVALUATION_SHARE = 0.1  # of the master's time, at most
+EVALUATION_SHARE = 0.2  # of the master's time, at most
 
 
 def arguments():
@@ -35,6 +35,7 @@ def arguments():
     add("--eval_interval_secs", type=float, default=30, help="between two evaluations; longer if they take long")
     add("--eval_delay_secs", type=float, default=0, help="before the first evaluation")
     add("--min_eval_frequency", type=int, default=1, help="steps between two evaluations, at least")
+    add("--save_checkpoint_secs", type=float, default=30, help="between two checkpoints")
     add("--log_interval_secs", type=float, default=1)
     args = parser.parse_args()
     args.output_dir = args.output_dir or args.job_dir
@@ -172,16 +173,15 @@ def summarize(writer, step, values):
 
 
 class Evaluation(tf.train.SessionRunHook):
-    """Saves a checkpoint and measures it, at an interval and at the end. The master's hook."""
+    """Saves checkpoints, and saves and measures one at an interval and at the end. The master's hook."""
 
     def __init__(self, args, saver, progress, evaluator):
-        self._saver, self._progress, self._evaluator = saver, progress, evaluator
+        self._args, self._saver, self._progress, self._evaluator = args, saver, progress, evaluator
         self._writer = tf.summary.FileWriter(os.path.join(args.output_dir, "eval"))
-        self._path = os.path.join(args.output_dir, "model.ckpt")
-        self._interval, self._delay = args.eval_interval_secs, args.eval_delay_secs
-        self._min_steps, self._train_steps = args.min_eval_frequency, args.train_steps
+        self._interval = args.eval_interval_secs
         self._global_step = tf.train.get_global_step()
-        self._next, self._last_step = 0.0, 0
+        self._next_save = self._next = 0.0
+        self._last_step = 0
         self.result = None  # checkpoint, step, loss and accuracy of the last evaluation
 
     def after_create_session(self, session, coord):
@@ -189,37 +189,45 @@ class Evaluation(tf.train.SessionRunHook):
         if self._last_step:
             logging.info("Going on from the checkpoint of step %d", self._last_step)
         else:
-            self._saver.save(session, self._path, global_step=0)  # what a restart before the first evaluation needs
-        self._next = time.monotonic() + max(self._interval, self._delay)
+            self._save(session)  # what a restart before the next one needs
+        self._next = time.monotonic() + max(self._interval, self._args.eval_delay_secs)
 
     def before_run(self, run_context):
         return tf.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context, run_values):
-        step = int(run_values.results)
-        due = time.monotonic() >= self._next and step - self._last_step >= self._min_steps
-        if due and step < self._train_steps:
+        now, step = time.monotonic(), int(run_values.results)
+        if step >= self._args.train_steps:
+            return
+        if now >= self._next and step - self._last_step >= self._args.min_eval_frequency:
             self._evaluate(run_context.session)
+            self._progress.skip_to(int(run_context.session.run(self._global_step)))
+        elif now >= self._next_save:
+            self._save(run_context.session)
 
     def end(self, session):
         self._evaluate(session)
 
+    def _save(self, session):
+        """The step and the path of a new checkpoint."""
+        step = int(session.run(self._global_step))
+        path = self._saver.save(session, os.path.join(self._args.output_dir, "model.ckpt"), global_step=step)
+        self._next_save = time.monotonic() + self._args.save_checkpoint_secs
+        return step, path
+
     def _evaluate(self, session):
         self._progress.write()
         began = time.monotonic()
-        step = int(session.run(self._global_step))
-        checkpoint = self._saver.save(session, self._path, global_step=step)
+        step, checkpoint = self._save(session)
         loss, accuracy = self._evaluator.measure(checkpoint)
         logging.info("Eval, step %d: loss: %.3f, accuracy: %.3f", step, loss, accuracy)
         summarize(self._writer, step, {"loss": loss, "accuracy": accuracy})
         self.result, self._last_step = (checkpoint, step, loss, accuracy), step
         now = time.monotonic()
-        longer = (now - began) / EVALUATION_SHARE
-        if longer > self._interval and step < self._train_steps:
-            logging.info("Adjusting eval interval from %.2fs to %.2fs", self._interval, longer)
-            self._interval = longer
-        self._next = now + self._interval
-        self._progress.skip_to(int(session.run(self._global_step)))
+        interval = max(self._args.eval_interval_secs, (now - began) / EVALUATION_SHARE)
+        if interval != self._interval and step < self._args.train_steps:
+            logging.info("Adjusting eval interval from %.2fs to %.2fs", self._interval, interval)
+        self._interval, self._next = interval, now + interval
 
 
 def train(args, task, target, config):
