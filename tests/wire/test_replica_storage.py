@@ -73,10 +73,17 @@ assert fs.ls("BUCKET/fs") == ["BUCKET/fs/a.txt"]
 print("file system: good")
 """
 
+API_CLIENT = """
+from googleapiclient import discovery
+
+ml = discovery.build("ml", "v1", static_discovery=True)
+print("state", ml.projects().jobs().get(name="projects/PROJECT/jobs/api_client").execute()["state"])
+"""
+
 PLAIN = """
-import urllib.request, json
+import json, os, urllib.request
 from pathlib import Path
-import os
+
 token = Path(os.environ["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]).read_text().strip()
 request = urllib.request.Request("https://us-central1-ml.googleapis.com/v1/projects/PROJECT/jobs/plain")
 request.add_header("Authorization", f"Bearer {token}")
@@ -175,6 +182,10 @@ def test_our_own_command_line(replica: Replica) -> None:
     assert f"gs://{replica.jobs.bucket}/" in said
     assert "theirs" not in said
     assert "RUNNING" in said
+
+
+def test_google_api_python_client(replica: Replica) -> None:
+    assert "state RUNNING" in replica.python("api_client", API_CLIENT)
 
 
 def test_the_ml_api_by_a_regional_name_and_the_standard_library(replica: Replica) -> None:

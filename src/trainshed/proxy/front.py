@@ -31,6 +31,8 @@ class Front(asyncio.Protocol):
 
     def begin(self, transport: asyncio.Transport) -> None:
         """The TLS connection stands."""
+        if self.closed.done():  # it did, for a moment
+            return
         self._transport = transport
         self._inner.connection_made(transport)
         early, self._early = self._early, b""

@@ -101,7 +101,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(data)
             await writer.drain()
         writer.write_eof()
-    except OSError:
+    except (OSError, RuntimeError):  # the latter is what uvloop says of a connection that it has closed already
         writer.transport.abort()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
