@@ -245,6 +245,7 @@ def test_the_next_server_finds_the_warm_process_again(warm_shed: Shed) -> None:
 def test_the_next_server_starts_one_for_a_runtime_in_use(warm_shed: Shed) -> None:
     warm_shed.engine.warm.close()
     wait_for(warm_shed.pids, lambda pids: not pids)
+    assert not warm_shed.sockets()
     warm_shed.engine = warm_shed.open()
     warm_shed.engine.warm.begin()
     warm_shed.warm_up()

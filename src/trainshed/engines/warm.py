@@ -101,12 +101,16 @@ class WarmProcesses:
         """End the processes. Jobs that were started from them go on."""
         with self._guard:
             self._closed = True
-            own = list(self._processes.values())
+            own = dict(self._processes)
+        told = set()
         for spec in self._home.warm.glob("*/spec.json"):
             with contextlib.suppress(OSError):  # whoever can't be told notices that there is no server
-                self._ask(spec.parent, {"do": "end"})
-        for process in own:
-            _end(process)
+                if self._ask(spec.parent, {"do": "end"}):
+                    told.add(spec.parent)
+        for folder, process in own.items():
+            if folder not in told:  # it still imports
+                process.terminate()
+            _wait(process)
 
     def _warm_up(self, folder: Path, python: Path, env: Mapping[str, str]) -> None:
         """Start one for the next time, unless it is on its way or has failed. One odd job displaces no other."""
@@ -181,9 +185,8 @@ def _environment(launch: Launch) -> dict[str, str]:
     return baked({**inherited(), **launch.env, **launch.replicas[0].env})
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Also one that still imports, and so could not be asked."""
-    process.terminate()
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    """For its end, but not for ever."""
     try:
         process.wait(_END_S)
     except subprocess.TimeoutExpired:

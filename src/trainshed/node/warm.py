@@ -102,13 +102,19 @@ class _Warm:
                 with connection:
                     told_to_end = self._answer(connection)
             _reap()
+        if self._listens():
+            os.unlink(self._path)
         return 0
 
-    def _wanted(self) -> bool:
+    def _listens(self) -> bool:
+        """Whether those who look for it there still find it."""
         try:
-            if os.stat(self._path).st_ino != self._inode:
-                return False
+            return os.stat(self._path).st_ino == self._inode
         except FileNotFoundError:
+            return False
+
+    def _wanted(self) -> bool:
+        if not self._listens():
             return False
         now = time.monotonic()
         fields = stat_fields(self._server[0])
