@@ -214,7 +214,8 @@ class ObjectTree:
             yield
 
     def _new(self, draft: Draft, found: ObjectInfo | None, size: int, sums: tuple[str, str]) -> ObjectInfo:
-        generation = max(self._clock(), found.generation + 1 if found else 0)
+        old = found.generation if found else 0
+        generation = max(self._clock(), old + 1 if old < attributes.LATEST_US else 0)
         traits = draft.traits
         if not traits.content_type:
             traits = replace(traits, content_type=attributes.guess_type(draft.name))
@@ -335,7 +336,7 @@ class ObjectTree:
         """The same with checksums, which are noted on the file unless it is still being written to."""
         sums = checksums_of(fd, size=info.size)
         summed = replace(info, md5=sums.md5, crc32c=sums.crc32c)
-        if info.generation >= self._clock() - SETTLED_US:
+        if not 0 <= info.generation < self._clock() - SETTLED_US:
             return summed
         with self._writing(info.bucket, info.name):
             if self._told(fd, info.bucket, info.name) != info:
