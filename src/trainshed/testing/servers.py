@@ -70,7 +70,7 @@ class RunningServer:
     ) -> None:
         self.home = home
         self._environment = dict(environment or {})
-        self._settings = {"port": 0, "tls_port": 0} | dict(settings or {})
+        self._settings = {"port": 0, "tls_port": 0, "gs_in_trainers": "trainshed"} | dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
         self.info: dict[str, Any] = {}
 
