@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -28,23 +29,21 @@ class Certificates:
 
 
 def ensure_certificates(folder: Path, *, hosts: tuple[str, ...], leaf: str = "server") -> Certificates:
-    """Make what is missing or nearly expired. The authority stays the same as long as it is good.
+    """Make what is missing, nearly expired or spoilt by a kill or a full disk. A good authority stays the same.
 
     Certificates for different purposes have different names (`leaf`) and one authority.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     made = Certificates(authority=folder / "ca.pem", chain=folder / f"{leaf}.pem", key=folder / f"{leaf}-key.pem")
     ca_key_path = folder / "ca-key.pem"
-    if not (_fresh(made.authority) and ca_key_path.exists()):
+    if not _good(made.authority, ca_key_path):
         ca_key = ec.generate_private_key(ec.SECP256R1())
-        _write(ca_key_path, _key_pem(ca_key))
-        _write(made.authority, _authority(ca_key).public_bytes(serialization.Encoding.PEM))
+        _write_pair(ca_key_path, ca_key, made.authority, _authority(ca_key))
     authority = x509.load_pem_x509_certificate(made.authority.read_bytes())
     ca_key = _load_key(ca_key_path)
-    if not (_fresh(made.chain) and made.key.exists() and _covers(made.chain, hosts, authority)):
+    if not (_good(made.chain, made.key) and _covers(made.chain, hosts, authority)):
         key = ec.generate_private_key(ec.SECP256R1())
-        _write(made.key, _key_pem(key))
-        _write(made.chain, _leaf(authority, ca_key, key, hosts).public_bytes(serialization.Encoding.PEM))
+        _write_pair(made.key, key, made.chain, _leaf(authority, ca_key, key, hosts))
     return made
 
 
@@ -66,16 +65,24 @@ def _system_bundles() -> tuple[Path, ...]:
     return tuple(Path(path) for path in (*known, compiled_in))
 
 
-def _fresh(path: Path) -> bool:
-    if not path.exists():
+def _good(certificate: Path, key: Path) -> bool:
+    """Whether both are there and can be read, belong to each other, and will last."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        matches = found.public_key() == _load_key(key).public_key()
+    except (FileNotFoundError, ValueError):
         return False
-    return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc - RENEW_BEFORE > datetime.now(UTC)
+    return matches and found.not_valid_after_utc - RENEW_BEFORE > datetime.now(UTC)
 
 
 def _covers(path: Path, hosts: tuple[str, ...], authority: x509.Certificate) -> bool:
     leaf = x509.load_pem_x509_certificate(path.read_bytes())
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return leaf.issuer == authority.subject and set(_alternative_names(hosts)) <= set(names)
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, InvalidSignature):
+        return False
+    return set(_alternative_names(hosts)) <= set(names)
 
 
 def _alternative_names(hosts: tuple[str, ...]) -> list[x509.GeneralName]:
@@ -146,8 +153,17 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError(f"{path} is not a key of ours")
     return key
+
+
+def _write_pair(
+    key_path: Path, key: ec.EllipticCurvePrivateKey, certificate_path: Path, certificate: x509.Certificate
+) -> None:
+    """Two files can't change as one: killed in between, the next start finds that they don't match."""
+    _write(key_path, _key_pem(key))
+    _write(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def _write(path: Path, data: bytes) -> None:
