@@ -7,6 +7,7 @@ state folder; the environment wins.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -62,12 +63,14 @@ class Settings:
     def __post_init__(self) -> None:
         if self.warm_start not in ("auto", "off"):
             raise Refused(f"The setting warm_start is {self.warm_start!r}; it must be auto or off.")
-        for name in ("slots", "port", "tls_port"):
-            if getattr(self, name) < 0:
-                raise Refused(f"The setting {name} is {getattr(self, name)}; it can't be negative.")
+        if self.slots < 0:
+            raise Refused(f"The setting slots is {self.slots}; it can't be negative.")
+        for name in ("port", "tls_port"):
+            if not 0 <= getattr(self, name) <= 65_535:
+                raise Refused(f"The setting {name} is {getattr(self, name)}; ports go from 0 to 65535.")
         for name in ("poll_s", "grace_s", "log_limit_mb", "body_limit_mb"):
-            if getattr(self, name) <= 0:
-                raise Refused(f"The setting {name} is {getattr(self, name)}; it must be more than 0.")
+            if not 0 < getattr(self, name) < math.inf:
+                raise Refused(f"The setting {name} is {getattr(self, name)}; it must be a number that is more than 0.")
         if self.gs_in_trainers not in ("auto", "trainshed", "google"):
             raise Refused(
                 f"The setting gs_in_trainers is {self.gs_in_trainers!r}; it can be auto, trainshed or google."
@@ -173,14 +176,19 @@ class Home:
             probe.unlink(missing_ok=True)
 
     def file_settings(self) -> dict[str, Any]:
-        """What `config.toml` holds: `[server]` and `[client]` tables. `Refused` if it is not TOML."""
+        """The tables of `config.toml`: `[server]` and `[client]`. `Refused` if it is not TOML or holds more."""
         path = self.path / "config.toml"
         try:
-            return tomllib.loads(path.read_text())
+            tables = tomllib.loads(path.read_text())
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as exc:
             raise Refused(f"{path} can't be read: {exc}.") from exc
+        for name, table in tables.items():
+            if name not in ("server", "client") or not isinstance(table, dict):
+                what = f"a table [{name}]" if isinstance(table, dict) else f"{name!r} outside of a table"
+                raise Refused(f"{path} has {what}; what it can hold is the tables [server] and [client].")
+        return tables
 
     @property
     def config(self) -> Path:

@@ -23,6 +23,10 @@ def test_the_environment_wins_over_the_file() -> None:
         ({"TRAINSHED_SERVER_POLL_S": "0"}, "more than 0"),
         ({"TRAINSHED_SERVER_AUTHENTICATION": "maybe"}, "must be true or false"),
         ({"TRAINSHED_SERVER_SLOTS": "-1"}, "negative"),
+        ({"TRAINSHED_SERVER_PORT": "70000"}, "ports go from 0 to 65535"),
+        ({"TRAINSHED_SERVER_TLS_PORT": "-1"}, "ports go from 0 to 65535"),
+        ({"TRAINSHED_SERVER_POLL_S": "nan"}, "more than 0"),
+        ({"TRAINSHED_SERVER_GRACE_S": "inf"}, "more than 0"),
     ],
 )
 def test_nonsense_is_refused_by_name(env: dict[str, str], words: str) -> None:
@@ -42,6 +46,21 @@ def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("project = ")
     with pytest.raises(Refused, match=r"config\.toml can't be read"):
         Home(tmp_path).file_settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[sever]\nport = 1\n", r"a table \[sever\]"),
+        ("client = 3\n", "'client' outside of a table"),
+        ("port = 9000\n", "'port' outside of a table"),
+        ("[[server]]\nport = 1\n", "'server' outside of a table"),
+    ],
+)
+def test_a_file_of_other_tables_is_refused_by_name(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    with pytest.raises(Refused, match=words):
+        ClientSettings.read({"TRAINSHED_HOME": str(tmp_path)})
 
 
 def test_the_state_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
