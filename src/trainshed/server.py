@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 import uvicorn
 
 from trainshed import __version__
 from trainshed.api.app import Api
-from trainshed.api.connections import TimedProtocol
+from trainshed.api.connections import HEADER_S, TimedProtocol
 from trainshed.assembly import Assembly, assemble
 from trainshed.certificates import Certificates, ensure_certificates, write_bundle
 from trainshed.config import Home, Machine, Settings, environment
@@ -37,6 +38,7 @@ from trainshed.services.server import ServerInfo
 from trainshed.store.database import Database
 
 LOG = logging.getLogger("trainshed.server")
+LOG_BYTES = 16 << 20  #: of the server's own log, before it is put aside
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -265,7 +267,7 @@ def _uvicorn(app: Api, certificates: Certificates | None = None) -> uvicorn.Conf
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=30,
+        timeout_keep_alive=HEADER_S,
         timeout_graceful_shutdown=10,
         limit_concurrency=1000,
         h11_max_incomplete_event_size=65_536,
@@ -274,9 +276,41 @@ def _uvicorn(app: Api, certificates: Certificates | None = None) -> uvicorn.Conf
     )
 
 
-def log_to_stderr() -> None:
-    """One line an event on stderr, which `trainshed up` keeps in the server's log file."""
-    handler = logging.StreamHandler(sys.stderr)
+class _RotatedStderr(logging.StreamHandler[TextIO]):
+    """Writes to stderr. Where that is the server's log file, a full one is put aside as `server.log.1` and a new one
+    takes its place, for stdout and for what writes to stderr by itself too. Readers find one of the two at any time.
+    """
+
+    def __init__(self, path: Path, *, limit: int) -> None:
+        super().__init__(sys.stderr)
+        self._path = path
+        self._limit = limit
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        try:
+            if os.fstat(self.stream.fileno()).st_size > self._limit:
+                self._rotate()
+        except OSError:
+            self.handleError(record)
+
+    def _rotate(self) -> None:
+        log = self._path.stat()
+        writers = [fd for fd in {1, self.stream.fileno()} if os.path.samestat(os.fstat(fd), log)]
+        if self.stream.fileno() not in writers:
+            return
+        fresh, aside = (self._path.with_name(f"{self._path.name}.{suffix}") for suffix in ("new", "1"))
+        with open(os.open(fresh, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC, 0o600), "ab") as file:
+            aside.unlink(missing_ok=True)
+            aside.hardlink_to(self._path)
+            fresh.rename(self._path)
+            for writer in writers:
+                os.dup2(file.fileno(), writer)
+
+
+def log_to_stderr(kept_in: Path, *, limit: int = LOG_BYTES) -> None:
+    """One line an event on stderr. If that is the file `kept_in`, as after `trainshed up`, it is kept to a size."""
+    handler = _RotatedStderr(kept_in, limit=limit)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

@@ -43,7 +43,18 @@ def postgresql() -> Iterator[str]:
         if os.geteuid() == 0:
             shutil.chown(folder, _ACCOUNT)
         data = folder / "data"
-        _run(bin_dir / "initdb", "-D", data, "-U", "trainshed", "--auth=trust", "--no-sync", "-E", "UTF8", *_SORTS_LIKE_PEOPLE)
+        _run(
+            bin_dir / "initdb",
+            "-D",
+            data,
+            "-U",
+            "trainshed",
+            "--auth=trust",
+            "--no-sync",
+            "-E",
+            "UTF8",
+            *_SORTS_LIKE_PEOPLE,
+        )
         options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
         _run(bin_dir / "pg_ctl", "-D", data, "-l", folder / "log", "-o", options, "-w", "-t", "60", "start")
         try:

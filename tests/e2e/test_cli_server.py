@@ -165,6 +165,24 @@ def test_the_log_is_followed_as_it_grows(shell: Shell) -> None:
     follower.communicate(timeout=10)
 
 
+def test_the_log_is_followed_into_the_file_that_takes_its_place(shell: Shell) -> None:
+    shell.home.mkdir(exist_ok=True)
+    log = shell.home / "server.log"
+    log.write_text("first\n")
+    follower = shell.start("logs", "--follow")
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == "first\n"
+    for number in range(3):
+        with open(log, "a") as old:
+            old.write(f"last of {number}\n")
+        fresh = log.with_name("server.log.new")
+        fresh.write_text(f"first of {number + 1}\n")
+        fresh.rename(log)
+        assert [follower.stdout.readline() for _ in range(2)] == [f"last of {number}\n", f"first of {number + 1}\n"]
+    follower.send_signal(signal.SIGINT)
+    follower.communicate(timeout=10)
+
+
 def test_tls_is_spoken_with_the_servers_own_authority(shell: Shell) -> None:
     shell("up")
     shell.env["TRAINSHED_URL"] = json.loads(shell("status", "--format", "json")[0])["tls_url"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection
+from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -86,7 +87,7 @@ class Api:
         await response(scope, receive, send)
         LOG.info(
             "request method=%s path=%s status=%d ms=%.1f",
-            *(scope["method"], scope["path"], response.status_code, (time.perf_counter() - began) * 1000),
+            *(scope["method"], _as_sent(scope["raw_path"]), response.status_code, (time.perf_counter() - began) * 1000),
         )
 
     async def _answer(self, request: Request) -> Response:
@@ -122,6 +123,11 @@ class Api:
         if principal is None:
             raise auth.unknown_token()
         return principal
+
+
+def _as_sent(raw_path: bytes) -> str:
+    """The path before it is decoded, and the rest of what is not plain ASCII escaped: one line, whatever was sent."""
+    return quote(raw_path, safe="%/:@!$&'()*+,;=?[]")
 
 
 def _no_route(scope: AsgiScope, methods: tuple[str, ...]) -> Response:

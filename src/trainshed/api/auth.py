@@ -22,17 +22,32 @@ def check_origin(request: Request, *, allowed_hosts: Collection[str]) -> None:
     An address in digits can't be rebound, so it is always a fine Host.
     """
     host = request.headers.get("host", "")
-    name = urlsplit(f"//{host}").hostname or ""
+    name = _host_name(host)
     if name not in allowed_hosts and not _is_address(name):
         raise Denied(
             f"This server does not answer to the host name {name!r}. If it is yours, add it to "
             f"TRAINSHED_SERVER_ALLOWED_HOSTS."
         )
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and _netloc(origin) != host:
         raise Denied("Pages of other sites may not call this server.")
     if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         raise Denied("Pages of other sites may not call this server.")
+
+
+def _host_name(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        raise Denied(f"The Host of this request, {host[:100]!r}, is no address.") from None
+
+
+def _netloc(origin: str) -> str | None:
+    """None for what is no URL, such as `http://[::1`; it equals no Host."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _is_address(name: str) -> bool:

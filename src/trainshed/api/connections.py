@@ -7,7 +7,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-HEADER_S = 15.0  #: from the start of a connection, or of a request on it, to the end of the headers
+HEADER_S = 15  #: from the start of a connection, or the last answer on it, to the end of the next request's headers
 BODY_S = 30.0  #: without a single byte of a body that is still to come, or of an answer that the client takes
 LOOK_S = 5.0
 HEAD_BYTES = 65_536

@@ -122,7 +122,7 @@ def serve(ready_fd: int | None, **address: Any) -> None:
         settings = _settings(home, address)
         from trainshed import server
 
-        server.log_to_stderr()
+        server.log_to_stderr(home.server_log)
         server.serve(home, settings, ready=lambda info: _ready(ready_fd, info.url))
     except TrainshedError as exc:
         _tell(ready_fd, {"error": str(exc)})
@@ -204,15 +204,20 @@ def logs(follow: bool, tail: int | None) -> None:
     home = Home.find(environment())
     if not home.server_log.exists():
         raise Refused(f"There is no log yet in {home.path}; `trainshed up` starts one.")
-    with open(home.server_log, "rb") as file:
+    file = open(home.server_log, "rb")  # noqa: SIM115  another takes its place when the server begins a new one
+    try:
         _show_tail(file, tail)
         while follow:
-            if chunk := file.read(1 << 16):
+            replaced = _replaced(file, home.server_log)
+            while chunk := file.read(1 << 16):
                 _write(chunk)
-            elif _replaced(file, home.server_log):
-                return
+            if replaced:
+                file.close()
+                file = open(home.server_log, "rb")  # noqa: SIM115
             else:
                 time.sleep(0.2)
+    finally:
+        file.close()
 
 
 def _show_tail(file: BinaryIO, tail: int | None) -> None:
@@ -228,8 +233,8 @@ def _write(chunk: bytes) -> None:
 
 
 def _replaced(file: BinaryIO, path: Path) -> bool:
-    """Whether the file shown is no longer the log."""
+    """Whether another file is the log now."""
     try:
-        return os.fstat(file.fileno()).st_ino != path.stat().st_ino
+        return not os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
-        return True
+        return False

@@ -23,9 +23,10 @@ from trainshed.config import Home, Settings
 from trainshed.errors import Refused
 from trainshed.server import log_to_stderr, serve
 import os
-log_to_stderr()
+home = Home(Path(sys.argv[1]))
+log_to_stderr(home.server_log)
 try:
-    serve(Home(Path(sys.argv[1])), Settings.read(os.environ))
+    serve(home, Settings.read(os.environ))
 except Refused as exc:
     sys.exit(str(exc))
 """
