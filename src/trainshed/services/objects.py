@@ -65,8 +65,7 @@ class Objects:
         return reader
 
     def _checked(self, source: Source, info: ObjectInfo) -> ObjectInfo:
-        if source.generation not in (None, info.generation):
-            raise no_object(source.bucket, f"{source.name}#{source.generation}")
+        _check_generation(source, info)
         source.conditions.check_read(info)
         return info
 
@@ -91,9 +90,7 @@ class Objects:
         """Write other metadata to an object. Its bytes and its generation stay."""
 
         def checked(info: ObjectInfo) -> Traits:
-            if source.generation not in (None, info.generation):
-                raise no_object(source.bucket, f"{source.name}#{source.generation}")
-            source.conditions.check_write(info)
+            _check_source(source, info)
             return change(info.traits)
 
         return self._tree.patch(source.bucket, source.name, checked)
@@ -102,27 +99,19 @@ class Objects:
         """Make a copy, in any bucket that the principal may write to. `keep_traits`: with the source's metadata."""
         self._check_writable(draft.bucket, principal)
         with self._tree.open(source.bucket, source.name) as reader, self.stage(draft) as staged:
-            self._check_source(source, reader.info)
+            _check_source(source, reader.info)
             reader.copy_to(staged)
             traits = reader.info.traits if keep_traits else draft.traits
-            copied = Draft(
-                bucket=draft.bucket,
-                name=draft.name,
-                traits=traits,
-                conditions=draft.conditions,
-                components=reader.info.components,
-            )
-            return self._tree.commit(staged, copied)
+            return self._tree.commit(staged, replace(draft, traits=traits, components=reader.info.components))
 
     def move(self, source: Source, draft: Draft, principal: Principal) -> ObjectInfo:
         """Give an object another name in its bucket. Cut short, it leaves both names, never none."""
         if source.name == draft.name:
             raise Invalid("An object can't be moved to the name that it has.")
-        generation = self._tree.info(source.bucket, source.name, checksums=False).generation
-        if source.generation not in (None, generation):
-            raise no_object(source.bucket, f"{source.name}#{source.generation}")
-        moved = self.copy(replace(source, generation=generation), draft, principal, keep_traits=True)
-        self._tree.delete(source.bucket, source.name, Conditions(), generation=generation)
+        info = self._tree.info(source.bucket, source.name, checksums=False)
+        _check_generation(source, info)
+        moved = self.copy(replace(source, generation=info.generation), draft, principal, keep_traits=True)
+        self._tree.delete(source.bucket, source.name, Conditions(), generation=info.generation)
         return moved
 
     def compose(self, sources: Sequence[Source], draft: Draft) -> ObjectInfo:
@@ -133,22 +122,10 @@ class Objects:
         with self.stage(draft) as staged:
             for source in sources:
                 with self._tree.open(source.bucket, source.name) as reader:
-                    self._check_source(source, reader.info)
+                    _check_source(source, reader.info)
                     reader.copy_to(staged)
                     count += reader.info.components or 1
-            whole = Draft(
-                bucket=draft.bucket,
-                name=draft.name,
-                traits=draft.traits,
-                conditions=draft.conditions,
-                components=count,
-            )
-            return self._tree.commit(staged, whole)
-
-    def _check_source(self, source: Source, info: ObjectInfo) -> None:
-        if source.generation not in (None, info.generation):
-            raise no_object(source.bucket, f"{source.name}#{source.generation}")
-        source.conditions.check_write(info)
+            return self._tree.commit(staged, replace(draft, components=count))
 
     def _check_writable(self, bucket: str, principal: Principal) -> None:
         project = self._owner(bucket)
@@ -195,3 +172,15 @@ class Objects:
 
     def cancel(self, bucket: str, upload: str) -> None:
         self._sessions.end(self._sessions.open(bucket, upload))
+
+
+def _check_generation(source: Source, info: ObjectInfo) -> None:
+    """`NotFound` unless it is the generation that was asked for."""
+    if source.generation not in (None, info.generation):
+        raise no_object(source.bucket, f"{source.name}#{source.generation}")
+
+
+def _check_source(source: Source, info: ObjectInfo) -> None:
+    """The same, and `ConditionNotMet` unless a write that reads it may go on."""
+    _check_generation(source, info)
+    source.conditions.check_write(info)
