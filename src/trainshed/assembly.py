@@ -64,7 +64,7 @@ class Assembly:
             yield
         finally:
             self.control.stop()
-            self.runtimes.close()
+            self.services.runtimes.close()
             self.control.join()
             self.warm.close()
 

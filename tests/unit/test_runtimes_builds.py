@@ -13,6 +13,7 @@ import pytest
 from trainshed.errors import FailedPrecondition, NotFound, OutOfSpace, TrainshedError, Unavailable
 from trainshed.runtimes.catalogue import Runtime
 from trainshed.runtimes.environments import Runtimes, RuntimeState
+from trainshed.runtimes.pythons import Pythons
 from trainshed.services.runtimes import RuntimeService
 
 TINY = Runtime(name="tiny", python="3.11", summary="for tests", unpacked_mb=1, pins=("a==1", "b==2"))
@@ -298,6 +299,85 @@ def test_a_runtime_in_use_is_not_removed(bench: Bench) -> None:
     with pytest.raises(FailedPrecondition, match="A job runs from runtime tiny"):
         service.remove("tiny")
     assert bench.state() is RuntimeState.READY
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_job_that_begins_during_a_removal_keeps_its_runtime_or_has_it_built_again(bench: Bench, seen: bool) -> None:
+    bench.runtimes.ensure("tiny", quiet)
+    given: list[Path] = []
+    job = threading.Thread(target=lambda: given.append(bench.runtimes.ensure("tiny", quiet)), daemon=True)
+
+    def in_use(name: str) -> bool:
+        """A job asks for its environment at the worst of moments, and is `seen` or came too late for that."""
+        job.start()
+        job.join(0.3)
+        assert job.is_alive(), "it was given what may be gone in a moment"
+        return seen
+
+    service = RuntimeService(bench.runtimes, in_use=in_use)
+    if seen:
+        with pytest.raises(FailedPrecondition, match="A job runs from runtime tiny"):
+            service.remove("tiny")
+    else:
+        service.remove("tiny")
+    job.join(30)
+    assert [python.exists() for python in given] == [True]
+    assert bench.builds() == (1 if seen else 2)
+
+
+def test_a_question_that_fails_leaves_the_runtime_as_it_is(bench: Bench) -> None:
+    bench.runtimes.ensure("tiny", quiet)
+
+    def fails(name: str) -> bool:
+        raise Unavailable("The database is busy.")
+
+    with pytest.raises(Unavailable):
+        RuntimeService(bench.runtimes, in_use=fails).remove("tiny")
+    assert bench.state() is RuntimeState.READY
+
+
+def test_looking_ahead_asks_for_every_python(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Recorded(OnlyThisPython):
+        def can_be_had(self, version: str) -> bool:
+            asked.append(version)
+            return super().can_be_had(version)
+
+    Runtimes(tmp_path, tmp_path / "uv", pythons=Recorded(), catalogue=CATALOGUE).look_ahead()
+    until(lambda: sorted(asked) == ["3.0", "3.11"])
+
+
+SLOW_UV = """#!/bin/sh
+here=$(dirname "$0")
+case "$2" in
+    list) echo offered ;;
+    install) touch "$here/fetching"; while [ ! -e "$here/gate" ]; do sleep 0.05; done; touch "$here/fetched" ;;
+    find) [ -e "$here/fetched" ] && echo {python} || exit 2 ;;
+esac
+"""
+
+
+def test_nobody_waits_for_the_fetch_of_a_python_but_who_needs_it(tmp_path: Path) -> None:
+    uv = tmp_path / "uv"
+    uv.write_text(SLOW_UV.format(python=sys.executable))
+    uv.chmod(0o755)
+    pythons = Pythons(uv)
+    got: list[Path | None] = []
+    fetchers = [threading.Thread(target=lambda: got.append(pythons.get("3.1")), daemon=True) for _ in range(2)]
+    for fetcher in fetchers:
+        fetcher.start()
+    until((tmp_path / "fetching").exists)
+    answers: list[bool] = []
+    asker = threading.Thread(target=lambda: answers.extend(map(pythons.can_be_had, ("3.1", "3.2"))), daemon=True)
+    asker.start()
+    asker.join(20)
+    assert answers == [True, True]
+    assert got == []
+    (tmp_path / "gate").touch()
+    for fetcher in fetchers:
+        fetcher.join(30)
+    assert got == [Path(sys.executable)] * 2
 
 
 def test_closing_the_service_ends_its_installs(bench: Bench) -> None:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,25 @@ class Place:
                 if exc.errno != errno.ENOTEMPTY or attempt == 9:
                     raise
 
+    def erase_unless(self, in_use: Callable[[], bool]) -> bool:
+        """Erase it and return True, or leave it whole if it is in use. Needs the lock.
+
+        It is taken from view before the question, so that nobody can begin to use it between question and end.
+        """
+        hidden = self.stamp.with_suffix(".hidden")
+        with contextlib.suppress(FileNotFoundError):  # half-built: nobody can use it as it is
+            self.stamp.rename(hidden)
+        try:
+            keep = in_use()
+        except BaseException:
+            _show_again(hidden, self.stamp)
+            raise
+        if keep:
+            _show_again(hidden, self.stamp)
+        else:
+            self.erase()
+        return not keep
+
     @contextlib.contextmanager
     def locked(self, progress: Progress, stopping: threading.Event) -> Iterator[int]:
         """Hold the lock, having told `progress` the builder's news for as long as another one held it."""
@@ -122,6 +141,11 @@ class Place:
         raise FailedPrecondition(
             f"{self.path.name} is being built. Wait until it is ready; `trainshed runtimes list` shows how far it is."
         )
+
+
+def _show_again(hidden: Path, stamp: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        hidden.rename(stamp)
 
 
 def build(runtime: Runtime, place: Place, *, tools: Tools, progress: Progress, lock: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -65,6 +65,10 @@ class Runtimes:
         self._catalogue = catalogue
         self._stopping = threading.Event()
 
+    def look_ahead(self) -> None:
+        """Begin to look for the interpreters, in the background, so that the first `resolve` need not wait for it."""
+        threading.Thread(target=self._look, name="look-for-pythons", daemon=True).start()
+
     def list(self) -> list[RuntimeInfo]:
         """All of the catalogue, also what can't be had here."""
         return [self._info(runtime) for runtime in self._catalogue.values()]
@@ -95,22 +99,33 @@ class Runtimes:
                 builds.build(runtime, place, tools=tools, progress=progress, lock=lock)
         return place.python
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, *, in_use: Callable[[], bool] = lambda: False) -> None:
         """Remove a runtime's environment, and those of the same name that an older catalogue left. Absent: nothing.
 
-        `FailedPrecondition` while it is being built. The next use builds it again.
+        `FailedPrecondition` while it is being built, or if it is `in_use`. That is asked when `ensure` gives the
+        environment out no more: who counts as a user before they call `ensure` keeps it, or has it built again.
         """
         self._known(name)
         for lock in self._folder.glob(f"{name}-*.lock"):
             place = Place(lock.with_suffix(""))
             with place.locked_now():
-                place.erase()
+                if not place.erase_unless(in_use):
+                    raise FailedPrecondition(
+                        f"A job runs from runtime {name}. Wait until it ends, or cancel it with "
+                        f"`trainshed jobs cancel`."
+                    )
                 place.news.unlink(missing_ok=True)
                 place.log.unlink(missing_ok=True)
 
     def close(self) -> None:
         """End the builds and waits of this object; those who called `ensure` get `Unavailable`."""
         self._stopping.set()
+
+    def _look(self) -> None:
+        for runtime in self._catalogue.values():
+            if self._stopping.is_set():
+                return
+            self._obtainable(runtime)
 
     def _info(self, runtime: Runtime) -> RuntimeInfo:
         place = self._place(runtime)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,17 +18,20 @@ _FETCHING = {"UV_HTTP_RETRIES": "0", "UV_HTTP_TIMEOUT": "15", "UV_HTTP_CONNECT_T
 
 
 class Pythons:
-    """Finds interpreters by version. Answers are kept for as long as this object lives. Safe to share by threads."""
+    """Finds interpreters by version. Answers are kept for as long as this object lives. Safe to share by threads:
+    those who ask about one version never wait for another, nor for a fetch.
+    """
 
     def __init__(self, uv: Path) -> None:
         self._uv = uv
-        self._lock = threading.Lock()
+        self._asking: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._fetching: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._found: dict[str, Path | None] = {}
         self._can_fetch: dict[str, bool] = {}
 
     def can_be_had(self, version: str) -> bool:
         """Whether there is one here, or uv offers to fetch it and has not failed to. Fetches nothing."""
-        with self._lock:
+        with self._asking[version]:
             if self._find(version):
                 return True
             if version not in self._can_fetch:
@@ -37,15 +41,17 @@ class Pythons:
 
     def get(self, version: str) -> Path | None:
         """The interpreter, fetched by uv if need be; that may take a minute. None if it can't be had."""
-        if not self.can_be_had(version):
-            return None
-        with self._lock:
-            if found := self._find(version):
-                return found
+        with self._fetching[version]:
+            if not self.can_be_had(version):
+                return None
+            with self._asking[version]:
+                if found := self._find(version):
+                    return found
             self._ask("python", "install", "--no-config", version, settings=_FETCHING, timeout_s=_FETCH_S)
-            self._found.pop(version)
-            self._can_fetch[version] = (found := self._find(version)) is not None
-            return found
+            with self._asking[version]:
+                self._found.pop(version, None)
+                self._can_fetch[version] = (found := self._find(version)) is not None
+                return found
 
     def _find(self, version: str) -> Path | None:
         known = self._found.get(version)

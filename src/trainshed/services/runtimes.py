@@ -48,11 +48,7 @@ class RuntimeService:
         info = self._as_seen(self._runtimes.get(name))
         if info.state is RuntimeState.BUILDING:
             raise FailedPrecondition(f"Runtime {name} is being built. Remove it once it is ready.")
-        if self._in_use(name):
-            raise FailedPrecondition(
-                f"A job runs from runtime {name}. Wait until it ends, or cancel it with `trainshed jobs cancel`."
-            )
-        self._runtimes.remove(name)
+        self._runtimes.remove(name, in_use=lambda: self._in_use(name))
         LOG.info("runtime.removed name=%s", name)
         return {}
 
