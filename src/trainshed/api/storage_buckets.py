@@ -77,6 +77,9 @@ def acls_ignored(body: Mapping[str, Any]) -> dict[str, str]:
 
 def _check(body: Mapping[str, Any]) -> None:
     known_only(body, KEPT | ECHOES | PROMISES, what="a bucket")
+    for key in ("name", "location", "storageClass"):
+        if not isinstance(body.get(key, ""), str | None):
+            raise Invalid(f"The field {key} must be a string.", field=key)
     for key in sorted(PROMISES & set(body)):
         if not _says_no(body[key]):
             raise NotServed(f"Buckets can't have {key} here. Leave it out.")
@@ -93,9 +96,6 @@ async def insert(request: Request) -> Response:
     query = parameters(request)
     body = await read_json_object(request)
     _check(body)
-    for key in ("name", "location", "storageClass"):
-        if not isinstance(body.get(key, ""), str | None):
-            raise Invalid(f"The field {key} must be a string.", field=key)
     bucket = await run_in_threadpool(
         services(request).buckets.make,
         project(request),

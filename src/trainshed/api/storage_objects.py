@@ -132,7 +132,7 @@ async def compose(request: Request) -> Response:
     if body.get("deleteSourceObjects"):
         raise Invalid("Sources of a compose stay here. Delete them yourself.", field="deleteSourceObjects")
     params = request.path_params
-    written = draft(params["bucket"], {**query, "name": params["object"]}, _unnamed(body.get("destination") or {}), {})
+    written = draft(params["bucket"], {**query, "name": params["object"]}, _unnamed(_map(body, "destination")), {})
     info = await run_in_threadpool(services(request).objects.compose, _sources(params["bucket"], body), written)
     return _answer(request, query, info)
 
@@ -145,7 +145,7 @@ def _sources(bucket: str, body: Mapping[str, Any]) -> list[Source]:
         raise Invalid("The sourceObjects of a compose are a list of objects with a name.", field="sourceObjects")
     sources = []
     for one in given:
-        said = {"generation": one.get("generation"), **(one.get("objectPreconditions") or {})}
+        said = {"generation": one.get("generation"), **_map(one, "objectPreconditions")}
         texts = {key: str(value) for key, value in said.items() if value is not None}
         sources.append(
             Source(
@@ -156,6 +156,13 @@ def _sources(bucket: str, body: Mapping[str, Any]) -> list[Source]:
             )
         )
     return sources
+
+
+def _map(body: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = body.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise Invalid(f"The field {key} of a compose is a JSON object.", field=key)
+    return value or {}
 
 
 def _full_for(request: Request, query: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,10 +12,21 @@ from trainshed.buckets.tree import ObjectTree
 from trainshed.domain import names
 from trainshed.domain.objects import MAX_PAGE, Bucket, Conditions
 from trainshed.domain.times import now_us
-from trainshed.errors import Aborted, ConditionNotMet, NotFound, NotModified
+from trainshed.errors import Aborted, ConditionNotMet, Invalid, NotFound, NotModified
 from trainshed.store.buckets import BucketStore, taken
 
 TRIES = 10
+#: those that Cloud Storage has, and those that it had
+STORAGE_CLASSES = (
+    "STANDARD",
+    "NEARLINE",
+    "COLDLINE",
+    "ARCHIVE",
+    "MULTI_REGIONAL",
+    "REGIONAL",
+    "DURABLE_REDUCED_AVAILABILITY",
+)
+_LOCATION = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +55,8 @@ class Buckets:
         bucket = Bucket(
             name=bucket_name(name),
             project=project,
-            location=(location or "US").upper(),
-            storage_class=storage_class or "STANDARD",
+            location=_location(location or "US"),
+            storage_class=_storage_class(storage_class or "STANDARD"),
             labels=names.labels(labels if labels is not None else {}, field="labels"),
             created_us=now,
             updated_us=now,
@@ -95,7 +107,7 @@ class Buckets:
             merged = {key: value for key, value in (base | dict(change.labels)).items() if value is not None}
             changed = replace(changed, labels=names.labels(merged, field="labels"))
         if change.storage_class is not None:
-            changed = replace(changed, storage_class=change.storage_class)
+            changed = replace(changed, storage_class=_storage_class(change.storage_class))
         if changed == bucket:
             return bucket
         return self._store.record(replace(changed, updated_us=self._clock()))
@@ -112,6 +124,18 @@ class Buckets:
         except NotFound:
             return False
         return True
+
+
+def _location(text: str) -> str:
+    if not _LOCATION.fullmatch(text):
+        raise Invalid("A bucket's location is 1 to 40 letters, digits and hyphens, such as US.", field="location")
+    return text.upper()
+
+
+def _storage_class(text: str) -> str:
+    if text.upper() not in STORAGE_CLASSES:
+        raise Invalid(f"A bucket's storageClass is one of {', '.join(STORAGE_CLASSES)}.", field="storageClass")
+    return text.upper()
 
 
 def _check(bucket: Bucket, conditions: Conditions) -> None:
