@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -109,9 +108,7 @@ def test_media_is_never_shown_by_a_browser(storage: Storage) -> None:
 )
 def test_ranges(storage: Storage, asked: str, status: int, data: bytes | None) -> None:
     storage.put("digits", b"0123456789")
-    began = time.monotonic()
     answer = storage.get("digits", range=asked)
-    assert time.monotonic() - began < 5
     assert answer.status == status
     if status == 416:
         assert answer.headers["content-range"] == "bytes */10"
@@ -269,8 +266,113 @@ def test_a_batch_gives_each_part_its_own_answer_and_rights(server: RunningServer
     text = answer.body.decode()
     assert [line.split()[1] for line in text.splitlines() if line.startswith("HTTP/1.1 ")] == ["200", "404", "401"]
     assert "<response-id+0>" in text
-    inner = b"--b\n\nGET /trainshed/v1/tokens HTTP/1.1\n\n\n--b--"
-    assert storage("POST", "/batch/storage/v1", inner, content_type="multipart/mixed; boundary=b").status == 400
+    assert in_batch(storage, "GET /trainshed/v1/tokens HTTP/1.1")[0][0] == 400
+
+
+def in_batch(storage: Storage, *requests: str) -> list[tuple[int, str]]:
+    """The status and the rest of each part's answer. Texts are sent as Latin-1."""
+    body = "".join(f"--b\r\nContent-Type: application/http\r\n\r\n{one}\r\n" for one in requests) + "--b--\r\n"
+    kind = "multipart/mixed; boundary=b"
+    answer = storage("POST", "/batch/storage/v1", body.encode("latin-1"), content_type=kind)
+    assert answer.status == 200, answer.body
+    separator = answer.headers["content-type"].partition('boundary="')[2].rstrip('"')
+    parts = answer.body.decode().split(f"--{separator}")[1:-1]
+    texts = [part.partition("HTTP/1.1 ")[2] for part in parts]
+    return [(int(text[:3]), text) for text in texts]
+
+
+@pytest.mark.parametrize("query", ["alt=media", "al%74=media", "alt=%6dedia", "alt=json&alt=media", "a=b&alt=media&c"])
+def test_a_batch_gives_no_bytes_of_objects_however_it_is_asked(storage: Storage, query: str) -> None:
+    storage.put("batched", b"the bytes")
+    ((status, text),) = in_batch(storage, f"GET /storage/v1/b/{BUCKET}/o/batched?{query} HTTP/1.1")
+    assert (status, "the bytes" in text) == (400, False)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "GET http://[ HTTP/1.1",
+        "GET //[x/storage/v1/b HTTP/1.1",
+        "GET /storage/v1/b/\xff HTTP/1.1",
+        "GET /storage/v1/b/x?y=\xff HTTP/1.1",
+        "nonsense",
+        "",
+        f"GET /storage/v1/b/{BUCKET} HTTP/1.1\r\nOrigin: http://[\r\n\r\n",
+        f"PATCH /storage/v1/b/{BUCKET} HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n{{}}",
+        f"PATCH /storage/v1/b/{BUCKET} HTTP/1.1\r\nContent-Length: {'9' * 5000}\r\n\r\n{{}}",
+        f"PATCH /storage/v1/b/{BUCKET} HTTP/1.1\r\nContent-Length: -1\r\n\r\n{{}}",
+    ],
+    ids=lambda text: text[:60] or "empty",
+)
+def test_a_part_that_makes_no_sense_is_its_own_error(storage: Storage, wrong: str) -> None:
+    good = f"GET /storage/v1/b/{BUCKET} HTTP/1.1"
+    assert [status for status, _ in in_batch(storage, good, wrong, good)] == [200, 400, 200]
+
+
+def test_a_batch_has_at_most_a_hundred_parts(storage: Storage) -> None:
+    one = f"GET /storage/v1/b/{BUCKET}/o/absent HTTP/1.1"
+    assert [status for status, _ in in_batch(storage, *[one] * 100)] == [404] * 100
+    body = ("".join(f"--b\r\n\r\n{one}\r\n" for _ in range(101)) + "--b--").encode()
+    assert storage("POST", "/batch/storage/v1", body, content_type="multipart/mixed; boundary=b").status == 413
+
+
+def test_a_batch_with_very_large_answers_stops_and_says_so(server: RunningServer, storage: Storage) -> None:
+    bucket = "wire-batch-large"
+    assert storage("POST", "/storage/v1/b?project=wire-api-project", {"name": bucket}).status == 200
+    folder = server.home / "buckets" / bucket / ("x" * 255) / ("y" * 255) / ("z" * 255)
+    folder.mkdir(parents=True)
+    for number in range(1000):
+        (folder / f"{number:0200}").touch()
+    one = f"GET /storage/v1/b/{bucket}/o?fields=items(name) HTTP/1.1"
+    answers = in_batch(storage, *[one] * 16)
+    statuses = [status for status, _ in answers]
+    assert statuses == sorted(statuses)
+    assert set(statuses) == {200, 413}
+    assert "another batch" in answers[-1][1]
+    assert sum(len(text) for _, text in answers) < (32 << 20) + 2 * len(answers[0][1])
+
+
+@pytest.mark.parametrize("value", [{}, {"a": 1}, [1], 5, True, 1.5, "x" * 100_000, "GOLD"], ids=lambda v: str(v)[:9])
+def test_a_storage_class_is_one_of_those_that_there_are(storage: Storage, value: Any) -> None:
+    for method, path, body in (
+        ("PATCH", f"/storage/v1/b/{BUCKET}", {"storageClass": value}),
+        ("PUT", f"/storage/v1/b/{BUCKET}", {"storageClass": value}),
+        ("POST", "/storage/v1/b?project=wire-api-project", {"name": "wire-classes", "storageClass": value}),
+    ):
+        answer = storage(method, path, body)
+        assert (answer.status, "storageClass" in answer.json["error"]["message"]) == (400, True)
+        assert len(answer.body) < 2000
+    assert storage("GET", f"/storage/v1/b/{BUCKET}").json["storageClass"] == "STANDARD"
+
+
+def test_a_storage_class_is_kept(storage: Storage) -> None:
+    body = {"name": "wire-nearline", "storageClass": "nearline", "location": "europe-west1"}
+    made = storage("POST", "/storage/v1/b?project=wire-api-project", body).json
+    assert (made["storageClass"], made["location"]) == ("NEARLINE", "EUROPE-WEST1")
+    changed = storage("PATCH", "/storage/v1/b/wire-nearline", {"storageClass": "COLDLINE"}).json
+    assert changed["storageClass"] == "COLDLINE"
+
+
+@pytest.mark.parametrize(
+    "location", ["a" * 41, "a" * 100_000, "a b", "a\r\nb", "ü", 5, ["US"], {}], ids=lambda v: str(v)[:9]
+)
+def test_a_location_is_a_short_word(storage: Storage, location: Any) -> None:
+    answer = storage("POST", "/storage/v1/b?project=wire-api-project", {"name": "wire-place", "location": location})
+    assert (answer.status, "location" in answer.json["error"]["message"]) == (400, True)
+    assert storage("GET", "/storage/v1/b/wire-place").status == 404
+
+
+@pytest.mark.parametrize("value", [[1], "abc", 5, True, [], ""], ids=repr)
+def test_parts_of_a_compose_of_the_wrong_kind_are_named(storage: Storage, value: Any) -> None:
+    storage.put("piece", b"x")
+    path = f"/storage/v1/b/{BUCKET}/o/composed/compose"
+    for field, body in (
+        ("destination", {"destination": value, "sourceObjects": [{"name": "piece"}]}),
+        ("objectPreconditions", {"sourceObjects": [{"name": "piece", "objectPreconditions": value}]}),
+    ):
+        answer = storage("POST", path, body)
+        assert (answer.status, field in answer.json["error"]["message"]) == (400, True)
+    assert storage("POST", path, {"destination": None, "sourceObjects": [{"name": "piece"}]}).status == 200
 
 
 def test_another_project_sees_no_bucket_to_copy_from_or_to(server: RunningServer, storage: Storage) -> None:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from trainshed.errors import Invalid, TooLarge
 
 MAX_HEAD = 1 << 20  #: bytes before the media begins
-MAX_PARTS = 1000
+MAX_PARTS = 100  #: requests in a batch, as many as Cloud Storage takes
 
 _BOUNDARY = re.compile(r"""boundary\s*=\s*("[^"]*"|'[^']*'|[^;\s]+)""", re.IGNORECASE)
 

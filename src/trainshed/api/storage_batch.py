@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,10 +12,17 @@ from starlette.types import Message
 
 from trainshed.api.bodies import read_body
 from trainshed.api.multipart import headers_of, split_parts
+from trainshed.api.problems import problem
 from trainshed.api.routing import Route, Scope
 from trainshed.domain.iam import Access
-from trainshed.errors import Invalid
+from trainshed.errors import Invalid, TooLarge, TrainshedError
 
+MAX_ANSWERS = 32 << 20  #: bytes of answers after which the parts that are left have to be asked in another batch
+
+Answered = tuple[int, list[tuple[bytes, bytes]], bytes]  #: status, headers, body
+
+_TOO_MUCH = TooLarge("The answers of this batch are too large together. Ask for this one in another batch.")
+_LENGTH = re.compile(r"[0-9]{1,19}")
 _REQUEST_LINE = re.compile(r"(GET|POST|PUT|PATCH|DELETE) (\S+)(?: HTTP/1\.[01])?")
 #: of the outer request, what counts for each part that doesn't say otherwise
 _INHERITED = ("authorization", "host", "origin", "sec-fetch-site", "user-agent")
@@ -24,17 +31,28 @@ _REASONS = {200: "OK", 204: "No Content", 304: "Not Modified", 404: "Not Found"}
 
 async def batch(request: Request) -> Response:
     body = await read_body(request, limit=request.scope["trainshed.body_limit"])
-    answers = []
+    answers: list[bytes] = []
+    size = 0
     for headers, inner in split_parts(request.headers.get("content-type", ""), body):
-        answers.append(_part(headers.get("content-id", ""), *await _answered(request, inner)))
+        answered = await _answered(request, inner) if size < MAX_ANSWERS else _refused(_TOO_MUCH)
+        answers.append(_part(headers.get("content-id", ""), *answered))
+        size += len(answers[-1])
     boundary = f"batch_{secrets.token_hex(16)}"
     whole = b"".join(b"--" + boundary.encode() + b"\r\n" + answer + b"\r\n" for answer in answers)
     return Response(whole + b"--" + boundary.encode() + b"--\r\n", media_type=f'multipart/mixed; boundary="{boundary}"')
 
 
-async def _answered(request: Request, inner: bytes) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Send one request through the app. Its status, headers and body."""
-    scope, body = _scope(request, inner)
+def _refused(error: TrainshedError) -> Answered:
+    response = problem(error)
+    return response.status_code, response.raw_headers, bytes(response.body)
+
+
+async def _answered(request: Request, inner: bytes) -> Answered:
+    """Send one request through the app. What is wrong with it is the answer to it alone."""
+    try:
+        scope, body = _scope(request, inner)
+    except TrainshedError as exc:
+        return _refused(exc)
     status, headers, parts = 500, [], [b""]
     sent = False
 
@@ -63,12 +81,10 @@ def _scope(request: Request, inner: bytes) -> tuple[dict[str, object], bytes]:
     match = _REQUEST_LINE.fullmatch(first.decode("latin-1").strip())
     if match is None:
         raise Invalid("A part of this batch does not begin with a line like 'DELETE /storage/v1/b/... HTTP/1.1'.")
-    target = urlsplit(match[2])
-    if not target.path.startswith("/storage/v1/") or "alt=media" in target.query:
-        raise Invalid(f"A batch may hold requests about buckets and objects, but not their bytes: {target.path}")
-    headers = {name: request.headers[name] for name in _INHERITED if name in request.headers}
-    headers |= {name: value for name, value in headers_of(rest).items() if name != "host"}
+    target = _split(match[2], what="address")
     body = halves[1] if len(halves) > 1 else b""
+    headers = {name: request.headers[name] for name in _INHERITED if name in request.headers}
+    headers |= _own_headers(rest) | {"content-length": str(len(body))}
     scope = {key: request.scope[key] for key in ("type", "asgi", "http_version", "scheme", "server", "client")}
     scope |= {
         "method": match[1],
@@ -79,7 +95,35 @@ def _scope(request: Request, inner: bytes) -> tuple[dict[str, object], bytes]:
         "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
         "state": {},
     }
+    if not target.path.startswith("/storage/v1/") or _asks_for_media(target.query):
+        raise Invalid(f"A batch may hold requests about buckets and objects, but not their bytes: {target.path}")
     return scope, body
+
+
+def _own_headers(head: bytes) -> dict[str, str]:
+    """What a part says for itself. How long its body is, is seen."""
+    headers = headers_of(head)
+    if not _LENGTH.fullmatch(headers.pop("content-length", "0")):
+        raise Invalid("The Content-Length of a part of this batch is not a number of bytes.")
+    _split(headers.get("origin", ""), what="Origin")
+    headers.pop("host", None)
+    return headers
+
+
+def _split(address: str, *, what: str) -> SplitResult:
+    try:
+        if address.isascii():
+            return urlsplit(address)
+    except ValueError:
+        pass
+    raise Invalid(f"The {what} of a part of this batch can't be read: {address[:100]!r}.")
+
+
+def _asks_for_media(query: str) -> bool:
+    try:
+        return ("alt", "media") in parse_qsl(query, keep_blank_values=True, max_num_fields=100)
+    except ValueError:
+        raise Invalid("The query of a part of this batch has too many parts.") from None
 
 
 def _part(content_id: str, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bytes:
