@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import google_crc32c
 import psutil
 import pytest
 
@@ -280,3 +281,62 @@ def test_a_full_disk_stores_nothing_and_heals(small_disk: Path) -> None:
     assert (small_disk / "buckets" / "bucket" / "kept").read_bytes() == b"old"
     assert list((small_disk / "uploads").iterdir()) == []
     put("kept", bytes(1 << 20))
+
+
+def test_a_server_killed_while_it_composes_copies_and_deletes_leaves_whole_objects(own_server: RunningServer) -> None:
+    server = own_server
+    server.call("POST", "/storage/v1/b?project=fault-objects", {"name": BUCKET})
+    sources = {f"source-{number}": os.urandom(700_000 + number) for number in range(3)}
+    for name, data in sources.items():
+        assert call(server, "POST", media(name), data)[0] == 200
+    objects = f"/storage/v1/b/{BUCKET}/o"
+    composed = json.dumps({"sourceObjects": [{"name": name} for name in sources]}).encode()
+    whole = b"".join(sources.values())
+
+    def loop(worker: int, done: list[int], going: threading.Event) -> None:
+        steps = (
+            ("POST", f"{objects}/whole-{worker}/compose", composed),
+            ("POST", f"{objects}/source-0/rewriteTo/b/{BUCKET}/o/copy-{worker}", b"{}"),
+            ("POST", f"{objects}/source-1/copyTo/b/{BUCKET}/o/copy-{worker}", b"{}"),
+            ("POST", f"{objects}/copy-{worker}/moveTo/o/deep%2F{worker}%2Fmoved", b""),
+            ("DELETE", f"{objects}/deep%2F{worker}%2Fmoved", None),
+            ("DELETE", f"{objects}/whole-{worker}", None),
+        )
+        while going.is_set():
+            for method, path, body in steps:
+                try:
+                    status = call(server, method, path, body)[0]
+                except (OSError, http.client.HTTPException):
+                    return  # the server is gone
+                # what the kill before cut short may be there or not
+                assert status in (200, 204, 404), (method, path, status)
+                done.append(status)
+
+    for kill in range(3):
+        done: list[int] = []
+        going = threading.Event()
+        going.set()
+        with ThreadPoolExecutor(4) as pool:
+            workers = [pool.submit(loop, worker, done, going) for worker in range(4)]
+            until(lambda done=done, kill=kill: len(done) > 25 + 7 * kill, within_s=60)
+            server.kill()
+            going.clear()
+            for worker in workers:
+                worker.result()
+        server.start()
+        assert staged(server) == []
+        check_whole(server, {**sources, "whole": whole})
+
+
+def check_whole(server: RunningServer, known: dict[str, bytes]) -> None:
+    """Every object that is seen has the bytes that its checksums say, and they are bytes that were written."""
+    items = {item["name"]: item for item in server.call("GET", f"/storage/v1/b/{BUCKET}/o")["items"]}
+    assert {name for name in known if name.startswith("source")} <= set(items)
+    for name, item in items.items():
+        status, data, _ = get(server, name.replace("/", "%2F"))
+        assert status == 200
+        assert item["crc32c"] == base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
+        assert data == known[name] if name in known else data in known.values()
+    folder = server.home / "buckets" / BUCKET
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert files == set(items)
