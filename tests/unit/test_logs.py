@@ -229,6 +229,28 @@ def test_a_long_log_is_followed_in_batches(make_job: MakeJob, logs: Logs, monkey
     assert found == ["Job queued.", *(f"{n}" for n in range(1, 2501))]
 
 
+@pytest.mark.parametrize(("tail", "first"), [(1, 3), (2, 2), (3, 1), (9, 1)])
+def test_the_last_matches_of_a_long_log_are_sought_in_steps(
+    make_job: MakeJob, logs: Logs, monkeypatch: pytest.MonkeyPatch, tail: int, first: int
+) -> None:
+    job = make_job("j")
+    job.say([(T0 + n, f"needle {n // 1000}" if n in (1500, 2500, 3500) else f"{n}") for n in range(1, 5001)])
+    monkeypatch.setattr(logs_service, "SCAN_BYTES", 300 * 300)
+    selection = Selection(tail=tail, grep="needle")
+    batch = logs.follow("proj", "j", selection, None)
+    assert (batch.entries, batch.more, batch.ended) == ([], True, False), "it looked at too much at once"
+    job.say([(T0 + 6000, "needle new")])
+    found: list[str] = []
+    steps = 1
+    while not batch.ended:
+        batch = logs.follow("proj", "j", selection, Cursor.read(str(batch.cursor)))
+        found += texts(batch.entries)
+        steps += 1
+        assert steps < 100
+    assert found == [*(f"needle {n}" for n in range(first, 4)), "needle new"]
+    assert steps > 5
+
+
 def test_a_follower_that_waits_gets_a_line_when_it_is_written(make_job: MakeJob, logs: Logs) -> None:
     job = make_job("j")
     job.set_state(JobState.RUNNING)

@@ -37,11 +37,13 @@ async def follow(request: Request) -> Response:
     asked = _asked(request)
     after = Cursor.read(asked["after"]) if asked["after"] else None
     waiting = asyncio.get_running_loop().time() + _wait_s(asked["wait_s"])
+    selection = _selection(asked)
     batch = await next_batch(
-        services(request).logs, project(request), request.path_params["job"], _selection(asked), after, waiting
+        services(request).logs, project(request), request.path_params["job"], selection, after, waiting
     )
-    entries = [_line(entry) for entry in batch.entries]
-    return _json({"entries": entries, "next": str(batch.cursor), "more": batch.more, "ended": batch.ended})
+    body = {"entries": [_line(entry) for entry in batch.entries], "next": str(batch.cursor)}
+    since_then = {"since": rfc3339(selection.since_us)} if asked["since"] else {}  # a duration, by this clock
+    return _json(body | since_then | {"more": batch.more, "ended": batch.ended})
 
 
 async def next_batch(

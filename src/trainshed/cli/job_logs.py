@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -15,11 +14,11 @@ from trainshed.cli.group import Command
 from trainshed.cli.options import Choice, Session, project_option, session
 from trainshed.cli.output import say
 from trainshed.client.transport import segment
-from trainshed.domain.times import now_us, parse_rfc3339, rfc3339
+from trainshed.domain.logs import since
+from trainshed.domain.times import parse_rfc3339
+from trainshed.errors import Invalid
 
 WAIT_S = 20.0  #: how long the server may hold a request that has nothing to tell yet
-_AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
-_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def lines_of(entry: dict[str, Any], *, whole: bool = False) -> Iterator[str]:
@@ -40,16 +39,14 @@ def entries(
     path = f"/trainshed/v1/projects/{here.project}/jobs/{segment(job)}/logs"
     wait_s = WAIT_S if follow and pause_s is None else None
     asked = {**(query or {}), "wait_s": wait_s, "after": None}
-    began = rfc3339(now_us())
     while True:
         page = here.client.call("GET", path, query=asked)
         yield from page["entries"]
-        stuck = not page["entries"] and page["next"] == asked["after"]
-        late = bool(page["entries"]) and page["entries"][-1]["time"] > began  # a job that never stops writing
-        if page["ended"] or (not follow and (stuck or late)):
+        if page["ended"] or not (follow or page["more"]):
             return
-        asked |= {"after": page["next"], "tail": None}  # the last lines of what was there at first
-        if pause_s and not page["entries"]:
+        # `tail` is of what was there at first, and a duration counts from the first question
+        asked |= {"after": page["next"], "tail": None, "since": page.get("since")}
+        if pause_s and not page["entries"] and not page["more"]:
             time.sleep(pause_s)
 
 
@@ -95,20 +92,17 @@ def stream_logs(
 
 
 class Moment(click.ParamType[str]):
-    """`10m` ago, or an RFC 3339 time; becomes RFC 3339."""
+    """`10m` ago, or an RFC 3339 time; sent as it is, because the server's clock is the one that lines have."""
 
     name = "TIME"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
-        if ago := _AGO.fullmatch(text):
-            return rfc3339(int((time.time() - float(ago[1]) * _UNIT_S[ago[2]]) * 1_000_000))
         try:
-            return rfc3339(parse_rfc3339(text))
-        except ValueError:
-            self.fail(
-                f"'{text}' is neither a duration such as 10m nor a time such as 2026-11-15T21:17:35Z.", param, ctx
-            )
+            since(str(value), now_us=0)
+        except Invalid:
+            words = f"'{value}' is neither a duration such as 10m nor a time such as 2026-11-15T21:17:35Z."
+            self.fail(words, param, ctx)
+        return str(value)
 
 
 @click.command(cls=Command)

@@ -12,8 +12,8 @@ from trainshed.errors import Invalid
 
 SERVICE = "service"  #: the task of lines that tell of the server's own steps
 
-_CURSOR = re.compile(r"\d{1,18}(?:\.\d{1,18}){0,1000}", re.ASCII)
-_DURATION = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
+_CURSOR = re.compile(r"(?:\d{1,9}~)?\d{1,18}(?:\.\d{1,18}){0,1000}", re.ASCII)
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhd])", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -71,16 +71,19 @@ class Cursor:
 
     events: int = 0
     offsets: tuple[int, ...] = ()  #: of attempt 1, 2, ...
+    seeking: int = 0  #: how many matching lines before this place are yet to be found, for a reader of the last ones
 
     def __str__(self) -> str:
-        return ".".join(map(str, (self.events, *self.offsets)))
+        place = ".".join(map(str, (self.events, *self.offsets)))
+        return f"{self.seeking}~{place}" if self.seeking else place
 
     @classmethod
     def read(cls, text: str) -> Self:
         if not _CURSOR.fullmatch(text):
             raise Invalid("`after` must be the `next` of an earlier answer.", field="after")
-        events, *offsets = map(int, text.split("."))
-        return cls(events, tuple(offsets))
+        seeking, _, place = text.rpartition("~")
+        events, *offsets = map(int, place.split("."))
+        return cls(events, tuple(offsets), int(seeking or 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +115,7 @@ class Selection:
 def since(text: str, *, now_us: int) -> int:
     """A moment given as one (`2026-11-15T21:17:35Z`) or as how long ago (`90s`, `10m`, `2h`, `1d`)."""
     if ago := _DURATION.fullmatch(text):
-        return max(0, now_us - int(ago[1]) * _SECONDS[ago[2]] * 1_000_000)
+        return max(0, now_us - int(float(ago[1]) * _SECONDS[ago[2]] * 1_000_000))
     try:
         return max(0, parse_rfc3339(text))
     except (ValueError, OverflowError):

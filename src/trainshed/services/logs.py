@@ -64,7 +64,7 @@ class Batch:
 
 
 class Logs:
-    """Reads only. Memory is bounded by one page, however long the logs are."""
+    """Reads only. Of replicas' lines, however many, about one page is in memory; of events, those of the jobs read."""
 
     def __init__(self, jobs: JobStore, home: Home) -> None:
         self._jobs = jobs
@@ -86,13 +86,17 @@ class Logs:
         return Page(found, "")
 
     def follow(self, project: str, job_id: str, selection: Selection, after: Cursor | None) -> Batch:
-        """What has come since `after`, or from the start that the selection names. Nothing is lost or told twice."""
+        """What has come since `after`, or from the start that the selection names. With each answer's cursor in the
+        next question, every line is told once. An answer may be empty and have `more`: it looks at so many bytes only.
+        """
         job = self._jobs.get(project, job_id)  # before the lines: once it has ended, none are added
         events = self._jobs.events(project, job_id)
         files = self._files(job.project, job.id, job.attempt, floor_us=job.created_us)
-        start = after or _start(job, events, files, selection)
+        start = after or _start(events, files, selection)
         positions = [start.events, *start.offsets[: len(files)]]
         positions += [0] * (1 + len(files) - len(positions))
+        if start.seeking and (left := _seek(_backwards(job, events, files, positions), positions, selection, start)):
+            return Batch(entries=[], cursor=Cursor(positions[0], tuple(positions[1:]), left), more=True, ended=False)
         found: list[Entry] = []
         size = scanned = 0
         more = False
@@ -345,19 +349,39 @@ def _numbered_lines(
     return ((_line_entry(job, number, line), number, position(line)) for line in lines)
 
 
-def _start(job: Job, events: Sequence[Event], files: Sequence[LogFile], selection: Selection) -> Cursor:
-    """Where a reader begins who has no cursor: at the top, at a time, or some lines before the end."""
+def _start(events: Sequence[Event], files: Sequence[LogFile], selection: Selection) -> Cursor:
+    """Where a reader begins who has no cursor: at the top, at a time, or at the end, to seek the last lines there."""
     if selection.tail is None:
         return Cursor(0, tuple(file.find(selection.since_us) if selection.since_us else 0 for file in files))
-    positions = [max((e.seq for e in events), default=0), *(file.complete() for file in files)]
-    sources: list[Iterable[Numbered]] = [((_event_entry(job, e), 0, e.seq - 1) for e in reversed(events))]
+    last = max((e.seq for e in events), default=0)
+    return Cursor(last, tuple(file.complete() for file in files), selection.tail)
+
+
+def _backwards(
+    job: Job, events: Sequence[Event], files: Sequence[LogFile], positions: Sequence[int]
+) -> Iterator[Numbered]:
+    """All entries before the positions, newest first; each with the position before it."""
+    told = [event for event in events if event.seq <= positions[0]]
+    sources: list[Iterable[Numbered]] = [((_event_entry(job, e), 0, e.seq - 1) for e in reversed(told))]
     for number, file in enumerate(files, start=1):
-        lines = file.backwards(positions[number])
-        sources.append(_numbered_lines(job, number, lines, lambda line: line.start))
-    left = selection.tail
-    for entry, source, start in heapq.merge(*sources, key=lambda item: item[0].key, reverse=True):
-        if left == 0 or entry.time_us < selection.since_us:
-            break
-        positions[source] = start
+        if positions[number]:
+            lines = file.backwards(positions[number])
+            sources.append(_numbered_lines(job, number, lines, lambda line: line.start))
+    return heapq.merge(*sources, key=lambda item: item[0].key, reverse=True)
+
+
+def _seek(entries: Iterator[Numbered], positions: list[int], selection: Selection, start: Cursor) -> int:
+    """Move the positions back over the matching lines that are sought; return how many are yet to be found.
+
+    0 also if there are no more of them. Looks at about SCAN_BYTES.
+    """
+    left, scanned = start.seeking, 0
+    for entry, source, before in entries:
+        if entry.time_us < selection.since_us:
+            return 0
+        positions[source] = before
         left -= selection.matches(entry)
-    return Cursor(positions[0], tuple(positions[1:]))
+        scanned += len(entry.text) + _OVERHEAD
+        if left == 0 or scanned > SCAN_BYTES:
+            return left
+    return 0

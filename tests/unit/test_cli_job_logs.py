@@ -1,0 +1,47 @@
+"""How the command line reads a log: by the server's clock, and to the end of what is there."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from trainshed.cli.job_logs import Moment, entries
+from trainshed.cli.options import Session
+
+
+def entry(number: int) -> dict[str, Any]:
+    """Of a server whose clock is years ahead."""
+    return {"time": "2999-01-01T00:00:00Z", "message": f"{number}"}
+
+
+class Pages:
+    """A session and its client in one: answers with pages that were made before, and keeps what it was asked."""
+
+    project = "shed"
+
+    def __init__(self, *pages: dict[str, Any]) -> None:
+        self.client = self
+        self._pages = list(pages)
+        self.asked: list[dict[str, Any]] = []
+
+    def call(self, method: str, path: str, *, query: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(dict(query))
+        return self._pages.pop(0)
+
+
+def page(*numbers: int, more: bool, at: str) -> dict[str, Any]:
+    moment = "2998-12-31T23:50:00Z"
+    return {"entries": [entry(n) for n in numbers], "next": at, "more": more, "ended": False, "since": moment}
+
+
+def test_it_reads_on_while_there_is_more_and_then_stops() -> None:
+    pages = Pages(page(more=True, at="2~1"), page(1, 2, more=True, at="2"), page(3, more=False, at="3"))
+    found = list(entries(cast(Session, pages), "job", query={"since": "10m", "tail": 3}, follow=False))
+    assert [each["message"] for each in found] == ["1", "2", "3"]
+    assert [(asked["after"], asked["tail"]) for asked in pages.asked] == [(None, 3), ("2~1", None), ("2", None)]
+
+
+def test_a_duration_counts_back_from_the_first_question_by_the_servers_clock() -> None:
+    pages = Pages(page(1, more=True, at="1"), page(2, more=False, at="2"))
+    since = Moment().convert("10m", None, None)
+    list(entries(cast(Session, pages), "job", query={"since": since}, follow=False))
+    assert [asked["since"] for asked in pages.asked] == ["10m", "2998-12-31T23:50:00Z"]
