@@ -84,7 +84,7 @@ def ask(server: RunningServer, model: Path, request: Path) -> dict[str, Any]:
 @pytest.mark.timeout(900)
 def test_parameter_servers_train_one_network_from_three_replicas(course: RunningServer, tmp_path: Path) -> None:
     output = f"{BUCKET}/asynchronous"
-    args = ("--data_dir", f"{BUCKET}/data", "--output_dir", output, "--train_steps=60", "--eval_interval_secs=600")
+    args = ("--data_dir", f"{BUCKET}/data", "--output_dir", output, "--train_steps=40", "--eval_interval_secs=600")
     lines = train(course, "mnist_async", "asynchronous", gang=config("mnist_async", "config_small.yaml"), args=args)
 
     assert set(told(lines, r"^(\S+): .*Train \[")) == {"master-replica-0", "worker-replica-0", "worker-replica-1"}
@@ -94,7 +94,7 @@ def test_parameter_servers_train_one_network_from_three_replicas(course: Running
     [step] = told(
         lines, r"^master-replica-0: .*Saving dict for global step (\d+): accuracy = [\d.]+, global_step = \d+"
     )
-    assert 60 <= int(step) <= 62  # each of the others may have been in a step
+    assert 40 <= int(step) <= 42  # each of the others may have been in a step
     [accuracy] = told(lines, r"Final metrics after \d+ steps, loss: [\d.]+, accuracy: ([\d.]+)")
     assert float(accuracy) > 0.6
 
@@ -149,10 +149,10 @@ def test_synchronous_replicas_agree(course: RunningServer) -> None:
 
 @pytest.mark.timeout(900)
 def test_layers_of_one_network_are_on_two_workers(course: RunningServer) -> None:
-    args = ("--data_dir", f"{BUCKET}/mnist", "--train_steps=60")
+    args = ("--data_dir", f"{BUCKET}/mnist", "--train_steps=40")
     lines = train(course, "mnist_model_parallel", "layers", gang=config("mnist_model_parallel"), args=args)
     place = re.compile(r"(\w+)/kernel .* is on /job:worker/task:(\d)")
     places = {found[1]: found[2] for line in lines if (found := place.search(line))}
     assert places == {"conv1": "0", "conv2": "0", "dense": "1", "logits": "1"}
-    [accuracy] = told(lines, r"Final metrics after 60 steps, loss: [\d.]+, accuracy: ([\d.]+)")
-    assert float(accuracy) > 0.8
+    [accuracy] = told(lines, r"Final metrics after 40 steps, loss: [\d.]+, accuracy: ([\d.]+)")
+    assert float(accuracy) > 0.7

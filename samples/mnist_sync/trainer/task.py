@@ -70,8 +70,9 @@ def batches(images, labels, batch_size, training):
 class Report(keras.callbacks.Callback):
     """A line now and then and one at the end of each epoch, and the same numbers as summaries if there is a writer."""
 
-    def __init__(self, name, epochs, steps, writer):
+    def __init__(self, name, epochs, steps, replicas, writer):
         super().__init__()
+        self._replicas = replicas
         self._name, self._epochs, self._steps, self._writer = name, epochs, steps, writer
         self._epoch = 0
         self._since, self._since_batch = time.monotonic(), 0
@@ -81,7 +82,8 @@ class Report(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if batch + 1 < self._steps and time.monotonic() - self._since >= 5:
-            self._write(batch + 1, logs, "Train")
+            # Within an epoch Keras gives the sum of what the replicas measured, at its end the mean.
+            self._write(batch + 1, {key: value / self._replicas for key, value in logs.items()}, "Train")
 
     def on_epoch_end(self, epoch, logs=None):
         self._write(self._steps, logs, "End of epoch")
@@ -124,7 +126,7 @@ def main():
         batches(images, labels, args.batch_size, training=True),
         epochs=args.epochs,
         steps_per_epoch=steps,
-        callbacks=[backup, Report(name, args.epochs, steps, writer)],
+        callbacks=[backup, Report(name, args.epochs, steps, strategy.num_replicas_in_sync, writer)],
         verbose=0,
     )
 
