@@ -17,6 +17,7 @@ BUCKET="gs://${TRAINSHED_PROJECT}-ml"
 say "Start a server of our own, in the background"
 run trainshed up --port 0 --tls-port 0
 trap 'say "Stop the server"; run trainshed down' EXIT
+trap 'exit 130' INT TERM
 
 say "Make a bucket and copy MNIST in: 60,000 images to learn from, 10,000 to measure with"
 if ! trainshed buckets ls "$BUCKET" >/dev/null 2>&1; then

@@ -115,7 +115,7 @@ def cat(urls: tuple[str, ...], project: str | None) -> None:
 @click.command(cls=Command)
 @click.argument("urls", nargs=-1, required=True, metavar="gs://BUCKET/NAME...")
 @click.option("-r", "-R", "recursive", is_flag=True, help="Remove folders, and buckets with all that is in them.")
-@click.option("-f", "force", is_flag=True, help="Go on after errors, in silence; the exit status still tells.")
+@click.option("-f", "force", is_flag=True, help="Go on after errors; the last line and the exit status tell of them.")
 @project_option
 def rm(urls: tuple[str, ...], recursive: bool, force: bool, project: str | None) -> None:
     """Remove objects, folders and buckets.

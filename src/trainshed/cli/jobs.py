@@ -108,6 +108,7 @@ def cancel(job: str, project: str | None) -> None:
     """
     here = session(project)
     here.client.call("POST", here.ml(f"jobs/{segment(job)}:cancel"), body={})
+    say(f"Job [{job}] was told to end. See how it ended with: trainshed jobs describe {job}")
 
 
 @click.command(cls=Command)

@@ -54,7 +54,7 @@ class Meter:
 
     def _fetching(self, written: int) -> tuple[float, str]:
         part = min(written / self._unpacked_bytes, 1)
-        text = f"Fetching packages: {written >> 20:,} MB of at most {self._unpacked_bytes >> 20:,} MB"
+        text = f"Fetching packages: {written >> 20:,} MB of at most {self._unpacked_bytes >> 20:,} MB on disk"
         return self._up_to(_START + (_FETCHED - _START) * part), text
 
     def _up_to(self, fraction: float) -> float:
