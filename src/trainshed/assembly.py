@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ class Assembly:
         """The loop runs. On the way out, builds of runtimes are given up and left to the next server."""
         self.warm.begin()
         self.control.start()
+        self.runtimes.look_ahead()
         try:
             yield
         finally:
@@ -98,6 +100,8 @@ def assemble(
         size=launches.size,
         slots=settings.slots or SLOTS_PER_CORE * cpus,
         poll_s=settings.poll_s,
+        check=database.check_fence,
+        give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
     )
     world = World(
         resolve_runtime=runtimes.resolve,

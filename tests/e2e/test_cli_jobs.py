@@ -115,7 +115,7 @@ def test_a_job_that_fails_is_exit_status_1_and_says_why(shell: Shell) -> None:
     assert "ValueError: the loss is not a number" in err
     described, hint = shell("jobs", "describe", "failing")
     assert "errorMessage: |-\n  The replica master 0 exited with a non-zero status of 1." in described
-    assert hint == "\nView job logs with: trainshed jobs stream-logs failing\n"
+    assert hint.endswith("\nView job logs with: trainshed jobs stream-logs failing\n")
 
 
 def test_a_job_that_is_not_streamed_says_how_to_go_on(shell: Shell) -> None:

@@ -13,7 +13,7 @@ from trainshed.control.jobs import JobControl
 from trainshed.domain.jobs import Job, JobState
 from trainshed.domain.times import now_us
 from trainshed.engines.base import Launch
-from trainshed.errors import Invalid, Unavailable
+from trainshed.errors import Invalid, Refused, Unavailable
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.testing.engines import FakeEngine
@@ -52,11 +52,25 @@ def launch_of(job: Job) -> Launch:
     )
 
 
+class Brittle(FakeEngine):
+    """An engine that fails in a way that nobody foresaw."""
+
+    def cancel(self, attempt: Path) -> None:
+        raise ZeroDivisionError(f"{attempt} can't be cancelled")
+
+
 class Loop:
     """A control loop that a test steps by hand."""
 
-    def __init__(self, store: JobStore, *, slots: int = 2, prepare: Callable[[Job], Launch] = launch_of) -> None:
-        self.engine = FakeEngine()
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        slots: int = 2,
+        prepare: Callable[[Job], Launch] = launch_of,
+        engine: FakeEngine | None = None,
+    ) -> None:
+        self.engine = engine or FakeEngine()
         self.control = JobControl(
             store,
             self.engine,
@@ -158,14 +172,14 @@ def test_an_error_of_our_own_fails_the_job_and_does_not_stop_the_loop(store: Job
 
 
 def test_one_job_that_cannot_be_dealt_with_does_not_hold_up_the_others(store: JobStore) -> None:
-    loop = Loop(store)
+    loop = Loop(store, engine=Brittle())
     add(store, "stuck")
     add(store, "good")
     stuck, good = loop.until("stuck", JobState.RUNNING), loop.until("good", JobState.RUNNING)
-    loop.engine.finish(folder(stuck), message="a\ud800b")  # no database takes that
+    store.record(stuck.to(JobState.CANCELLING, now_us=now_us()))
     loop.engine.finish(folder(good))
     loop.until("good", JobState.SUCCEEDED)
-    assert store.get(PROJECT, "stuck").state is JobState.RUNNING
+    assert store.get(PROJECT, "stuck").state is JobState.CANCELLING
 
 
 def test_many_jobs_that_wait_for_a_runtime_do_not_hold_up_one_that_needs_none(store: JobStore) -> None:
@@ -228,6 +242,33 @@ def test_an_engine_that_is_down_leaves_running_jobs_as_they_are(store: JobStore)
         time.sleep(0.01)
     loop.control.stop()
     loop.control.join()
+
+
+def test_a_server_that_was_fenced_out_gives_up(store: JobStore) -> None:
+    gave_up = threading.Event()
+
+    def check() -> None:
+        raise Refused("Another server uses the database.")
+
+    add(store, "a")
+    engine = FakeEngine()
+    control = JobControl(
+        store,
+        engine,
+        folder=folder,
+        prepare=launch_of,
+        size=lambda job: 1,
+        slots=1,
+        poll_s=0.01,
+        check=check,
+        give_up=gave_up.set,
+    )
+    control.start()
+    assert gave_up.wait(20)
+    control.stop()
+    control.join()
+    assert engine.launches == []
+    assert store.get(PROJECT, "a").state is JobState.QUEUED
 
 
 def test_a_lost_supervisor_fails_the_job(store: JobStore) -> None:

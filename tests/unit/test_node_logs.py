@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.node.logs import LINE_LIMIT, STDERR, STDOUT, Lines, LogFile, ReplicaLog, severity, text
+from trainshed.node.logs import LINE_LIMIT, STDERR, STDOUT, Lines, LogFile, ReplicaLog, message, severity, text
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_streams_do_not_mix_within_a_line(tmp_path: Path) -> None:
     log.take(STDERR, b"INFO:root:four\nWARNING:root:five")
     log.close()
     lines = [(line["s"], line["m"]) for line in _read(tmp_path / "log")]
-    assert lines == [("INFO", "one three"), ("ERROR", "two INFO:root:four"), ("WARNING", "WARNING:root:five")]
+    assert lines == [("INFO", "one three"), ("ERROR", "two INFO:root:four"), ("WARNING", "five")]
 
 
 def test_times_grow_even_if_the_clock_steps_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,3 +151,17 @@ def test_a_new_copy_begins_with_a_line_and_a_tail_of_its_own(tmp_path: Path) -> 
     assert log.tail() == "the new one\n"
     assert [line["m"] for line in _read(tmp_path / "log")] == ["step 1", "the old copy was cut", "the new one"]
     assert seen == [b"step 1", b"the old copy was cut", b"the new one"]
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("INFO:root:Train [master/0], step 104: loss: 2.099", "Train [master/0], step 104: loss: 2.099"),
+        ("WARNING:tensorflow.python.x:careful: it is hot", "careful: it is hot"),
+        ("INFO:root:", "INFO:root:"),
+        ("INFO: no name", "INFO: no name"),
+        ("plain: text", "plain: text"),
+    ],
+)
+def test_the_level_and_name_of_pythons_logging_are_not_part_of_the_message(line: str, wanted: str) -> None:
+    assert message(line) == wanted

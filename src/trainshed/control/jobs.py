@@ -12,7 +12,7 @@ from trainshed.domain.jobs import Event, Job, JobState
 from trainshed.domain.plan import Cancel, Launch, Move, Room, Sighting, plan
 from trainshed.domain.times import now_us
 from trainshed.engines import base
-from trainshed.errors import Aborted, EngineDown, TrainshedError
+from trainshed.errors import Aborted, EngineDown, Refused, TrainshedError
 from trainshed.store.jobs import JobStore
 
 LOG = logging.getLogger("trainshed.control.jobs")
@@ -35,7 +35,10 @@ class JobControl:
         slots: int,
         poll_s: float,
         clock: Callable[[], int] = now_us,
+        check: Callable[[], None] = lambda: None,
+        give_up: Callable[[], None] = lambda: None,
     ) -> None:
+        """`check` is asked before each step whether we may go on; if it is `Refused`, `give_up` is called once."""
         self._jobs = jobs
         self._engine = engine
         self._folder = folder
@@ -44,6 +47,8 @@ class JobControl:
         self._slots = slots
         self._poll_s = poll_s
         self._clock = clock
+        self._check = check
+        self._give_up = give_up
         self._news = threading.Event()
         self._stopping = threading.Event()
         self._launching: set[tuple[str, str]] = set()  # guarded by the GIL: added by the loop, removed by the pool
@@ -72,7 +77,12 @@ class JobControl:
         while not self._stopping.is_set():
             self._news.clear()
             try:
+                self._check()
                 busy = self.step()
+            except Refused as exc:
+                LOG.critical("control.refused reason=%s", exc)
+                self._give_up()
+                return
             except TrainshedError as exc:
                 LOG.warning("control.step_failed reason=%s", exc)
                 busy = True

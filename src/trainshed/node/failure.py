@@ -6,6 +6,7 @@ import re
 import signal
 
 from .gang import Exit
+from .logs import text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ def advise(module: str, end: Exit, tail: str, oom: bool) -> str:
             "The machine had no memory left for it. Use a smaller batch size, read the data in parts, or run fewer "
             "jobs at once."
         )
+    if end.signal == signal.SIGKILL:
+        return (
+            "Trainshed did not send this signal. Most often it is the kernel, when the machine's memory runs out: "
+            "use a smaller batch size, read the data in parts, or run fewer jobs at once."
+        )
     if "No space left on device" in tail or "[Errno 28]" in tail:
         return "The disk is full. Delete what you no longer need, such as old checkpoints in buckets, and submit again."
     if "unrecognized arguments:" in tail and "--job-dir" in tail:
@@ -134,8 +140,8 @@ def _advise_import(module: str, tail: str) -> str:
 def of_install(folder: str, job: str, end: Exit) -> str:
     """The job's errorMessage when its packages can't be installed: what the installer left, if it could."""
     try:
-        with open("%s/install.error" % folder, encoding="utf-8", errors="backslashreplace") as file:
-            reason = file.read(_TEXT_LIMIT * 2)
+        with open("%s/install.error" % folder, "rb") as file:
+            reason = "\n".join(text(line) for line in file.read(_TEXT_LIMIT * 2).split(b"\n"))
     except FileNotFoundError:
         reason = "The installation of the job's packages was killed by signal %s." % end.signal
         if end.signal is None:

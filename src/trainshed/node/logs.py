@@ -38,6 +38,8 @@ _OWN_SEVERITY = re.compile(
     + _LEVEL
 )
 
+_PREFIX = re.compile(r"\A(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.-]+:")
+
 #: Control characters, but for the tab, as people write them down: a log must not steer the terminal that shows it.
 _ESCAPES = {code: "\\x%02x" % code for code in [*range(32), *range(127, 160)] if code != 9}
 
@@ -49,6 +51,11 @@ def severity(line: str, default: str) -> str:
         return default
     word = next(group for group in match.groups() if group)
     return _LETTERS.get(word) or _WORDS.get(word, word)
+
+
+def message(line: str) -> str:
+    """The line without the level and the name that Python's logging puts in front: the level is its severity."""
+    return _PREFIX.sub("", line, count=1) or line
 
 
 def text(line: bytes) -> str:
@@ -213,8 +220,8 @@ class ReplicaLog:
                 self._drop_from(lines[index:])
                 break
             room -= len(line) + 1
-            message = text(line)
-            entries.append((self.name, severity(message, stream), message))
+            whole = text(line)
+            entries.append((self.name, severity(whole, stream), message(whole)))
         self._kept = self._limit - room
         if entries and not self._file.write(entries):
             self._lose(lines[: len(entries)])
