@@ -215,7 +215,9 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_go_on(shell: Shell) -> None
     assert "Traceback" not in err
     assert shell.state("left") == "RUNNING"
 
-    assert shell("jobs", "cancel", "left") == ("", "")
+    out, words_about_it = shell("jobs", "cancel", "left")
+    assert out == ""
+    assert "trainshed jobs describe left" in words_about_it
     deadline = time.monotonic() + 30
     while shell.state("left") != "CANCELLED" and time.monotonic() < deadline:
         time.sleep(0.2)
