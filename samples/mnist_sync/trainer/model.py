@@ -23,8 +23,12 @@ def read(folder, part):
     return images.reshape(-1, SIDE, SIDE, 1), keras.utils.to_categorical(labels, DIGITS)
 
 
-def create_model():
-    """Three convolutions and two dense layers, compiled. Call it within the scope of a strategy."""
+def create_model(steps):
+    """Three convolutions and two dense layers, compiled to be trained for so many steps.
+
+    Call it within the scope of a strategy. The learning rate falls along a cosine: the last steps, at a low rate, are
+    worth more than several epochs at a constant one.
+    """
     model = keras.Sequential(
         [
             layers.Conv2D(32, (3, 3), activation="relu", input_shape=(SIDE, SIDE, 1)),
@@ -38,7 +42,7 @@ def create_model():
         ]
     )
     model.compile(
-        optimizer=keras.optimizers.SGD(learning_rate=0.01, momentum=0.9),
+        optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.01, steps), momentum=0.9),
         loss="categorical_crossentropy",
         metrics=["accuracy"],
     )

@@ -27,7 +27,7 @@ def arguments():
     parser.add_argument("--data_dir", required=True, help="folder with MNIST's four files")
     parser.add_argument("--job-dir", required=True, help="where the model, summaries and backups go")
     parser.add_argument("--model_path", help="where the chief saves the model; else a folder in the job's")
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch_size", type=int, default=64, help="images in a step, over all replicas")
     parser.add_argument("--steps_per_epoch", type=int, help="fewer than all the images, for a short try")
     return parser.parse_args()
@@ -119,7 +119,7 @@ def main():
     images, labels = read(args.data_dir, "train")
     steps = args.steps_per_epoch or len(images) // args.batch_size
     with strategy.scope():
-        model = create_model()
+        model = create_model(steps * args.epochs)
     writer = tf.summary.create_file_writer(args.job_dir) if is_chief(task_type) else None
     backup = keras.callbacks.BackupAndRestore(os.path.join(args.job_dir, "backup"))
     model.fit(
