@@ -40,7 +40,7 @@ run trainshed jobs submit training "$JOB" \
     -- \
     --data_dir "$BUCKET/data" \
     --output_dir "$BUCKET/$JOB" \
-    --train_steps 1500
+    --train_steps 800
 
 say "How it ended, and what it made"
 run trainshed jobs list --limit 3
