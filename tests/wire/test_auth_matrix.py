@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -143,3 +145,16 @@ def test_an_owner_of_one_project_makes_tokens_for_it_alone(call: Caller, tokens:
     for project, wanted in ((PROJECT, 200), (OTHER, 403), ("*", 403)):
         body = {"user": "bob", "project": project, "role": "viewer"}
         assert call("POST", "/trainshed/v1/tokens", token=tokens["owner"], body=body)[0] == wanted
+
+
+def test_a_foreign_bucket_is_told_from_an_absent_one_by_nothing(call: Caller, tokens: dict[str, str]) -> None:
+    _, foreign = call("GET", f"/storage/v1/b/{BUCKET}", token=tokens["other"])
+    _, absent = call("GET", "/storage/v1/b/matrix-absent", token=tokens["other"])
+    assert json.dumps(foreign).replace(BUCKET, "X") == json.dumps(absent).replace("matrix-absent", "X")
+
+
+def test_two_hosts_are_one_too_many(server: RunningServer) -> None:
+    address = urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port), timeout=30) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\nconnection: close\r\n\r\n")
+        assert client.recv(1000).split(b" ")[1] in (b"400", b"403")

@@ -11,7 +11,8 @@ from starlette.requests import Request
 from trainshed.api.routing import Route, Scope
 from trainshed.domain import names
 from trainshed.domain.iam import EVERY_PROJECT, Access, Principal, Role
-from trainshed.errors import Denied, Invalid, NotFound, Unauthenticated
+from trainshed.domain.objects import no_bucket
+from trainshed.errors import Denied, Invalid, Unauthenticated
 
 ANONYMOUS = Principal(user="anonymous", project=EVERY_PROJECT, role=Role.OWNER)
 
@@ -21,7 +22,9 @@ def check_origin(request: Request, *, allowed_hosts: Collection[str]) -> None:
 
     An address in digits can't be rebound, so it is always a fine Host.
     """
-    host = request.headers.get("host", "")
+    if len(hosts := request.headers.getlist("host")) != 1:
+        raise Denied(f"A request names one Host; this one names {len(hosts)}.")
+    [host] = hosts
     name = _host_name(host)
     if name not in allowed_hosts and not _is_address(name):
         raise Denied(
@@ -102,7 +105,7 @@ def authorise(request: Request, route: Route, principal: Principal, owner: Calla
 def _owner(bucket: str, principal: Principal, owner: Callable[[str], str]) -> str:
     project = owner(bucket)
     if not principal.sees(project):
-        raise NotFound(f"The bucket {bucket} does not exist.")
+        raise no_bucket(bucket)  # in the very words for one that is not there
     return project
 
 
