@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import orjson
 import pytest
@@ -33,12 +34,17 @@ def test_brackets_in_strings_do_not_count() -> None:
     ids=["long", "wide", "many"],
 )
 def test_a_large_body_is_read_in_about_the_time_of_its_parsing(body: bytes) -> None:
-    began = time.perf_counter()
-    orjson.loads(body)
-    bare = time.perf_counter() - began
-    began = time.perf_counter()
-    parse_json(body)
-    assert time.perf_counter() - began < 100 * bare + 0.5
+    assert quickest(parse_json, body) < 100 * quickest(orjson.loads, body)
+
+
+def quickest(parse: Callable[[bytes], object], body: bytes) -> float:
+    """Seconds of the best of three, so that a busy machine does not count."""
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        parse(body)
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
 
 
 def test_brackets_that_do_not_match_are_refused() -> None:

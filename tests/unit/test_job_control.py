@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from trainshed.control.jobs import JobControl
 from trainshed.domain.jobs import Job, JobState
+from trainshed.domain.plan import Sighting
 from trainshed.domain.times import now_us
 from trainshed.engines.base import Launch
 from trainshed.errors import Invalid, Refused, Unavailable
@@ -57,6 +58,18 @@ class Brittle(FakeEngine):
 
     def cancel(self, attempt: Path) -> None:
         raise ZeroDivisionError(f"{attempt} can't be cancelled")
+
+
+class Asked(FakeEngine):
+    """An engine that lets a test wait until the loop has asked it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+
+    def observe(self, attempts: Collection[Path]) -> Mapping[Path, Sighting]:
+        self.asked.set()
+        return super().observe(attempts)
 
 
 class Loop:
@@ -227,12 +240,16 @@ def test_a_job_cancelled_while_it_is_prepared_is_never_launched(store: JobStore)
 
 
 def test_an_engine_that_is_down_leaves_running_jobs_as_they_are(store: JobStore) -> None:
-    loop = Loop(store)
+    engine = Asked()
+    loop = Loop(store, engine=engine)
     add(store, "a")
     running = loop.until("a", JobState.RUNNING)
-    loop.engine.down = True
+    engine.down = True
+    engine.asked.clear()
     loop.control.start()
-    time.sleep(0.1)
+    for _ in range(3):  # the loop has looked, failed, and gone on
+        assert engine.asked.wait(20)
+        engine.asked.clear()
     assert store.get(PROJECT, "a").state is JobState.RUNNING
     loop.engine.down = False
     loop.engine.finish(folder(running))

@@ -6,11 +6,12 @@ import itertools
 
 import pytest
 
-from trainshed.domain.jobs import ACTIVE, ENDS, NEXT, Job, JobState
+from trainshed.domain.jobs import ENDS, NEXT, Job, JobState
 from trainshed.domain.plan import LOST_SUPERVISOR, Cancel, Launch, Move, Phase, Sighting, Wait, plan
 from trainshed.errors import FailedPrecondition
 
 NOW = 1_000_000_000
+ACTIVE = set(JobState) - ENDS - {JobState.QUEUED}  # those that may hold processes
 
 
 def job(state: JobState) -> Job:

@@ -86,7 +86,10 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.table:
             if cmd_name in NOT_YET:
-                raise click.UsageError(f"`{cmd_name}` is not in this version of Trainshed yet: it trains models.", ctx)
+                raise click.UsageError(
+                    f"`{cmd_name}` is not in this version of Trainshed yet. See what there is with: trainshed --help",
+                    ctx,
+                )
             return None
         where, line = self.table[cmd_name]
         if isinstance(where, click.Command):

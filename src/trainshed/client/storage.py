@@ -76,15 +76,6 @@ class Storage:
             if limit is not None or not query["pageToken"]:
                 return found
 
-    def object(self, bucket: str, name: str) -> dict[str, Any] | None:
-        """The object's metadata, or None if there is no such object."""
-        try:
-            return self._client.call("GET", _path(bucket, name))  # type: ignore[no-any-return]
-        except ApiError as exc:
-            if exc.code == 404:
-                return None
-            raise
-
     def delete(self, bucket: str, name: str) -> None:
         self._client.call("DELETE", _path(bucket, name))
 

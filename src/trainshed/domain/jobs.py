@@ -23,7 +23,6 @@ class JobState(StrEnum):
 
 
 ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
-ACTIVE = frozenset({JobState.PREPARING, JobState.RUNNING, JobState.CANCELLING})  #: may hold processes
 
 NEXT: Mapping[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.PREPARING, JobState.CANCELLED, JobState.FAILED}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,10 +50,6 @@ class ProjectStore:
             else:
                 return project
         raise Unavailable(f"No free number was found for project {project_id}. Try again.")
-
-    def every(self) -> Sequence[Project]:
-        with self._database.read() as tx:
-            return [_project(row) for row in tx.rows(QUERY["list_projects"])]
 
 
 def _project(row: Mapping[str, Any]) -> Project:

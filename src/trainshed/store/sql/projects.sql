@@ -3,6 +3,3 @@ select id, number, created_us from projects where id = :id;
 
 -- insert_project
 insert into projects (id, number, created_us) values (:id, :number, :created_us);
-
--- list_projects
-select id, number, created_us from projects order by id;
