@@ -1,0 +1,154 @@
+"""Where predictions go: one immutable table, swapped whole, written from any thread and read by the event loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+_PATHS = 10_000  #: spellings of paths that one table remembers
+
+
+class RouteState(StrEnum):
+    """What a request to a version meets."""
+
+    READY = "READY"  #: at least one host answers
+    STARTING = "STARTING"  #: no host yet, or none any more and the next one is on its way: 503, come back
+    SLEEPING = "SLEEPING"  #: no host; the first request wakes it and is held until it answers
+    WAKING = "WAKING"  #: a host is on its way because of a request; further ones are held too
+    UNHEALTHY = "UNHEALTHY"  #: hosts keep failing, or the version could not be created: 503 with the reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostAddress:
+    """One running host. `key` is different for every start of a process, so a new one is never taken for the old."""
+
+    socket: Path
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLog:
+    """Where a share of the requests of a version is written down."""
+
+    bucket: str
+    folder: str  #: the beginning of the objects' names, without a slash at the end; "" is the bucket itself
+    share: float  #: 0 to 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRoute:
+    """One version, as requests to it see it."""
+
+    project: str
+    model: str
+    version: str
+    state: RouteState
+    reason: str = ""  #: why it is not READY, for whoever asks it
+    hosts: tuple[HostAddress, ...] = ()
+    access_log: bool = False  #: a line in the server's log for each request (onlinePredictionLogging)
+    log: RequestLog | None = None
+
+    @property
+    def name(self) -> str:
+        return f"projects/{self.project}/models/{self.model}/versions/{self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRoute:
+    """One model with all its versions, whatever their state, but those that are being deleted."""
+
+    project: str
+    model: str
+    default: str = ""  #: the version that requests to the model itself get; "" if there is none
+    split: tuple[tuple[str, int], ...] = ()  #: versions and their weights; empty: the default gets everything
+    versions: Mapping[str, VersionRoute] = field(default_factory=dict)
+
+    def pick(self, draw: float) -> VersionRoute | None:
+        """The version for a request that names none. `draw` is a random number from 0 to below 1.
+
+        Versions of the split that are not there get nothing; None if nobody could answer.
+        """
+        present = [(self.versions[name], weight) for name, weight in self.split if name in self.versions]
+        left = draw * sum(weight for _, weight in present)
+        for route, weight in present:
+            left -= weight
+            if left < 0:
+                return route
+        return self.versions.get(self.default)
+
+
+class Table:
+    """All routes at one moment. `paths` is scratch space of the event loop, gone with the table it was true for."""
+
+    __slots__ = ("models", "paths")
+
+    def __init__(self, models: Mapping[tuple[str, str], ModelRoute]) -> None:
+        self.models = models
+        self.paths: dict[bytes, ModelRoute | VersionRoute] = {}
+
+    def find(self, project: str, model: str, version: str = "") -> ModelRoute | VersionRoute | None:
+        """The version, or the model if none is named; None if there is no such thing."""
+        found = self.models.get((project, model))
+        return found.versions.get(version) if found is not None and version else found
+
+    def remember(self, path: bytes, found: ModelRoute | VersionRoute) -> None:
+        if len(self.paths) >= _PATHS:
+            self.paths.clear()
+        self.paths[path] = found
+
+
+class Routes:
+    """The table in force. What was published is true for every request that is routed afterwards."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[], None]] = []
+        self.table = Table({})
+
+    def publish(self, *models: ModelRoute) -> None:
+        """Put these models in the place of what was known of them, in one step. From any thread."""
+        with self._lock:
+            self.table = Table({**self.table.models, **{(route.project, route.model): route for route in models}})
+        self._tell()
+
+    def withdraw(self, project: str, model: str) -> None:
+        """Forget a model; it may be absent. From any thread."""
+        with self._lock:
+            self.table = Table({key: route for key, route in self.table.models.items() if key != (project, model)})
+        self._tell()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call this after every change, in the thread that made it."""
+        with self._lock:
+            self._listeners.append(listener)
+
+    def _tell(self) -> None:
+        for listener in tuple(self._listeners):
+            listener()
+
+
+class Keeper(Protocol):
+    """Whoever keeps hosts running, as the gateway calls it. Both return at once: the event loop waits for them."""
+
+    def rouse(self, project: str, model: str, version: str) -> None:
+        """A request waits for a version that sleeps. Called again for every further one."""
+
+    def stuck(self, key: str) -> None:
+        """This host let a request run into its deadline and answered nothing else in all that time."""
+
+
+class Traffic(Protocol):
+    """What is on its way, as whoever keeps hosts running asks it. From any thread but the event loop's."""
+
+    def drained(self, keys: Collection[str], *, timeout_s: float) -> bool:
+        """Wait until none of these hosts has a request that waits for an answer; False if some still do at the end.
+
+        Take them out of the routes first: what is routed before that counts, and nothing comes after.
+        """
+
+    def last_used_us(self, project: str, model: str, version: str) -> int:
+        """When the version was last asked for something; 0 if never since this server started."""
