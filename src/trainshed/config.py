@@ -17,6 +17,15 @@ from typing import Any, Self
 from trainshed.errors import Refused
 
 PREFIX = "TRAINSHED_SERVER_"
+_POSITIVE = (
+    "poll_s",
+    "grace_s",
+    "log_limit_mb",
+    "body_limit_mb",
+    "predict_timeout_s",
+    "load_timeout_s",
+    "sleep_after_s",
+)
 
 
 def environment() -> Mapping[str, str]:
@@ -52,6 +61,13 @@ class Settings:
     )
     log_limit_mb: int = _setting(256, "Log kept of one replica, in MB. What comes after is counted, not kept.")
     body_limit_mb: int = _setting(10, "Largest JSON request body, in MB. Object uploads have no limit.")
+    predict_timeout_s: float = _setting(
+        60.0, "Seconds that a prediction may take, the waking of a sleeping version included."
+    )
+    load_timeout_s: float = _setting(300.0, "Seconds that a version's host may take to load the model.")
+    sleep_after_s: float = _setting(
+        900.0, "Seconds without a request after which a version with `autoScaling.minNodes` 0 is put to sleep."
+    )
     gs_in_trainers: str = _setting(
         "auto",
         "What `gs://` means in the code of trainers: `trainshed`, this server's buckets; `google`, the real Cloud "
@@ -68,7 +84,7 @@ class Settings:
         for name in ("port", "tls_port"):
             if not 0 <= getattr(self, name) <= 65_535:
                 raise Refused(f"The setting {name} is {getattr(self, name)}; ports go from 0 to 65535.")
-        for name in ("poll_s", "grace_s", "log_limit_mb", "body_limit_mb"):
+        for name in _POSITIVE:
             if not 0 < getattr(self, name) < math.inf:
                 raise Refused(f"The setting {name} is {getattr(self, name)}; it must be a number that is more than 0.")
         if self.gs_in_trainers not in ("auto", "trainshed", "google"):
@@ -252,6 +268,16 @@ class Home:
     @property
     def node(self) -> Path:
         return self.path / "node"
+
+    @property
+    def models(self) -> Path:
+        """`models/PROJECT/DIGEST/`: the files of versions, copied when these are created, each content once."""
+        return self.path / "models"
+
+    @property
+    def hosts(self) -> Path:
+        """`hosts/PROJECT/MODEL/VERSION/`: what the hosts of a version were started with, and what they print."""
+        return self.path / "hosts"
 
     @property
     def warm(self) -> Path:

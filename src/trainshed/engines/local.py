@@ -43,9 +43,24 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from trainshed_node.main import main
 
-status = main(sys.argv[1:])
+def serve(words):
+    from trainshed_serving.main import main
+
+    return main(words)
+
+
+words = sys.argv[1:]
+if words[:1] in (["host"], ["reference"], ["predict"]):
+    status = serve(words)
+elif words[:1] == ["guard"]:
+    from trainshed_node.guard import guard
+
+    status = guard(0, words[1], lambda: serve(words[3:]), int(words[2]))
+else:
+    from trainshed_node.main import main
+
+    status = main(words)
 sys.stdout.flush()
 sys.stderr.flush()
 os._exit(status)  # taking the interpreter apart takes longer than the work
@@ -176,21 +191,16 @@ def render(launch: Launch, *, uv: Path) -> dict[str, Any]:
 
 
 def ship(to: Path) -> Path:
-    """Put the node's sources into a folder below `to` named by their content. Python compiles them on first use."""
-    sources = {
-        f"trainshed_node/{file.name}": file.read_bytes()
-        for file in resources.files("trainshed.node").iterdir()
-        if file.name.endswith(".py")
-    }
-    sources["run.py"] = _RUN.encode()
+    """Put what runs in runtimes into a folder below `to` named by its content. Python compiles it on first use."""
+    sources = {**_sources("node"), **_sources("serving"), "run.py": _RUN.encode()}
     digest = hashlib.sha256(orjson.dumps([(name, sources[name].hex()) for name in sorted(sources)])).hexdigest()[:16]
     folder = to / digest
     if folder.is_dir():
         return folder
     to.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f"{digest}.", dir=to))
-    (draft / "trainshed_node").mkdir()
     for name, content in sources.items():
+        (draft / name).parent.mkdir(parents=True, exist_ok=True)
         (draft / name).write_bytes(content)
     try:
         draft.rename(folder)
@@ -199,6 +209,14 @@ def ship(to: Path) -> Path:
         if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else another server was faster
             raise
     return folder
+
+
+def _sources(package: str) -> dict[str, bytes]:
+    """The modules of one of our packages, and of the folders in it, by the paths that they get."""
+    root = Path(str(resources.files("trainshed").joinpath(package)))
+    return {
+        f"trainshed_{package}/{path.relative_to(root).as_posix()}": path.read_bytes() for path in root.rglob("*.py")
+    }
 
 
 _ABSENT = Sighting(phase=Phase.ABSENT)

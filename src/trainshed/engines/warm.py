@@ -16,7 +16,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,34 @@ class WarmProcesses:
         LOG.warning("warm.launch_failed job=%s reason=%s", launch.job, said.decode(errors="replace").strip())
         return FAILED
 
+    def run(self, python: Path, argv: Sequence[str], *, log: Path, log_limit: int) -> socket.socket | None:
+        """Have a warm process of `python` run our own module `argv[0]`, with the rest as its arguments, in a fork.
+
+        Returns what it answers on: after a NUL the exit status, then nothing more. Closing it ends the fork. None if
+        there is no warm process; then one is started, for the next time.
+        """
+        if not self._modules.get(python):
+            return None
+        plain = inherited()
+        env = baked(plain)
+        request = {
+            "do": "run",
+            "argv": list(argv),
+            "env": {**plain, "PYTHONPATH": str(self._ship())},
+            "log": str(log),
+            "log_limit": log_limit,
+        }
+        try:
+            folder = self._folder(python, env)
+            if (connection := _connect(folder)) is not None:
+                connection.sendall(self._line(request))
+                os.utime(folder / "spec.json")
+                return connection
+            self._warm_up(folder, python, env)
+        except OSError as exc:
+            LOG.warning("warm.unusable python=%s reason=%s", python, exc)
+        return None
+
     def close(self) -> None:
         """End the processes. Jobs that were started from them go on."""
         with self._guard:
@@ -156,21 +184,12 @@ class WarmProcesses:
 
     def _ask(self, folder: Path, request: Mapping[str, Any]) -> bytes | None:
         """What the process in `folder` answers; None if there is none that listens, empty if it broke off."""
-        try:
-            here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        connection = _connect(folder)
+        if connection is None:
             return None
-        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
-            connection.settimeout(_ANSWER_S)
+        with connection:
             try:
-                # By way of the open folder, because the name of a socket may have no more than 107 bytes.
-                connection.connect(f"/proc/self/fd/{here}/socket")
-            except (FileNotFoundError, ConnectionRefusedError):
-                return None
-            finally:
-                os.close(here)
-            try:
-                connection.sendall(orjson.dumps({**request, "server": self._server}) + b"\n")
+                connection.sendall(self._line(request))
                 received = b""
                 while chunk := connection.recv(1 << 16):
                     received += chunk
@@ -178,6 +197,31 @@ class WarmProcesses:
                 LOG.warning("warm.no_answer folder=%s reason=%s", folder, exc)
                 return b""
             return received
+
+    def _line(self, request: Mapping[str, Any]) -> bytes:
+        return orjson.dumps({**request, "server": self._server}) + b"\n"
+
+
+def _connect(folder: Path) -> socket.socket | None:
+    """A connection to the process in `folder`; None if there is none that listens."""
+    try:
+        here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(_ANSWER_S)
+    try:
+        # By way of the open folder, because the name of a socket may have no more than 107 bytes.
+        connection.connect(f"/proc/self/fd/{here}/socket")
+    except (FileNotFoundError, ConnectionRefusedError):
+        connection.close()
+        return None
+    except OSError:
+        connection.close()
+        raise
+    finally:
+        os.close(here)
+    return connection
 
 
 def _environment(launch: Launch) -> dict[str, str]:

@@ -19,6 +19,7 @@ import sys
 
 from . import reap, replica
 from .journal import Journal
+from .signals import caught
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _work(folder: str, journal: Journal, ready: int, guardian: int) -> int:
     from .supervise import GUARDIAN_LOST, Supervisor
 
     reap.become_subreaper()
-    signals = _catch((signal.SIGCHLD, signal.SIGTERM, GUARDIAN_LOST))
+    signals = caught((signal.SIGCHLD, signal.SIGTERM, GUARDIAN_LOST))
     reap.die_with_parent(guardian, GUARDIAN_LOST)
     try:
         spec = _spec(folder)
@@ -151,17 +152,6 @@ def _work(folder: str, journal: Journal, ready: int, guardian: int) -> int:
         journal.append("ended", outcome="FAILED", message=message % (type(exc).__name__, exc))
         journal.sync()
     return 0
-
-
-def _catch(numbers: tuple[int, ...]) -> int:
-    """From now on these signals are only bytes in the pipe that is returned."""
-    out, into = os.pipe()
-    os.set_blocking(out, False)
-    os.set_blocking(into, False)
-    signal.set_wakeup_fd(into, warn_on_full_buffer=False)
-    for number in numbers:
-        signal.signal(number, lambda number, frame: None)
-    return out
 
 
 def _spec(folder: str) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def _become(argv: list[str], env: dict[str, str], folder: str, fds: Any, origin:
     try:
         os.setsid()
         die_with_parent(parent, signal.SIGKILL)
-        _volunteer()
+        volunteer()
         for number in _RESET:
             signal.signal(number, signal.SIG_DFL)
         os.dup2(out, 1)
@@ -110,7 +110,8 @@ def close_strays() -> None:
                     raise
 
 
-def _volunteer() -> None:
+def volunteer() -> None:
+    """Let the kernel take this process before others when memory runs out."""
     with open("/proc/self/oom_score_adj", "r+b", 0) as file:
         score = int(file.read())
         file.write(b"%d" % min(1000, score + _OOM_SCORE))

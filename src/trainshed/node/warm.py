@@ -19,6 +19,7 @@ import time
 
 from . import fit, inprocess, replica, supervise  # noqa: F401 - the last one for the forks, which then need not import it
 from .gate import Gate
+from .guard import guard
 from .reap import stat_fields
 
 TYPE_CHECKING = False
@@ -130,10 +131,12 @@ class _Warm:
         self._server = request["server"]
         self._seen_at = time.monotonic()
         try:
-            if request["do"] != "launch":
+            if request["do"] not in ("launch", "run"):
                 connection.sendall(b"\0000")
             elif os.fork() == 0:
                 try:
+                    if request["do"] == "run":
+                        _run(connection, request)
                     _launch(connection, request, self._start)
                 finally:
                     os._exit(1)
@@ -187,6 +190,26 @@ def _launch(connection: socket.socket, request: dict[str, Any], start: Callable[
     status = start(request["folder"])
     os.write(2, b"\0%d" % status)
     os._exit(status)
+
+
+def _run(connection: socket.socket, request: dict[str, Any]) -> None:
+    """In a fork: be the module that is asked for, under a guard, until it ends or the asker goes. Never returns.
+
+    After a NUL, its status is the answer.
+    """
+    connection.settimeout(None)
+    os.setsid()
+    os.chdir("/")
+
+    def be() -> int:
+        assert replica.ahead is not None
+        replica.close_strays()
+        replica.ahead.run([sys.executable, "-m", *request["argv"]], request["env"])
+        return 1
+
+    status = guard(connection.fileno(), request["log"], be, request["log_limit"])
+    connection.sendall(b"\0%d" % status)
+    os._exit(0)
 
 
 def _reap() -> None:
