@@ -1,0 +1,48 @@
+"""What can go wrong between a request and its answer, in the words and numbers of AI Platform's prediction library."""
+
+from __future__ import annotations
+
+
+class ServingError(Exception):
+    """`Message: detail (Error code: N)`. The subclass says the message, the number and the HTTP status.
+
+    ServingError
+    ├── LoaderError     the model can't be loaded (by this loader)
+    ├── InvalidInputs   the caller's fault
+    ├── RunFailed       the model failed on inputs that fit its signature
+    ├── BadOutputs      the model answered what can't be given back
+    └── UserCodeFailed  a custom prediction class raised
+    """
+
+    code = 2
+    message = "Failed to run the provided model"
+    status = 500
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+        super().__init__(f"{self.message}: {detail} (Error code: {self.code})")
+
+
+class LoaderError(ServingError):
+    code = 0
+    message = "Failed to load model"
+
+
+class InvalidInputs(ServingError):
+    code = 1
+    message = "Invalid inputs"
+    status = 400
+
+
+class RunFailed(ServingError):
+    pass
+
+
+class BadOutputs(ServingError):
+    code = 3
+    message = "There was a problem processing the outputs"
+
+
+class UserCodeFailed(ServingError):
+    code = 4
+    message = "There was a problem processing the user code"
