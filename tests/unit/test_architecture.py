@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": set(),
     "buckets": {"config"},
     "runtimes": {"config"},
-    "engines": {"config", "node"},
+    "engines": {"config", "node", "serving"},
     "gateway": {"serving"},
     "services": {"store", "buckets", "runtimes", "engines", "gateway", "config"},
     "control": {"store", "buckets", "runtimes", "engines", "gateway", "config"},

@@ -117,7 +117,7 @@ class _Log:
         """What can be read at once from a pipe. False at its end. What the disk can't take is lost."""
         piece = os.read(source, _PIECE)
         try:
-            if self._size + len(piece) > self._limit and self._size:
+            if piece and self._size and self._size + len(piece) > self._limit:
                 os.rename(self._path, self._path + ".1")
                 fresh = self._open()
                 os.close(self._fd)

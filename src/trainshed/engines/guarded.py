@@ -1,0 +1,50 @@
+"""Starting a process of ours that runs a user's model: below a guard, with a log that is kept to a size."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from trainshed.node.guard import KILLED
+from trainshed.node.replica import inherited
+
+LOG_BYTES = 4 << 20  #: of what a process prints, before it is put aside; what was aside before is gone then
+_WORDS = 2000  #: characters of a log's end that stand for why a process ended
+
+
+def guarded(python: Path, node: Path, words: tuple[str, ...], *, log: Path, work: Path) -> subprocess.Popen[bytes]:
+    """Start `run.py WORDS` below a guard. Closing its stdin ends it and all that it started."""
+    with open(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600), "ab") as stderr:
+        return subprocess.Popen(
+            [python, "-I", node / "run.py", "guard", log, str(LOG_BYTES), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+            cwd=work,
+            env={**inherited(), "PYTHONUNBUFFERED": "1"},
+        )
+
+
+def last_words(log: Path) -> str:
+    """The end of what a process printed."""
+    try:
+        with open(os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4 * _WORDS))
+            return file.read(4 * _WORDS).decode(errors="replace")[-_WORDS:].strip()
+    except OSError as exc:
+        if exc.errno not in (errno.ENOENT, errno.ELOOP):
+            raise
+        return ""
+
+
+def how_it_ended(status: int) -> str:
+    """The end of a guarded process, as the rest of a sentence."""
+    if status > KILLED:
+        with contextlib.suppress(ValueError):
+            return f"was killed by {signal.Signals(status - KILLED).name}"
+    return f"ended with the exit status {status}"

@@ -1,0 +1,103 @@
+"""TensorFlow's own answers for a version, to hold another loader's against.
+
+TensorFlow takes seconds to import, so they are worked out in a fork of the runtime's warm process where there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+
+from trainshed.engines.guarded import LOG_BYTES, guarded, how_it_ended, last_words
+from trainshed.engines.hosts import HostSpec, render
+from trainshed.engines.warm import WarmProcesses
+from trainshed.errors import EngineDown
+
+_LOOK_S = 0.05
+_MODULE = "trainshed_serving"
+
+
+class References:
+    """`ship` gives the node. Safe to use from many threads."""
+
+    def __init__(self, warm: WarmProcesses, *, ship: Callable[[], Path]) -> None:
+        self._warm = warm
+        self._ship = ship
+
+    def compute(self, spec: HostSpec, folder: Path, *, timeout_s: float, check: Callable[[], None]) -> Path:
+        """The file with the answers, in `folder`. Blocks; `check` is called meanwhile, and what it raises ends it.
+
+        `EngineDown`, with the reason, if there are none.
+        """
+        out, log, written = folder / "reference.npz", folder / "reference.log", folder / "reference.json"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for old in (out, log):
+                old.unlink(missing_ok=True)
+            written.write_bytes(orjson.dumps(render(spec, folder / "none")))
+            words = ("reference", str(written), str(out))
+            run = self._start(spec.python, words, log)
+        except OSError as exc:
+            raise EngineDown(f"TensorFlow can't be started: {exc.filename or folder}: {exc.strerror}.") from exc
+        deadline = time.monotonic() + timeout_s
+        try:
+            while (status := run.status()) is None:
+                check()
+                if time.monotonic() > deadline:
+                    raise EngineDown(f"TensorFlow did not answer within {timeout_s:g} s.")
+        finally:
+            run.end()
+        if status != 0 or not out.exists():
+            raise EngineDown(last_words(log) or f"TensorFlow {how_it_ended(status)}.")
+        return out
+
+    def _start(self, python: Path, words: tuple[str, ...], log: Path) -> _Forked | _Started:
+        connection = self._warm.run(python, (_MODULE, *words), log=log, log_limit=LOG_BYTES)
+        if connection is not None:
+            return _Forked(connection)
+        return _Started(guarded(python, self._ship(), words, log=log, work=log.parent))
+
+
+class _Forked:
+    """A run in a fork of a warm process."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._connection.settimeout(_LOOK_S)
+        self._said = b""
+
+    def status(self) -> int | None:
+        """Waits for a moment; None: it runs on. A warm process that broke off counts as a failure."""
+        with contextlib.suppress(TimeoutError):
+            while piece := self._connection.recv(1 << 16):
+                self._said += piece
+            word = self._said.rpartition(b"\0")[2]
+            return int(word) if word.isdigit() else 1
+        return None
+
+    def end(self) -> None:
+        self._connection.close()
+
+
+class _Started:
+    """A run in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def status(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(_LOOK_S)
+        return None
+
+    def end(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.wait()

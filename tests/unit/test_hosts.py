@@ -1,0 +1,193 @@
+"""Real processes of hosts, with models that do what a test says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainshed.config import Home
+from trainshed.engines.hosts import HostPhase, HostSighting, HostSpec, LocalHosts
+from trainshed.errors import EngineDown
+from trainshed.node.reap import stat_fields
+from trainshed.serving.frames import Kind
+from trainshed.testing.engines import wait_for
+from trainshed.testing.hosts import ship_scripted
+
+
+class Shed:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.news = threading.Event()
+        self.hosts = LocalHosts(Home(path / "home"), ship=lambda: ship_scripted(path / "node"))
+        self.hosts.begin(self.news.set)
+
+    def spec(self, *behaviour: str, instance: int = 0) -> HostSpec:
+        folder = self.path / "-".join(("model", *behaviour))
+        folder.mkdir(exist_ok=True)
+        (folder / "behaviour").write_text(" ".join(behaviour))
+        return HostSpec(
+            project="p",
+            model="m",
+            version="v",
+            instance=instance,
+            python=Path(sys.executable),
+            model_dir=folder,
+            loader="openvino",
+            threads=1,
+            body_limit=1 << 20,
+        )
+
+    def until(self, key: str, phase: HostPhase) -> HostSighting:
+        seen = wait_for(
+            lambda: self.hosts.look(key), lambda seen: seen is not None and seen.phase in (phase, HostPhase.ENDED)
+        )
+        assert seen is not None
+        assert seen.phase is phase, seen
+        return seen
+
+
+@pytest.fixture
+def shed(tmp_path: Path) -> Iterator[Shed]:
+    shed = Shed(tmp_path)
+    yield shed
+    shed.hosts.close()
+
+
+def gone(pid: int) -> bool:
+    fields = stat_fields(pid)
+    return not fields or fields[0] == b"Z"
+
+
+def test_a_host_gets_ready_and_answers(shed: Shed) -> None:
+    key = shed.hosts.start(shed.spec("print"))
+    seen = shed.until(key, HostPhase.READY)
+    assert seen.ready["detail"] == "scripted"
+    assert shed.news.is_set()
+    assert shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=5) == (200, b"{}")
+    assert shed.hosts.memory(key) > 0
+    log = shed.path / "home" / "hosts" / "p" / "m" / "v" / "0.log"
+    wait_for(log.read_text, lambda text: "what the model prints" in text)
+    shed.hosts.drain(key)
+    shed.until(key, HostPhase.ENDED)
+    assert not seen.socket.exists()
+    shed.hosts.forget(key)
+    assert shed.hosts.look(key) is None
+    with pytest.raises(EngineDown):
+        shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=5)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "message"),
+    [
+        ("fail", "Failed to load model: it is broken (Error code: 0)"),
+        ("segfault", "The host was killed by SIGSEGV."),
+        ("nonsense", "The host said what makes no sense"),
+    ],
+)
+def test_one_that_fails_says_why(shed: Shed, behaviour: str, message: str) -> None:
+    key = shed.hosts.start(shed.spec(behaviour))
+    assert shed.until(key, HostPhase.ENDED).message.startswith(message)
+
+
+def test_last_words_are_in_the_message(shed: Shed) -> None:
+    key = shed.hosts.start(shed.spec("print", "segfault"))
+    assert shed.until(key, HostPhase.ENDED).message.endswith("what the model prints")
+
+
+def test_killing_ends_what_hangs_and_what_it_started(shed: Shed) -> None:
+    spec = shed.spec("spawn", "hang")
+    key = shed.hosts.start(spec)
+    child = int(wait_for(lambda: _read(spec.model_dir / "child"), bool))
+    shed.hosts.drain(key)  # it does not listen
+    shed.hosts.kill(key, reason="It took too long.")
+    assert shed.until(key, HostPhase.ENDED).message == "It took too long."
+    assert gone(child)
+
+
+def test_a_guard_that_was_stopped_can_not_keep_its_host_alive(shed: Shed) -> None:
+    key = shed.hosts.start(shed.spec())
+    seen = shed.until(key, HostPhase.READY)
+    os.kill(seen.pid, 19)
+    shed.hosts.kill(key)
+    shed.until(key, HostPhase.ENDED)
+
+
+def test_a_guard_that_is_killed_takes_its_host_along(shed: Shed) -> None:
+    key = shed.hosts.start(shed.spec())
+    seen = shed.until(key, HostPhase.READY)
+    os.kill(seen.pid, 9)
+    shed.until(key, HostPhase.ENDED)
+    with pytest.raises(EngineDown):
+        shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=5)
+
+
+def test_hosts_have_nothing_of_the_servers_secrets(shed: Shed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINSHED_TOKEN", "gB7xQ")
+    spec = shed.spec("environment")
+    shed.until(shed.hosts.start(spec), HostPhase.READY)
+    assert "gB7xQ" not in (spec.model_dir / "environment").read_text()
+
+
+def test_a_log_is_kept_to_a_size(tmp_path: Path) -> None:
+    code = (
+        "from trainshed.node.guard import guard\n"
+        "import os, sys\n"
+        "def run():\n"
+        "    for _ in range(300):\n"
+        "        os.write(2, b'x' * 1000)\n"
+        "    return 7\n"
+        "sys.exit(guard(0, sys.argv[1], run, 100_000))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path / "log"], stdin=subprocess.PIPE) as process:
+        assert process.wait(30) == 7
+    sizes = [path.stat().st_size for path in (tmp_path / "log", tmp_path / "log.1")]
+    assert all(0 < size <= 100_000 for size in sizes)
+
+
+def test_all_die_with_the_server(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "sys.path.insert(0, sys.argv[2])\n"
+        "from test_hosts import Shed\n"
+        "from trainshed.engines.hosts import HostPhase\n"
+        "shed = Shed(Path(sys.argv[1]))\n"
+        "spec = shed.spec('spawn')\n"
+        "seen = shed.until(shed.hosts.start(spec), HostPhase.READY)\n"
+        "print(seen.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    here = str(Path(__file__).parent)
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path, here], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        guard = int(server.stdout.readline())
+        child = int((tmp_path / "model-spawn" / "child").read_text())
+        assert not gone(guard)
+        assert not gone(child)
+        server.kill()
+    wait_for(lambda: gone(guard) and gone(child), bool)
+
+
+def test_a_long_state_folder_has_its_sockets_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / ("long" * 20) / ("longer" * 10)
+    path.mkdir(parents=True)
+    shed = Shed(path)
+    seen = shed.until(shed.hosts.start(shed.spec()), HostPhase.READY)
+    assert len(str(seen.socket)) < 107
+    shed.hosts.close()
+    again = Shed(path)
+    assert not seen.socket.parent.exists()
+    again.hosts.close()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
