@@ -52,6 +52,16 @@ def _integer(value: object, at: str, bits: int) -> int:
     return number
 
 
+def double(value: object, at: str) -> float:
+    """A number, or the text of one. What is no number, or infinite, is refused: nothing here wants one."""
+    number = value
+    if isinstance(number, str) and re.fullmatch(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?", number):
+        number = float(number)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise wrong_value(at, "TYPE_DOUBLE", value, "a number")
+    return float(number)
+
+
 def duration(value: object, at: str) -> str:
     if not isinstance(value, str) or not _DURATION.fullmatch(value):
         raise wrong_value(at, "type.googleapis.com/google.protobuf.Duration", value, 'a text such as "3600s"')

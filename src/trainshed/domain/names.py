@@ -23,6 +23,24 @@ def job_id(text: str) -> str:
     return text
 
 
+def model_name(text: str) -> str:
+    return _registered(text, what="model", field="model.name")
+
+
+def version_name(text: str) -> str:
+    return _registered(text, what="version", field="version.name")
+
+
+def _registered(text: str, *, what: str, field: str) -> str:
+    if not _JOB.fullmatch(text):
+        raise Invalid(
+            f"The name of a {what} starts with a letter and holds only letters, digits and underscores, 128 at most; "
+            f"{text!r} does not.",
+            field=field,
+        )
+    return text
+
+
 def project_id(text: str) -> str:
     if not _PROJECT.fullmatch(text):
         raise Invalid(

@@ -4,7 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from enum import StrEnum
+from typing import Any, Self
+
+from trainshed.domain.times import rfc3339
+
+#: codes of google.rpc.Status that operations end with
+CANCELLED, INVALID_ARGUMENT, FAILED_PRECONDITION, INTERNAL = 1, 3, 9, 13
+
+EMPTY: Mapping[str, Any] = {"@type": "type.googleapis.com/google.protobuf.Empty"}
+
+
+class OperationType(StrEnum):
+    """The API's own words. Each begins with what is done, and ends with what it is done to."""
+
+    CREATE_VERSION = "CREATE_VERSION"
+    DELETE_VERSION = "DELETE_VERSION"
+    UPDATE_VERSION = "UPDATE_VERSION"
+    DELETE_MODEL = "DELETE_MODEL"
+    UPDATE_MODEL = "UPDATE_MODEL"
+
+    def id(self, *names: str, now_us: int) -> str:
+        """`create_MODEL_VERSION-MILLIS`, as the service that this API comes from has it."""
+        return f"{'_'.join((self.partition('_')[0].lower(), *names))}-{now_us // 1000}"
+
+
+def response(kind: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A resource of the ml API, such as a `Version`, as the response of an operation."""
+    return {"@type": f"type.googleapis.com/google.cloud.ml.v1.{kind}", **body}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,10 +47,31 @@ class Operation:
     created_us: int
     generation: int = 1
 
+    @classmethod
+    def begin(cls, project: str, operation_id: str, metadata: Mapping[str, Any], *, now_us: int) -> Self:
+        """A new one, begun now. `metadata` is all but the times."""
+        times = {"createTime": rfc3339(now_us), "startTime": rfc3339(now_us)}
+        return cls(project=project, id=operation_id, metadata={**times, **metadata}, created_us=now_us)
+
     @property
     def name(self) -> str:
         return f"projects/{self.project}/operations/{self.id}"
 
+    @property
+    def cancel_wanted(self) -> bool:
+        return bool(self.metadata.get("isCancellationRequested"))
+
     def cancelling(self) -> Operation:
         """This operation, with the wish that it be cancelled. Whoever carries it out decides what comes of it."""
         return replace(self, metadata={**self.metadata, "isCancellationRequested": True})
+
+    def succeeded(self, response: Mapping[str, Any], *, now_us: int) -> Operation:
+        """Done. The response has an `@type`: `EMPTY`, or what the function `response` makes."""
+        return replace(self, done=True, response=response, metadata=self._ended(now_us))
+
+    def failed(self, code: int, message: str, *, now_us: int) -> Operation:
+        """Done, and nothing came of it."""
+        return replace(self, done=True, error={"code": code, "message": message}, metadata=self._ended(now_us))
+
+    def _ended(self, now_us: int) -> Mapping[str, Any]:
+        return {**self.metadata, "endTime": rfc3339(max(now_us, self.created_us))}

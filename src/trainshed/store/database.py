@@ -203,3 +203,8 @@ def is_duplicate(exc: sa.exc.IntegrityError) -> bool:
     """Whether a key was taken, rather than some other rule broken."""
     text = str(exc.orig)
     return "UNIQUE constraint" in text or "duplicate key" in text
+
+
+def storable(text: str) -> str:
+    """Words of programs may hold what PostgreSQL or UTF-8 can't: NUL, halves of surrogate pairs."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="backslashreplace").decode()

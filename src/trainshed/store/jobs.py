@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from trainshed.domain.jobs import Event, Job, JobState
 from trainshed.errors import Aborted, AlreadyExists, NotFound
-from trainshed.store.database import Database, Transaction, is_duplicate, load_queries
+from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 
 QUERY = load_queries("jobs")
 
@@ -132,7 +132,7 @@ def _values(job: Job) -> dict[str, Any]:
         "created_us": job.created_us,
         "started_us": job.started_us,
         "ended_us": job.ended_us,
-        "error": _storable(job.error),
+        "error": storable(job.error),
         "generation": job.generation,
     }
 
@@ -144,11 +144,6 @@ def _write_events(tx: Transaction, job: Job, events: Iterable[Event]) -> None:
             "job": job.id,
             "time_us": event.time_us,
             "severity": event.severity,
-            "message": _storable(event.text),
+            "message": storable(event.text),
         }
         tx.run(QUERY["insert_event"], values)
-
-
-def _storable(text: str) -> str:
-    """Words of programs may hold what PostgreSQL or UTF-8 can't: NUL, halves of surrogate pairs."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="backslashreplace").decode()

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from trainshed.domain.operations import Operation
 from trainshed.errors import Aborted, AlreadyExists, NotFound
-from trainshed.store.database import Database, is_duplicate, load_queries
+from trainshed.store.database import Database, Transaction, is_duplicate, load_queries
 
 QUERY = load_queries("operations")
 
@@ -43,15 +43,29 @@ class OperationStore:
     def record(self, operation: Operation) -> Operation:
         """Write a changed operation over the one it was made from. `Aborted` if someone else wrote since."""
         with self._database.write() as tx:
-            if tx.run(QUERY["update_operation"], _values(operation)) == 0:
-                raise Aborted(f"Operation {operation.id} was changed by someone else; read it again.")
-        return replace(operation, generation=operation.generation + 1)
+            return update_operation(tx, operation)
 
     def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[Operation]:
         """Up to `limit` operations older than `before` (its created_us and id), newest first."""
         values = {"project": project, "before_us": before[0], "before_id": before[1], "limit": limit}
         with self._database.read() as tx:
             return [_operation(row) for row in tx.rows(QUERY["list_operations"], values)]
+
+
+def insert_operation(tx: Transaction, operation: Operation) -> Operation:
+    """Store a new operation with what it is about. Of one whose id is taken, the number at its end grows."""
+    stem, _, number = operation.id.rpartition("-")
+    while tx.run(QUERY["insert_if_free"], _values(operation)) == 0:
+        number = str(int(number) + 1)
+        operation = replace(operation, id=f"{stem}-{number}")
+    return operation
+
+
+def update_operation(tx: Transaction, operation: Operation) -> Operation:
+    """What `OperationStore.record` does, together with what the operation is about."""
+    if tx.run(QUERY["update_operation"], _values(operation)) == 0:
+        raise Aborted(f"Operation {operation.id} was changed by someone else; read it again.")
+    return replace(operation, generation=operation.generation + 1)
 
 
 def _operation(row: Mapping[str, Any]) -> Operation:

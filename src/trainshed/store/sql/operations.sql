@@ -14,3 +14,8 @@ update operations
 select * from operations
  where project = :project and (created_us, id) < (:before_us, :before_id)
  order by created_us desc, id desc limit :limit;
+
+-- insert_if_free
+insert into operations (project, id, metadata, done, error, response, created_us, generation)
+values (:project, :id, :metadata, :done, :error, :response, :created_us, 1)
+    on conflict (project, id) do nothing;

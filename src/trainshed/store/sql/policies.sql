@@ -7,3 +7,6 @@ insert into policies (resource, bindings, generation) values (:resource, :bindin
 -- update_policy
 update policies set bindings = :bindings, generation = generation + 1
  where resource = :resource and generation = :generation;
+
+-- delete_policy
+delete from policies where resource = :resource;

@@ -1,0 +1,64 @@
+-- insert_model
+insert into models (project, id, body, labels, default_version, previous_version, split, created_us, generation)
+values (:project, :id, :body, :labels, :default_version, :previous_version, :split, :created_us, 1);
+
+-- get_model
+select * from models where project = :project and id = :id;
+
+-- lock_model
+select id from models where project = :project and id = :id for update;
+
+-- update_model
+update models
+   set body = :body, labels = :labels, default_version = :default_version, previous_version = :previous_version,
+       split = :split, generation = generation + 1
+ where project = :project and id = :id and generation = :generation;
+
+-- delete_model
+delete from models where project = :project and id = :id;
+
+-- list_models
+select * from models
+ where project = :project and (created_us, id) < (:before_us, :before_id)
+ order by created_us desc, id desc limit :limit;
+
+-- defaults_of_list
+select versions.* from versions
+  join (select project, id, default_version from models
+         where project = :project and (created_us, id) < (:before_us, :before_id)
+         order by created_us desc, id desc limit :limit) as listed
+    on versions.project = listed.project and versions.model = listed.id and versions.id = listed.default_version;
+
+-- insert_version
+insert into versions (project, model, id, body, labels, state, error, files, details, operation, created_us, generation)
+values (:project, :model, :id, :body, :labels, :state, :error, :files, :details, :operation, :created_us, 1);
+
+-- get_version
+select * from versions where project = :project and model = :model and id = :id;
+
+-- versions_of
+select * from versions where project = :project and model = :model order by created_us, id;
+
+-- update_version
+update versions
+   set body = :body, labels = :labels, state = :state, error = :error, files = :files, details = :details,
+       operation = :operation, generation = generation + 1
+ where project = :project and model = :model and id = :id and generation = :generation;
+
+-- delete_version
+delete from versions where project = :project and model = :model and id = :id and generation = :generation;
+
+-- list_versions
+select * from versions
+ where project = :project and model = :model and (created_us, id) < (:before_us, :before_id)
+ order by created_us desc, id desc limit :limit;
+
+-- versions_to_serve
+select * from versions where state <> 'FAILED' order by created_us, project, model, id;
+
+-- models_to_serve
+select * from models where exists (
+    select 1 from versions where versions.project = models.project and versions.model = models.id and state <> 'FAILED');
+
+-- versions_with_files
+select count(*) as found from versions where project = :project and files = :files;

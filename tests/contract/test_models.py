@@ -1,0 +1,354 @@
+"""What the store of models and versions does, on SQLite and on PostgreSQL alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import pytest
+
+from trainshed.domain.models import Model
+from trainshed.domain.operations import EMPTY, Operation, OperationType, response
+from trainshed.domain.policies import Binding
+from trainshed.domain.versions import Version, VersionState
+from trainshed.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
+from trainshed.store import database as database_module
+from trainshed.store.database import Database
+from trainshed.store.models import Change, ModelStore
+from trainshed.store.operations import OperationStore
+from trainshed.store.policies import PolicyStore
+from trainshed.store.projects import ProjectStore
+
+T = TypeVar("T")
+START = (2**62, "")
+READY, FAILED, DELETING = VersionState.READY, VersionState.FAILED, VersionState.DELETING
+
+
+def model(model_id: str = "m", *, project: str = "shed", created_us: int = 1) -> Model:
+    body = {"description": "ü \0 '; drop table models; --", "regions": ["us-central1"]}
+    return Model(project=project, id=model_id, body=body, labels={"a": "b"}, created_us=created_us)
+
+
+def version(version_id: str = "v1", *, model_id: str = "m", project: str = "shed", created_us: int = 1) -> Version:
+    details = {"runtime": "2.21", "notes": ["n"]}
+    body = {"deploymentUri": "gs://b/d/"}
+    return Version(
+        project=project,
+        model=model_id,
+        id=version_id,
+        body=body,
+        labels={"c": "d"},
+        details=details,
+        created_us=created_us,
+    )
+
+
+def operation(operation_id: str = "create_m_v1-1", *, project: str = "shed") -> Operation:
+    return Operation.begin(project, operation_id, {"operationType": OperationType.CREATE_VERSION.value}, now_us=1_000)
+
+
+def at_once(count: int, work: Callable[[int], T]) -> list[T | Exception]:
+    """The results of `count` calls from as many threads, errors of ours among them."""
+
+    def one(number: int) -> T | Exception:
+        try:
+            return work(number)
+        except (Aborted, AlreadyExists, FailedPrecondition, NotFound) as exc:
+            return exc
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
+
+
+class Shed:
+    """The store with shortcuts to get versions into their states."""
+
+    def __init__(self, database: Database) -> None:
+        self.models = ModelStore(database)
+        self.operations = OperationStore(database)
+        self.policies = PolicyStore(database)
+
+    def creating(self, version_id: str = "v1", *, created_us: int = 1) -> tuple[Version, Operation]:
+        new = version(version_id, created_us=created_us)
+        return self.models.add_version(new, operation(f"create_m_{version_id}-1"))
+
+    def ready(self, version_id: str = "v1", *, created_us: int = 1) -> Version:
+        made, begun = self.creating(version_id, created_us=created_us)
+        done = begun.succeeded(response("Version", {"name": made.name}), now_us=2_000)
+        return self.models.record_version(made.to(READY, files="f00"), done)
+
+    def deleting(self, found: Version) -> tuple[Version, Operation]:
+        begun = operation(f"delete_m_{found.id}-1")
+        _, change = self.models.change(
+            "shed", "m", lambda m, vs: Change(version=found.to(DELETING, operation=begun.id), operation=begun)
+        )
+        assert change.version is not None
+        assert change.operation is not None
+        return change.version, change.operation
+
+    def remove(self, found: Version) -> None:
+        gone, begun = self.deleting(found)
+        self.models.remove_version(gone, begun.succeeded(EMPTY, now_us=9))
+
+    def against(self, rivals: Sequence[Callable[[Model, Sequence[Version]], Change]], number: int) -> object:
+        return self.models.change("shed", "m", rivals[number])
+
+
+@pytest.fixture
+def shed(database: Database) -> Shed:
+    made = Shed(database)
+    made.models.add(model())
+    return made
+
+
+class TestModels:
+    def test_a_model_comes_back_as_it_was_stored(self, shed: Shed) -> None:
+        stored = replace(model("other"), default_version="v1", previous_version="v0", split={"v1": 90, "v0": 10})
+        shed.models.add(stored)
+        assert shed.models.get("shed", "other") == stored
+        assert shed.models.get("shed", "m") == model()
+
+    def test_a_name_is_taken_in_its_project_and_while_it_is_used(self, shed: Shed) -> None:
+        with pytest.raises(AlreadyExists, match="A model with the same name already exists"):
+            shed.models.add(model(created_us=2))
+        shed.models.add(model("M"))
+        shed.models.add(model(project="other"))
+        with pytest.raises(NotFound):
+            shed.models.get("shed", "x")
+        shed.models.remove("shed", "m", operation("delete_m-1"))
+        shed.models.add(model(created_us=3))
+        assert shed.models.get("shed", "m").created_us == 3
+        assert shed.operations.get("shed", "delete_m-1").id == "delete_m-1"
+
+    def test_of_many_creates_at_once_one_wins(self, shed: Shed) -> None:
+        results = at_once(8, lambda number: shed.models.add(model("new", created_us=number)))
+        assert sum(isinstance(result, Model) for result in results) == 1
+
+    def test_pages_are_newest_first_with_the_default_of_each(self, shed: Shed) -> None:
+        shed.ready("v1")
+        for number in range(5):
+            shed.models.add(model(f"m{number}", created_us=10 + number // 2))
+        shed.models.add(model("foreign", project="other", created_us=11))
+        seen: list[tuple[str, str]] = []
+        before = START
+        while page := shed.models.page("shed", before=before, limit=2):
+            seen += [(found.id, found.default.id if found.default else "") for found in page]
+            before = (page[-1].created_us, page[-1].id)
+        assert seen == [("m4", ""), ("m3", ""), ("m2", ""), ("m1", ""), ("m0", ""), ("m", "v1")]
+        assert shed.models.listed("shed", "m").default == shed.models.version("shed", "m", "v1")
+        assert shed.models.listed("shed", "m0").default is None
+
+    def test_a_model_with_versions_stays(self, shed: Shed) -> None:
+        found, _ = shed.creating()
+        with pytest.raises(FailedPrecondition, match=r"has versions \(v1\)"):
+            shed.models.remove("shed", "m", operation("delete_m-1"))
+        with pytest.raises(NotFound):
+            shed.operations.get("shed", "delete_m-1")
+        shed.remove(shed.models.record_version(found.to(FAILED, error="no")))
+        shed.models.remove("shed", "m", operation("delete_m-1"))
+        with pytest.raises(NotFound):
+            shed.models.remove("shed", "m", operation("delete_m-2"))
+
+    def test_a_new_model_does_not_inherit_the_policy_of_an_old_one(self, shed: Shed) -> None:
+        name = shed.models.get("shed", "m").name
+        shed.policies.replace(name, [Binding(role="roles/ml.viewer", members=("user:ann",))], generation=0)
+        shed.models.remove("shed", "m", operation("delete_m-1"))
+        assert shed.policies.get(name).generation == 0
+
+    def test_a_change_that_raises_leaves_nothing(self, shed: Shed) -> None:
+        def decide(found: Model, versions: object) -> Change:
+            raise FailedPrecondition("no")
+
+        with pytest.raises(FailedPrecondition):
+            shed.models.change("shed", "m", decide)
+        with pytest.raises(NotFound):
+            shed.models.change("shed", "x", lambda m, vs: Change())
+        assert shed.models.get("shed", "m").generation == 1
+
+    def test_of_many_changes_at_once_none_is_lost(self, shed: Shed) -> None:
+        def work(number: int) -> object:
+            return shed.models.change(
+                "shed", "m", lambda m, vs: Change(model=replace(m, labels={**m.labels, f"n{number}": ""}))
+            )
+
+        at_once(8, work)
+        found = shed.models.get("shed", "m")
+        assert found.labels == {"a": "b"} | {f"n{number}": "" for number in range(8)}
+        assert found.generation == 9
+
+    def test_operations_begun_in_the_same_moment_get_ids_of_their_own(self, shed: Shed) -> None:
+        shed.models.add(model("a_b"))
+        results = at_once(
+            8,
+            lambda number: shed.models.change(
+                "shed", ("m", "a_b")[number % 2], lambda m, vs: Change(operation=operation("update_m-7"))
+            ),
+        )
+        assert not [result for result in results if isinstance(result, Exception)]
+        ids = {found.id for found in shed.operations.page("shed", before=START, limit=99)}
+        assert ids == {f"update_m-{7 + number}" for number in range(8)}
+
+
+class TestVersions:
+    def test_a_version_comes_back_as_it_was_stored_with_its_operation(self, shed: Shed) -> None:
+        stored, begun = shed.models.add_version(version(), operation())
+        assert stored == replace(version(), operation=begun.id)
+        assert shed.models.version("shed", "m", "v1") == stored
+        assert shed.operations.get("shed", begun.id) == begun
+        assert shed.models.version_listed("shed", "m", "v1") == (shed.models.get("shed", "m"), stored)
+
+    def test_a_name_is_taken_in_its_model(self, shed: Shed) -> None:
+        shed.creating()
+        with pytest.raises(AlreadyExists, match="A version with the same name already exists") as caught:
+            shed.models.add_version(version(created_us=2), operation("create_m_v1-2"))
+        assert caught.value.field == "version.name"
+        with pytest.raises(NotFound):
+            shed.operations.get("shed", "create_m_v1-2")
+        with pytest.raises(NotFound, match="no model x"):
+            shed.models.add_version(version(model_id="x"), operation("create_x_v1-1"))
+        with pytest.raises(NotFound, match="no version v2"):
+            shed.models.version("shed", "m", "v2")
+
+    def test_the_first_that_is_ready_becomes_the_default_in_one_step_with_its_operation(self, shed: Shed) -> None:
+        first, first_operation = shed.creating("v1")
+        second, second_operation = shed.creating("v2", created_us=2)
+        shed.models.record_version(first.to(FAILED, error="bad \0"), first_operation.failed(9, "bad", now_us=2))
+        assert shed.models.get("shed", "m").default_version == ""
+        done = second_operation.succeeded(response("Version", {"name": second.name}), now_us=3)
+        shed.models.record_version(second.to(READY, files="f00", details={**second.details, "loader": "x"}), done)
+        assert shed.models.get("shed", "m").default_version == "v2"
+        assert shed.operations.get("shed", second_operation.id).response == {
+            "@type": "type.googleapis.com/google.cloud.ml.v1.Version",
+            "name": second.name,
+            "isDefault": True,
+        }
+        shed.ready("v3", created_us=3)
+        assert shed.models.get("shed", "m").default_version == "v2"
+        assert shed.operations.get("shed", "create_m_v3-1").response == {
+            "@type": "type.googleapis.com/google.cloud.ml.v1.Version",
+            "name": shed.models.version("shed", "m", "v3").name,
+        }
+        found = shed.models.version("shed", "m", "v2")
+        assert (found.state, found.files, found.operation, found.generation) == (READY, "f00", "", 2)
+        assert found.details["loader"] == "x"
+        assert shed.models.version("shed", "m", "v1").error == "bad \ufffd"
+
+    def test_a_write_over_a_newer_version_or_operation_is_aborted_whole(self, shed: Shed) -> None:
+        made, begun = shed.creating()
+        shed.models.change("shed", "m", lambda m, vs: Change(version=replace(vs[0], labels={"x": "1"})))
+        done = begun.succeeded(EMPTY, now_us=2)
+        with pytest.raises(Aborted):
+            shed.models.record_version(made.to(READY), done)
+        assert shed.models.get("shed", "m").default_version == ""
+        assert not shed.operations.get("shed", begun.id).done
+
+        patched = shed.models.version("shed", "m", "v1")
+        shed.operations.record(begun.cancelling())
+        with pytest.raises(Aborted):
+            shed.models.record_version(patched.to(READY), done)
+        assert shed.models.version("shed", "m", "v1") == patched
+        assert shed.models.get("shed", "m").default_version == ""
+
+    def test_a_version_that_goes_takes_its_operation_and_its_place_along(self, shed: Shed) -> None:
+        last = shed.ready("v1")
+        gone, begun = shed.deleting(last)
+        assert (gone.operation, gone.generation) == (begun.id, 3)
+        assert shed.models.get("shed", "m").default_version == "v1"
+        with pytest.raises(Aborted):
+            shed.models.remove_version(last, begun.succeeded(EMPTY, now_us=9))
+        shed.models.remove_version(gone, begun.succeeded(EMPTY, now_us=9))
+        assert shed.models.get("shed", "m").default_version == ""
+        assert shed.operations.get("shed", begun.id).done
+        with pytest.raises(NotFound):
+            shed.models.version("shed", "m", "v1")
+        shed.ready("v1", created_us=5)  # its name is free again, and the operation's id is another
+
+    def test_a_version_that_got_ready_while_the_last_one_went_becomes_the_default(self, shed: Shed) -> None:
+        gone, begun = shed.deleting(shed.ready("v1"))
+        shed.ready("v2", created_us=2)
+        shed.models.remove_version(gone, begun.succeeded(EMPTY, now_us=9))
+        assert shed.models.get("shed", "m").default_version == "v2"
+
+    def test_what_is_to_be_served(self, shed: Shed) -> None:
+        shed.models.add(model("empty"))
+        shed.models.add(model("n", project="other"))
+        shed.models.add_version(version("w1", model_id="n", project="other", created_us=4), operation(project="other"))
+        shed.ready("v1")
+        shed.deleting(shed.ready("v2", created_us=2))
+        failed, _ = shed.creating("v3", created_us=3)
+        shed.models.record_version(failed.to(FAILED, error="no"))
+        found = shed.models.versions_to_serve()
+        assert [(m.project, m.id, v.id, v.state.value) for m, v in found] == [
+            ("shed", "m", "v1", "READY"),
+            ("shed", "m", "v2", "DELETING"),
+            ("other", "n", "w1", "CREATING"),
+        ]
+        assert found[0][0].default_version == "v1"
+
+    def test_files_are_used_as_long_as_a_version_has_them(self, shed: Shed) -> None:
+        assert not shed.models.files_used("shed", "f00")
+        first, second = shed.ready("v1"), shed.ready("v2", created_us=2)
+        shed.remove(second)
+        assert shed.models.files_used("shed", "f00")
+        assert not shed.models.files_used("other", "f00")
+        shed.remove(first)
+        assert not shed.models.files_used("shed", "f00")
+
+    def test_pages_are_newest_first(self, shed: Shed) -> None:
+        for number in range(4):
+            shed.creating(f"v{number}", created_us=number // 2)
+        found = shed.models.get("shed", "m")
+        first = shed.models.page_versions(found, before=START, limit=3)
+        rest = shed.models.page_versions(found, before=(first[-1].created_us, first[-1].id), limit=3)
+        assert [v.id for v in (*first, *rest)] == ["v3", "v2", "v1", "v0"]
+        assert [v.id for v in shed.models.versions("shed", "m")] == ["v0", "v1", "v2", "v3"]
+
+    def test_a_default_is_never_set_to_a_version_that_is_going(self, shed: Shed) -> None:
+        """A delete and a set-default of the same version at once: one of them is refused."""
+        shed.ready("v1")
+        for number in range(8):
+            name = f"w{number}"
+            shed.ready(name, created_us=2 + number)
+
+            rivals = [rival(side, name) for side in (0, 1)]
+            results = at_once(2, partial(shed.against, rivals))
+            assert sum(isinstance(result, FailedPrecondition) for result in results) == 1
+            found, chosen = shed.models.version_listed("shed", "m", name)
+            assert (found.default_version == name) == (chosen.state is READY)
+
+
+def rival(side: int, name: str) -> Callable[[Model, Sequence[Version]], Change]:
+    """Delete a version, or make it the default."""
+
+    def decide(found: Model, versions: Sequence[Version]) -> Change:
+        [chosen] = [v for v in versions if v.id == name]
+        if side:
+            return Change(model=found.defaulting_to(chosen))
+        found.check_can_lose(chosen, versions)
+        return Change(version=chosen.to(DELETING))
+
+    return decide
+
+
+@pytest.fixture
+def first_schema() -> Iterator[pytest.MonkeyPatch]:
+    """While this holds, databases get the first schema and no other."""
+    with pytest.MonkeyPatch.context() as patch:
+        first = database_module._migrations()[:1]
+        patch.setattr(database_module, "_migrations", lambda: first)
+        yield patch
+
+
+def test_a_database_of_the_first_schema_moves_up(first_schema: pytest.MonkeyPatch, database: Database) -> None:
+    assert database.version() == 1
+    ProjectStore(database).ensure("shed", now_us=1)
+    first_schema.undo()
+    database.migrate()
+    assert database.version() == len(database_module._migrations()) >= 2
+    assert ProjectStore(database).find("shed") is not None
+    store = ModelStore(database)
+    store.add(model())
+    assert store.get("shed", "m") == model()
