@@ -15,6 +15,8 @@ TrainshedError
 ├── TooLarge             over a stated limit
 ├── NotServed            a method of the API that this server does not offer
 ├── Unavailable          try again: `retry_after_s` says when
+│   └── Busy             too many at once
+├── TimedOut             it took longer than it may
 ├── OutOfSpace           the disk under the state folder is full
 ├── Damaged              bytes that are not those that were stored or sent
 ├── EngineDown           an engine cannot be reached
@@ -102,6 +104,14 @@ class Unavailable(TrainshedError):
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         self.retry_after_s = retry_after_s
         super().__init__(message)
+
+
+class Busy(Unavailable):
+    """Too many at once; this one was not begun."""
+
+
+class TimedOut(TrainshedError):
+    """It took longer than it may. Whether anything came of it is not known."""
 
 
 class OutOfSpace(TrainshedError):

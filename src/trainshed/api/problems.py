@@ -30,6 +30,8 @@ STATUS: Mapping[type[e.TrainshedError], tuple[int, str, str]] = {
     e.TooLarge: (413, "INVALID_ARGUMENT", "uploadTooLarge"),
     e.NotServed: (501, "UNIMPLEMENTED", "notImplemented"),
     e.Unavailable: (503, "UNAVAILABLE", "backendError"),
+    e.Busy: (429, "RESOURCE_EXHAUSTED", "rateLimitExceeded"),
+    e.TimedOut: (504, "DEADLINE_EXCEEDED", "backendError"),
     e.OutOfSpace: (507, "RESOURCE_EXHAUSTED", "quotaExceeded"),
     e.TrainshedError: (500, "INTERNAL", "internalError"),
 }

@@ -1,4 +1,4 @@
-"""Where predictions go: one immutable table, swapped whole, written from any thread and read by the event loop."""
+"""Where predictions go: immutable values, swapped whole, written from any thread and read by the event loop."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
-
-_PATHS = 10_000  #: spellings of paths that one table remembers
 
 
 class RouteState(StrEnum):
@@ -72,6 +70,8 @@ class ModelRoute:
 
         Versions of the split that are not there get nothing; None if nobody could answer.
         """
+        if not self.split:
+            return self.versions.get(self.default)
         present = [(self.versions[name], weight) for name, weight in self.split if name in self.versions]
         left = draw * sum(weight for _, weight in present)
         for route, weight in present:
@@ -81,44 +81,34 @@ class ModelRoute:
         return self.versions.get(self.default)
 
 
-class Table:
-    """All routes at one moment. `paths` is scratch space of the event loop, gone with the table it was true for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a request asks: a version, or the model itself where `version` is empty."""
 
-    __slots__ = ("models", "paths")
-
-    def __init__(self, models: Mapping[tuple[str, str], ModelRoute]) -> None:
-        self.models = models
-        self.paths: dict[bytes, ModelRoute | VersionRoute] = {}
-
-    def find(self, project: str, model: str, version: str = "") -> ModelRoute | VersionRoute | None:
-        """The version, or the model if none is named; None if there is no such thing."""
-        found = self.models.get((project, model))
-        return found.versions.get(version) if found is not None and version else found
-
-    def remember(self, path: bytes, found: ModelRoute | VersionRoute) -> None:
-        if len(self.paths) >= _PATHS:
-            self.paths.clear()
-        self.paths[path] = found
+    project: str
+    model: str
+    version: str = ""
+    kind: int  #: a `frames.Kind`
 
 
 class Routes:
-    """The table in force. What was published is true for every request that is routed afterwards."""
+    """The routes in force. What was published is true for every request that is routed afterwards."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
-        self.table = Table({})
+        self.models: Mapping[tuple[str, str], ModelRoute] = {}  #: never changed, but replaced as a whole
 
     def publish(self, *models: ModelRoute) -> None:
         """Put these models in the place of what was known of them, in one step. From any thread."""
         with self._lock:
-            self.table = Table({**self.table.models, **{(route.project, route.model): route for route in models}})
+            self.models = {**self.models, **{(route.project, route.model): route for route in models}}
         self._tell()
 
     def withdraw(self, project: str, model: str) -> None:
         """Forget a model; it may be absent. From any thread."""
         with self._lock:
-            self.table = Table({key: route for key, route in self.table.models.items() if key != (project, model)})
+            self.models = {key: route for key, route in self.models.items() if key != (project, model)}
         self._tell()
 
     def listen(self, listener: Callable[[], None]) -> None:

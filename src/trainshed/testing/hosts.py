@@ -1,93 +1,107 @@
-"""Hosts that do what a file in the model's folder says: for tests of whoever starts, watches and ends hosts."""
+"""A host that behaves: it speaks frames on a unix socket and answers as the test says, without any model."""
 
 from __future__ import annotations
 
-import os
-import shutil
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
-from trainshed.engines.local import ship
+from trainshed.gateway.routes import HostAddress
+from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, FrameReader, Kind
 
-#: Stands in for the program that serves models. It answers every frame with the frame's own body.
-_MAIN = """
-import ctypes, json, os, signal, socket, struct, subprocess, sys, threading, time
-
-def main(words):
-    with open(words[1]) as file:
-        spec = json.load(file)
-    folder = spec["model_dir"]
-    with open(os.path.join(folder, "behaviour")) as file:
-        behaviour = file.read().split()
-    out = os.dup(1)
-    os.dup2(2, 1)
-
-    def say(**line):
-        os.write(out, json.dumps(line).encode() + b"\\n")
-
-    if "print" in behaviour:
-        print("what the model prints", flush=True)
-    if "spawn" in behaviour:
-        child = subprocess.Popen([sys.executable, "-c", "import os, time; os.setsid(); time.sleep(600)"])
-        with open(os.path.join(folder, "child"), "w") as file:
-            file.write(str(child.pid))
-    if words[0] == "reference":
-        if "no-reference" in behaviour:
-            sys.exit("TensorFlow can not load it")
-        time.sleep(0.05)
-        open(words[2], "w").close()
-        return 0
-    if "environment" in behaviour:
-        with open(os.path.join(folder, "environment"), "w") as file:
-            json.dump(dict(os.environ), file)
-    for line in behaviour:
-        if line == "fail" or line == "fail-" + spec["loader"]:
-            say(event="failed", message="Failed to load model: it is broken (Error code: 0)")
-            return 1
-    if "hang" in behaviour:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(600)
-    if "segfault" in behaviour:
-        ctypes.string_at(0)
-    if "nonsense" in behaviour:
-        os.write(out, b"ready when you are\\n")
-        time.sleep(600)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(spec["socket"])
-    listener.listen()
-    say(event="ready", loader=spec["loader"], detail="scripted", batching=True, sample=None, signatures={}, load_s=0.0)
-    os.close(out)
-    threading.Thread(target=leave, daemon=True).start()
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    if "die" in behaviour:
-        os.kill(os.getpid(), signal.SIGKILL)
-    while True:
-        connection, _ = listener.accept()
-        threading.Thread(target=serve, args=(connection, behaviour, spec), daemon=True).start()
-
-def leave():
-    sys.stdin.buffer.read()
-    os._exit(0)
-
-def serve(connection, behaviour, spec):
-    with connection, connection.makefile("rb") as file:
-        while head := file.read(13):
-            length, number, kind = struct.unpack("<IQB", head)
-            body = file.read(length)
-            if kind == 5:
-                within = "differs" not in behaviour
-                said = {"difference": 0.0 if within else 9.0, "within": within, "text": "It was compared."}
-                body = json.dumps(said).encode()
-            elif b"poison" in body:
-                ctypes.string_at(0)
-            connection.sendall(struct.pack("<IQH", len(body), number, 200) + body)
-"""
+#: kind and body of a request; status and body of the answer, or None to leave it without one
+Behaviour = Callable[[int, bytes], Awaitable[tuple[int, bytes] | None]]
 
 
-def ship_scripted(to: Path) -> Path:
-    """The node, with hosts whose model folders hold a file `behaviour`: words such as print, fail, hang, segfault."""
-    real = ship(to / "real")
-    folder = to / f"scripted-{os.getpid()}"
-    if not folder.exists():
-        shutil.copytree(real, folder)
-        (folder / "trainshed_serving" / "main.py").write_text(_MAIN)
-    return folder
+async def echo(kind: int, body: bytes) -> tuple[int, bytes]:
+    """Predictions that are the instances themselves; a raw body comes back as it came."""
+    if kind == Kind.RAW:
+        return 200, body
+    try:
+        instances = json.loads(body)["instances"]
+    except (ValueError, KeyError, TypeError) as exc:
+        message = f"Prediction failed: Invalid inputs: {exc!r} (Error code: 1)"
+        return 400, json.dumps({"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}}).encode()
+    return 200, json.dumps({"explanations" if kind == Kind.EXPLAIN else "predictions": instances}).encode()
+
+
+def answering(value: Any, *, after_s: float = 0.0) -> Behaviour:
+    """The same predictions for every request."""
+
+    async def answer(kind: int, body: bytes) -> tuple[int, bytes]:
+        await asyncio.sleep(after_s)
+        return 200, json.dumps({"predictions": value}).encode()
+
+    return answer
+
+
+class FakeHost:
+    """Runs in a thread of its own from `start` to `stop`. `seen` and `cancelled` tell what came."""
+
+    def __init__(self, socket: Path, behaviour: Behaviour = echo, *, key: str = "") -> None:
+        self.address = HostAddress(socket=socket, key=key or str(socket))
+        self.behaviour = behaviour
+        self.seen: list[tuple[int, bytes]] = []
+        self.cancelled: list[int] = []
+        self._ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._transports: set[asyncio.Transport] = set()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),), daemon=True)
+
+    def start(self) -> FakeHost:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def stop(self) -> None:
+        """As a process that is killed: every connection is cut, and nobody listens any more."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join(10)
+
+    async def _serve(self) -> None:
+        server = await self._loop.create_unix_server(lambda: _Connection(self, self._transports), self.address.socket)
+        self._ready.set()
+        await self._stopping.wait()
+        server.close()
+        for transport in tuple(self._transports):
+            transport.abort()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        self.address.socket.unlink(missing_ok=True)
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, host: FakeHost, transports: set[asyncio.Transport]) -> None:
+        self._host = host
+        self._transports = transports
+        self._reader = FrameReader(REQUEST_HEAD, body_limit=64 << 20)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._transports.add(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transports.discard(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        for number, kind, body in self._reader.feed(data):
+            if kind == Kind.CANCEL:
+                self._host.cancelled.append(number)
+                continue
+            self._host.seen.append((kind, body))
+            task = asyncio.ensure_future(self._answer(number, kind, body))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, number: int, kind: int, body: bytes) -> None:
+        answer = await self._host.behaviour(kind, body)
+        if answer is not None:
+            status, text = answer
+            self._transport.write(ANSWER_HEAD.pack(len(text), number, status) + text)

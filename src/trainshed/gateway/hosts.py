@@ -1,0 +1,93 @@
+"""The hosts that we are connected to: made when the routes name them, chosen by load, let go when nobody needs them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import Future
+from collections.abc import Collection, Iterable
+
+from trainshed.errors import Unavailable
+from trainshed.gateway.connections import HostConnection, lost
+from trainshed.gateway.routes import HostAddress
+
+LOG = logging.getLogger("trainshed.predict")
+
+
+class Hosts:
+    """One connection for each host. For the event loop alone."""
+
+    def __init__(self, *, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._connections: dict[str, HostConnection] = {}
+        self._opening: dict[str, Future[None]] = {}
+        self._wanted: frozenset[str] = frozenset()
+
+    def choose(self, hosts: Iterable[HostAddress]) -> HostConnection | None:
+        """The one that has least to do, among those that we are connected to."""
+        best: HostConnection | None = None
+        for host in hosts:
+            found = self._connections.get(host.key)
+            if found is not None and not found.lost and (best is None or found.load < best.load):
+                best = found
+        return best
+
+    async def reach(self, hosts: Iterable[HostAddress]) -> None:
+        """Connect to one of these. `Unavailable` if none of them listens."""
+        for host in hosts:
+            try:
+                await asyncio.shield(self._open(host))
+                return
+            except Unavailable:
+                continue
+        raise lost()
+
+    def follow(self, hosts: Collection[HostAddress]) -> None:
+        """These are all that requests may be sent to from now on: connect to them before one comes."""
+        self._wanted = frozenset(host.key for host in hosts)
+        for host in hosts:
+            if host.key not in self._connections:
+                self._open(host)
+
+    def sweep(self) -> list[str]:
+        """Give up what took too long, and connections that are of no more use. The hosts that hang, by their keys."""
+        hanging = []
+        for key, connection in tuple(self._connections.items()):
+            if connection.expire():
+                hanging.append(key)
+            if connection.lost or (key not in self._wanted and not connection.load):
+                connection.close()
+                del self._connections[key]
+        return hanging
+
+    def load(self, keys: Collection[str]) -> int:
+        """How many requests wait for an answer of one of these."""
+        return sum(self._connections[key].load for key in keys if key in self._connections)
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def _open(self, host: HostAddress) -> Future[None]:
+        """Connect once, however many wait for it."""
+        opening = self._opening.get(host.key)
+        if opening is None:
+            opening = self._opening[host.key] = asyncio.ensure_future(self._connect(host))
+            opening.add_done_callback(lambda done: self._opened(host.key, done))
+        return opening
+
+    async def _connect(self, host: HostAddress) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            _, connection = await loop.create_unix_connection(
+                lambda: HostConnection(timeout_s=self._timeout_s), str(host.socket)
+            )
+        except OSError as exc:
+            LOG.info("predict.unreachable host=%s reason=%r", host.key, str(exc))
+            raise lost() from exc
+        self._connections[host.key] = connection
+
+    def _opened(self, key: str, done: Future[None]) -> None:
+        del self._opening[key]
+        if not done.cancelled():
+            done.exception()  # whoever waits for it gets it; where nobody does it is no news

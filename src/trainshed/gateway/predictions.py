@@ -1,0 +1,216 @@
+"""From a request for a prediction to its answer: which version, which of its hosts, and how long to wait."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from asyncio import Future
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from trainshed.errors import Busy, FailedPrecondition, NotFound, TrainshedError, Unavailable
+from trainshed.gateway.connections import Answer
+from trainshed.gateway.hosts import Hosts
+from trainshed.gateway.metrics import Metrics
+from trainshed.gateway.requestlog import RequestLogs
+from trainshed.gateway.routes import Keeper, ModelRoute, Routes, RouteState, Target, VersionRoute
+from trainshed.serving.frames import Kind
+
+LOG = logging.getLogger("trainshed.predict")
+
+HELD = 256  #: requests that may wait for versions to wake up
+SWEEP_S = 0.25  #: between looks for requests whose time is over
+UNHEALTHY_S = 30  #: after which it is worth a try to ask an unhealthy version again
+_LOOK_S = 0.01  #: between looks at whether a host has answered everything
+
+
+class Client(Protocol):
+    """The connection that a request came by. When it is lost it sets `gone`, and gives `waiter` None as its result."""
+
+    waiter: Future[Answer | None] | None
+    gone: bool
+
+
+class Predictions:
+    """All requests to all hosts. `ask` is for the event loop that it was begun on, `Traffic` for other threads."""
+
+    def __init__(
+        self, routes: Routes, logs: RequestLogs, *, timeout_s: float, draw: Callable[[], float] = random.random
+    ) -> None:
+        """`draw` gives random numbers from 0 to below 1: for splits, and for the share that is logged."""
+        self.metrics = Metrics()
+        self.logs = logs
+        self._routes = routes
+        self._hosts = Hosts(timeout_s=timeout_s)
+        self._timeout_s = timeout_s
+        self._draw = draw
+        self._held = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._keeper: Keeper
+        self._changed: Future[None]
+        self._sweep: asyncio.TimerHandle
+
+    def begin(self, keeper: Keeper) -> None:
+        """Serve from now on, on the loop that runs."""
+        self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
+        self._keeper = keeper
+        self._changed = self._loop.create_future()
+        self._sweep = self._loop.call_later(SWEEP_S, self._look)
+        self._routes.listen(self._tell)
+        self._follow()
+        self.logs.start()
+
+    def close(self) -> None:
+        """The end, once no request comes any more. What is to be logged is written when this returns."""
+        self._loop = None
+        self._sweep.cancel()
+        self._hosts.close()
+        self.logs.stop()
+
+    async def ask(self, target: Target, body: bytes, client: Client | None = None) -> Answer | None:
+        """The host's answer; None if the client went away meanwhile.
+
+        `NotFound`, `FailedPrecondition`: there is nobody to ask. `Unavailable`, `Busy`: nobody was asked, or whoever
+        was has ended. `TimedOut`: there was no answer in time.
+        """
+        began = self._time()
+        route = self._find(target)
+        try:
+            answer = await self._answer(target, route, body, client, began)
+        except TrainshedError as exc:
+            self._count(route, type(exc).__name__, self._time() - began, ok=False)
+            raise
+        if answer is None:
+            return None
+        status, text = answer
+        seconds = self._time() - began
+        self._count(route, status, seconds, ok=status < 400)
+        log = route.log
+        if log is not None and status == 200 and target.kind == Kind.PREDICT and self._draw() < log.share:
+            self.logs.add(route, log, body, text, seconds=seconds)
+        return answer
+
+    async def replay(self, target: Target, body: bytes) -> tuple[int, bytes, float]:
+        """As `ask`, but neither counted nor logged: status and body of the answer, and the seconds that it took."""
+        began = self._time()
+        answer = await self._answer(target, self._find(target), body, None, began)
+        assert answer is not None  # there is no client that could go away
+        return *answer, self._time() - began
+
+    async def _answer(
+        self, target: Target, route: VersionRoute, body: bytes, client: Client | None, began: float
+    ) -> Answer | None:
+        while route.state is not RouteState.READY or (connection := self._hosts.choose(route.hosts)) is None:
+            await self._reach(route, began)
+            if client is not None and client.gone:
+                return None
+            route = self._find(target)  # nothing is sent to what was withdrawn while we waited
+        number, future = connection.ask(target.kind, body, began=began)
+        if client is None:
+            return await future
+        client.waiter = future
+        try:
+            answer = await future
+        except asyncio.CancelledError:
+            connection.forget(number)
+            raise
+        finally:
+            client.waiter = None
+        if answer is None:
+            connection.forget(number)
+        return answer
+
+    def _find(self, target: Target) -> VersionRoute:
+        model = self._routes.models.get((target.project, target.model))
+        if model is None:
+            raise NotFound(f"There is no model {target.model} in project {target.project}.")
+        route = model.versions.get(target.version) if target.version else model.pick(self._draw())
+        if route is None:
+            raise _nobody(model, target)
+        return route
+
+    async def _reach(self, route: VersionRoute, began: float) -> None:
+        """Wait until it makes sense to look again. `Unavailable` if it makes none."""
+        match route.state:
+            case RouteState.READY if route.hosts:
+                await self._hosts.reach(route.hosts)
+            case RouteState.READY | RouteState.STARTING:
+                raise Unavailable(route.reason or f"Version {route.version} of model {route.model} is not ready yet.")
+            case RouteState.UNHEALTHY:
+                reason = route.reason or "its processes keep failing."
+                message = f"Version {route.version} of model {route.model} is unhealthy: {reason}"
+                raise Unavailable(message, retry_after_s=UNHEALTHY_S)
+            case RouteState.SLEEPING | RouteState.WAKING:
+                await self._hold(route, began)
+
+    async def _hold(self, route: VersionRoute, began: float) -> None:
+        """Wake the version, and wait until the routes change."""
+        if self._held >= HELD:
+            raise Busy(f"Version {route.version} of model {route.model} is waking up, and many wait for it already.")
+        self._keeper.rouse(route.project, route.model, route.version)
+        self._held += 1
+        try:
+            async with asyncio.timeout(max(0.0, began + self._timeout_s - self._time())):
+                await asyncio.shield(self._changed)
+        except TimeoutError:
+            message = f"Version {route.version} of model {route.model} did not wake up in {self._timeout_s:g} seconds."
+            raise Unavailable(message) from None
+        finally:
+            self._held -= 1
+
+    def _count(self, route: VersionRoute, outcome: object, seconds: float, *, ok: bool) -> None:
+        self.metrics.of((route.project, route.model, route.version)).add(seconds, ok=ok)
+        if route.access_log:
+            LOG.info("predict version=%s outcome=%s ms=%.1f", route.name, outcome, seconds * 1000)
+
+    def drained(self, keys: Collection[str], *, timeout_s: float) -> bool:
+        """As `Traffic` says. True at once where nothing is served."""
+        deadline = time.monotonic() + timeout_s
+        passed = threading.Event()
+        if (loop := self._loop) is not None:
+            loop.call_soon_threadsafe(passed.set)  # whoever was routed before this call has been sent by then
+        while self._loop is not None and not (passed.wait(_LOOK_S) and not self._hosts.load(keys)):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_S)
+        return True
+
+    def last_used_us(self, project: str, model: str, version: str) -> int:
+        return self.metrics.last_used_us(project, model, version)
+
+    def _tell(self) -> None:
+        if (loop := self._loop) is not None:
+            loop.call_soon_threadsafe(self._follow)
+
+    def _follow(self) -> None:
+        """Do as the routes say now, and let those look again who wait for them to change."""
+        if self._loop is None:
+            return
+        self._changed.set_result(None)
+        self._changed = self._loop.create_future()
+        versions = [route for model in self._routes.models.values() for route in model.versions.values()]
+        self.metrics.retain({(route.project, route.model, route.version) for route in versions})
+        self._hosts.follow([host for route in versions for host in route.hosts])
+
+    def _look(self) -> None:
+        for key in self._hosts.sweep():
+            LOG.warning("predict.stuck host=%s", key)
+            self._keeper.stuck(key)
+        if self._loop is not None:
+            self._sweep = self._loop.call_later(SWEEP_S, self._look)
+
+
+def _nobody(model: ModelRoute, target: Target) -> TrainshedError:
+    """Why there is no version to ask."""
+    if target.version:
+        return NotFound(f"There is no version {target.version} of model {model.model} in project {model.project}.")
+    if any(route.state is RouteState.STARTING for route in model.versions.values()):
+        return Unavailable(f"The first version of model {model.model} is still being created.")
+    return FailedPrecondition(
+        f"Model {model.model} has no default version. Create a version, or choose one with "
+        f"`trainshed versions set-default VERSION --model {model.model}`."
+    )

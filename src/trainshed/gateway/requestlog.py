@@ -1,0 +1,126 @@
+"""A share of requests and answers, written down as JSON lines in objects of the owner's bucket."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+import orjson
+
+from trainshed.domain.times import now_us, rfc3339
+from trainshed.errors import TrainshedError
+from trainshed.gateway.routes import RequestLog, VersionRoute
+
+LOG = logging.getLogger("trainshed.predict")
+
+FLUSH_S = 5.0
+WAITING_BYTES = 64 << 20  #: of requests and answers that are not written yet; what comes on top is counted, not kept
+
+#: project, bucket, name, bytes: make this an object of the project's own bucket, whole or not at all
+Write = Callable[[str, str, str, bytes], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    project: str
+    log: RequestLog
+    model: str
+    version: str
+    time_us: int
+    request: bytes
+    answer: bytes
+    latency_ms: float
+
+    @property
+    def size(self) -> int:
+        return len(self.request) + len(self.answer)
+
+    @property
+    def place(self) -> tuple[str, str, str, str, str]:
+        return self.project, self.log.bucket, self.log.folder, self.model, self.version
+
+
+def folder_of(log: RequestLog, model: str) -> str:
+    """Below which name the requests to a model are, with a slash at the end; below that one name for each day."""
+    return f"{log.folder}/{model}/" if log.folder else f"{model}/"
+
+
+class RequestLogs:
+    """What is to be written. Adding never waits; a thread of its own writes every few seconds."""
+
+    def __init__(self, write: Write, *, clock: Callable[[], int] = now_us) -> None:
+        self._write = write
+        self._clock = clock
+        self._entries: list[_Entry] = []
+        self._bytes = 0
+        self._dropped = 0
+        self._adding = threading.Lock()
+        self._flushing = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="request-log", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what is left, and end."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.flush()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(FLUSH_S):
+            self.flush()
+
+    def add(self, route: VersionRoute, log: RequestLog, request: bytes, answer: bytes, *, seconds: float) -> None:
+        latency_ms = round(seconds * 1000, 3)
+        entry = _Entry(route.project, log, route.model, route.version, self._clock(), request, answer, latency_ms)
+        with self._adding:
+            if self._bytes + entry.size > WAITING_BYTES:
+                self._dropped += 1
+                return
+            self._entries.append(entry)
+            self._bytes += entry.size
+
+    def flush(self) -> None:
+        """Write all that was added before. What can't be written is told in the server's log, and gone."""
+        with self._flushing:
+            with self._adding:
+                entries, self._entries = self._entries, []
+                dropped, self._dropped = self._dropped, 0
+                self._bytes = 0
+            if dropped:
+                LOG.warning("requestlog.dropped count=%d More came than could be written.", dropped)
+            for _, group in groupby(sorted(entries, key=lambda each: each.place), key=lambda each: each.place):
+                self._write_group(list(group))
+
+    def _write_group(self, entries: list[_Entry]) -> None:
+        first = entries[0]
+        day, _, clock = rfc3339(first.time_us).removesuffix("Z").partition("T")
+        moment = clock.replace(":", "").replace(".", "-")
+        name = f"{folder_of(first.log, first.model)}{day}/{moment}-{first.version}-{secrets.token_hex(3)}.jsonl"
+        try:
+            self._write(first.project, first.log.bucket, name, b"".join(_lines(entries)))
+        except (TrainshedError, OSError) as exc:
+            LOG.warning(
+                "requestlog.lost model=%s version=%s count=%d reason=%r",
+                *(first.model, first.version, len(entries), str(exc)),
+            )
+
+
+def _lines(entries: Iterable[_Entry]) -> Iterable[bytes]:
+    for entry in entries:
+        line = {
+            "model": entry.model,
+            "model_version": entry.version,
+            "time": rfc3339(entry.time_us),
+            "raw_data": entry.request.decode("utf-8", "replace"),
+            "raw_prediction": entry.answer.decode("utf-8", "replace"),
+            "latency_ms": entry.latency_ms,
+        }
+        yield orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
