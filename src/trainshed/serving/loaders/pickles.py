@@ -1,0 +1,42 @@
+"""Models that were pickled: by joblib, which is preferred, or by pickle.
+
+Reading one runs whatever code it holds: only the host of the version that it belongs to may do so.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import joblib
+
+from ..errors import LoaderError
+
+JOBLIB, PICKLE = "model.joblib", "model.pkl"
+
+
+def read(path: Path) -> Any:
+    """The object in the file. Raises LoaderError with the words of what went wrong, whatever it was."""
+    try:
+        if path.name == JOBLIB:
+            return joblib.load(path)
+        with path.open("rb") as file:
+            return pickle.load(file)  # noqa: S301 - the owner's model, in the owner's host
+    except KeyError as exc:  # joblib on a file that is no pickle: the caller may know what else it is
+        raise NotPickled(path, exc) from exc
+    except Exception as exc:  # unpickling runs the model's own code
+        raise LoaderError(f"Could not load the model: {path}. {type(exc).__name__}: {exc}.") from exc
+
+
+class NotPickled(LoaderError):
+    """The file starts with a byte that no pickle has."""
+
+    def __init__(self, path: Path, cause: Exception) -> None:
+        super().__init__(f"Could not load the model: {path}. {type(cause).__name__}: {cause}.")
+
+
+def framework(value: Any) -> str:
+    """`sklearn` or `xgboost`, by the module of the object's class; empty if it is neither."""
+    module = type(value).__module__
+    return next((name for name in ("sklearn", "xgboost") if name in module), "")

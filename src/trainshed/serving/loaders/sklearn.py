@@ -1,0 +1,96 @@
+"""Estimators and pipelines of scikit-learn: `model.joblib` or `model.pkl`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sklearn
+import threadpoolctl
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+
+from ..errors import InvalidInputs, LoaderError, RunFailed
+from ..spec import HostSpec
+from . import pickles
+from .tabular import predictions, table
+
+
+def load(spec: HostSpec) -> SklearnModel:
+    """The estimator in the model's folder. Raises LoaderError if there is none that can predict."""
+    threadpoolctl.threadpool_limits(spec.threads)
+    paths = [path for name in (pickles.JOBLIB, pickles.PICKLE) if (path := spec.model_dir / name).is_file()]
+    if not paths:
+        raise LoaderError(f"Could not find either {pickles.JOBLIB} or {pickles.PICKLE} in {spec.model_dir}")
+    return SklearnModel(_estimator(paths[0]))
+
+
+class SklearnModel:
+    """An estimator. Rows of numbers reach it as 64-bit floats, whatever rows of other requests stand beside them."""
+
+    merges = True
+
+    def __init__(self, estimator: Any) -> None:
+        self.detail = f"scikit-learn {sklearn.__version__}"
+        self._estimator = estimator
+        self._labelled = hasattr(estimator, "feature_names_in_")  # it was fitted with a data frame
+        self.names = tuple(str(name) for name in getattr(estimator, "feature_names_in_", ()))
+        self.width = int(getattr(estimator, "n_features_in_", 0))
+
+    def predict(self, instances: list[Any], **_kwargs: Any) -> list[Any]:
+        given = self._given(instances)
+        return predictions(self._call(self._estimator.predict, given), count=len(instances))
+
+    def rows(self, instances: list[Any]) -> NDArray[Any]:
+        """The instances as a table, for explanations."""
+        return table(instances, names=self.names, width=self.width)
+
+    def scores(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+        """A number for each row and label: probabilities if the estimator has them, else what it predicts."""
+        method = getattr(self._estimator, "predict_proba", None) or self._estimator.predict
+        found = np.asarray(self._call(method, self._framed(rows)))
+        try:
+            return found.astype(np.float64).reshape(len(rows), -1)
+        except (ValueError, TypeError) as exc:
+            raise RunFailed(
+                "The estimator predicts words and has no probabilities, which cannot be explained."
+            ) from exc
+
+    def _given(self, instances: list[Any]) -> Any:
+        if instances and all(isinstance(instance, str) for instance in instances):
+            return instances  # a pipeline that starts with a vectorizer takes texts
+        return self._framed(self.rows(instances))
+
+    def _framed(self, rows: NDArray[Any]) -> Any:
+        if not self._labelled:
+            return rows
+        import pandas  # what was fitted with a data frame needs it, and nothing else does
+
+        return pandas.DataFrame(rows, columns=list(self.names)).infer_objects()
+
+    def _call(self, method: Any, given: Any) -> Any:
+        try:
+            return method(given)
+        except NotFittedError as exc:  # which is a ValueError too, but not the caller's
+            raise RunFailed(f"Exception during sklearn prediction: {exc}") from exc
+        except ValueError as exc:
+            raise InvalidInputs(f"Exception during sklearn prediction: {exc}") from exc
+        except Exception as exc:  # a pipeline may hold any code
+            raise RunFailed(f"Exception during sklearn prediction: {type(exc).__name__}: {exc}") from exc
+
+
+def _estimator(path: Path) -> Any:
+    estimator = pickles.read(path)
+    if not callable(getattr(estimator, "predict", None)):
+        raise LoaderError(f"{path.name} holds a {type(estimator).__name__}, which has no predict method.")
+    _compute_alone(estimator)
+    return estimator
+
+
+def _compute_alone(estimator: Any) -> None:
+    """Let no part of it start workers of its own: they would add sums in any order, and cost more than a row does."""
+    if callable(getattr(estimator, "get_params", None)):
+        counts = {key: 1 for key, value in estimator.get_params().items() if key.split("__")[-1] == "n_jobs" and value}
+        if counts:
+            estimator.set_params(**counts)

@@ -1,0 +1,126 @@
+"""SavedModels run by TensorFlow itself: the measure for other loaders, and the one that can be differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from ..errors import LoaderError, RunFailed
+from ..signatures import DTYPES, Signature, Tensor
+from ..spec import HostSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .base import Array
+
+SERVE = "serve"  #: the tag of the graph for serving, in models that hold several
+
+
+class Refused(RunFailed):
+    """The graph refused the values, as it does an example that it cannot parse: the caller's fault."""
+
+    status = 400
+
+
+def load(spec: HostSpec) -> TensorFlowModel:
+    """The SavedModel in the model's folder, after the libraries of custom ops in its `assets.extra`."""
+    limit_threads(spec.threads)
+    for library in sorted(spec.model_dir.glob("assets.extra/*.so")):
+        try:
+            tf.load_op_library(str(library))
+        except (tf.errors.OpError, RuntimeError, OSError) as exc:
+            raise LoaderError(f"The custom ops of assets.extra/{library.name} do not load: {words(exc)}") from exc
+    loaded = _saved_model(spec.model_dir)
+    functions = {name: function for name, function in loaded.signatures.items() if _can_be_sent(function)}
+    if not functions:
+        raise LoaderError(
+            "The SavedModel has no signature to call. Export it with at least one, named serving_default."
+        )
+    return TensorFlowModel(functions, keep=loaded)
+
+
+def limit_threads(threads: int) -> None:
+    """Let TensorFlow compute with this many threads. Does nothing once TensorFlow has started to compute."""
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
+    except RuntimeError:  # it has: the threads are there and their number stays
+        return
+
+
+def words(exc: BaseException) -> str:
+    """What an error of TensorFlow says, without the list of graph nodes and the name of the function that follow."""
+    text = str(getattr(exc, "message", "") or exc)
+    return text.split("\n\t [[", 1)[0].split(" [Op:", 1)[0].strip() or type(exc).__name__
+
+
+class TensorFlowModel:
+    """Signatures as TensorFlow's own functions."""
+
+    def __init__(self, functions: Mapping[str, Any], *, keep: object) -> None:
+        self.detail = f"TensorFlow {tf.__version__}"
+        self.signatures: Mapping[str, Signature] = {name: _signature(functions[name]) for name in sorted(functions)}
+        self._functions = functions
+        self._keep = keep  # variables die with the object that holds them
+
+    def run(self, signature: str, inputs: dict[str, Array]) -> dict[str, Array]:
+        feeds = {name: _tensor(array) for name, array in inputs.items()}
+        try:
+            answers = self._functions[signature](**feeds)
+            return {name: answers[name].numpy() for name in sorted(answers)}
+        except tf.errors.InvalidArgumentError as exc:
+            raise Refused(f"Exception during running the graph: {words(exc)}") from exc
+        except tf.errors.OpError as exc:
+            raise RunFailed(f"Exception during running the graph: {words(exc)}") from exc
+
+    def gradients(
+        self, signature: str, inputs: dict[str, Array], *, output: str, labels: NDArray[Any]
+    ) -> dict[str, NDArray[Any]]:
+        """How one value of an output, for each row that of its label, changes with each value of each float input."""
+        feeds = {name: _tensor(array) for name, array in inputs.items()}
+        watched = {name: feed for name, feed in feeds.items() if feed.dtype.is_floating}
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            for feed in watched.values():
+                tape.watch(feed)
+            scores = self._functions[signature](**feeds)[output]
+            chosen = tf.gather(tf.reshape(scores, [len(labels), -1]), labels, batch_dims=1)
+        found = tape.gradient(chosen, watched, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return {name: tf.convert_to_tensor(gradient).numpy() for name, gradient in found.items()}
+
+
+def _saved_model(folder: Path) -> Any:
+    try:
+        try:
+            return tf.saved_model.load(str(folder))
+        except ValueError:  # it holds several graphs
+            return tf.saved_model.load(str(folder), tags=[SERVE])
+    except (tf.errors.OpError, OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError) as exc:
+        raise LoaderError(f"TensorFlow {tf.__version__} does not load the SavedModel: {words(exc)}") from exc
+
+
+def _can_be_sent(function: Any) -> bool:
+    tensors = (*function.structured_input_signature[1].values(), *function.structured_outputs.values())
+    return all(tensor.dtype.name in DTYPES.values() for tensor in tensors)
+
+
+def _signature(function: Any) -> Signature:
+    given, got = function.structured_input_signature[1], function.structured_outputs
+    return Signature(
+        inputs={name: described(given[name]) for name in sorted(given)},
+        outputs={name: described(got[name]) for name in sorted(got)},
+    )
+
+
+def described(tensor: Any) -> Tensor:
+    """What a tensor or its description says of its type and shape."""
+    shape = tf.TensorShape(tensor.shape)
+    sizes = None if shape.rank is None else tuple(-1 if size is None else size for size in shape.as_list())
+    return Tensor(dtype=tf.as_dtype(tensor.dtype).name, shape=sizes)
+
+
+def _tensor(array: Array) -> Any:
+    return tf.constant(array, tf.string) if array.dtype == object else tf.constant(array)
