@@ -17,7 +17,7 @@ from trainshed.errors import EngineDown
 from trainshed.node.reap import stat_fields
 from trainshed.serving.frames import Kind
 from trainshed.testing.engines import wait_for
-from trainshed.testing.hosts import ship_scripted
+from trainshed.testing.scripted import ship_scripted
 
 
 class Shed:
