@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "packaging": {"runtimes"},
     "client": {"config"},
     "cli": {"client", "config", "local", "packaging", "server"},
-    "local": {"buckets", "config", "node", "runtimes"},  # what runs on the user's own machine without a server
+    "local": {"buckets", "config", "engines", "node", "runtimes"},  # on the user's own machine, without a server
     "certificates": set(),
     "proxy": set(),
     "assembly": {"services", "store", "buckets", "runtimes", "engines", "gateway", "control", "config"},

@@ -57,7 +57,7 @@ PROJECT = "trainshed.project"  #: in a context's `meta`: the project that the co
 
 
 #: commands that people know from gcloud and will type
-NOT_YET = frozenset({"models", "versions", "predict", "explain", "prediction"})
+NOT_YET = frozenset({"prediction"})
 
 
 class LazyGroup(click.Group):

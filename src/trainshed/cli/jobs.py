@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from trainshed.cli.group import Command
-from trainshed.cli.options import KeyValues, Names, Session, format_option, listing_options, project_option, session
+from trainshed.cli.labels import asks_for_labels, changed, label_options
+from trainshed.cli.options import Session, format_option, listing_options, project_option, session
 from trainshed.cli.output import Column, boxed_text, heading, local_time, say, show_list, show_one, text_of
 from trainshed.cli.selection import select
 from trainshed.client.transport import segment
@@ -114,26 +115,17 @@ def cancel(job: str, project: str | None) -> None:
 @click.command(cls=Command)
 @click.argument("job")
 @project_option
-@click.option("--update-labels", type=KeyValues(), help="Labels to set; others stay.")
-@click.option("--remove-labels", type=Names(), help="Labels to take away.")
-@click.option("--clear-labels", is_flag=True, help="Take all labels away first.")
-def update(job: str, project: str | None, clear_labels: bool, **change: Any) -> None:
+@label_options
+def update(job: str, project: str | None, **change: Any) -> None:
     """Change the labels of a job.
 
     \b
     Example:
       trainshed jobs update my_job --update-labels team=vision --remove-labels draft
     """
-    updates, removals = change["update_labels"] or {}, change["remove_labels"] or ()
-    if not (updates or removals or clear_labels):
+    if not asks_for_labels(change):
         raise Invalid("No updates requested. Give --update-labels, --remove-labels or --clear-labels.")
-    if clear_labels and removals:
-        raise click.UsageError("--clear-labels and --remove-labels can't be given together.")
     here = session(project)
-    before = fetch(here, job)
-    kept = {} if clear_labels else {k: v for k, v in before.get("labels", {}).items() if k not in removals}
-    body: dict[str, Any] = {"labels": kept | updates}
-    if before.get("etag"):
-        body["etag"] = before["etag"]  # someone else's change in between is not lost
+    body = changed(fetch(here, job), change)
     here.client.call("PATCH", here.ml(f"jobs/{segment(job)}"), query={"updateMask": "labels"}, body=body)
     say(f"Updated ml engine job [{job}].")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from trainshed.cli.group import Command
-from trainshed.cli.options import Session, format_option, listing_options, project_option, session
+from trainshed.cli.options import Session, format_option, listing_options, project_option, region_option, session
 from trainshed.cli.output import Column, say, show_list, show_one
 from trainshed.cli.selection import select
 from trainshed.client.transport import segment
@@ -20,10 +21,12 @@ _COLUMNS = (
     Column("DONE", "done"),
 )
 _POLL_S = 1.0
+_FIRST_POLL_S = 0.05
 
 
 @click.command("list", cls=Command)
 @project_option
+@region_option
 @listing_options
 @format_option
 def list_(project: str | None, format: str | None, **choice: Any) -> None:
@@ -46,6 +49,7 @@ def _fetch(here: Session, operation: str) -> dict[str, Any]:
 @click.command(cls=Command)
 @click.argument("operation")
 @project_option
+@region_option
 @format_option
 def describe(operation: str, project: str | None, format: str | None) -> None:
     """Show one operation.
@@ -60,6 +64,7 @@ def describe(operation: str, project: str | None, format: str | None) -> None:
 @click.command(cls=Command)
 @click.argument("operation")
 @project_option
+@region_option
 @format_option
 def wait(operation: str, project: str | None, format: str | None) -> None:
     """Wait until an operation is done. Exit status 1 if it failed.
@@ -70,16 +75,58 @@ def wait(operation: str, project: str | None, format: str | None) -> None:
     """
     here = session(project)
     say(f"Waiting for operation [{operation}]...")
+    pause_s = _FIRST_POLL_S
     while not (found := _fetch(here, operation)).get("done"):
-        time.sleep(_POLL_S)
+        time.sleep(pause_s)
+        pause_s = min(_POLL_S, pause_s * 1.5)
     show_one(found, format=format, columns=_COLUMNS)
     if "error" in found:
         raise TrainshedError(str(found["error"].get("message", "The operation failed.")))
 
 
+def finished(
+    here: Session, operation: dict[str, Any], words: str, *, news: Callable[[], str] | None = None
+) -> dict[str, Any]:
+    """Wait for an operation's end with a line that grows: `words...`, a dot a second, `done.` or `failed.`
+
+    `news` is asked each second for something worth a line of its own; "" if there is nothing. Returns the operation,
+    or raises what it failed with.
+    """
+    name = str(operation["name"]).rpartition("/")[2]
+    click.echo(f"{words}...", nl=False, err=True)
+    try:
+        operation = _watched(here, operation, name, news or (lambda: ""))
+    except KeyboardInterrupt:
+        say(f"\nThis goes on without you. Wait for its end with: trainshed operations wait {name}")
+        click.get_current_context().exit(130)
+    if "error" in operation:
+        click.echo("failed.", err=True)
+        raise TrainshedError(str(operation["error"].get("message", "The operation failed.")))
+    click.echo("done.", err=True)
+    return operation
+
+
+def _watched(here: Session, operation: dict[str, Any], name: str, news: Callable[[], str]) -> dict[str, Any]:
+    pause_s, told, dotted = _FIRST_POLL_S, "", time.monotonic()
+    while not operation.get("done"):
+        time.sleep(pause_s)
+        pause_s = min(_POLL_S, pause_s * 1.5)
+        operation = _fetch(here, name)
+        if time.monotonic() - dotted < _POLL_S or operation.get("done"):
+            continue
+        dotted = time.monotonic()
+        text = news()
+        if text and text != told:
+            told = text
+            click.echo(f"\n{text}", nl=False, err=True)
+        click.echo(".", nl=False, err=True)
+    return operation
+
+
 @click.command(cls=Command)
 @click.argument("operation")
 @project_option
+@region_option
 def cancel(operation: str, project: str | None) -> None:
     """Cancel an operation.
 

@@ -56,6 +56,13 @@ def project_option(command: F) -> F:
     )(command)
 
 
+def region_option(command: F) -> F:
+    """For command lines written for gcloud: the region chose an endpoint there, and there is one here."""
+    return click.option(
+        "--region", metavar="REGION", expose_value=False, help="Accepted as in gcloud; there is one endpoint here."
+    )(command)
+
+
 def format_option(command: F) -> F:
     return click.option(
         "--format",

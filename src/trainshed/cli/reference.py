@@ -67,8 +67,9 @@ def cli_page() -> str:
         "Data goes to stdout, words to stderr. The exit status is 0, 1 if something failed, 2 if the command line",
         "makes no sense, and 130 after Ctrl-C in a stream. Every command has `--help`.",
         "",
-        "`ai-platform`, `ml-engine`, `beta`, `alpha` and `beta ml` may stand before `jobs`, `operations`,",
-        "`locations` and `local`, as in gcloud. `--project` may stand before any command.",
+        "`ai-platform`, `ml-engine`, `beta`, `alpha` and `beta ml` may stand before `jobs`, `models`, `versions`,",
+        "`predict`, `explain`, `operations`, `locations` and `local`, as in gcloud. `--project` and `-q` may stand",
+        "before any command.",
         "",
     ]
     for words, command in commands():

@@ -20,6 +20,35 @@ JOBS: dict[str, tuple[Any, str]] = {
     "chaos": ("chaos:chaos", "Kill a replica of a running job, to see how the job gets over it."),
 }
 
+MODELS: dict[str, tuple[Any, str]] = {
+    "create": ("models:create", "Create a model."),
+    "list": ("models:list_", "List models."),
+    "describe": ("models:describe", "Show one model."),
+    "update": ("models:update", "Change the description and the labels of a model."),
+    "delete": ("models:delete", "Delete a model that has no versions."),
+    "split": ("rollout:split", "Split the requests for a model between versions."),
+    "rollback": ("rollout:rollback", "Make the version the default that was it before."),
+    "curl": ("rollout:curl", "Print the curl line that asks a model for a prediction."),
+    "get-iam-policy": ("policies:get", "Show who holds which role on a model."),
+    "set-iam-policy": ("policies:set_", "Replace the policy of a model."),
+    "add-iam-policy-binding": ("policies:add", "Give someone a role on a model."),
+    "remove-iam-policy-binding": ("policies:remove", "Take a role on a model away from someone."),
+}
+
+VERSIONS: dict[str, tuple[Any, str]] = {
+    "create": ("deploy:create", "Create a version of a model."),
+    "list": ("versions:list_", "List the versions of a model."),
+    "describe": ("versions:describe", "Show one version."),
+    "set-default": ("versions:set_default", "Make a version the one that answers requests for the model."),
+    "update": ("versions:update", "Change a version."),
+    "delete": ("versions:delete", "Delete a version."),
+}
+
+LOCAL: dict[str, tuple[Any, str]] = {
+    "train": ("local:train", "Run a trainer on this machine, without a server."),
+    "predict": ("local_predict:predict", "Ask an exported model on this machine, without a server."),
+}
+
 OPERATIONS: dict[str, tuple[Any, str]] = {
     "list": ("operations:list_", "List operations."),
     "describe": ("operations:describe", "Show one operation."),
@@ -29,9 +58,13 @@ OPERATIONS: dict[str, tuple[Any, str]] = {
 
 ML: dict[str, tuple[Any, str]] = {
     "jobs": (JOBS, "Submit, watch and cancel jobs."),
+    "models": (MODELS, "Create models, and say which version answers."),
+    "versions": (VERSIONS, "Deploy what a training exported."),
+    "predict": ("predict:predict", "Ask a deployed model for predictions."),
+    "explain": ("predict:explain", "Ask a deployed model which parts of its input its predictions come from."),
     "operations": (OPERATIONS, "Look at long-running operations."),
     "locations": ({"list": ("operations:locations", "List locations.")}, "Look at locations."),
-    "local": ({"train": ("local:train", "Run a trainer on this machine, without a server.")}, "Run without a server."),
+    "local": (LOCAL, "Run without a server."),
 }
 
 _OLD: dict[str, tuple[Any, str]] = {
@@ -101,8 +134,9 @@ COMMANDS: dict[str, tuple[Any, str]] = {
 )
 @click.version_option(__version__, message="Trainshed %(version)s")
 @click.option("--project", metavar="ID", help="The project, for the command that follows.")
-def main(project: str | None) -> None:
-    """The ML Engine you own: submit, train and watch.
+@click.option("-q", "--quiet", is_flag=True, help="Don't ask, for the command that follows: take yes for the answer.")
+def main(project: str | None, quiet: bool) -> None:
+    """The ML Engine you own: submit, train, watch, deploy and predict.
 
     \b
     Example:
@@ -110,6 +144,9 @@ def main(project: str | None) -> None:
       trainshed buckets mb gs://my-bucket
       trainshed jobs submit training first --package-path trainer --module-name trainer.task \\
           --staging-bucket gs://my-bucket --runtime-version 2.21 --stream-logs
+      trainshed models create digits
+      trainshed versions create v1 --model digits --origin gs://my-bucket/first/export
+      trainshed predict --model digits --json-instances request.json
     """
 
 

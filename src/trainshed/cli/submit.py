@@ -16,6 +16,7 @@ from trainshed.cli.jobs import fetch
 from trainshed.cli.options import Choice, KeyValues, Names, Session, format_option, project_option, session
 from trainshed.cli.output import local_time, say, show_one
 from trainshed.cli.training import check_flags, check_runnable, job_body
+from trainshed.cli.yaml_files import read_yaml
 from trainshed.client import ApiError, Lost
 from trainshed.errors import Invalid, NotFound
 
@@ -169,16 +170,7 @@ def brief(job: dict[str, Any]) -> dict[str, Any]:
 
 def read_config(path: Path) -> dict[str, Any]:
     """The Job in a YAML or JSON file. Versions, labels and arguments are texts, however they are written."""
-    import yaml
-
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise Invalid(f"Failed to load YAML from [{path}]: Unable to read file [{path}]: {exc}") from exc
-    try:
-        config, words = yaml.safe_load(text), yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  BaseLoader makes texts only
-    except yaml.YAMLError as exc:
-        raise Invalid(f"Failed to parse YAML from [{path}]: {exc}") from exc
+    config, words = read_yaml(path)
     if config is None:
         return {}
     if not isinstance(config, dict) or not isinstance(config.get("trainingInput") or {}, dict):

@@ -24,12 +24,15 @@ _REPEATABLE = frozenset({"GET", "PUT", "DELETE", "PATCH"})
 
 
 class ApiError(TrainshedError):
-    """The server's own error: HTTP `code`, `status` such as NOT_FOUND, and `details` as it sent them."""
+    """The server's own error: HTTP `code`, `status` such as NOT_FOUND, `details` as it sent them, its `raw` body."""
 
-    def __init__(self, message: str, *, code: int, status: str, details: tuple[Mapping[str, Any], ...] = ()) -> None:
+    def __init__(
+        self, message: str, *, code: int, status: str, details: tuple[Mapping[str, Any], ...] = (), raw: str = ""
+    ) -> None:
         self.code = code
         self.status = status
         self.details = details
+        self.raw = raw
         super().__init__(message)
 
 
@@ -176,15 +179,14 @@ class Client:
             return None
 
     def _problem(self, response: http.client.HTTPResponse) -> ApiError:
-        raw = self.read(response)
+        raw = self.read(response).decode(errors="replace")
         try:
             error = json.loads(raw)["error"]
             message, status = str(error["message"]), str(error.get("status", response.reason))
             details = tuple(error.get("details", ()))
         except (ValueError, KeyError, TypeError, AttributeError):
-            text = raw.decode(errors="replace").strip() or response.reason
-            message, status, details = text[:500], response.reason, ()
-        return ApiError(message, code=response.status, status=status, details=details)
+            message, status, details = (raw.strip() or response.reason)[:500], response.reason, ()
+        return ApiError(message, code=response.status, status=status, details=details, raw=raw)
 
     def _headers(self, given: Mapping[str, str]) -> dict[str, str]:
         headers = {"accept": "application/json", **given}

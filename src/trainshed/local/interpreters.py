@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainshed.config import Home
 from trainshed.errors import Refused
+from trainshed.runtimes.catalogue import DEFAULT
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.progress import Progress
 from trainshed.runtimes.resolution import Choice
@@ -43,6 +44,15 @@ def of_runtime(home: Home, version: str, progress: Progress) -> tuple[Path, Choi
     runtimes = Runtimes(home.runtimes, find_uv())
     choice = runtimes.resolve(version, None)
     return runtimes.ensure(choice.name, progress), choice
+
+
+def to_serve(home: Home, version: str | None, progress: Progress) -> tuple[Path, Choice]:
+    """The interpreter of the runtime that serves models of this version, the newest if None. Built if need be."""
+    old = version is not None and version.startswith(("0.", "1."))  # its Python is too old for the serving code
+    python, choice = of_runtime(home, DEFAULT if version is None or old else version, progress)
+    if not old:
+        return python, choice
+    return python, Choice(choice.name, (f"Models of runtime {version} are served by runtime {choice.name}.",))
 
 
 def tensorflow_version(python: Path) -> str | None:

@@ -1,0 +1,215 @@
+"""versions create: upload what is local, create the version, and wait until it is ready."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from trainshed.cli.copying import Transfer
+from trainshed.cli.group import Command
+from trainshed.cli.models import path_of
+from trainshed.cli.operations import finished
+from trainshed.cli.options import Choice, KeyValues, Names, Session, project_option, region_option, session
+from trainshed.cli.output import say
+from trainshed.cli.submit import BucketName
+from trainshed.cli.transfers import run
+from trainshed.cli.urls import Source, Url, expand
+from trainshed.cli.version_bodies import CREATABLE, check_fields, check_flags, version_body
+from trainshed.cli.yaml_files import read_yaml
+from trainshed.client import ApiError, Lost
+from trainshed.errors import Invalid, NotFound, Refused
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NO_ORIGIN = "Either `--origin` must be provided or `deploymentUri` must be provided in the file given by `--config`."
+
+
+def scaling_options(command: F) -> F:
+    for option in (
+        click.option(
+            "--metric-targets", type=KeyValues(), metavar="NAME=PERCENT,...", help="When to scale: cpu-usage=60."
+        ),
+        click.option("--max-nodes", type=click.IntRange(1), metavar="N", help="Hosts, at most."),
+        click.option("--min-nodes", type=click.IntRange(0), metavar="N", help="Hosts, at least. 0: it may sleep."),
+    ):
+        command = option(command)
+    return command
+
+
+def _container_options(command: F) -> F:
+    """gcloud's flags for custom containers: known, so that they are refused with a sentence and not as typos."""
+    for name in ("image", "command", "args", "env-vars", "ports", "predict-route", "health-route"):
+        command = click.option(f"--{name}", hidden=True)(command)
+    return command
+
+
+def _explanation_options(command: F) -> F:
+    for option in (
+        click.option(
+            "--num-paths", type=click.IntRange(1), metavar="N", help="For sampled-shapley. Default: 50 paths."
+        ),
+        click.option(
+            "--num-integral-steps",
+            type=click.IntRange(1),
+            metavar="N",
+            help="For integrated-gradients. Default: 50 steps.",
+        ),
+        click.option(
+            "--explanation-method",
+            type=Choice("integrated-gradients", "sampled-shapley", "xrai"),
+            metavar="METHOD",
+            help="Serve `explain` too, by integrated-gradients or sampled-shapley.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(cls=Command)
+@click.argument("version")
+@click.option("--model", required=True, metavar="MODEL", help="The model to add the version to.")
+@project_option
+@region_option
+@click.option("--origin", metavar="FOLDER", help="The exported model: gs://BUCKET/FOLDER, or a folder on this machine.")
+@click.option(
+    "--staging-bucket",
+    type=BucketName(),
+    metavar="gs://BUCKET",
+    help="Where local files are uploaded to. Default: gs://PROJECT-staging, made if need be.",
+)
+@click.option("--config", type=Path, metavar="FILE", help="A Version in YAML or JSON. Flags win over it.")
+@click.option(
+    "--framework",
+    type=Choice("scikit-learn", "tensorflow", "xgboost"),
+    metavar="NAME",
+    help="tensorflow, scikit-learn or xgboost. Default: found out by the files.",
+)
+@click.option("--runtime-version", metavar="VERSION", help="The runtime; `trainshed runtimes list` shows them.")
+@click.option("--python-version", metavar="VERSION", help="The Python version, such as 3.7.")
+@click.option("--machine-type", metavar="TYPE", help="The machine type, such as n1-standard-2.")
+@click.option("--accelerator", type=KeyValues(), metavar="type=TYPE,count=N", help="Accelerators for the hosts.")
+@click.option("--description", metavar="TEXT", help="Kept with the version.")
+@click.option("--labels", type=KeyValues(), help="Labels for the version.")
+@scaling_options
+@click.option("--prediction-class", metavar="MODULE.CLASS", help="A class of yours that does the predictions.")
+@click.option(
+    "--package-uris", type=Names(), metavar="FILE,...", help="Packages with that class: gs:// names or local archives."
+)
+@click.option("--service-account", metavar="EMAIL", help="Kept with the version.")
+@_explanation_options
+@_container_options
+@click.option("--async", "async_", is_flag=True, help="Return at once, and don't wait until it is ready.")
+def create(version: str, model: str, project: str | None, **flags: Any) -> None:
+    """Create a version of a model from what a training exported, and wait until it is ready to predict.
+
+    \b
+    Example:
+      trainshed versions create v1 --model MNIST --origin gs://my-bucket/my_job/export/Servo/1605475055/ \\
+          --runtime-version 2.21
+    """
+    check_flags(flags)
+    config = read_config(flags["config"], CREATABLE)
+    body = version_body(version, flags=flags, config=config)
+    here = session(project)
+    origin = flags["origin"] or config.get("deploymentUri")
+    if not origin:
+        raise Invalid(_NO_ORIGIN)
+    staging = flags["staging_bucket"]
+    body["deploymentUri"] = origin if origin.startswith("gs://") else _staged(here, Path(origin), staging)
+    if packages := list(flags["package_uris"] or config.get("packageUris") or ()):
+        body["packageUris"] = [
+            uri if uri.startswith("gs://") else _staged(here, Path(uri), staging) for uri in packages
+        ]
+    operation = _created(here, model, body)
+    name = str(operation["name"]).rpartition("/")[2]
+    if flags["async_"]:
+        say(f"Version [{version}] is being created. Wait for it with: trainshed operations wait {name}")
+        return
+    finished(here, operation, "Creating version (this might take a few minutes)", news=lambda: _building(here))
+
+
+def _created(here: Session, model: str, body: dict[str, Any]) -> dict[str, Any]:
+    try:
+        operation: dict[str, Any] = here.client.call("POST", f"{path_of(here, model)}/versions", body=body)
+    except Lost as exc:
+        if not exc.sent:
+            raise
+        hint = f"It may be there all the same; look with: trainshed versions describe {body['name']} --model {model}"
+        raise Lost(f"{exc} {hint}", sent=True) from exc
+    return operation
+
+
+def _building(here: Session) -> str:
+    """Of a runtime that is being built, how far it is: that is what the first version on a machine waits for."""
+    for runtime in here.client.call("GET", "/trainshed/v1/runtimes")["runtimes"]:
+        if runtime["state"] == "BUILDING":
+            return f"Runtime {runtime['name']} is built once: {runtime['fraction']:4.0%}  {runtime['text']}"
+    return ""
+
+
+def read_config(path: Path | None, allowed: tuple[str, ...]) -> dict[str, Any]:
+    """The Version in a YAML or JSON file. Versions and labels are texts, however they are written."""
+    if path is None:
+        return {}
+    config, words = read_yaml(path)
+    if config is None:
+        return {}
+    if not isinstance(config, dict):
+        raise Invalid(f"[{path}] must hold a Version: a map with fields such as deploymentUri and runtimeVersion.")
+    check_fields(config, path, allowed)
+    return config | {name: words[name] for name in ("runtimeVersion", "pythonVersion", "labels") if config.get(name)}
+
+
+def _staged(here: Session, path: Path, staging: str | None) -> str:
+    """Upload a local folder or file below a checksum of it; the gs:// name that it has then."""
+    sources = _files(here, path)
+    bucket = (staging or f"gs://{here.project}-staging").removeprefix("gs://")
+    _check_bucket(here, bucket, may_make=staging is None)
+    prefix = _digest(sources)
+    transfers = [Transfer(source, Url(bucket, f"{prefix}/{source.stripped}")) for source in sources]
+    run(here.storage, transfers, bar=None, quiet=True)
+    return f"gs://{bucket}/{prefix}/" + ("" if path.is_dir() else path.name)
+
+
+def _check_bucket(here: Session, bucket: str, *, may_make: bool) -> None:
+    try:
+        here.storage.bucket(bucket)
+        return
+    except ApiError as exc:
+        if exc.code != 404:
+            raise
+        if not may_make:
+            raise NotFound(
+                f"Could not upload file: [{bucket}] bucket does not exist. Make it with: "
+                f"trainshed buckets mb gs://{bucket}"
+            ) from exc
+    try:
+        here.storage.create_bucket(here.project, {"name": bucket})
+    except ApiError as exc:
+        raise Refused(
+            f"The bucket gs://{bucket} for uploads can't be made: {exc} Choose another one with --staging-bucket."
+        ) from exc
+    say(f"Created gs://{bucket} for uploads.")
+
+
+def _files(here: Session, path: Path) -> list[Source]:
+    if not path.expanduser().exists():
+        raise Invalid(f"There is no folder or file [{path}] on this machine. What is in a bucket begins with gs://.")
+    try:
+        return list(expand(here.storage, here.project, Url(None, str(path.expanduser())), recursive=True))
+    except NotFound as exc:
+        raise Invalid(f"The folder [{path}] is empty. Name the folder that holds the exported model.") from exc
+
+
+def _digest(sources: list[Source]) -> str:
+    """Of names and contents: a file that is renamed makes another folder, and never a second file in the same one."""
+    total = hashlib.sha256()
+    for source in sources:
+        with open(source.url.name, "rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        total.update(f"{content} {source.stripped}\n".encode())
+    return total.hexdigest()

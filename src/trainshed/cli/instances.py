@@ -1,0 +1,107 @@
+"""What a prediction is asked for: instances and requests in files, as gcloud reads them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from trainshed.errors import Invalid
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LIMIT = 100  #: instances in a file; more of them are the work of a batch prediction job
+
+
+def instance_options(command: F) -> F:
+    """--json-instances, --json-request and --text-instances."""
+    for option in (
+        click.option("--text-instances", metavar="FILE", help="One instance a line, as text. - is stdin."),
+        click.option("--json-request", metavar="FILE", help="The whole body of a request, in JSON. - is stdin."),
+        click.option("--json-instances", metavar="FILE", help="One instance a line, in JSON. - is stdin."),
+    ):
+        command = option(command)
+    return command
+
+
+def signature_option(command: F) -> F:
+    return click.option(
+        "--signature-name", metavar="NAME", help="The signature of the model to call. Default: serving_default."
+    )(command)
+
+
+def request_body(
+    *, json_instances: str | None, json_request: str | None, text_instances: str | None, signature_name: str | None
+) -> dict[str, Any]:
+    """The body of the request that the options stand for. Exactly one of the three files must be given."""
+    if sum(given is not None for given in (json_instances, json_request, text_instances)) != 1:
+        raise click.UsageError(
+            "Exactly one of (--json-instances | --json-request | --text-instances) must be specified."
+        )
+    if json_request is not None:
+        body = parse_request(read_text(json_request))
+    elif json_instances is not None:
+        body = {"instances": parse_instances(read_text(json_instances))}
+    else:
+        body = {"instances": lines_of(read_text(str(text_instances)))}
+    return body | ({"signature_name": signature_name} if signature_name is not None else {})
+
+
+def read_text(file: str) -> str:
+    """The text of a file, or of stdin; without the mark that some editors put at the start of UTF-8."""
+    try:
+        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return raw.decode("utf-8-sig")
+    except OSError as exc:
+        raise Invalid(f"Unable to read file [{file}]: {exc.strerror}.") from exc
+    except UnicodeDecodeError as exc:
+        raise Invalid(f"[{file}] is not UTF-8 text: {exc.reason} at byte {exc.start}.") from exc
+
+
+def lines_of(text: str) -> list[str]:
+    """One instance a line. `Invalid` if there is none, if one is empty, or if there are too many."""
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    lines = [line.removesuffix("\r") for line in lines]
+    if not lines:
+        raise Invalid("No valid instance was found in input file.")
+    if not all(lines):
+        raise Invalid("Empty line is not allowed in the instances file.")
+    if len(lines) > LIMIT:
+        raise Invalid(
+            f"Online prediction can process no more than {LIMIT} instances per file. Please use batch prediction "
+            f"instead: trainshed jobs submit prediction"
+        )
+    return lines
+
+
+def parse_instances(text: str) -> list[Any]:
+    found = []
+    for number, line in enumerate(lines_of(text), 1):
+        if not line.strip():
+            raise Invalid("Empty line is not allowed in the instances file.")
+        try:
+            found.append(json.loads(line))
+        except ValueError as exc:
+            raise Invalid(
+                f"Input instances are not in JSON format, at line {number}: {exc}. Each line must hold one whole "
+                f'instance. See `--json-request` for files like {{"instances": [...]}}.'
+            ) from exc
+    return found
+
+
+def parse_request(text: str) -> dict[str, Any]:
+    try:
+        body = json.loads(text)
+    except ValueError as exc:
+        raise Invalid(f"Input request is not in JSON format: {exc}.") from exc
+    if not isinstance(body, dict) or not isinstance(body.get("instances"), list):
+        raise Invalid('Input request must be a map with a list of instances: {"instances": [...]}.')
+    if not body["instances"]:
+        raise Invalid("No valid instance was found in input request.")
+    return body

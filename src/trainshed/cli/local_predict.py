@@ -1,0 +1,71 @@
+"""local predict: ask an exported model on this machine, without a server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainshed.cli.building import shown_build
+from trainshed.cli.group import Command
+from trainshed.cli.instances import instance_options, request_body, signature_option
+from trainshed.cli.options import Choice, format_option
+from trainshed.cli.output import say
+from trainshed.cli.predictions import show_predictions
+from trainshed.config import Home, environment
+from trainshed.errors import TrainshedError
+from trainshed.local import interpreters
+from trainshed.local.predict import LOADERS, answer, model_folder, spec
+
+
+@click.command(cls=Command)
+@click.option(
+    "--model-dir",
+    required=True,
+    metavar="FOLDER",
+    help="The exported model: a folder, or gs:// in a bucket of this machine.",
+)
+@instance_options
+@signature_option
+@click.option(
+    "--framework",
+    type=Choice(*LOADERS),
+    metavar="NAME",
+    help="tensorflow, scikit-learn or xgboost. Default: found out by the files.",
+)
+@click.option("--runtime-version", metavar="VERSION", help="The runtime to load it in. Default: 2.21.")
+@format_option
+def predict(
+    model_dir: str, framework: str | None, runtime_version: str | None, format: str | None, **given: str | None
+) -> None:
+    """Ask an exported model on this machine, without a server, with the code that serves deployed models.
+
+    The runtime is built at its first use.
+
+    \b
+    Example:
+      trainshed local predict --model-dir output/export/1605475055 --json-instances request.json
+    """
+    home = Home.find(environment())
+    folder = model_folder(home, model_dir)
+    body = request_body(**given)
+    well, found = answer(_python(home, runtime_version), home, spec(folder, framework), body)
+    if not well:
+        raise TrainshedError(_message(found))
+    show_predictions(found, format=format)
+
+
+def _python(home: Home, runtime_version: str | None) -> Path:
+    with shown_build(runtime_version or "") as progress:
+        python, choice = interpreters.to_serve(home, runtime_version, progress)
+    for note in choice.notes:
+        say(f"WARNING: {note}")
+    return python
+
+
+def _message(found: Any) -> str:
+    """The sentence of Google's form of an error."""
+    error = found.get("error") if isinstance(found, dict) else None
+    return str(error["message"]) if isinstance(error, dict) and "message" in error else json.dumps(found)

@@ -1,0 +1,162 @@
+"""models create, list, describe, update, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from trainshed.cli.group import Command
+from trainshed.cli.labels import asks_for_labels, changed, label_options
+from trainshed.cli.operations import finished
+from trainshed.cli.options import (
+    KeyValues,
+    Names,
+    Session,
+    format_option,
+    listing_options,
+    project_option,
+    region_option,
+    session,
+)
+from trainshed.cli.output import Column, say, show_list, show_one
+from trainshed.cli.prompts import confirm, quiet_option
+from trainshed.cli.selection import select
+from trainshed.client.transport import segment
+from trainshed.errors import Invalid
+
+REGION = "us-central1"
+
+
+def last_part(name: Any) -> str:
+    """`v1` of projects/p/models/m/versions/v1"""
+    return str(name or "").rpartition("/")[2]
+
+
+COLUMNS = (Column("NAME", "name", last_part), Column("DEFAULT_VERSION_NAME", "defaultVersion.name", last_part))
+
+
+def path_of(here: Session, model: str) -> str:
+    return here.ml(f"models/{segment(model)}")
+
+
+def own_path_of(here: Session, model: str) -> str:
+    """Where the server tells of a model what the ml API has no field for."""
+    return f"/trainshed{path_of(here, model)}"
+
+
+def fetch(here: Session, model: str) -> dict[str, Any]:
+    found: dict[str, Any] = here.client.call("GET", path_of(here, model))
+    return found
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@project_option
+@click.option("--regions", type=Names(), metavar="REGION,...", help="Kept with the model. Default: us-central1.")
+@click.option("--region", metavar="REGION", help="The same as --regions, for one region.")
+@click.option("--enable-logging", is_flag=True, help="Log each request: when, how long, with what status.")
+@click.option("--enable-console-logging", is_flag=True, help="Keep what the model's code prints.")
+@click.option("--description", metavar="TEXT", help="Kept with the model.")
+@click.option("--labels", type=KeyValues(), help="Labels for the model.")
+def create(model: str, project: str | None, regions: tuple[str, ...] | None, region: str | None, **flags: Any) -> None:
+    """Create a model: a name for versions to come.
+
+    \b
+    Example:
+      trainshed models create MNIST --regions us-central1
+    """
+    if regions and region:
+        raise click.UsageError("argument --region: At most one of --region | --regions can be specified.")
+    chosen = regions or ((region,) if region and region != "global" else (REGION,))
+    body = {
+        "name": model,
+        "regions": list(chosen),
+        "onlinePredictionLogging": flags["enable_logging"] or None,
+        "onlinePredictionConsoleLogging": flags["enable_console_logging"] or None,
+        "description": flags["description"],
+        "labels": flags["labels"],
+    }
+    here = session(project)
+    given = {name: value for name, value in body.items() if value is not None}
+    created = here.client.call("POST", here.ml("models"), body=given)
+    say(f"Created ai platform model [{created['name']}].")
+
+
+@click.command("list", cls=Command)
+@project_option
+@region_option
+@listing_options
+@click.option("--uri", is_flag=True, help="Print the models' URLs.")
+@format_option
+def list_(project: str | None, uri: bool, format: str | None, **choice: Any) -> None:
+    """List models.
+
+    \b
+    Example:
+      trainshed models list
+    """
+    here = session(project)
+    found = select(here.client.pages(here.ml("models"), "models", query={"pageSize": 100}), **choice)
+    if uri:
+        click.echo("".join(f"{here.client.url}/v1/{model['name']}\n" for model in found), nl=False)
+    else:
+        show_list(found, format=format, columns=COLUMNS)
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@project_option
+@region_option
+@format_option
+def describe(model: str, project: str | None, format: str | None) -> None:
+    """Show one model.
+
+    \b
+    Example:
+      trainshed models describe MNIST
+    """
+    show_one(fetch(session(project), model), format=format, columns=COLUMNS)
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@project_option
+@region_option
+@click.option("--description", metavar="TEXT", help="The new description.")
+@label_options
+def update(model: str, project: str | None, description: str | None, **change: Any) -> None:
+    """Change the description and the labels of a model.
+
+    \b
+    Example:
+      trainshed models update MNIST --description "Digits" --update-labels team=vision
+    """
+    here = session(project)
+    body: dict[str, Any] = {} if description is None else {"description": description}
+    if asks_for_labels(change):
+        body |= changed(fetch(here, model), change)
+    if not body:
+        raise Invalid("No updates requested. Give --description, --update-labels, --remove-labels or --clear-labels.")
+    mask = ",".join(sorted(body.keys() - {"etag"}))
+    operation = here.client.call("PATCH", path_of(here, model), query={"updateMask": mask}, body=body)
+    finished(here, operation, f"Updating model [{model}]")
+    say(f"Updated ai platform model [{model}].")
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@project_option
+@region_option
+@quiet_option
+def delete(model: str, project: str | None, quiet: bool) -> None:
+    """Delete a model that has no versions.
+
+    \b
+    Example:
+      trainshed models delete MNIST
+    """
+    here = session(project)
+    confirm(f"This will delete model [{model}]...", quiet=quiet)
+    operation = here.client.call("DELETE", path_of(here, model))
+    finished(here, operation, f"Deleting model [{model}]")

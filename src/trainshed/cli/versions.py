@@ -1,0 +1,202 @@
+"""versions list, describe, set-default, update, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from trainshed.cli.deploy import read_config, scaling_options
+from trainshed.cli.group import Command
+from trainshed.cli.labels import asks_for_labels, changed, label_options
+from trainshed.cli.models import last_part, own_path_of, path_of
+from trainshed.cli.operations import finished
+from trainshed.cli.options import (
+    Session,
+    format_option,
+    listing_options,
+    project_option,
+    region_option,
+    session,
+)
+from trainshed.cli.output import Column, say, show_list, show_one
+from trainshed.cli.prompts import confirm, quiet_option
+from trainshed.cli.rollout import check_replay
+from trainshed.cli.selection import select
+from trainshed.cli.version_bodies import CHANGEABLE, scaling_of
+from trainshed.client.transport import segment
+from trainshed.errors import Invalid
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COLUMNS = (Column("NAME", "name", last_part), Column("DEPLOYMENT_URI", "deploymentUri"), Column("STATE", "state"))
+
+
+def model_option(command: F) -> F:
+    return click.option("--model", required=True, metavar="MODEL", help="The model of the version.")(command)
+
+
+def _path_of(here: Session, model: str, version: str) -> str:
+    return f"{path_of(here, model)}/versions/{segment(version)}"
+
+
+@click.command("list", cls=Command)
+@model_option
+@project_option
+@region_option
+@listing_options
+@click.option("--uri", is_flag=True, help="Print the versions' URLs.")
+@format_option
+def list_(model: str, project: str | None, uri: bool, format: str | None, **choice: Any) -> None:
+    """List the versions of a model.
+
+    \b
+    Example:
+      trainshed versions list --model MNIST
+    """
+    here = session(project)
+    pages = here.client.pages(f"{path_of(here, model)}/versions", "versions", query={"pageSize": 100})
+    found = select(pages, **choice)
+    if uri:
+        click.echo("".join(f"{here.client.url}/v1/{version['name']}\n" for version in found), nl=False)
+    else:
+        show_list(found, format=format, columns=COLUMNS)
+
+
+@click.command(cls=Command)
+@click.argument("version")
+@model_option
+@project_option
+@region_option
+@format_option
+def describe(version: str, model: str, project: str | None, format: str | None) -> None:
+    """Show one version. What serves it, and how it compares to the framework's own answers, is said on stderr.
+
+    \b
+    Example:
+      trainshed versions describe v1 --model MNIST
+    """
+    here = session(project)
+    show_one(here.client.call("GET", _path_of(here, model, version)), format=format, columns=COLUMNS)
+    details = here.client.call("GET", f"{own_path_of(here, model)}/versions/{segment(version)}")
+    for line in told(details):
+        say(line)
+
+
+def told(details: dict[str, Any]) -> list[str]:
+    """What people want to know of a version besides its fields, a sentence each."""
+    return [str(line) for line in details.get("notes", ())]
+
+
+@click.command("set-default", cls=Command)
+@click.argument("version")
+@model_option
+@project_option
+@region_option
+@click.option(
+    "--after-replay",
+    type=click.IntRange(1),
+    metavar="N",
+    help="First replay the last N logged requests on this version; ask before going on if answers differ.",
+)
+@quiet_option
+@format_option
+def set_default(
+    version: str, model: str, project: str | None, after_replay: int | None, quiet: bool, format: str | None
+) -> None:
+    """Make a version the one that answers requests for the model.
+
+    \b
+    Example:
+      trainshed versions set-default v2 --model MNIST
+      trainshed versions set-default v2 --model MNIST --after-replay 100
+    """
+    here = session(project)
+    if after_replay is not None:
+        check_replay(here, model, version, count=after_replay, quiet=quiet)
+    changed_to = here.client.call("POST", f"{_path_of(here, model, version)}:setDefault", body={})
+    show_one(changed_to, format=format, columns=COLUMNS)
+
+
+@click.command(cls=Command)
+@click.argument("version")
+@model_option
+@project_option
+@region_option
+@click.option("--config", type=Path, metavar="FILE", help="Changes in YAML or JSON. Flags win over it.")
+@click.option("--description", metavar="TEXT", help="The new description.")
+@scaling_options
+@click.option(
+    "--bigquery-table-name",
+    metavar="gs://BUCKET/FOLDER",
+    help="Log requests and answers there, as JSON lines. (gcloud's word; Trainshed logs to buckets.)",
+)
+@click.option(
+    "--sampling-percentage", type=click.FloatRange(0, 1), metavar="SHARE", help="The share to log, from 0 to 1."
+)
+@label_options
+def update(version: str, model: str, project: str | None, **change: Any) -> None:
+    """Change a version: its description, its labels, how it scales, what of its requests is logged.
+
+    \b
+    Example:
+      trainshed versions update v1 --model MNIST --min-nodes 0
+      trainshed versions update v1 --model MNIST --bigquery-table-name gs://my-bucket/requests \\
+          --sampling-percentage 0.1
+    """
+    here = session(project)
+    body = _changes(change)
+    where = _path_of(here, model, version)
+    if asks_for_labels(change):
+        body |= changed(here.client.call("GET", where), change)
+    if not body:
+        raise Invalid("No updates requested. `trainshed versions update --help` shows what can be changed.")
+    operation = here.client.call("PATCH", where, query={"updateMask": _mask(body)}, body=body)
+    finished(here, operation, f"Updating version [{version}]")
+    say(f"Updated AI Platform version [{version}].")
+
+
+def _changes(change: dict[str, Any]) -> dict[str, Any]:
+    body = read_config(change["config"], CHANGEABLE)
+    if change["description"] is not None:
+        body["description"] = change["description"]
+    if scaling := scaling_of(change):
+        body["autoScaling"] = {**(body.get("autoScaling") or {}), **scaling}
+    table, share = change["bigquery_table_name"], change["sampling_percentage"]
+    if (table is None) != (share is None):
+        raise click.UsageError("--bigquery-table-name and --sampling-percentage must be given together.")
+    if table is not None:
+        body["requestLoggingConfig"] = {"bigqueryTableName": table, "samplingPercentage": share}
+    return body
+
+
+def _mask(body: dict[str, Any]) -> str:
+    """The fields that change, sorted. Of scaling each field by itself: what is not named stays as it is."""
+    names: list[str] = []
+    for name, value in body.items():
+        if name in ("autoScaling", "manualScaling") and isinstance(value, dict):
+            names += [f"{name}.{field}" for field in value]
+        elif name != "etag":
+            names.append(name)
+    return ",".join(sorted(names))
+
+
+@click.command(cls=Command)
+@click.argument("version")
+@model_option
+@project_option
+@region_option
+@quiet_option
+def delete(version: str, model: str, project: str | None, quiet: bool) -> None:
+    """Delete a version. The default version can be deleted only when it is the last one.
+
+    \b
+    Example:
+      trainshed versions delete v1 --model MNIST
+    """
+    here = session(project)
+    confirm(f"This will delete version [{version}]...", quiet=quiet)
+    operation = here.client.call("DELETE", _path_of(here, model, version))
+    finished(here, operation, f"Deleting version [{version}]")

@@ -1,0 +1,186 @@
+"""From flags and config files to the bodies of versions, and what is said of a replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from trainshed.cli import main
+from trainshed.cli.deploy import read_config
+from trainshed.cli.rollout import curl_line, replay_lines
+from trainshed.cli.version_bodies import CHANGEABLE, CREATABLE, check_flags, version_body
+from trainshed.errors import Invalid
+
+FLAGS: dict[str, Any] = dict.fromkeys(
+    (
+        *("description", "runtime_version", "python_version", "machine_type", "prediction_class", "service_account"),
+        *("framework", "accelerator", "explanation_method", "num_paths", "num_integral_steps", "labels"),
+        *("min_nodes", "max_nodes", "metric_targets"),
+        *("image", "command", "args", "env_vars", "ports", "predict_route", "health_route"),
+    )
+)
+
+
+def body(config: dict[str, Any] | None = None, **flags: Any) -> dict[str, Any]:
+    return version_body("v1", flags=FLAGS | flags, config=config or {})
+
+
+def test_nothing_given_is_a_name_alone() -> None:
+    assert body() == {"name": "v1"}
+
+
+def test_every_flag_has_its_field() -> None:
+    assert body(
+        description="d",
+        runtime_version="2.21",
+        python_version="3.7",
+        machine_type="n1-standard-2",
+        framework="scikit-learn",
+        accelerator={"type": "nvidia-tesla-k80"},
+        prediction_class="pkg.Predictor",
+        service_account="me@example",
+        labels={"a": "b"},
+        min_nodes=0,
+        max_nodes=3,
+        metric_targets={"cpu-usage": "60"},
+    ) == {
+        "name": "v1",
+        "description": "d",
+        "runtimeVersion": "2.21",
+        "pythonVersion": "3.7",
+        "machineType": "n1-standard-2",
+        "framework": "SCIKIT_LEARN",
+        "acceleratorConfig": {"count": "1", "type": "NVIDIA_TESLA_K80"},
+        "predictionClass": "pkg.Predictor",
+        "serviceAccount": "me@example",
+        "labels": {"a": "b"},
+        "autoScaling": {"minNodes": 0, "maxNodes": 3, "metrics": [{"name": "CPU_USAGE", "target": 60}]},
+    }
+
+
+def test_flags_win_over_the_file() -> None:
+    config = {"description": "old", "manualScaling": {"nodes": 2}, "labels": {"a": "1", "b": "2"}}
+    assert body(config, description="new", min_nodes=1, labels={"b": "3"}) == {
+        "name": "v1",
+        "description": "new",
+        "autoScaling": {"minNodes": 1},
+        "labels": {"a": "1", "b": "3"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "config"),
+    [
+        (
+            {"explanation_method": "integrated-gradients"},
+            {"integratedGradientsAttribution": {"numIntegralSteps": 50}},
+        ),
+        (
+            {"explanation_method": "sampled-shapley", "num_paths": 10},
+            {"sampledShapleyAttribution": {"numPaths": 10}},
+        ),
+        ({"explanation_method": "xrai", "num_integral_steps": 7}, {"xraiAttribution": {"numIntegralSteps": 7}}),
+    ],
+)
+def test_explanations_are_asked_for_by_their_method(flags: dict[str, Any], config: dict[str, Any]) -> None:
+    check_flags(FLAGS | flags)
+    assert body(**flags)["explanationConfig"] == config
+
+
+@pytest.mark.parametrize("flags", [{"num_paths": 5}, {"explanation_method": "xrai", "num_paths": 5}])
+def test_a_number_for_another_method_is_refused(flags: dict[str, Any]) -> None:
+    with pytest.raises(click.UsageError, match="only valid with"):
+        check_flags(FLAGS | flags)
+
+
+@pytest.mark.parametrize("flag", ["image", "command", "env_vars", "predict_route"])
+def test_containers_are_refused_with_another_way(flag: str) -> None:
+    with pytest.raises(Invalid, match=f"--{flag.replace('_', '-')} is for custom containers.*--prediction-class"):
+        check_flags(FLAGS | {flag: "x"})
+
+
+@pytest.mark.parametrize("targets", [{"cpu-usage": "high"}, {"speed": "60"}])
+def test_a_metric_that_is_not_known_is_refused(targets: dict[str, str]) -> None:
+    with pytest.raises(click.UsageError, match="--metric-targets"):
+        body(metric_targets=targets)
+
+
+def test_numbers_that_are_versions_stay_as_they_are_written(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("runtimeVersion: 1.10\npythonVersion: 3.10\nlabels:\n  run: 007\nmanualScaling:\n  nodes: 2\n")
+    assert read_config(file, CREATABLE) == {
+        "runtimeVersion": "1.10",
+        "pythonVersion": "3.10",
+        "labels": {"run": "007"},
+        "manualScaling": {"nodes": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed", "message"),
+    [
+        ("foo: 1", CREATABLE, r"Invalid field \[foo\] in configuration file \[.*\]\. Allowed fields: \[autoScaling, "),
+        ("requestLoggingConfig: {}", CREATABLE, r"Invalid field \[requestLoggingConfig\]"),
+        ("deploymentUri: gs://b/m", CHANGEABLE, r"Invalid field \[deploymentUri\]"),
+        ("container: {image: x}", CREATABLE, "custom containers"),
+        ("manualScaling: {nodes: 1}\nautoScaling: {minNodes: 1}", CREATABLE, "Only one of"),
+        ("- a list", CREATABLE, "must hold a Version"),
+        ("a: [", CREATABLE, "Failed to parse YAML"),
+    ],
+)
+def test_a_config_file_that_makes_no_sense(tmp_path: Path, text: str, allowed: Any, message: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(Invalid, match=message):
+        read_config(file, allowed)
+
+
+def test_the_curl_line_keeps_the_token_out_and_quotes_the_rest() -> None:
+    line = curl_line("http://127.0.0.1:8470/v1/projects/p/models/m:predict", '{"instances": ["it\'s"]}')
+    assert line.splitlines() == [
+        "curl -X POST \\",
+        '    -H "Authorization: Bearer $(trainshed auth print-access-token)" \\',
+        '    -H "Content-Type: application/json" \\',
+        """    --data '{"instances": ["it'"'"'s"]}' \\""",
+        "    http://127.0.0.1:8470/v1/projects/p/models/m:predict",
+    ]
+
+
+def test_a_replay_shows_what_changed_and_how_fast_it_was() -> None:
+    latency = {"before": {"p50": 1.0, "p99": 2.04}, "after": {"p50": 0.5, "p99": 1.0}}
+    example = {"instance": {"x": [1] * 200}, "before": {"y": 1}, "after": {"y": 2}}
+    lines = replay_lines({"compared": 20, "changed": 5, "examples": [example] * 5, "latency_ms": latency})
+    assert lines[0] == "Compared 20 requests: 5 answers changed."
+    assert len(lines) == 1 + 3 * 3 + 1
+    assert lines[1].startswith('  instance: {"x": [1, 1,')
+    assert lines[1].endswith("...")
+    assert lines[2:4] == ['  before: {"y": 1}', '  after: {"y": 2}']
+    assert lines[-1] == "Latency in ms: p50 1.0 -> 0.5, p99 2.0 -> 1.0"
+
+
+def test_a_replay_of_nothing_says_how_to_log_requests() -> None:
+    [line] = replay_lines({"compared": 0, "changed": 0, "examples": [], "latency_ms": {}})
+    assert "trainshed versions update --help" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("models", "create", "m", "--region", "a", "--regions", "b"), "At most one of --region | --regions"),
+        (("models", "split", "m", "v1"), "must be VERSION=PERCENT, such as v1=90"),
+        (("models", "split", "m", "v1=100", "--end"), "--end goes without weights"),
+        (("versions", "list"), "Missing option '--model'"),
+        (("predict", "--model", "m"), "Exactly one of (--json-instances | --json-request | --text-instances)"),
+        (("versions", "update", "v", "--model", "m", "--sampling-percentage", "1"), "must be given together"),
+        (("versions", "create", "v", "--model", "m", "--staging-bucket", "gs://b/x"), "it must be a bucket alone"),
+        (("local", "predict", "--json-instances", "x"), "Missing option '--model-dir'"),
+    ],
+)
+def test_a_bad_command_line_is_exit_status_2(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    done = CliRunner(env={"TRAINSHED_HOME": str(tmp_path)}).invoke(main, words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
