@@ -1,0 +1,59 @@
+"""Load on an HTTP address by wrk, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+_SCRIPT = """
+wrk.method = "POST"
+local file = io.open(os.getenv("BENCH_BODY"), "rb")
+wrk.body = file:read("*a")
+file:close()
+wrk.headers["content-type"] = "application/json"
+if os.getenv("BENCH_TOKEN") ~= "" then wrk.headers["authorization"] = "Bearer " .. os.getenv("BENCH_TOKEN") end
+function done(summary, latency, requests)
+  local bad = 0
+  for _, count in pairs(summary.errors) do bad = bad + count end
+  io.write(string.format('\\nRESULT {"requests": %d, "us": %d, "bad": %d, "p50": %f, "p99": %f}\\n',
+    summary.requests, summary.duration, bad, latency:percentile(50), latency:percentile(99)))
+end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a server did under load."""
+
+    rate: float  #: requests per second
+    p50_ms: float
+    p99_ms: float
+
+
+def ask_for_wrk() -> None:
+    """End with a sentence if there is none."""
+    if shutil.which("wrk") is None:
+        raise SystemExit("This bench needs wrk. Install it with: apt-get install wrk")
+
+
+def drive(url: str, body: bytes, *, concurrency: int, seconds: float, token: str = "") -> Load:
+    """Send `body` again and again over so many connections. `RuntimeError` if a single answer was bad."""
+    with tempfile.TemporaryDirectory() as scratch:
+        script, content = Path(scratch) / "post.lua", Path(scratch) / "body"
+        script.write_text(_SCRIPT)
+        content.write_bytes(body)
+        done = subprocess.run(
+            ["wrk", "-t1", f"-c{concurrency}", f"-d{seconds:g}s", "--timeout", "20s", "-s", str(script), url],
+            env={"PATH": "/usr/bin:/bin", "BENCH_BODY": str(content), "BENCH_TOKEN": token},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    said = json.loads(done.stdout.rpartition("RESULT ")[2])
+    if said["bad"]:
+        raise RuntimeError(f"{said['bad']} of {said['requests']} requests to {url} failed.")
+    return Load(said["requests"] / said["us"] * 1e6, said["p50"] / 1000, said["p99"] / 1000)
