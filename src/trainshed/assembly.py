@@ -31,6 +31,7 @@ from trainshed.services.logs import Logs
 from trainshed.services.objects import Objects
 from trainshed.services.operations import Operations
 from trainshed.services.policies import Policies
+from trainshed.services.progress import Progress
 from trainshed.services.projects import Projects
 from trainshed.services.registry import Services
 from trainshed.services.runtimes import RuntimeService
@@ -103,18 +104,21 @@ def assemble(
         check=database.check_fence,
         give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
     )
+    progress = Progress(jobs, home, owner=buckets.owner)
     world = World(
         resolve_runtime=runtimes.resolve,
         bucket_owner=buckets.owner,
         object_exists=objects.exists,
         room=control.room,
         restarts=lambda job: [restart.sentence for restart in restarts(launches.folder(job))],
+        progress=progress.of,
         cpus=cpus,
     )
     services = Services(
         tokens=tokens,
         projects=Projects(ProjectStore(database)),
         jobs=Jobs(jobs, world, wake=control.wake),
+        progress=progress,
         chaos=Chaos(jobs, engine, folder=launches.folder),
         policies=Policies(PolicyStore(database), jobs),
         operations=Operations(OperationStore(database)),

@@ -57,6 +57,7 @@ class Shed:
             object_exists=lambda bucket, name: (bucket, name) in OBJECTS,
             room=lambda: Room(free=3, slots=8),
             restarts=lambda job: [],
+            progress=lambda job: None,
             cpus=4,
         )
         self.jobs = Jobs(self.store, world, wake=self.wake, clock=self.tick)

@@ -26,7 +26,7 @@ def end(name: str, living: dict[int, str]) -> bool:
     """
     left = False
     for root in reap.children(os.getpid()):
-        if root not in living and _owner(root, living) in (name, None):
+        if root not in living and owner(root, living) in (name, None):
             left = True
             reap.send(root, signal.SIGSTOP)
             for pid in (root, *reap.freeze(root)):
@@ -34,7 +34,7 @@ def end(name: str, living: dict[int, str]) -> bool:
     return not left
 
 
-def _owner(pid: int, living: dict[int, str]) -> Optional[str]:
+def owner(pid: int, living: dict[int, str]) -> Optional[str]:
     """The replica that an orphan comes from, or None if it does not say."""
     fields = reap.stat_fields(pid)
     session = int(fields[3]) if len(fields) > 3 else 0

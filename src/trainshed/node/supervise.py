@@ -16,7 +16,7 @@ from . import gang, reap, remains, replica
 from .gang import CANCELLED, END, FAILED, GO_ON, HOLD, HOLD_S, RESTART_GANG, Ending, Exit
 from .journal import Journal
 from .logs import STDERR, STDOUT, LogFile, ReplicaLog
-from .sampler import EVERY_S, FIRST_S, Sampler, oom_kills
+from .sampler import EVERY_S, Sampler, oom_kills
 from .steps import Progress, Restart
 
 TYPE_CHECKING = False
@@ -122,7 +122,7 @@ class Supervisor:
             self._start(_INSTALLER, argv, replica.inherited(), log)
 
     def _start_replicas(self) -> None:
-        self._sample_at = time.monotonic() + FIRST_S
+        self._sample_at = time.monotonic() + EVERY_S
         if all(self._start_replica(each) for each in self._spec["replicas"]):
             self._journal.append("running")
             self._cancel_at = time.monotonic() + self._spec["max_running_s"]

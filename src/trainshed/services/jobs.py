@@ -40,6 +40,7 @@ class World:
     object_exists: Callable[[str, str], bool]
     room: Callable[[], Room]
     restarts: Callable[[Job], Sequence[str]]  #: what was started again in a job, a sentence each
+    progress: Callable[[Job], Mapping[str, Any] | None]  #: how far it has come; None if nothing told of it
     cpus: int  #: cores of the machine that replicas share
 
 
@@ -83,7 +84,7 @@ class Jobs:
         return self._shown(self._store.get(project, job_id))
 
     def details(self, project: str, job_id: str) -> dict[str, Any]:
-        """The job with what the API has no field for: its runtime, notes on it, why it waits, its history."""
+        """The job with what the API has no field for: its runtime, notes, why it waits, how far it is, its history."""
         job = self._store.get(project, job_id)
         events = self._store.events(project, job_id)
         ahead = self._store.ahead_of(job) if job.state is JobState.QUEUED else 0
@@ -93,6 +94,7 @@ class Jobs:
             "attempt": job.attempt,
             "notes": [event.text for event in events if event.severity == "WARNING"],
             "restarts": list(self._world.restarts(job)),
+            "progress": self._world.progress(job),
             "waiting": waiting(job, ahead, self._world.room()),
             "events": [
                 {"time": rfc3339(event.time_us), "severity": event.severity, "text": event.text} for event in events

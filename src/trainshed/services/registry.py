@@ -11,6 +11,7 @@ from trainshed.services.logs import Logs
 from trainshed.services.objects import Objects
 from trainshed.services.operations import Operations
 from trainshed.services.policies import Policies
+from trainshed.services.progress import Progress
 from trainshed.services.projects import Projects
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
@@ -24,6 +25,7 @@ class Services:
     tokens: Tokens
     projects: Projects
     jobs: Jobs
+    progress: Progress
     chaos: Chaos
     policies: Policies
     operations: Operations

@@ -1,0 +1,187 @@
+"""TensorBoard's event records, read without TensorFlow: the framing of a record, and the scalars in its protobuf.
+
+Whoever wrote the bytes is not trusted. A reader here takes bytes and gives values or `Damaged`; it opens nothing,
+keeps nothing and its work is bounded by the length of what it is given.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import google_crc32c
+
+HEADER = 12  #: length of a record, and its checksum
+FOOTER = 4  #: checksum of the record
+_MASK = 0xA282EAD8
+MAX_VALUES = 256  #: of one record
+MAX_TAG = 200
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_ONE = {1: (5, "<f"), 2: (6, "<d")}  #: float, double: where TensorProto repeats them, and how
+_WHOLE = {3: 7, 9: 10, 4: 7, 6: 7, 5: 7}  #: int32, int64, uint8, int8, int16: repeated varints
+_CONTENT = {1: "<f", 2: "<d", 3: "<i", 9: "<q", 4: "<B", 6: "<b", 5: "<h", 19: "<e"}
+_HALF, _HALF_FIELD, _BFLOAT16 = 19, 13, 14
+
+
+class Damaged(Exception):
+    """Bytes that are no record, or no event."""
+
+
+class Event(NamedTuple):
+    """The scalars of one event, each with its tag."""
+
+    time_s: float
+    step: int
+    values: tuple[tuple[str, float], ...]
+
+
+def masked_crc(data: bytes) -> int:
+    """The checksum that the framing has of a piece."""
+    crc: int = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
+
+
+def record_length(header: bytes) -> int:
+    """How many bytes the record behind a header has. `Damaged` if the header is not one."""
+    length, crc = struct.unpack("<QI", header)
+    if masked_crc(header[:8]) != crc:
+        raise Damaged("the header of a record has a wrong checksum")
+    return int(length)
+
+
+def check_record(record: bytes, footer: bytes) -> None:
+    if masked_crc(record) != struct.unpack("<I", footer)[0]:
+        raise Damaged("a record has a wrong checksum")
+
+
+def scalars(record: bytes, known: set[str]) -> Event:
+    """The scalars of an event: TF1's `simple_value` and TF2's tensors with the plugin of scalars.
+
+    `known` are the tags that were scalars before, and grows by new ones: some writers name the plugin of a tag once
+    only. `Damaged` if the record is not an event.
+    """
+    time_s, step = 0.0, 0
+    values: list[tuple[str, float]] = []
+    for number, kind, value in _fields(record):
+        if number == 1 and kind == _FIXED64:
+            time_s = struct.unpack("<d", value)[0]
+        elif number == 2 and kind == _VARINT:
+            step = _signed(value)
+        elif number == 5 and kind == _BYTES:
+            for inner, inner_kind, part in _fields(value):
+                if inner == 1 and inner_kind == _BYTES and len(values) < MAX_VALUES:
+                    values.extend(_value(part, known))
+    return Event(time_s, step, tuple(values))
+
+
+def _value(data: bytes, known: set[str]) -> Iterator[tuple[str, float]]:
+    """One Summary.Value, if it is a scalar."""
+    tag, plugin, simple, tensor = "", b"", None, None
+    for number, kind, value in _fields(data):
+        if number == 1 and kind == _BYTES:
+            tag = value.decode("utf-8", "replace")
+        elif number == 2 and kind == _FIXED32:
+            simple = struct.unpack("<f", value)[0]
+        elif number == 8 and kind == _BYTES:
+            tensor = value
+        elif number == 9 and kind == _BYTES:
+            plugin = _plugin(value)
+    if not tag or len(tag) > MAX_TAG:
+        return
+    if simple is not None:
+        yield tag, simple
+    elif tensor is not None and (plugin == b"scalars" or (not plugin and tag in known)):
+        if len(known) < MAX_VALUES:
+            known.add(tag)
+        if (found := _scalar(tensor)) is not None:
+            yield tag, found
+
+
+def _plugin(metadata: bytes) -> bytes:
+    for number, kind, value in _fields(metadata):
+        if number == 1 and kind == _BYTES:
+            return next((bytes(name) for field, sort, name in _fields(value) if field == 1 and sort == _BYTES), b"")
+    return b""
+
+
+def _scalar(tensor: bytes) -> float | None:
+    """The only element of a TensorProto; None if there are more, or if it is of a type that scalars don't have."""
+    dtype, content = 0, b""
+    fields: dict[int, tuple[int, bytes | int]] = {}
+    for number, kind, value in _fields(tensor):
+        if number == 1 and kind == _VARINT:
+            dtype = value
+        elif number == 4 and kind == _BYTES:
+            content = value
+        elif number in (5, 6, 7, 10, _HALF_FIELD):
+            fields[number] = (kind, value)
+    if content:
+        return _from_content(dtype, content)
+    if dtype in _ONE:
+        number, form = _ONE[dtype]
+        value = fields.get(number, (0, b""))[1]
+        if value == b"":
+            return 0.0  # proto3 leaves zeros out
+        packed = value if isinstance(value, bytes) and len(value) == struct.calcsize(form) else None
+        return None if packed is None else float(struct.unpack(form, packed)[0])
+    if dtype in _WHOLE or dtype in (_HALF, _BFLOAT16):
+        return _from_varint(dtype, *fields.get(_WHOLE.get(dtype, _HALF_FIELD), (_VARINT, 0)))
+    return None
+
+
+def _from_content(dtype: int, content: bytes) -> float | None:
+    if dtype == _BFLOAT16 and len(content) == 2:
+        return float(struct.unpack("<f", b"\0\0" + content)[0])
+    form = _CONTENT.get(dtype)
+    return float(struct.unpack(form, content)[0]) if form and len(content) == struct.calcsize(form) else None
+
+
+def _from_varint(dtype: int, kind: int, value: bytes | int) -> float | None:
+    if isinstance(value, bytes):
+        number, end = _varint(value, 0)
+        if end != len(value):
+            return None  # more than one
+        value = number
+    if dtype in (_HALF, _BFLOAT16):
+        return _from_content(dtype, struct.pack("<H", value & 0xFFFF))
+    return float(_signed(value)) if kind in (_VARINT, _BYTES) else None
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
+    """(number, wire type, value) of each field of a message: an int for varints, else bytes."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == _VARINT:
+            value, at = _varint(data, at)
+            yield key >> 3, kind, value
+            continue
+        if kind == _BYTES:
+            size, at = _varint(data, at)
+        elif kind in (_FIXED64, _FIXED32):
+            size = 8 if kind == _FIXED64 else 4
+        else:
+            raise Damaged(f"a field has the wire type {kind}")
+        if size > len(data) - at:
+            raise Damaged("a field is longer than its message")
+        yield key >> 3, kind, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data) and shift < 70:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at
+        shift += 7
+    raise Damaged("a number has no end")
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,0 +1,97 @@
+"""CPU and memory of real processes, and lines that come further apart the longer a job runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from trainshed.node.sampler import COARSEST_S, Sampler, gap_s
+
+SUPERVISOR = """
+import json, os, subprocess, sys, time
+from trainshed.node import reap
+from trainshed.node.sampler import Sampler
+
+reap.become_subreaper()
+told, tell = os.pipe()
+replica = '''
+import os, subprocess, sys, time
+hold = "import time; held = bytearray(40 << 20); held[::4096] = b'x' * len(held[::4096]); "
+child = subprocess.Popen([sys.executable, "-c", hold + "print(1, flush=True); time.sleep(60)"], stdout=subprocess.PIPE)
+child.stdout.read(1)
+orphan = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', %r])" % (hold + "time.sleep(60)")
+subprocess.run([sys.executable, "-c", orphan], check=True)
+until = time.process_time() + 0.3
+while time.process_time() < until:
+    pass
+os.write(int(sys.argv[1]), b".")
+time.sleep(60)
+'''
+process = subprocess.Popen([sys.executable, "-c", replica, str(tell)], pass_fds=[tell], start_new_session=True)
+os.read(told, 1)
+sampler = Sampler(sys.argv[1])
+deadline = time.monotonic() + 20
+now, processes = 0.0, 0
+while processes < 3 and time.monotonic() < deadline:  # the orphan's memory grows meanwhile
+    now += 10.0
+    sampler.sample({"master-replica-0": process.pid}, now)
+    processes = json.loads(open(sys.argv[1]).readlines()[-1])["processes"]
+time.sleep(1)
+sampler.sample({"master-replica-0": process.pid}, now + 10)
+reap.end_all()
+"""
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_replica_is_its_whole_tree_with_those_that_lost_their_parent(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    script = [sys.executable, "-c", textwrap.dedent(SUPERVISOR), str(path)]
+    subprocess.run(script, check=True, timeout=60)
+    found = lines(path)
+    assert {line["r"] for line in found} == {"master-replica-0"}
+    assert found[0]["cpu"] * found[0]["span"] >= 0.3
+    assert found[-1]["processes"] == 3
+    assert found[-1]["rss"] > 80 << 20
+
+
+def test_a_line_a_second_at_first_and_fewer_later(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    sampler = Sampler(str(path))
+    pids = {"master-replica-0": os.getpid()}
+    for second in range(60):
+        sampler.sample(pids, 100.0 + second)
+    assert len(lines(path)) == 60
+    for second in range(60):
+        sampler.sample(pids, 100.0 + 5 * 3600 + second)
+    later = lines(path)[61:]
+    assert 10 <= len(later) <= 13
+    assert later[-1]["span"] == 5.0
+    assert gap_s(7 * 24 * 3600) == COARSEST_S
+
+
+def test_a_new_copy_of_a_replica_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    sampler = Sampler(str(path))
+    sampler.sample({"worker-replica-0": os.getpid()}, 1.0)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        sampler.sample({"worker-replica-0": other.pid}, 2.0)
+    first, second = lines(path)
+    assert first["processes"] == 1
+    assert 0 <= second["cpu"] < first["cpu"]
+    assert second["rss"] < first["rss"]
+
+
+def test_a_process_that_is_gone_counts_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    Sampler(str(path)).sample({"worker-replica-0": gone.pid}, 1.0)
+    assert [(line["rss"], line["processes"]) for line in lines(path)] == [(0, 0)]
