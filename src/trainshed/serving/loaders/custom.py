@@ -16,6 +16,8 @@ from .tabular import plain
 #: The named arguments of `predict`; more of them could never be given.
 PREDICT = ("self", "instances")
 
+_NOT_THEIRS = (__file__, importlib.__file__)
+
 
 def load(spec: HostSpec) -> CustomModel:
     """An instance of the version's prediction class, made by its `from_path` with the folder of the model."""
@@ -111,6 +113,8 @@ def _check(found: Any, name: str) -> None:
 
 def _words(exc: BaseException) -> str:
     """The error, and where in the user's code it came from."""
-    frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if Path(frame.filename) != Path(__file__)]
+    frames = [
+        f for f in traceback.extract_tb(exc.__traceback__) if f.filename not in _NOT_THEIRS and f.filename[0] != "<"
+    ]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(exc).__name__}: {exc}{where}"

@@ -5,12 +5,28 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadOutputs, InvalidInputs
+
+
+@runtime_checkable
+class TabularModel(Protocol):
+    """An `InstanceModel` whose instances are rows of a table, which can be explained."""
+
+    names: Sequence[str]  #: of the columns; empty if the model does not know them
+    width: int  #: the number of columns; 0 if the model does not say
+
+    def predict(self, instances: list[Any], **kwargs: Any) -> list[Any]: ...
+
+    def rows(self, instances: list[Any]) -> NDArray[Any]:
+        """The instances as a table. Raises InvalidInputs for what is none."""
+
+    def scores(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+        """A number for each row and label: what the model's answer is made of."""
 
 
 def table(instances: list[Any], *, names: Sequence[str], width: int) -> NDArray[Any]:
