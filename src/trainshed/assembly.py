@@ -20,6 +20,9 @@ from trainshed.engines.local import LocalEngine
 from trainshed.engines.restarts import restarts
 from trainshed.engines.warm import WarmProcesses
 from trainshed.errors import NotFound
+from trainshed.gateway.predictions import Predictions
+from trainshed.gateway.requestlog import RequestLogs
+from trainshed.gateway.routes import Keeper, Routes
 from trainshed.runtimes.builds import Place
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
@@ -34,6 +37,7 @@ from trainshed.services.policies import Policies
 from trainshed.services.progress import Progress
 from trainshed.services.projects import Projects
 from trainshed.services.registry import Services
+from trainshed.services.replays import LoggedRequests, Replays
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
 from trainshed.services.tokens import Tokens
@@ -56,16 +60,20 @@ class Assembly:
     control: JobControl
     runtimes: Runtimes
     warm: WarmProcesses
+    routes: Routes
+    keeper: Keeper
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """The loop runs. On the way out, builds of runtimes are given up and left to the next server."""
+        self.services.predictions.begin(self.keeper)
         self.warm.begin()
         self.control.start()
         self.runtimes.look_ahead()
         try:
             yield
         finally:
+            self.services.predictions.close()
             self.control.stop()
             self.services.runtimes.close()
             self.control.join()
@@ -114,6 +122,9 @@ def assemble(
         progress=progress.of,
         cpus=cpus,
     )
+    routes = Routes()
+    logged = LoggedRequests(objects, owner=buckets.owner)
+    predictions = Predictions(routes, RequestLogs(logged.write), timeout_s=settings.predict_timeout_s)
     services = Services(
         tokens=tokens,
         projects=Projects(ProjectStore(database)),
@@ -122,13 +133,25 @@ def assemble(
         chaos=Chaos(jobs, engine, folder=launches.folder),
         policies=Policies(PolicyStore(database), jobs),
         operations=Operations(OperationStore(database)),
+        predictions=predictions,
+        replays=Replays(routes, predictions, logged),
         logs=Logs(jobs, home),
         buckets=buckets,
         objects=objects,
         runtimes=RuntimeService(runtimes, in_use=lambda name: any(job.runtime == name for job in jobs.active())),
         server=info,
     )
-    return Assembly(services, control, runtimes, engine.warm)
+    return Assembly(services, control, runtimes, engine.warm, routes, _Nobody())
+
+
+class _Nobody:
+    """Keeps no hosts: there are none yet."""
+
+    def rouse(self, project: str, model: str, version: str) -> None:
+        pass
+
+    def stuck(self, key: str) -> None:
+        pass
 
 
 def _as_it_is(launch: Launch) -> Launch:

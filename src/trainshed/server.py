@@ -21,6 +21,7 @@ from typing import TextIO
 
 import psutil
 import uvicorn
+import uvloop
 
 from trainshed import __version__
 from trainshed.api.app import Api
@@ -69,7 +70,8 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
             body_limit=settings.body_limit_mb << 20,
         )
         stack.enter_context(_announced(home, info))
-        asyncio.run(_run(app, assembly, (http, tls), certificates, lead, lambda: ready(info)))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(app, assembly, (http, tls), certificates, lead, lambda: ready(info)))
 
 
 def _check_exposure(settings: Settings) -> None:
@@ -217,8 +219,8 @@ async def _run(
     lead: _Lead | None,
     ready: Callable[[], None],
 ) -> None:
-    plain = _Listener(_uvicorn(app))
-    secure = _Listener(_uvicorn(app, certificates))
+    plain = _Listener(uvicorn_config(app))
+    secure = _Listener(uvicorn_config(app, certificates))
     proxy = _proxy(lead, plain) if lead else None
     stopping = 0
 
@@ -258,11 +260,11 @@ def _proxy(lead: _Lead, plain: uvicorn.Server) -> Proxy:
     return Proxy(tls=lead.tls, inner=inner, gateway=lead.gateway)
 
 
-def _uvicorn(app: Api, certificates: Certificates | None = None) -> uvicorn.Config:
+def uvicorn_config(app: Api, certificates: Certificates | None = None) -> uvicorn.Config:
+    """How our ports are served; with TLS, if there are certificates."""
     return uvicorn.Config(
         app,
         http=TimedProtocol,
-        loop="uvloop",
         lifespan="off",
         log_config=None,
         access_log=False,

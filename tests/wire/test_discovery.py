@@ -16,6 +16,8 @@ DOCUMENT = json.loads((files("googleapiclient") / "discovery_cache" / "documents
 
 #: the methods that this version serves; one that is added to the server is added here
 SERVED = {
+    "ml.projects.predict",
+    "ml.projects.explain",
     "ml.projects.getConfig",
     "ml.projects.jobs.cancel",
     "ml.projects.jobs.create",

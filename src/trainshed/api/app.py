@@ -23,6 +23,8 @@ from trainshed.api import (
     ml_projects,
     ml_unserved,
     oauth,
+    predict,
+    replays,
     runtimes,
     server,
     storage_batch,
@@ -53,6 +55,8 @@ ROUTES: tuple[Route, ...] = (
     *chaos.ROUTES,
     *job_progress.ROUTES,
     *ml_operations.ROUTES,
+    *predict.ROUTES,
+    *replays.ROUTES,
     *ml_unserved.ROUTES,
     *log_routes.ROUTES,
     *storage_buckets.ROUTES,
@@ -73,6 +77,7 @@ class Api:
         self._hosts = frozenset(allowed_hosts)
         self._authentication = authentication
         self._body_limit = body_limit
+        self.short_way = predict.ShortWay(services, authentication=authentication, body_limit=body_limit)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -80,17 +85,22 @@ class Api:
                 await send({"type": "websocket.close", "code": 1008})
             return
         began = time.perf_counter()
-        request = Request(scope, receive)
         try:
-            response = await self._answer(request)
+            target = self.short_way.target(scope)
+            if target is not None:
+                await self.short_way.answer(target, scope, receive, send)
+                return
+            response = await self._answer(Request(scope, receive))
         except Exception as exc:  # noqa: BLE001  the edge: whatever went wrong becomes an answer, and unforeseen errors a log entry
             response = problem(exc)
         response.headers.setdefault("x-content-type-options", "nosniff")
         await response(scope, receive, send)
-        LOG.info(
-            "request method=%s path=%s status=%d ms=%.1f",
-            *(scope["method"], _as_sent(scope["raw_path"]), response.status_code, (time.perf_counter() - began) * 1000),
-        )
+        if "trainshed.quiet" not in scope:
+            ms = (time.perf_counter() - began) * 1000
+            LOG.info(
+                "request method=%s path=%s status=%d ms=%.1f",
+                *(scope["method"], _as_sent(scope["raw_path"]), response.status_code, ms),
+            )
 
     async def _answer(self, request: Request) -> Response:
         scope = request.scope

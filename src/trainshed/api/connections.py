@@ -22,6 +22,8 @@ class TimedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._heard = self._paused = self.loop.time()
         self._head, self._tail = 0, b""
+        self.waiter: asyncio.Future[Any] | None = None  #: gets None when the client goes away
+        self.gone = False
         self._look: asyncio.TimerHandle = self.loop.call_later(LOOK_S, self._check)
 
     def data_received(self, data: bytes) -> None:
@@ -40,6 +42,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head, self._tail = 0, b""
+        self.scope["trainshed.client"] = self  # type: ignore[typeddict-unknown-key]  # ours, beside ASGI's own
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
@@ -52,6 +55,9 @@ class TimedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._look.cancel()
+        self.gone = True
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
         super().connection_lost(exc)
 
     @property

@@ -19,12 +19,6 @@ _READ, _WRITE, _ADMIN = Access.READ, Access.WRITE, Access.ADMIN
 
 #: the API's own name of a method -> HTTP method, path, access
 METHODS: tuple[tuple[str, str, str, Access], ...] = (
-    ("projects.explain", "POST", f"{_PROJECT}:explain", _READ),
-    ("projects.explain", "POST", f"{_MODEL}:explain", _READ),
-    ("projects.explain", "POST", f"{_VERSION}:explain", _READ),
-    ("projects.predict", "POST", f"{_PROJECT}:predict", _READ),
-    ("projects.predict", "POST", f"{_MODEL}:predict", _READ),
-    ("projects.predict", "POST", f"{_VERSION}:predict", _READ),
     ("projects.models.create", "POST", f"{_PROJECT}/models", _WRITE),
     ("projects.models.list", "GET", f"{_PROJECT}/models", _READ),
     ("projects.models.get", "GET", _MODEL, _READ),

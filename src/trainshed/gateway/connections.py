@@ -6,6 +6,7 @@ import asyncio
 import logging
 from asyncio import Future
 from itertools import count
+from typing import cast
 
 from trainshed.errors import Busy, TimedOut, Unavailable
 from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, BadFrame, FrameReader, Kind
@@ -35,8 +36,7 @@ class HostConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # of a stream socket
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # as every stream socket has; uvloop's are no subclass
 
     @property
     def load(self) -> int:

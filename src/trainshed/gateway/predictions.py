@@ -11,13 +11,15 @@ from asyncio import Future
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from trainshed.errors import Busy, FailedPrecondition, NotFound, TrainshedError, Unavailable
+from trainshed.errors import Busy, FailedPrecondition, NotFound, TimedOut, TrainshedError, Unavailable
 from trainshed.gateway.connections import Answer
 from trainshed.gateway.hosts import Hosts
 from trainshed.gateway.metrics import Metrics
 from trainshed.gateway.requestlog import RequestLogs
 from trainshed.gateway.routes import Keeper, ModelRoute, Routes, RouteState, Target, VersionRoute
-from trainshed.serving.frames import Kind
+from trainshed.serving.frames import Kind, pack_raw, unpack_raw
+
+__all__ = ["Client", "Kind", "Predictions", "pack_raw", "unpack_raw"]  # what whoever asks holds in hand
 
 LOG = logging.getLogger("trainshed.predict")
 
@@ -94,10 +96,18 @@ class Predictions:
             self.logs.add(route, log, body, text, seconds=seconds)
         return answer
 
-    async def replay(self, target: Target, body: bytes) -> tuple[int, bytes, float]:
-        """As `ask`, but neither counted nor logged: status and body of the answer, and the seconds that it took."""
+    def replay(self, target: Target, body: bytes) -> tuple[int, bytes, float]:
+        """As `ask`, from another thread, neither counted nor logged: status, body, and the seconds that it took."""
+        if (loop := self._loop) is None:
+            raise Unavailable("The server is stopping.")
+        return asyncio.run_coroutine_threadsafe(self._replayed(target, body), loop).result(self._timeout_s + 5)
+
+    async def _replayed(self, target: Target, body: bytes) -> tuple[int, bytes, float]:
         began = self._time()
-        answer = await self._answer(target, self._find(target), body, None, began)
+        try:
+            answer = await self._answer(target, self._find(target), body, None, began)
+        except TimedOut as exc:
+            answer = 504, str(exc).encode()
         assert answer is not None  # there is no client that could go away
         return *answer, self._time() - began
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainshed.gateway.predictions import Predictions
 from trainshed.services.buckets import Buckets
 from trainshed.services.chaos import Chaos
 from trainshed.services.jobs import Jobs
@@ -13,6 +14,7 @@ from trainshed.services.operations import Operations
 from trainshed.services.policies import Policies
 from trainshed.services.progress import Progress
 from trainshed.services.projects import Projects
+from trainshed.services.replays import Replays
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
 from trainshed.services.tokens import Tokens
@@ -29,6 +31,8 @@ class Services:
     chaos: Chaos
     policies: Policies
     operations: Operations
+    predictions: Predictions
+    replays: Replays
     logs: Logs
     buckets: Buckets
     objects: Objects
