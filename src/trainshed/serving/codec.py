@@ -1,0 +1,310 @@
+"""JSON to arrays and back: the forms of instances and predictions that AI Platform had.
+
+Requests with plain rows of numbers are the ones to be quick with: they are parsed once and packed once, without a look
+at each number. Whatever can't be packed goes the long way, which says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .documents import read_object
+from .errors import BadOutputs, InvalidInputs
+from .signatures import DEFAULT, STRING, Signature, Tensor
+
+if TYPE_CHECKING:
+    from .loaders.base import Array
+
+INSTANCES = "instances"
+SIGNATURE_NAME = "signature_name"
+
+_CODES = {  #: of `struct`, which refuses what does not fit, each number in a few nanoseconds
+    "float32": "f",
+    "float64": "d",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class TensorRequest:
+    """A request in arrays. `key` is equal for requests that may be put together."""
+
+    signature: str
+    inputs: dict[str, Array]
+    count: int  #: of instances
+    key: object
+
+
+def instances_of(document: Mapping[str, Any]) -> list[Any]:
+    instances = document.get(INSTANCES)
+    if type(instances) is not list:
+        raise InvalidInputs(
+            f'The field "{INSTANCES}" must be a list with one value for each instance, '
+            f"not {_kind(instances) if INSTANCES in document else 'left out'}."
+        )
+    return instances
+
+
+def tensor_request(body: bytes, signatures: Mapping[str, Signature]) -> TensorRequest:
+    """A predict body for a model with signatures. `InvalidInputs` for whatever does not fit them."""
+    document = read_object(body)
+    name = _choose(document.get(SIGNATURE_NAME), signatures)
+    signature = signatures[name]
+    instances = instances_of(document)
+    inputs = {
+        alias: _array(column, alias, signature.inputs[alias])
+        for alias, column in _columns(instances, signature.inputs).items()
+    }
+    key = (name, *(array.shape[1:] for array in inputs.values())) if signature.batched else object()
+    return TensorRequest(signature=name, inputs=inputs, count=len(instances), key=key)
+
+
+def _choose(name: object, signatures: Mapping[str, Signature]) -> str:
+    if name is None or name == "":
+        return next(iter(signatures)) if len(signatures) == 1 else _known(DEFAULT, signatures)
+    if not isinstance(name, str):
+        raise InvalidInputs(f'The field "{SIGNATURE_NAME}" must be a string, not {_kind(name)}.')
+    return _known(name, signatures)
+
+
+def _known(name: str, signatures: Mapping[str, Signature]) -> str:
+    if name not in signatures:
+        raise InvalidInputs(f"No signature found for signature key {name}. The model has: {', '.join(signatures)}.")
+    return name
+
+
+def _columns(instances: list[Any], inputs: Mapping[str, Tensor]) -> dict[str, list[Any]]:
+    """The values of each input, one for each instance."""
+    if len(inputs) == 1:
+        (alias,) = inputs
+        if not any(type(instance) is dict for instance in instances):
+            return {alias: instances}
+        return {alias: [_only(instance, alias, inputs[alias]) for instance in instances]}
+    columns: dict[str, list[Any]] = {alias: [] for alias in inputs}
+    for at, instance in enumerate(instances):
+        if type(instance) is not dict:
+            raise InvalidInputs(
+                f"Instance {at} must be an object with a value for each of the inputs {', '.join(inputs)}, "
+                f"not {_kind(instance)}."
+            )
+        if instance.keys() != inputs.keys():
+            _explain_names(instance, inputs)
+        for alias, column in columns.items():
+            column.append(instance[alias])
+    return columns
+
+
+def _explain_names(instance: Mapping[str, Any], inputs: Mapping[str, Tensor]) -> None:
+    for name in instance:
+        if name not in inputs:
+            raise InvalidInputs(f"Unexpected tensor name: {name}. The inputs are: {', '.join(inputs)}.")
+    missing = next(alias for alias in inputs if alias not in instance)
+    raise InvalidInputs(f"Input {missing} was missing in at least one input instance.")
+
+
+def _only(instance: Any, alias: str, tensor: Tensor) -> Any:
+    """The value that an instance has for the only input: a bare one, or one under the input's name."""
+    if type(instance) is not dict or (tensor.dtype == STRING and instance.keys() == {"b64"}):
+        return instance
+    if instance.keys() != {alias}:
+        raise InvalidInputs(f"Expected tensor name: {alias}, got tensor name: {list(instance)}.")
+    return instance[alias]
+
+
+def _array(values: list[Any], alias: str, tensor: Tensor) -> Array:
+    if tensor.dtype == STRING:
+        array = _strings(values, alias)
+    else:
+        packed = _packed(values, tensor)
+        if packed is not None:
+            return packed
+        array = _numbers(values, alias, tensor)
+    if not _fits(array.shape, tensor.shape):
+        raise InvalidInputs(_misfit(values, array.shape, alias, tensor))
+    return array
+
+
+@cache
+def _packer(code: str, count: int) -> Callable[..., bytes]:
+    return struct.Struct(f"={count}{code}").pack
+
+
+def _packed(values: list[Any], tensor: Tensor) -> Array | None:
+    """The array of rows of a known length, or of bare numbers. None if they are anything else."""
+    code, shape = _CODES.get(tensor.dtype), tensor.shape
+    if code is None or shape is None or not 1 <= len(shape) <= 2 or shape[0] not in (-1, len(values)) or not values:
+        return None
+    try:
+        if len(shape) == 1:
+            return np.frombuffer(struct.pack(f"={len(values)}{code}", *values), tensor.dtype)
+        pack = _packer(code, shape[1]) if shape[1] >= 0 else _packer(code, len(values[0]))
+        data = pack(*values[0]) if len(values) == 1 else b"".join([pack(*row) for row in values])
+        return np.frombuffer(data, tensor.dtype).reshape(len(values), -1)
+    except (struct.error, TypeError, OverflowError, ValueError):
+        return None
+
+
+def _numbers(values: list[Any], alias: str, tensor: Tensor) -> Array:
+    try:
+        wanted = np.dtype(tensor.dtype if tensor.dtype != "bfloat16" else "float32")
+    except TypeError:
+        raise InvalidInputs(f'Input "{alias}" takes {tensor.dtype}, which JSON has no form for.') from None
+    if not values:
+        return np.empty((0, *(max(size, 0) for size in (tensor.shape or (0,))[1:])), wanted)
+    try:
+        given = np.array(values)
+    except ValueError:  # lists of different lengths, or too many of them in each other
+        raise InvalidInputs(_misfit(values, None, alias, tensor)) from None
+    if given.dtype.kind not in ("b" if wanted.kind == "b" else "biuf"):
+        raise InvalidInputs(
+            f'Input mismatch: input "{alias}" takes {tensor.dtype}, but {_first_misfit(values, wanted.kind)} came.'
+        )
+    return _cast(given, wanted, alias)
+
+
+def _cast(given: Any, wanted: np.dtype[Any], alias: str) -> Array:
+    """The same numbers in another type, or `InvalidInputs` if that type does not have them."""
+    try:
+        with np.errstate(over="raise", invalid="raise"):
+            array: Array = given.astype(wanted)
+    except FloatingPointError:
+        raise InvalidInputs(f'Input "{alias}" takes {wanted.name}, and a number is too large for it.') from None
+    if wanted.kind in "iu" and not np.array_equal(array, given):
+        raise InvalidInputs(f'Input "{alias}" takes {wanted.name}, and a number is out of its range or not whole.')
+    return array
+
+
+def _strings(values: list[Any], alias: str) -> Array:
+    shape = _shape(values)
+    if shape is None:
+        raise InvalidInputs(f'Input mismatch: the lists for input "{alias}" have different lengths.')
+    array = np.empty(shape, object)
+    flat = values
+    for _ in shape[1:]:
+        flat = [item for row in flat for item in row]
+    array.reshape(-1)[:] = [_bytes(value, alias) for value in flat]
+    return array
+
+
+def _bytes(value: Any, alias: str) -> bytes:
+    if type(value) is str:
+        return value.encode()
+    if type(value) is dict and value.keys() == {"b64"} and type(value["b64"]) is str:
+        try:
+            return base64.b64decode(value["b64"], validate=True)
+        except binascii.Error as exc:
+            raise InvalidInputs(f'The b64 of input "{alias}" is not base64: {exc}.') from None
+    raise InvalidInputs(f'Input mismatch: input "{alias}" takes strings, but {_kind(value)} came.')
+
+
+def _shape(values: Any) -> tuple[int, ...] | None:
+    """The shape of lists in lists, found level by level. None if they are not all alike."""
+    sizes: list[int] = []
+    level = [values]
+    while level and all(type(item) is list for item in level):
+        if len({len(item) for item in level}) > 1:
+            return None
+        sizes.append(len(level[0]))
+        level = [item for row in level for item in row]
+    return None if any(type(item) is list for item in level) else tuple(sizes)
+
+
+def _fits(shape: Sequence[int], wanted: Sequence[int] | None) -> bool:
+    return wanted is None or (
+        len(shape) == len(wanted) and all(size in (-1, given) for size, given in zip(wanted, shape, strict=True))
+    )
+
+
+def _misfit(values: list[Any], shape: Sequence[int] | None, alias: str, tensor: Tensor) -> str:
+    """Which instance has the wrong shape, what was expected and what came."""
+    if tensor.shape is not None:
+        wanted = tensor.shape[1:]
+        for at, value in enumerate(values):
+            given = _shape(value)
+            if given is None or not _fits(given, wanted):
+                what = f"has shape {_brackets(given)}" if given is not None else "has lists of different lengths"
+                expected = f'input "{alias}" takes values of shape {_brackets(wanted)}'
+                return f"Input mismatch: {expected}, but instance {at} {what}."
+    if shape is None:
+        return f'Input mismatch: the values for input "{alias}" have different shapes.'
+    return f'Input mismatch: input "{alias}" takes shape {_brackets(tensor.shape or ())}, but {_brackets(shape)} came.'
+
+
+def _brackets(shape: Sequence[int]) -> str:
+    return "[" + ", ".join("any" if size < 0 else str(size) for size in shape) + "]"
+
+
+def _first_misfit(values: Any, kind: str) -> str:
+    while type(values) is list:
+        values = next((v for v in values if not _is_number(v, kind)), values[0] if values else None)
+    return _kind(values)
+
+
+def _is_number(value: Any, kind: str) -> bool:
+    if type(value) is list:
+        return all(_is_number(item, kind) for item in value)
+    return type(value) is bool or (kind != "b" and type(value) in (int, float))
+
+
+def _kind(value: Any) -> str:
+    """What a value is, in JSON's words."""
+    match value:
+        case None:
+            return "null"
+        case bool() | int() | float():
+            return str(value).lower()[:40]
+        case str():
+            return "a string"
+        case list():
+            return "a list"
+    return "an object"
+
+
+def columns(outputs: Mapping[str, Array], count: int) -> dict[str, list[Any]]:
+    """The values of each output as JSON has them, one for each instance. `BadOutputs` if there are more or fewer."""
+    return {alias: _column(array, alias, count) for alias, array in outputs.items()}
+
+
+def _column(array: Array, alias: str, count: int) -> list[Any]:
+    if array.ndim == 0 or len(array) != count:
+        raise BadOutputs(
+            f'Output "{alias}" has shape {_brackets(array.shape)} for {count} instances: every output must have one '
+            f"value for each instance."
+        )
+    if array.dtype.kind in "OSU":
+        return [_text(value, alias) for value in array.tolist()]
+    if array.dtype.kind == "c":
+        raise BadOutputs(f'Output "{alias}" is of {array.dtype.name}, which JSON has no form for.')
+    if array.dtype.kind not in "biuf":  # bfloat16, which NumPy does not have
+        array = array.astype(np.float32)
+    values: list[Any] = array.tolist()
+    return values
+
+
+def _text(value: Any, alias: str) -> Any:
+    if isinstance(value, list):
+        return [_text(item, alias) for item in value]
+    data = value if isinstance(value, bytes) else str(value).encode()
+    if alias.endswith("_bytes"):
+        return {"b64": base64.b64encode(data).decode()}
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise BadOutputs(
+            f'Output "{alias}" is not UTF-8 text. Give it a name that ends in _bytes, to have it as base64.'
+        ) from None

@@ -1,0 +1,60 @@
+"""One connection of a gateway to a host: frames in, answers out."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+
+from .frames import ANSWER_HEAD, REQUEST_HEAD, BadFrame, FrameReader
+from .predictors import Answer
+
+_PIECE = 1 << 18
+_SEND_TIMEOUT = struct.pack("ll", 10, 0)  # seconds: who takes nothing for so long is gone
+
+OnFrame = Callable[["Connection", int, int, bytes], None]  #: connection, id, kind, body
+
+
+class Connection:
+    """A connected socket. `read` is for the thread of the connection, `send` for all."""
+
+    def __init__(self, sock: socket.socket, *, body_limit: int) -> None:
+        self._socket = sock
+        self._lock = threading.Lock()
+        self._reader = FrameReader(REQUEST_HEAD, body_limit=body_limit)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
+
+    def read(self, on_frame: OnFrame) -> None:
+        """Give each frame to `on_frame`; returns when the other side is gone, or sends what makes no sense."""
+        try:
+            while data := self._socket.recv(_PIECE):
+                for request_id, kind, body in self._reader.feed(data):
+                    on_frame(self, request_id, kind, body)
+        except (OSError, BadFrame):
+            self.close()
+
+    def send(self, answers: Sequence[tuple[int, Answer]]) -> None:
+        """Ids and answers, written at once. An end of the connection, if it is one, is noticed by `read`."""
+        parts: list[bytes] = []
+        for request_id, (status, body) in answers:
+            parts += (ANSWER_HEAD.pack(len(body), request_id, status), body)
+        try:
+            with self._lock:
+                self._socket.sendall(b"".join(parts))
+        except OSError:
+            self.close()
+
+    def stop_reading(self) -> None:
+        """Let `read` return; what was sent before is not read any more."""
+        _shut(self._socket, socket.SHUT_RD)
+
+    def close(self) -> None:
+        _shut(self._socket, socket.SHUT_RDWR)
+
+
+def _shut(sock: socket.socket, how: int) -> None:
+    try:
+        sock.shutdown(how)
+    except OSError:  # it is shut already
+        return

@@ -1,0 +1,59 @@
+"""What runs in a runtime to serve models: `host SPEC`, `reference SPEC OUT` and `predict SPEC`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from .errors import ServingError
+from .spec import HostSpec
+
+
+def main(argv: list[str]) -> int:
+    """Do what the first word says. The exit status: 0, or 1 with the reason on standard error or in the answer."""
+    match argv:
+        case ["host", spec]:
+            from .process import run_host
+
+            return run_host(Path(spec))
+        case ["reference", spec, out]:
+            return _told(lambda: _reference(HostSpec.read(Path(spec)), Path(out)))
+        case ["predict", spec]:
+            return _told(lambda: _predict(HostSpec.read(Path(spec))))
+    sys.stderr.write("usage: host SPEC | reference SPEC OUT | predict SPEC\n")
+    return 2
+
+
+def _told(work: Callable[[], int]) -> int:
+    try:
+        return work()
+    except ServingError as exc:
+        sys.stderr.write(f"{exc}\n")
+        return 1
+
+
+def _reference(spec: HostSpec, out: Path) -> int:
+    """TensorFlow's answers to the sample and variations of it into a file."""
+    from .loaders.base import TensorModel
+    from .process import keep_output, load_model
+    from .reference import sample_inputs, write
+
+    keep_output()
+    model = load_model(replace(spec, loader="tensorflow"))
+    assert isinstance(model, TensorModel)  # which a SavedModel is
+    write(model, sample_inputs(model, spec.model_dir), out)
+    return 0
+
+
+def _predict(spec: HostSpec) -> int:
+    """One request on standard input, its answer on standard output."""
+    from .predictors import predict, predictor
+    from .process import keep_output, load_model
+
+    output = keep_output()
+    status, answer = predict(predictor(load_model(spec)), sys.stdin.buffer.read())
+    with open(output, "wb") as file:
+        file.write(answer)
+    return 0 if status == 200 else 1
