@@ -70,7 +70,9 @@ def test_a_host_gets_ready_and_answers(shed: Shed) -> None:
     assert seen.ready["detail"] == "scripted"
     assert shed.news.is_set()
     assert shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=5) == (200, b"{}")
-    assert shed.hosts.memory(key) > 0
+    pid, memory = shed.hosts.processes(key)
+    assert not gone(pid)
+    assert memory > 0
     log = shed.path / "home" / "hosts" / "p" / "m" / "v" / "0.log"
     wait_for(log.read_text, lambda text: "what the model prints" in text)
     shed.hosts.drain(key)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 from trainshed.buckets.addresses import resolve_uris
-from trainshed.buckets.names import object_path, split_uri
 from trainshed.config import Home, Settings
+from trainshed.control.packages import package, paths_for, site_name
 from trainshed.domain import clusters
 from trainshed.domain.jobs import Event, Job, JobState
 from trainshed.domain.times import now_us
 from trainshed.domain.training import Training
-from trainshed.engines.base import Launch, Package, Replica
-from trainshed.errors import FailedPrecondition, Invalid, NotFound
+from trainshed.engines.base import Launch, Replica
+from trainshed.errors import FailedPrecondition
 from trainshed.runtimes.environments import Runtimes
 from trainshed.store.jobs import JobStore
 
 _TOLD_EVERY = 0.1  #: of a runtime's build, between two lines in the job's log
+_AGAIN = "Submit the job again to upload it anew."
 
 
 class Launches:
@@ -55,10 +55,11 @@ class Launches:
         """Build the runtime if need be, and settle everything else. Blocks while a runtime is built."""
         training = Training.parse(job.body["trainingInput"])
         python = self._runtimes.ensure(job.runtime, self._told(job))
-        packages = tuple(self._package(job, uri) for uri in training.package_uris)
-        args = tuple(resolve_uris(arg, self._path_of(job)) for arg in training.args)
+        path_of = paths_for(job.project, self._home.buckets, self._owner)
+        packages = tuple(package(uri, path_of, remedy=_AGAIN) for uri in training.package_uris)
+        args = tuple(resolve_uris(arg, path_of) for arg in training.args)
         if training.job_dir:
-            args += ("--job-dir", resolve_uris(training.job_dir, self._path_of(job)))
+            args += ("--job-dir", resolve_uris(training.job_dir, path_of))
         return Launch(
             project=job.project,
             job=job.id,
@@ -68,7 +69,7 @@ class Launches:
             module=training.module,
             args=args,
             packages=packages,
-            site=self._home.packages / job.project / _digest(python, packages),
+            site=self._home.packages / job.project / site_name(python, packages),
             replicas=self._replicas(job, training),
             env=clusters.common_environment(job, training, cpus=max(1, self._cpus // len(clusters.gang(training)))),
             grace_s=self._settings.grace_s,
@@ -90,27 +91,6 @@ class Launches:
             )
             for replica in gang
         )
-
-    def _package(self, job: Job, uri: str) -> Package:
-        path = self._path_of(job)(uri)
-        if path is None or not path.is_file():
-            raise FailedPrecondition(f"The package {uri} is no longer there. Submit the job again to upload it anew.")
-        with path.open("rb") as file:
-            return Package(uri=uri, path=path, sha256=hashlib.file_digest(file, "sha256").hexdigest())
-
-    def _path_of(self, job: Job) -> Callable[[str], Path | None]:
-        """Turns a gs:// address into a path, if its bucket belongs to the job's project."""
-
-        def path_of(uri: str) -> Path | None:
-            try:
-                bucket, name = split_uri(uri)
-                if self._owner(bucket) != job.project:
-                    return None
-                return object_path(self._home.buckets, bucket, name.rstrip("/"))
-            except (Invalid, NotFound):
-                return None
-
-        return path_of
 
     def _told(self, job: Job) -> Callable[[float, str], None]:
         """Writes the progress of a build into the job's log, and gives up if the job was cancelled meanwhile."""
@@ -135,11 +115,3 @@ def free_ports(count: int) -> list[int]:
         for listener in listeners:
             listener.bind(("127.0.0.1", 0))
         return [listener.getsockname()[1] for listener in listeners]
-
-
-def _digest(python: Path, packages: tuple[Package, ...]) -> str:
-    """Names an environment by its runtime and the contents of its packages, in their order."""
-    total = hashlib.sha256(str(python).encode())
-    for package in packages:
-        total.update(f"\n{package.path.name} {package.sha256}".encode())
-    return total.hexdigest()[:32]

@@ -7,12 +7,17 @@ import errno
 import os
 import signal
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
+from trainshed.errors import TimedOut
 from trainshed.node.guard import KILLED
 from trainshed.node.replica import inherited
 
 LOG_BYTES = 4 << 20  #: of what a process prints, before it is put aside; what was aside before is gone then
+LOOK_S = 0.05  #: how long `Run.status` waits
 _WORDS = 2000  #: characters of a log's end that stand for why a process ended
 
 
@@ -48,3 +53,47 @@ def how_it_ended(status: int) -> str:
         with contextlib.suppress(ValueError):
             return f"was killed by {signal.Signals(status - KILLED).name}"
     return f"ended with the exit status {status}"
+
+
+class Run(Protocol):
+    """Something that comes to an end by itself."""
+
+    def status(self) -> int | None:
+        """Waits for LOOK_S at most. The exit status; None: it runs on."""
+
+    def end(self) -> None:
+        """End it, and all that it started. May be called when it has ended."""
+
+
+def wait(run: Run, *, timeout_s: float, check: Callable[[], None]) -> int:
+    """The exit status of a run, which has ended in any case. What `check`, called meanwhile, raises goes through.
+
+    `TimedOut` if it took too long.
+    """
+    deadline = time.monotonic() + timeout_s
+    try:
+        while (status := run.status()) is None:
+            check()
+            if time.monotonic() > deadline:
+                raise TimedOut(f"It did not end within {timeout_s:g} s.")
+        return status
+    finally:
+        run.end()
+
+
+class Started:
+    """A run that `guarded` started."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def status(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(LOOK_S)
+        return None
+
+    def end(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.wait()

@@ -149,10 +149,11 @@ class LocalHosts:
         host = self._hosts.get(key)
         return host.sighting if host is not None else None
 
-    def memory(self, key: str) -> int:
-        """Bytes that the processes of a host hold for themselves."""
+    def processes(self, key: str) -> tuple[int, int]:
+        """The pid of the host itself, 0 if there is none, and the bytes that it and all it started hold alone."""
         host = self._hosts.get(key)
-        return sum(map(_resident, reap.descendants(host.sighting.pid))) if host is not None else 0
+        pids = reap.descendants(host.sighting.pid) if host is not None else []
+        return pids[0] if pids else 0, sum(map(_resident, pids))
 
     def drain(self, key: str) -> None:
         """Let it answer what it has and end. Returns at once."""
@@ -171,6 +172,21 @@ class LocalHosts:
             host = self._hosts.get(key)
             if host is not None and host.sighting.phase is HostPhase.ENDED:
                 del self._hosts[key]
+
+    def discard(self, key: str) -> None:
+        """End it now, and know nothing of it any more."""
+        self.kill(key)
+        with self._guard:
+            self._hosts.pop(key, None)
+
+    def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
+        """How far the host's answers are from those in the file: `difference`, `within`, `text`. `EngineDown` if it
+        can't tell.
+        """
+        status, body = self.ask(key, Kind.PARITY, str(reference).encode(), timeout_s=timeout_s)
+        if status != 200:
+            raise EngineDown(body.decode(errors="replace"))
+        return {str(name): value for name, value in orjson.loads(body).items()}
 
     def ask(self, key: str, kind: Kind, body: bytes, *, timeout_s: float) -> tuple[int, bytes]:
         """Send one request to a host and wait. `EngineDown` if it does not answer."""

@@ -44,23 +44,25 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 
-def serve(words):
-    from trainshed_serving.main import main
+def run(words):
+    if words[:1] == ["guard"]:
+        from trainshed_node.guard import guard
 
+        return guard(0, words[1], lambda: run_guarded(words[3:]), int(words[2]))
+    if words[:1] in (["host"], ["reference"], ["predict"]):
+        from trainshed_serving.main import main
+    else:
+        from trainshed_node.main import main
     return main(words)
 
 
-words = sys.argv[1:]
-if words[:1] in (["host"], ["reference"], ["predict"]):
-    status = serve(words)
-elif words[:1] == ["guard"]:
-    from trainshed_node.guard import guard
+def run_guarded(words):
+    if words[0] != "host":  # a host has something to say there
+        os.dup2(2, 1)
+    return run(words)
 
-    status = guard(0, words[1], lambda: serve(words[3:]), int(words[2]))
-else:
-    from trainshed_node.main import main
 
-    status = main(words)
+status = run(sys.argv[1:])
 sys.stdout.flush()
 sys.stderr.flush()
 os._exit(status)  # taking the interpreter apart takes longer than the work

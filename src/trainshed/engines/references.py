@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import orjson
 
-from trainshed.engines.guarded import LOG_BYTES, guarded, how_it_ended, last_words
+from trainshed.engines.guarded import LOG_BYTES, LOOK_S, Run, Started, guarded, how_it_ended, last_words, wait
 from trainshed.engines.hosts import HostSpec, render
 from trainshed.engines.warm import WarmProcesses
-from trainshed.errors import EngineDown
+from trainshed.errors import EngineDown, TimedOut
 
-_LOOK_S = 0.05
+_WARMING_S = 60.0  #: how long a warm process that is being started is waited for
 _MODULE = "trainshed_serving"
 
 
@@ -41,27 +40,28 @@ class References:
             for old in (out, log):
                 old.unlink(missing_ok=True)
             written.write_bytes(orjson.dumps(render(spec, folder / "none")))
-            words = ("reference", str(written), str(out))
-            run = self._start(spec.python, words, log)
+            run = self._start(spec.python, ("reference", str(written), str(out)), log, check)
         except OSError as exc:
             raise EngineDown(f"TensorFlow can't be started: {exc.filename or folder}: {exc.strerror}.") from exc
-        deadline = time.monotonic() + timeout_s
         try:
-            while (status := run.status()) is None:
-                check()
-                if time.monotonic() > deadline:
-                    raise EngineDown(f"TensorFlow did not answer within {timeout_s:g} s.")
-        finally:
-            run.end()
+            status = wait(run, timeout_s=timeout_s, check=check)
+        except TimedOut as exc:
+            raise EngineDown(f"TensorFlow did not answer within {timeout_s:g} s.") from exc
         if status != 0 or not out.exists():
             raise EngineDown(last_words(log) or f"TensorFlow {how_it_ended(status)}.")
         return out
 
-    def _start(self, python: Path, words: tuple[str, ...], log: Path) -> _Forked | _Started:
-        connection = self._warm.run(python, (_MODULE, *words), log=log, log_limit=LOG_BYTES)
-        if connection is not None:
-            return _Forked(connection)
-        return _Started(guarded(python, self._ship(), words, log=log, work=log.parent))
+    def _start(self, python: Path, words: tuple[str, ...], log: Path, check: Callable[[], None]) -> Run:
+        """In a fork of the warm process, which is waited for if it is on its way: importing twice takes no less."""
+        deadline = time.monotonic() + _WARMING_S
+        while True:
+            connection = self._warm.run(python, (_MODULE, *words), log=log, log_limit=LOG_BYTES)
+            if connection is not None:
+                return _Forked(connection)
+            if not self._warm.coming(python) or time.monotonic() > deadline:
+                return Started(guarded(python, self._ship(), words, log=log, work=log.parent))
+            check()
+            time.sleep(LOOK_S)
 
 
 class _Forked:
@@ -69,11 +69,11 @@ class _Forked:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._connection.settimeout(_LOOK_S)
+        self._connection.settimeout(LOOK_S)
         self._said = b""
 
     def status(self) -> int | None:
-        """Waits for a moment; None: it runs on. A warm process that broke off counts as a failure."""
+        """A warm process that broke off counts as a failure."""
         with contextlib.suppress(TimeoutError):
             while piece := self._connection.recv(1 << 16):
                 self._said += piece
@@ -83,21 +83,3 @@ class _Forked:
 
     def end(self) -> None:
         self._connection.close()
-
-
-class _Started:
-    """A run in a process of its own."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-
-    def status(self) -> int | None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(_LOOK_S)
-        return None
-
-    def end(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._process.wait()

@@ -125,6 +125,11 @@ class WarmProcesses:
             LOG.warning("warm.unusable python=%s reason=%s", python, exc)
         return None
 
+    def coming(self, python: Path) -> bool:
+        """Whether a warm process that `run` would ask is there, though it may not listen yet."""
+        process = self._processes.get(self._folder(python, baked(inherited())))
+        return process is not None and process.poll() is None
+
     def close(self) -> None:
         """End the processes. Jobs that were started from them go on."""
         with self._guard:

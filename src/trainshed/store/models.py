@@ -152,6 +152,11 @@ class ModelStore:
         with self._database.read() as tx:
             return [_version(row) for row in tx.rows(QUERY["list_versions"], values)]
 
+    def every(self) -> list[Model]:
+        """The models of all projects."""
+        with self._database.read() as tx:
+            return [_model(row) for row in tx.rows(QUERY["every_model"])]
+
     def versions_to_serve(self) -> list[tuple[Model, Version]]:
         """Every version of every project that has, had or shall have hosts, oldest first: all but FAILED ones."""
         with self._database.read() as tx:

@@ -53,6 +53,9 @@ select * from versions
  where project = :project and model = :model and (created_us, id) < (:before_us, :before_id)
  order by created_us desc, id desc limit :limit;
 
+-- every_model
+select * from models order by project, id;
+
 -- versions_to_serve
 select * from versions where state <> 'FAILED' order by created_us, project, model, id;
 

@@ -1,0 +1,133 @@
+"""The hosts of one version: as many as it shall have, the dead ones replaced, all of them gone while it sleeps."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from trainshed.control.creations import Hosts
+from trainshed.domain import deployments as rules
+from trainshed.domain.deployments import Deaths, Standing
+from trainshed.domain.times import now_us
+from trainshed.domain.versions import Version
+from trainshed.engines.hosts import HostPhase, HostSighting, HostSpec
+from trainshed.errors import EngineDown
+from trainshed.gateway.routes import HostAddress
+
+LOG = logging.getLogger("trainshed.control.fleets")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """What holds for all fleets."""
+
+    load_timeout_s: float
+    sleep_after_s: float
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Used by one thread at a time. `spec` is that of the first host; None until it is known."""
+
+    hosts: Hosts
+    habits: Habits
+    awake: bool
+    spec: HostSpec | None = None
+    keys: dict[int, str] = field(default_factory=dict)  #: by number
+    reason: str = ""  #: why the last host ended
+    roused: bool = False  #: a request asked for it, and it has not been ready since
+    clock: Callable[[], float] = time.monotonic
+    _deaths: Deaths = field(default_factory=Deaths)
+    _awake_since_us: int = field(default_factory=now_us)
+    _told: object = None
+
+    def rouse(self) -> None:
+        """A request waits for it."""
+        if not self.awake:
+            self.awake, self.roused, self._awake_since_us = True, True, now_us()
+
+    def failed(self, reason: str) -> None:
+        """What a host needs can't be had. Counts as if one had died."""
+        self.reason = reason
+        self._deaths = self._deaths.after(now_s=self.clock(), lived_s=0.0)
+
+    def may_start(self) -> bool:
+        return self.clock() >= self._deaths.next_s
+
+    def keep(self, version: Version, *, last_used_us: int) -> list[str]:
+        """One look: bury the dead, start what is missing. Returns the hosts there are too many, which are let go of."""
+        self._bury()
+        if rules.sleeps_now(
+            version.nodes,
+            last_used_us=last_used_us,
+            awake_since_us=self._awake_since_us,
+            now_us=now_us(),
+            sleep_after_s=self.habits.sleep_after_s,
+        ):
+            self.awake = False
+        wanted = self._wanted(version)
+        surplus = [self.keys.pop(number) for number in sorted(self.keys) if number >= wanted]
+        if self.spec is not None and self.may_start():
+            for number in range(wanted):
+                if number not in self.keys:
+                    self._start(replace(self.spec, instance=number))
+        if self._ready():
+            self.roused = False
+        return surplus
+
+    def standing(self, version: Version) -> Standing:
+        return rules.standing(
+            ready=len(self._ready()),
+            wanted=self._wanted(version),
+            roused=self.roused,
+            unhealthy=self._deaths.unhealthy,
+        )
+
+    def addresses(self) -> tuple[HostAddress, ...]:
+        return tuple(HostAddress(socket=seen.socket, key=key) for key, seen in self._ready())
+
+    def has_news(self, version: Version) -> bool:
+        """Whether requests meet something else than at the last call."""
+        news = (self.standing(version), self.addresses(), self.reason, version.generation)
+        changed, self._told = news != self._told, news
+        return changed
+
+    def next_look_s(self, version: Version) -> float:
+        """Seconds until something may have to be done though nothing happens."""
+        starting = any(seen.phase is HostPhase.STARTING for _, seen in self._seen())
+        pause_s = 1.0 if starting else self.habits.sleep_after_s / 4 if version.nodes == 0 and self.awake else 60.0
+        if len(self.keys) < self._wanted(version):
+            pause_s = min(pause_s, self._deaths.next_s - self.clock())
+        return max(pause_s, 0.01)
+
+    def _wanted(self, version: Version) -> int:
+        return rules.hosts_wanted(version.nodes, awake=self.awake)
+
+    def _seen(self) -> list[tuple[str, HostSighting]]:
+        seen = [(key, self.hosts.look(key)) for _, key in sorted(self.keys.items())]
+        return [(key, sighting) for key, sighting in seen if sighting is not None]
+
+    def _ready(self) -> list[tuple[str, HostSighting]]:
+        return [(key, seen) for key, seen in self._seen() if seen.phase is HostPhase.READY]
+
+    def _start(self, spec: HostSpec) -> None:
+        try:
+            self.keys[spec.instance] = self.hosts.start(spec)
+        except EngineDown as exc:
+            self.failed(str(exc))
+
+    def _bury(self) -> None:
+        for number, key in tuple(self.keys.items()):
+            seen = self.hosts.look(key)
+            if seen is None or seen.phase is HostPhase.ENDED:
+                self.reason = seen.message if seen is not None else "The host is gone."
+                lived_s = self.clock() - seen.started_s if seen is not None else 0.0
+                self._deaths = self._deaths.after(now_s=self.clock(), lived_s=lived_s)
+                LOG.warning("host.died key=%s lived_s=%.1f reason=%r", key, lived_s, self.reason[:500])
+                del self.keys[number]
+                self.hosts.forget(key)
+            elif seen.phase is HostPhase.STARTING and self.clock() - seen.started_s > self.habits.load_timeout_s:
+                reason = f"The model was not loaded within {self.habits.load_timeout_s:g} s."
+                self.hosts.kill(key, reason=reason)

@@ -1,0 +1,96 @@
+"""From the rows of a model and the hosts of its versions to what requests to it meet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from trainshed.buckets.names import split_uri
+from trainshed.control.fleets import Fleet
+from trainshed.domain.deployments import Standing
+from trainshed.domain.models import Model
+from trainshed.domain.versions import Version, VersionState
+from trainshed.errors import NotFound
+from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLog, Routes, RouteState, VersionRoute
+from trainshed.store.models import ModelStore
+
+
+class Publisher:
+    """`fleet_of` gives the hosts of a version, if it has any, and the lock under which they are looked at."""
+
+    def __init__(
+        self,
+        models: ModelStore,
+        routes: Routes,
+        fleet_of: Callable[[Version], tuple[threading.RLock, Fleet | None]],
+    ) -> None:
+        self._models = models
+        self._routes = routes
+        self._fleet_of = fleet_of
+        self._guard = threading.Lock()
+
+    def publish(self, project: str, model_id: str, *, arriving: Version | None = None) -> None:
+        """Make the routes of a model those of its rows; they are when this returns. A model that is gone leaves them.
+
+        `arriving` is taken for its row: a version is routed before it is acknowledged.
+        """
+        with self._guard:  # what was read first is published first
+            try:
+                model = self._models.get(project, model_id)
+            except NotFound:
+                self._routes.withdraw(project, model_id)
+                return
+            versions = self._models.versions(project, model_id)
+            if arriving is not None:
+                model = model.welcoming(arriving)
+                versions = [arriving if version.id == arriving.id else version for version in versions]
+            route = self._route(model, versions)
+            if self._routes.models.get((project, model_id)) != route:
+                self._routes.publish(route)
+
+    def _route(self, model: Model, versions: Sequence[Version]) -> ModelRoute:
+        return ModelRoute(
+            project=model.project,
+            model=model.id,
+            default=model.default_version,
+            split=tuple(sorted(model.split.items())),
+            versions={
+                version.id: self._version_route(model, version)
+                for version in versions
+                if version.state is not VersionState.DELETING
+            },
+        )
+
+    def _version_route(self, model: Model, version: Version) -> VersionRoute:
+        state, reason = RouteState.STARTING, ""
+        hosts: tuple[HostAddress, ...] = ()
+        if version.state is VersionState.FAILED:
+            state, reason = RouteState.UNHEALTHY, version.error
+        elif version.state is VersionState.CREATING:
+            reason = f"Version {version.id} of model {version.model} is being created."
+        else:
+            lock, fleet = self._fleet_of(version)
+            with lock:
+                if fleet is not None:
+                    state, reason = RouteState(fleet.standing(version).value), fleet.reason
+                    hosts = fleet.addresses()
+                elif version.nodes == 0:
+                    state = RouteState(Standing.SLEEPING.value)
+        return VersionRoute(
+            project=version.project,
+            model=version.model,
+            version=version.id,
+            state=state,
+            reason=reason if state is not RouteState.READY else "",
+            hosts=hosts,
+            access_log=model.access_log,
+            log=_request_log(version),
+        )
+
+
+def _request_log(version: Version) -> RequestLog | None:
+    wanted = version.request_logging
+    if wanted is None:
+        return None
+    bucket, folder = split_uri(wanted.folder)
+    return RequestLog(bucket=bucket, folder=folder.rstrip("/"), share=wanted.share)

@@ -1,0 +1,141 @@
+"""The rules on hosts, as tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainshed.domain.deployments import (
+    RETRY_S,
+    STEADY_S,
+    Deaths,
+    Standing,
+    hosts_wanted,
+    loaders,
+    memory_each,
+    sleeps_now,
+    standing,
+    threads_each,
+)
+from trainshed.errors import FailedPrecondition
+
+
+def died(*lives_s: float, pause_s: float = 0.0) -> Deaths:
+    """Hosts that lived so long one after the other, each started when it might be."""
+    deaths, now_s = Deaths(), 1000.0
+    for life_s in lives_s:
+        now_s = max(now_s, deaths.next_s) + life_s + pause_s
+        deaths = deaths.after(now_s=now_s, lived_s=life_s)
+    return deaths
+
+
+@pytest.mark.parametrize(
+    ("lives_s", "pause_s", "unhealthy"),
+    [
+        ((), None, False),
+        ((1,), 0, False),
+        ((1, 1), 1, False),
+        ((1, 1, 1), 2, False),
+        ((1, 1, 1, 1), 4, False),
+        ((1, 1, 1, 1, 1), RETRY_S, True),
+        ((1, 1, 1, 1, 1, 1), RETRY_S, True),  # 30 s later: still unhealthy, though only few died in that minute
+        ((1, 1, 1, 1, 1, 1, 1, 1), RETRY_S, True),
+        ((1, 1, 1, 1, 1, STEADY_S), 0, False),  # one that lived long clears it
+        ((1, 1, 1, 1, STEADY_S, 1), 1, False),
+        ((STEADY_S, STEADY_S, STEADY_S, STEADY_S, STEADY_S, STEADY_S), 0, False),
+        ((20, 20, 20, 20, 20), 2, False),  # slow to load: tried again and again, but never many in one minute
+    ],
+)
+def test_when_the_next_host_is_started(lives_s: tuple[float, ...], pause_s: float | None, unhealthy: bool) -> None:
+    deaths = died(*lives_s)
+    assert deaths.unhealthy is unhealthy
+    if pause_s is None:
+        assert deaths.next_s == 0
+    else:
+        assert deaths.next_s - deaths.lately_s[-1] == pause_s
+
+
+def test_pauses_grow_and_have_an_end() -> None:
+    deaths, pauses = Deaths(), []
+    for number in range(12):
+        deaths = Deaths(lately_s=(*deaths.lately_s, float(number)))
+        pauses.append(deaths.next_s - number)
+    assert pauses == sorted(pauses)
+    assert pauses[0] == 0
+    assert pauses[-1] == RETRY_S
+
+
+@pytest.mark.parametrize(("nodes", "awake", "wanted"), [(0, False, 0), (0, True, 1), (1, True, 1), (3, False, 3)])
+def test_how_many_hosts(nodes: int, awake: bool, wanted: int) -> None:
+    assert hosts_wanted(nodes, awake=awake) == wanted
+
+
+@pytest.mark.parametrize(
+    ("nodes", "used_us", "since_us", "asleep"),
+    [
+        (0, 0, 0, True),
+        (0, 950_000_000, 0, False),  # used
+        (0, 0, 950_000_000, False),  # awake for a short time only
+        (1, 0, 0, False),  # never sleeps
+    ],
+)
+def test_when_it_sleeps(nodes: int, used_us: int, since_us: int, asleep: bool) -> None:
+    now_us = 1_000_000_000
+    assert asleep == sleeps_now(nodes, last_used_us=used_us, awake_since_us=since_us, now_us=now_us, sleep_after_s=900)
+
+
+@pytest.mark.parametrize(
+    ("ready", "wanted", "roused", "unhealthy", "expected"),
+    [
+        (1, 1, False, False, Standing.READY),
+        (1, 2, False, True, Standing.READY),  # whoever answers, answers
+        (1, 0, False, False, Standing.READY),  # until it is out of the routes
+        (0, 0, False, False, Standing.SLEEPING),
+        (0, 0, False, True, Standing.SLEEPING),
+        (0, 1, False, False, Standing.STARTING),
+        (0, 1, True, False, Standing.WAKING),
+        (0, 1, True, True, Standing.UNHEALTHY),
+        (0, 1, False, True, Standing.UNHEALTHY),
+    ],
+)
+def test_how_a_version_stands(ready: int, wanted: int, roused: bool, unhealthy: bool, expected: Standing) -> None:
+    assert standing(ready=ready, wanted=wanted, roused=roused, unhealthy=unhealthy) is expected
+
+
+def test_shares_of_the_machine() -> None:
+    assert [threads_each(8, hosts) for hosts in (0, 1, 3, 20)] == [8, 8, 2, 1]
+    assert memory_each(16 << 30, 2) == 6 << 30
+    assert memory_each(1 << 30, 4) == 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("names", "framework", "expected"),
+    [
+        (("saved_model.pb", "variables/variables.index"), "", ("openvino", "tensorflow")),
+        (("saved_model.pbtxt",), "TENSORFLOW", ("openvino", "tensorflow")),
+        (("model.keras",), "", ("keras",)),
+        (("any.keras",), "TENSORFLOW", ("keras",)),
+        (("model.bst",), "", ("xgboost",)),
+        (("model.joblib",), "", ("",)),  # only loading it tells
+        (("model.pkl",), "SCIKIT_LEARN", ("sklearn",)),
+        (("model.pkl",), "XGBOOST", ("xgboost",)),
+        (("nothing",), "SCIKIT_LEARN", ("sklearn",)),  # which says itself what it misses
+        (("saved_model.pb", "model.bst"), "TENSORFLOW", ("openvino", "tensorflow")),
+    ],
+)
+def test_what_may_serve_a_model(names: tuple[str, ...], framework: str, expected: tuple[str, ...]) -> None:
+    assert loaders(names, framework=framework, prediction_class="", where="gs://b/m") == expected
+    assert loaders(names, framework=framework, prediction_class="a.B", where="gs://b/m") == ("custom",)
+
+
+@pytest.mark.parametrize(
+    ("names", "framework", "message"),
+    [
+        (("saved_model.pb", "model.bst"), "", "Multiple model files are found in gs://b/m: model.bst, saved_model.pb"),
+        (("1794/saved_model.pb",), "", "but there is one in gs://b/m/1794."),
+        (("1794/saved_model.pb",), "TENSORFLOW", "but there is one in gs://b/m/1794."),
+        (("readme.txt",), "", "There is no model in gs://b/m"),
+    ],
+)
+def test_what_is_no_model(names: tuple[str, ...], framework: str, message: str) -> None:
+    with pytest.raises(FailedPrecondition, match=message):
+        loaders(names, framework=framework, prediction_class="", where="gs://b/m")
