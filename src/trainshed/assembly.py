@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from trainshed.buckets.tree import ObjectTree
 from trainshed.buckets.uploads import Sessions
@@ -15,6 +16,7 @@ from trainshed.control.credentials import Credentials, Reach
 from trainshed.control.jobs import JobControl
 from trainshed.control.launches import Launches
 from trainshed.domain.jobs import ENDS
+from trainshed.domain.policies import JOBS, MODELS
 from trainshed.engines.base import Launch
 from trainshed.engines.local import LocalEngine
 from trainshed.engines.restarts import restarts
@@ -31,8 +33,10 @@ from trainshed.services.buckets import Buckets
 from trainshed.services.chaos import Chaos
 from trainshed.services.jobs import Jobs, World
 from trainshed.services.logs import Logs
+from trainshed.services.models import Models, Serving
 from trainshed.services.objects import Objects
 from trainshed.services.operations import Operations
+from trainshed.services.places import Places
 from trainshed.services.policies import Policies
 from trainshed.services.progress import Progress
 from trainshed.services.projects import Projects
@@ -41,9 +45,11 @@ from trainshed.services.replays import LoggedRequests, Replays
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
 from trainshed.services.tokens import Tokens
+from trainshed.services.versions import Versions
 from trainshed.store.buckets import BucketStore
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
+from trainshed.store.models import ModelStore
 from trainshed.store.operations import OperationStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
@@ -125,14 +131,33 @@ def assemble(
     routes = Routes()
     logged = LoggedRequests(objects, owner=buckets.owner)
     predictions = Predictions(routes, RequestLogs(logged.write), timeout_s=settings.predict_timeout_s)
+    models, serving = (
+        ModelStore(database),
+        Serving(last_used_us=predictions.last_used_us, traffic=predictions.metrics.traffic),
+    )
+    places = Places(
+        bucket_owner=buckets.owner,
+        object_exists=objects.exists,
+        folder_holds_files=objects.folder_holds_files,
+    )
+    projects, policies = Projects(ProjectStore(database)), PolicyStore(database)
     services = Services(
         tokens=tokens,
-        projects=Projects(ProjectStore(database)),
+        projects=projects,
         jobs=Jobs(jobs, world, wake=control.wake),
         progress=progress,
         chaos=Chaos(jobs, engine, folder=launches.folder),
-        policies=Policies(PolicyStore(database), jobs),
-        operations=Operations(OperationStore(database)),
+        models=Models(models, serving, project_number=projects.number),
+        versions=Versions(
+            models,
+            serving,
+            places,
+            resolve_runtime=partial(runtimes.resolve, what="version"),
+            project_number=projects.number,
+        ),
+        policies=Policies(policies, JOBS, jobs.get),
+        model_policies=Policies(policies, MODELS, models.get),
+        operations=Operations(OperationStore(database), wake=serving.wake),
         predictions=predictions,
         replays=Replays(routes, predictions, logged),
         logs=Logs(jobs, home),

@@ -13,6 +13,7 @@ import pytest
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.jobs import Job, JobState
 from trainshed.domain.plan import Room
+from trainshed.domain.policies import JOBS
 from trainshed.errors import Aborted, AlreadyExists, FailedPrecondition, Invalid, NotFound
 from trainshed.services.jobs import Jobs, World
 from trainshed.services.pages import PageRequest
@@ -48,7 +49,7 @@ class Shed:
 
     def __init__(self, database: Database) -> None:
         self.store = JobStore(database)
-        self.policies = Policies(PolicyStore(database), self.store)
+        self.policies = Policies(PolicyStore(database), JOBS, self.store.get)
         self.woken = 0
         self.now = 1_000_000
         world = World(

@@ -29,6 +29,20 @@ SERVED = {
     "ml.projects.jobs.testIamPermissions",
     "ml.projects.locations.get",
     "ml.projects.locations.list",
+    "ml.projects.models.create",
+    "ml.projects.models.delete",
+    "ml.projects.models.get",
+    "ml.projects.models.getIamPolicy",
+    "ml.projects.models.list",
+    "ml.projects.models.patch",
+    "ml.projects.models.setIamPolicy",
+    "ml.projects.models.testIamPermissions",
+    "ml.projects.models.versions.create",
+    "ml.projects.models.versions.delete",
+    "ml.projects.models.versions.get",
+    "ml.projects.models.versions.list",
+    "ml.projects.models.versions.patch",
+    "ml.projects.models.versions.setDefault",
     "ml.projects.operations.cancel",
     "ml.projects.operations.get",
     "ml.projects.operations.list",
@@ -92,7 +106,8 @@ def test_predict_finds_models_and_versions_too(server: RunningServer) -> None:
         for verb in ("predict", "explain"):
             path = f"/v1/projects/walk-project{place}:{verb}"
             status, body = call("POST", path, token=server.token, body={"instances": []})
-            assert (status, body["error"]["status"]) == (501, "UNIMPLEMENTED")
+            assert (status, body["error"]["status"]) == (404, "NOT_FOUND")
+            assert "model m" in body["error"]["message"], "the path is not known at all"
 
 
 def test_what_the_api_does_not_have_is_not_found(server: RunningServer) -> None:

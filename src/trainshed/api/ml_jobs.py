@@ -9,8 +9,9 @@ from starlette.responses import Response
 from trainshed.api.access import principal, project, services
 from trainshed.api.answers import answer
 from trainshed.api.bodies import read_json_object
+from trainshed.api.ml_policies import policy_routes
 from trainshed.api.paging import page_body, page_request
-from trainshed.api.queries import number, read_query
+from trainshed.api.queries import read_query
 from trainshed.api.routing import Route, Scope
 from trainshed.domain.fields import message
 from trainshed.domain.iam import Access
@@ -49,24 +50,6 @@ async def cancel(request: Request) -> Response:
     return answer({})
 
 
-async def get_policy(request: Request) -> Response:
-    version = number(read_query(request, "options.requestedPolicyVersion"), "options.requestedPolicyVersion")
-    job = request.path_params["job"]
-    return answer(await run_in_threadpool(services(request).policies.get, project(request), job, version=version))
-
-
-async def set_policy(request: Request) -> Response:
-    read_query(request)
-    body, job = await read_json_object(request), request.path_params["job"]
-    return answer(await run_in_threadpool(services(request).policies.set, project(request), job, body))
-
-
-async def test_permissions(request: Request) -> Response:
-    read_query(request)
-    body, job, caller = await read_json_object(request), request.path_params["job"], principal(request)
-    return answer(await run_in_threadpool(services(request).policies.test, project(request), job, caller, body))
-
-
 async def details(request: Request) -> Response:
     read_query(request)
     return answer(await run_in_threadpool(services(request).jobs.details, project(request), request.path_params["job"]))
@@ -81,10 +64,6 @@ ROUTES = (
     Route(method="GET", path=_JOB, access=Access.READ, scope=Scope.PATH, handler=get),
     Route(method="PATCH", path=_JOB, access=Access.WRITE, scope=Scope.PATH, handler=patch),
     Route(method="POST", path=f"{_JOB}:cancel", access=Access.WRITE, scope=Scope.PATH, handler=cancel),
-    Route(method="GET", path=f"{_JOB}:getIamPolicy", access=Access.READ, scope=Scope.PATH, handler=get_policy),
-    Route(method="POST", path=f"{_JOB}:setIamPolicy", access=Access.ADMIN, scope=Scope.PATH, handler=set_policy),
-    Route(
-        method="POST", path=f"{_JOB}:testIamPermissions", access=Access.READ, scope=Scope.PATH, handler=test_permissions
-    ),
+    *policy_routes(_JOB, "job", lambda services: services.policies),
     Route(method="GET", path=f"/trainshed{_JOB}", access=Access.READ, scope=Scope.PATH, handler=details),
 )

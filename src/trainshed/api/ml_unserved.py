@@ -10,29 +10,13 @@ from trainshed.domain.iam import Access
 from trainshed.errors import NotServed
 
 _PROJECT = "/v1/projects/{project}"
-_MODEL = f"{_PROJECT}/models/{{model}}"
-_VERSION = f"{_MODEL}/versions/{{version}}"
 _LOCATION = f"{_PROJECT}/locations/{{location}}"
 _STUDY = f"{_LOCATION}/studies/{{study}}"
 _TRIAL = f"{_STUDY}/trials/{{trial}}"
-_READ, _WRITE, _ADMIN = Access.READ, Access.WRITE, Access.ADMIN
+_READ, _WRITE = Access.READ, Access.WRITE
 
 #: the API's own name of a method -> HTTP method, path, access
 METHODS: tuple[tuple[str, str, str, Access], ...] = (
-    ("projects.models.create", "POST", f"{_PROJECT}/models", _WRITE),
-    ("projects.models.list", "GET", f"{_PROJECT}/models", _READ),
-    ("projects.models.get", "GET", _MODEL, _READ),
-    ("projects.models.patch", "PATCH", _MODEL, _WRITE),
-    ("projects.models.delete", "DELETE", _MODEL, _WRITE),
-    ("projects.models.getIamPolicy", "GET", f"{_MODEL}:getIamPolicy", _READ),
-    ("projects.models.setIamPolicy", "POST", f"{_MODEL}:setIamPolicy", _ADMIN),
-    ("projects.models.testIamPermissions", "POST", f"{_MODEL}:testIamPermissions", _READ),
-    ("projects.models.versions.create", "POST", f"{_MODEL}/versions", _WRITE),
-    ("projects.models.versions.list", "GET", f"{_MODEL}/versions", _READ),
-    ("projects.models.versions.get", "GET", _VERSION, _READ),
-    ("projects.models.versions.patch", "PATCH", _VERSION, _WRITE),
-    ("projects.models.versions.delete", "DELETE", _VERSION, _WRITE),
-    ("projects.models.versions.setDefault", "POST", f"{_VERSION}:setDefault", _WRITE),
     ("projects.locations.operations.get", "GET", f"{_LOCATION}/operations/{{operation}}", _READ),
     ("projects.locations.operations.cancel", "POST", f"{_LOCATION}/operations/{{operation}}:cancel", _WRITE),
     ("projects.locations.studies.create", "POST", f"{_LOCATION}/studies", _WRITE),
@@ -56,7 +40,7 @@ def _refusing(name: str) -> Handler:
     async def refuse(request: Request) -> Response:
         raise NotServed(
             f"The method ml.{name} is not served by this server version. "
-            f"It serves training jobs: projects.jobs, projects.operations, projects.locations and projects.getConfig."
+            f"It serves projects.jobs, projects.models, projects.operations, projects.locations and projects.getConfig."
         )
 
     return refuse

@@ -1,4 +1,4 @@
-"""Policies that people set on single jobs: who holds which role, and which permissions a role has."""
+"""Policies that people set on single jobs and models: who holds which role, and which permissions a role has."""
 
 from __future__ import annotations
 
@@ -14,19 +14,61 @@ from trainshed.errors import Invalid
 EVERYONE = "allAuthenticatedUsers"
 MAX_MEMBERS = 1500
 
-_READ = frozenset({"ml.jobs.get", "ml.jobs.getIamPolicy", "ml.jobs.list"})
-_WRITE = _READ | {"ml.jobs.cancel", "ml.jobs.create", "ml.jobs.update"}
-PERMISSIONS = _WRITE | {"ml.jobs.setIamPolicy"}
 
-#: what the roles of a policy stand for
-ROLES: Mapping[str, frozenset[str]] = {
-    "roles/ml.admin": PERMISSIONS,
-    "roles/ml.developer": _READ | {"ml.jobs.create"},
-    "roles/ml.jobOwner": PERMISSIONS - {"ml.jobs.create"},
-    "roles/ml.viewer": _READ,
-}
-#: what the role of a token stands for
-_TOKENS: Mapping[Role, frozenset[str]] = {Role.VIEWER: _READ, Role.EDITOR: _WRITE, Role.OWNER: PERMISSIONS}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of resource that has policies: what can be done with it, and who may."""
+
+    noun: str
+    roles: Mapping[str, frozenset[str]]  #: what the roles of a policy stand for
+    tokens: Mapping[Role, frozenset[str]]  #: what the role of a token stands for
+
+    @property
+    def permissions(self) -> frozenset[str]:
+        return self.tokens[Role.OWNER]
+
+
+def _permissions(collection: str, *verbs: str) -> frozenset[str]:
+    return frozenset(f"ml.{collection}.{verb}" for verb in verbs)
+
+
+_JOB_READ = _permissions("jobs", "get", "getIamPolicy", "list")
+_JOB_WRITE = _JOB_READ | _permissions("jobs", "cancel", "create", "update")
+_JOB_ALL = _JOB_WRITE | {"ml.jobs.setIamPolicy"}
+
+JOBS = Kind(
+    noun="job",
+    roles={
+        "roles/ml.admin": _JOB_ALL,
+        "roles/ml.developer": _JOB_READ | {"ml.jobs.create"},
+        "roles/ml.jobOwner": _JOB_ALL - {"ml.jobs.create"},
+        "roles/ml.viewer": _JOB_READ,
+    },
+    tokens={Role.VIEWER: _JOB_READ, Role.EDITOR: _JOB_WRITE, Role.OWNER: _JOB_ALL},
+)
+
+_PREDICT = frozenset({"ml.models.predict", "ml.versions.predict"})
+_MODEL_READ = _permissions("models", "get", "getIamPolicy", "list") | _permissions("versions", "get", "list")
+_MODEL_WRITE = (
+    _MODEL_READ
+    | _PREDICT
+    | _permissions("models", "create", "delete", "update")
+    | _permissions("versions", "create", "delete", "update")
+)
+_MODEL_ALL = _MODEL_WRITE | {"ml.models.setIamPolicy"}
+
+MODELS = Kind(
+    noun="model",
+    roles={
+        "roles/ml.admin": _MODEL_ALL,
+        "roles/ml.developer": _MODEL_READ | _PREDICT | {"ml.models.create"},
+        "roles/ml.modelOwner": _MODEL_ALL - {"ml.models.create"},
+        "roles/ml.modelUser": _PREDICT | {"ml.models.get", "ml.versions.get", "ml.versions.list"},
+        "roles/ml.viewer": _MODEL_READ,
+    },
+    # whoever may read may also ask for predictions: that is what the routes let through
+    tokens={Role.VIEWER: _MODEL_READ | _PREDICT, Role.EDITOR: _MODEL_WRITE, Role.OWNER: _MODEL_ALL},
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +86,11 @@ class Policy:
     bindings: tuple[Binding, ...] = ()
     generation: int = 0
 
-    def permissions(self, principal: Principal) -> frozenset[str]:
+    def permissions(self, principal: Principal, kind: Kind) -> frozenset[str]:
         """What this principal may do by the role of the token and by this policy together."""
         held = {f"user:{principal.user}", EVERYONE}
-        granted = [ROLES[binding.role] for binding in self.bindings if held & set(binding.members)]
-        return _TOKENS[principal.role].union(*granted)
+        granted = [kind.roles[binding.role] for binding in self.bindings if held & set(binding.members)]
+        return kind.tokens[principal.role].union(*granted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +118,7 @@ _REQUEST = f.message(
 )
 
 
-def read_change(body: Mapping[str, Any]) -> PolicyChange:
+def read_change(body: Mapping[str, Any], kind: Kind) -> PolicyChange:
     """The policy of a setIamPolicy request. `Invalid`, naming the field, if it makes no sense or is not offered."""
     given = _REQUEST(body, "")
     if "policy" not in given:
@@ -91,7 +133,7 @@ def read_change(body: Mapping[str, Any]) -> PolicyChange:
     if policy.get("auditConfigs"):
         raise Invalid("Audit logging is not offered here. Leave this field out.", field="policy.audit_configs")
     check_version(policy.get("version", 0), field="policy.version")
-    bindings = _bindings(policy.get("bindings", []))
+    bindings = _bindings(policy.get("bindings", []), kind)
     return PolicyChange(bindings=bindings if "bindings" in mask else None, etag=policy.get("etag", ""))
 
 
@@ -100,7 +142,7 @@ def check_version(version: int, *, field: str) -> None:
         raise Invalid(f"A policy has version 0, 1 or 3; {version} is none of them.", field=field)
 
 
-def _bindings(given: list[dict[str, Any]]) -> tuple[Binding, ...]:
+def _bindings(given: list[dict[str, Any]], kind: Kind) -> tuple[Binding, ...]:
     """Bindings checked, those of the same role made one, each member named once."""
     merged: dict[str, dict[str, None]] = {}
     for number, binding in enumerate(given):
@@ -108,9 +150,10 @@ def _bindings(given: list[dict[str, Any]]) -> tuple[Binding, ...]:
         if binding.get("condition"):
             raise Invalid("Conditions are not offered here. Leave this field out.", field=f"{field}.condition")
         role, members = binding.get("role", ""), binding.get("members", [])
-        if role not in ROLES:
+        if role not in kind.roles:
             raise Invalid(
-                f"Role {role!r} can't be held on a job. The roles are: {', '.join(ROLES)}.", field=f"{field}.role"
+                f"Role {role!r} can't be held on a {kind.noun}. The roles are: {', '.join(kind.roles)}.",
+                field=f"{field}.role",
             )
         if not members:
             raise Invalid("A binding needs at least one member.", field=f"{field}.members")
@@ -139,13 +182,14 @@ def _member(member: str, field: str) -> str:
 _TEST = f.message({"permissions": f.repeated(f.string)})
 
 
-def read_permissions(body: Mapping[str, Any]) -> list[str]:
-    """The permissions that a testIamPermissions request asks about. `Invalid` for one that no job has."""
+def read_permissions(body: Mapping[str, Any], kind: Kind) -> list[str]:
+    """The permissions that a testIamPermissions request asks about. `Invalid` for one that the kind doesn't have."""
     asked: list[str] = _TEST(body, "").get("permissions", [])
     for permission in asked:
-        if permission not in PERMISSIONS:
+        if permission not in kind.permissions:
             raise Invalid(
-                f"{permission[:200]!r} is not a permission on a job. They are: {', '.join(sorted(PERMISSIONS))}.",
+                f"{permission[:200]!r} is not a permission on a {kind.noun}. They are: "
+                f"{', '.join(sorted(kind.permissions))}.",
                 field="permissions",
             )
     return asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -9,7 +10,7 @@ from typing import Any
 
 from trainshed.domain.etags import etag
 from trainshed.domain.times import rfc3339
-from trainshed.errors import FailedPrecondition
+from trainshed.errors import FailedPrecondition, Invalid
 
 
 class VersionState(StrEnum):
@@ -115,3 +116,32 @@ def version_body(version: Version, *, default: bool, last_use_us: int | None = N
     if version.labels:
         body["labels"] = version.labels
     return body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The runtime to look for, empty strings for the default one, and what the user should know about it."""
+
+    runtime_version: str
+    python_version: str
+    note: str = ""
+
+
+def serving_runtime(runtime_version: str, python_version: str) -> Wanted:
+    """What to host a version on that asks for this runtime. Hosts need a Python of today: 1.x can train, not serve.
+
+    `Invalid` for the runtime without any framework.
+    """
+    if runtime_version == "python":
+        raise Invalid(
+            "The runtime python holds no framework, and hosts need what the others hold. Leave this field out.",
+            field="version.runtime_version",
+        )
+    if not re.fullmatch(r"[01]\.[0-9]{1,3}", runtime_version):
+        return Wanted(runtime_version=runtime_version, python_version=python_version)
+    return Wanted(
+        runtime_version="",
+        python_version="",
+        note=f"Runtime {runtime_version} is for training. Versions that ask for it are served by the newest runtime, "
+        f"which loads SavedModels of TensorFlow 1.",
+    )

@@ -77,10 +77,10 @@ class Runtimes:
         """One of them. `NotFound` if there is none of this name."""
         return self._info(self._known(name))
 
-    def resolve(self, runtime_version: str | None, python_version: str | None) -> Choice:
-        """The runtime for what a job asks for. `Invalid` if there is none for it. Builds nothing."""
+    def resolve(self, runtime_version: str | None, python_version: str | None, *, what: str = "job") -> Choice:
+        """The runtime for what a job asks for, or `what` else. `Invalid` if there is none for it. Builds nothing."""
         available = {r.name for r in self._catalogue.values() if self._obtainable(r)}
-        return resolve(runtime_version, python_version, available=available, catalogue=self._catalogue)
+        return resolve(runtime_version, python_version, available=available, catalogue=self._catalogue, what=what)
 
     def ensure(self, name: str, progress: Progress) -> Path:
         """The interpreter of a runtime, which is built first if it is not there, or waited for if another builds it.

@@ -27,15 +27,20 @@ def resolve(
     *,
     available: Collection[str],
     catalogue: Mapping[str, Runtime] = CATALOGUE,
+    what: str = "job",
 ) -> Choice:
-    """The runtime for what a job asks for, of those `available` on this machine.
+    """The runtime for what a job asks for, of those `available` on this machine. Notes speak of `what` it is for.
 
     An old number gets the nearest newer runtime. `Invalid`, listing those there are, for a number newer than all and
     for what is no number.
     """
     asked = runtime_version or DEFAULT
     name = asked if asked in available else _nearest_newer(asked, available, catalogue)
-    notes = [] if name == asked else [_why_another(asked, name, catalogue)]
+    notes = (
+        []
+        if name == asked
+        else [f"{_why_another(asked, catalogue)}; this {what} runs on {name}, the nearest newer one."]
+    )
     if python_version and not _PYTHON.fullmatch(python_version):
         raise Invalid(
             f"{python_version!r} is not a Python version. {_offer(available, catalogue)}",
@@ -43,7 +48,7 @@ def resolve(
         )
     if python_version and python_version != catalogue[name].python:
         has = catalogue[name].python
-        notes.append(f"Python {python_version} is not offered on runtime {name}; this job runs on Python {has}.")
+        notes.append(f"Python {python_version} is not offered on runtime {name}; this {what} runs on Python {has}.")
     return Choice(name, tuple(notes))
 
 
@@ -65,12 +70,10 @@ def _number(name: str) -> tuple[int, ...]:
     return tuple(int(part) for part in name.split("."))
 
 
-def _why_another(asked: str, name: str, catalogue: Mapping[str, Runtime]) -> str:
+def _why_another(asked: str, catalogue: Mapping[str, Runtime]) -> str:
     if asked in catalogue:
-        cause = f"Runtime {asked} needs Python {catalogue[asked].python}, which this machine does not have"
-    else:
-        cause = f"Runtime {asked} is not offered any more"
-    return f"{cause}; this job runs on {name}, the nearest newer one."
+        return f"Runtime {asked} needs Python {catalogue[asked].python}, which this machine does not have"
+    return f"Runtime {asked} is not offered any more"
 
 
 def _offer(available: Collection[str], catalogue: Mapping[str, Runtime]) -> str:

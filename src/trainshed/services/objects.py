@@ -54,6 +54,18 @@ class Objects:
             return False
         return True
 
+    def folder_holds_files(self, bucket: str, folder: str) -> bool:
+        """Whether any object lies below a folder, or anywhere if that is empty. Marks of folders don't count."""
+        prefix = f"{folder.removesuffix('/')}/" if folder else ""
+        query = ListQuery(prefix=prefix, checksums=False, limit=100)
+        while True:
+            page = self._tree.list(bucket, query)
+            if any(not item.name.endswith("/") for item in page.items):
+                return True
+            if not page.next:
+                return False
+            query = replace(query, after=page.next)
+
     def open(self, source: Source) -> Reader:
         """The object's bytes, as they are now; the caller closes it."""
         reader = self._tree.open(source.bucket, source.name)

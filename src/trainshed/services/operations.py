@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from trainshed.domain import filters
@@ -16,8 +17,10 @@ TRIES = 20  #: for a write that others keep overtaking
 class Operations:
     """Threads may share it."""
 
-    def __init__(self, store: OperationStore) -> None:
+    def __init__(self, store: OperationStore, *, wake: Callable[[], None] = lambda: None) -> None:
+        """`wake` tells those who carry operations out that one of them was asked to end."""
         self._store = store
+        self._wake = wake
 
     def get(self, project: str, operation_id: str) -> dict[str, Any]:
         return operation_body(self._store.get(project, operation_id))
@@ -36,10 +39,11 @@ class Operations:
         """Ask for an operation to end. One that is done, or was asked before, is left as it is."""
         for left in reversed(range(TRIES)):
             operation = self._store.get(project, operation_id)
-            if operation.done or operation.metadata.get("isCancellationRequested"):
+            if operation.done or operation.cancel_wanted:
                 return
             try:
                 self._store.record(operation.cancelling())
+                self._wake()
                 return
             except Aborted:
                 if left == 0:

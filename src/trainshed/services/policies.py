@@ -1,36 +1,42 @@
-"""Policies on jobs: read, set, and asked about."""
+"""Policies on jobs and models: read, set, and asked about."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from trainshed.domain.etags import check_etag, etag
 from trainshed.domain.iam import Principal
-from trainshed.domain.policies import Policy, check_version, read_change, read_permissions
+from trainshed.domain.policies import Kind, Policy, check_version, read_change, read_permissions
 from trainshed.errors import Aborted, NotFound
-from trainshed.store.jobs import JobStore
 from trainshed.store.policies import PolicyStore
 
 TRIES = 20  #: for a write without an etag that others keep overtaking
 
 
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
 class Policies:
-    """Threads may share it. A job that doesn't exist has no policy: `NotFound`."""
+    """Those of one kind of resource. Threads may share it. What doesn't exist has no policy: `NotFound`."""
 
-    def __init__(self, store: PolicyStore, jobs: JobStore) -> None:
+    def __init__(self, store: PolicyStore, kind: Kind, find: Callable[[str, str], _Named]) -> None:
+        """`find` gives the resource of a project and an id, or raises `NotFound`."""
         self._store = store
-        self._jobs = jobs
+        self._kind = kind
+        self._find = find
 
-    def get(self, project: str, job_id: str, *, version: int = 0) -> dict[str, Any]:
-        """The policy of a job. One that nobody has set is empty, and has an etag too."""
+    def get(self, project: str, resource_id: str, *, version: int = 0) -> dict[str, Any]:
+        """The policy of a resource. One that nobody has set is empty, and has an etag too."""
         check_version(version, field="options.requested_policy_version")
-        return policy_body(self._store.get(self._jobs.get(project, job_id).name))
+        return policy_body(self._store.get(self._find(project, resource_id).name))
 
-    def set(self, project: str, job_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def set(self, project: str, resource_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Write a policy over the one there is. With an etag: `Aborted` unless it is the current one."""
-        change = read_change(body)
-        resource = self._jobs.get(project, job_id).name
+        change = read_change(body, self._kind)
+        resource = self._find(project, resource_id).name
         for left in reversed(range(TRIES)):
             found = self._store.get(resource)
             if change.etag:
@@ -43,14 +49,14 @@ class Policies:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    def test(self, project: str, job_id: str, principal: Principal, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of the permissions asked about that the caller has. None at all on a job that doesn't exist."""
-        asked = read_permissions(body)
+    def test(self, project: str, resource_id: str, principal: Principal, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the permissions asked about that the caller has. None at all where there is nothing."""
+        asked = read_permissions(body, self._kind)
         try:
-            policy = self._store.get(self._jobs.get(project, job_id).name)
+            policy = self._store.get(self._find(project, resource_id).name)
         except NotFound:
             return {}
-        held = policy.permissions(principal)
+        held = policy.permissions(principal, self._kind)
         granted = [permission for permission in dict.fromkeys(asked) if permission in held]
         return {"permissions": granted} if granted else {}
 

@@ -9,6 +9,7 @@ from trainshed.services.buckets import Buckets
 from trainshed.services.chaos import Chaos
 from trainshed.services.jobs import Jobs
 from trainshed.services.logs import Logs
+from trainshed.services.models import Models
 from trainshed.services.objects import Objects
 from trainshed.services.operations import Operations
 from trainshed.services.policies import Policies
@@ -18,6 +19,7 @@ from trainshed.services.replays import Replays
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
 from trainshed.services.tokens import Tokens
+from trainshed.services.versions import Versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,10 @@ class Services:
     jobs: Jobs
     progress: Progress
     chaos: Chaos
-    policies: Policies
+    models: Models
+    versions: Versions
+    policies: Policies  #: of jobs
+    model_policies: Policies
     operations: Operations
     predictions: Predictions
     replays: Replays
