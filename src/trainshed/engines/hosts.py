@@ -209,10 +209,6 @@ class LocalHosts:
             hosts = list(self._hosts.values())
         for host in hosts:
             host.end("The server stops.")
-        self._watch.hurry()
-        deadline = time.monotonic() + 2 * _KILL_S
-        for host in hosts:
-            host.ended.wait(max(0.0, deadline - time.monotonic()))
         self._watch.close()
 
 
@@ -322,13 +318,14 @@ class _Watch:
             os.write(self._nudge_w, b"x")
 
     def close(self) -> None:
+        """Returns when all that were told to end have ended."""
         self._closing = True
         self.hurry()
         if self._thread.ident is not None:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._closing:
+        while not self._closing or self._hosts or self._added:
             late = min((host.kill_at for host in self._hosts), default=float("inf")) - time.monotonic()
             events = self._selector.select(None if late == float("inf") else max(0.0, late))
             try:
