@@ -9,22 +9,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+import psutil
+
 from trainshed.buckets.tree import ObjectTree
 from trainshed.buckets.uploads import Sessions
 from trainshed.config import Home, Settings
+from trainshed.control.creations import Creations, Room, Supplies
 from trainshed.control.credentials import Credentials, Reach
+from trainshed.control.deployments import Deployments, Ledger, alike, in_use
+from trainshed.control.fleets import Habits
 from trainshed.control.jobs import JobControl
 from trainshed.control.launches import Launches
+from trainshed.control.pinning import Pins
 from trainshed.domain.jobs import ENDS
 from trainshed.domain.policies import JOBS, MODELS
 from trainshed.engines.base import Launch
+from trainshed.engines.hosts import LocalHosts
+from trainshed.engines.installs import Installs
 from trainshed.engines.local import LocalEngine
+from trainshed.engines.references import References
 from trainshed.engines.restarts import restarts
 from trainshed.engines.warm import WarmProcesses
 from trainshed.errors import NotFound
 from trainshed.gateway.predictions import Predictions
 from trainshed.gateway.requestlog import RequestLogs
-from trainshed.gateway.routes import Keeper, Routes
+from trainshed.gateway.routes import Routes
 from trainshed.runtimes.builds import Place
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
@@ -67,13 +76,16 @@ class Assembly:
     runtimes: Runtimes
     warm: WarmProcesses
     routes: Routes
-    keeper: Keeper
+    deployments: Deployments
+    hosts: LocalHosts
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """The loop runs. On the way out, builds of runtimes are given up and left to the next server."""
-        self.services.predictions.begin(self.keeper)
+        """The loops run. On the way out, hosts are ended and builds of runtimes given up: the next server has both."""
+        self.services.predictions.begin(self.deployments)
         self.warm.begin()
+        self.hosts.begin(self.deployments.wake)
+        self.deployments.start()
         self.control.start()
         self.runtimes.look_ahead()
         try:
@@ -81,8 +93,11 @@ class Assembly:
         finally:
             self.services.predictions.close()
             self.control.stop()
+            self.deployments.stop()
             self.services.runtimes.close()
             self.control.join()
+            self.deployments.join()
+            self.hosts.close()
             self.warm.close()
 
 
@@ -131,9 +146,36 @@ def assemble(
     routes = Routes()
     logged = LoggedRequests(objects, owner=buckets.owner)
     predictions = Predictions(routes, RequestLogs(logged.write), timeout_s=settings.predict_timeout_s)
-    models, serving = (
-        ModelStore(database),
-        Serving(last_used_us=predictions.last_used_us, traffic=predictions.metrics.traffic),
+    models, operations = ModelStore(database), OperationStore(database)
+    hosts = LocalHosts(home, ship=engine.ship)
+    pins = Pins(home.models, tree, home.buckets, used=models.files_used)
+    pins.sweep()
+    supplies = Supplies(
+        home=home,
+        pins=pins,
+        runtimes=runtimes,
+        installs=Installs(uv=uv, ship=engine.ship),
+        references=References(engine.warm, ship=engine.ship),
+        owner=buckets.owner,
+        alike=alike(models),
+    )
+    deployments = Deployments(
+        Ledger(models=models, operations=operations),
+        Creations(supplies, hosts, _room(settings, cpus)),
+        routes,
+        predictions,
+        habits=Habits(load_timeout_s=settings.load_timeout_s, sleep_after_s=settings.sleep_after_s),
+        drain_s=settings.predict_timeout_s,
+        check=database.check_fence,
+    )
+    serving = Serving(
+        wake=deployments.wake,
+        publish=deployments.publish,
+        hosts=deployments.hosts,
+        progress=deployments.progress,
+        log_tail=deployments.log_tail,
+        last_used_us=predictions.last_used_us,
+        traffic=predictions.metrics.traffic,
     )
     places = Places(
         bucket_owner=buckets.owner,
@@ -157,26 +199,29 @@ def assemble(
         ),
         policies=Policies(policies, JOBS, jobs.get),
         model_policies=Policies(policies, MODELS, models.get),
-        operations=Operations(OperationStore(database), wake=serving.wake),
+        operations=Operations(operations, wake=deployments.wake),
         predictions=predictions,
         replays=Replays(routes, predictions, logged),
         logs=Logs(jobs, home),
         buckets=buckets,
         objects=objects,
-        runtimes=RuntimeService(runtimes, in_use=lambda name: any(job.runtime == name for job in jobs.active())),
+        runtimes=RuntimeService(
+            runtimes,
+            in_use=lambda name: any(job.runtime == name for job in jobs.active()) or in_use(models, name),
+        ),
         server=info,
     )
-    return Assembly(services, control, runtimes, engine.warm, routes, _Nobody())
+    return Assembly(services, control, runtimes, engine.warm, routes, deployments, hosts)
 
 
-class _Nobody:
-    """Keeps no hosts: there are none yet."""
-
-    def rouse(self, project: str, model: str, version: str) -> None:
-        pass
-
-    def stuck(self, key: str) -> None:
-        pass
+def _room(settings: Settings, cpus: int) -> Room:
+    """What hosts may have of this machine."""
+    return Room(
+        cpus=cpus,
+        memory_bytes=psutil.virtual_memory().total,
+        load_timeout_s=settings.load_timeout_s,
+        body_limit=settings.body_limit_mb << 20,
+    )
 
 
 def _as_it_is(launch: Launch) -> Launch:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,9 +45,12 @@ class QuietTraffic:
     def __init__(self) -> None:
         self.waits: list[Collection[str]] = []
         self.used_us = 0
+        self.look: Callable[[], bool] = lambda: True
+        self.seen: list[bool] = []
 
     def drained(self, keys: Collection[str], *, timeout_s: float) -> bool:
         self.waits.append(keys)
+        self.seen.append(self.look())
         return True
 
     def last_used_us(self, project: str, model: str, version: str) -> int:
@@ -343,8 +347,6 @@ def test_scaling_up_and_down(shed: Shed) -> None:
 
 
 def replaced(version: Version, body: dict[str, Any]) -> Version:
-    from dataclasses import replace
-
     return replace(version, body=body)
 
 
@@ -367,14 +369,11 @@ def test_deleting_drains_and_takes_all_away(shed: Shed) -> None:
     shed.create("v1")
     version = shed.until("v1")
     [host] = shed.route("v1").hosts
-    routed: list[bool] = []
-    shed.traffic.drained = lambda keys, *, timeout_s: (
-        routed.append("v1" in shed.routes.models["p", "m"].versions) or True
-    )  # type: ignore[method-assign, func-returns-value]
+    shed.traffic.look = lambda: "v1" in shed.routes.models["p", "m"].versions
     shed.delete("v1")
     wait_for(lambda: shed.models.versions("p", "m"), lambda versions: not versions)
     wait_for(lambda: shed.operations.get("p", "delete_v1").done, bool)
-    assert routed == [False]
+    assert shed.traffic.seen == [False]
     assert shed.hosts.look(host.key) is None
     wait_for(lambda: shed.pins.folder("p", version.files).exists(), lambda there: not there)
     assert shed.routes.models["p", "m"].default == ""

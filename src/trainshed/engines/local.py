@@ -76,7 +76,7 @@ class LocalEngine:
         """`warm`: what is imported beforehand for jobs that run on an interpreter. None: every job starts cold."""
         self._home = home
         self._uv = uv
-        self.warm = WarmProcesses(home, modules=warm or {}, ship=self._ship)
+        self.warm = WarmProcesses(home, modules=warm or {}, ship=self.ship)
         self._node: Path | None = None
         self._views: dict[Path, _View] = {}
         self._guard = threading.Lock()
@@ -91,7 +91,7 @@ class LocalEngine:
             why_cold = self.warm.launch(launch)
             if why_cold is None:
                 return
-            run = self._ship() / "run.py"
+            run = self.ship() / "run.py"
             done = subprocess.run(
                 [launch.python, "-I", "-S", run, "supervise", launch.folder, why_cold],
                 stdin=subprocess.DEVNULL,
@@ -136,7 +136,7 @@ class LocalEngine:
         """Tell the supervisor, if there is one, to send a signal to the first process of a replica."""
         _tell(attempt, f"kill {replica} {number}\n".encode())
 
-    def _ship(self) -> Path:
+    def ship(self) -> Path:
         """The folder with the node's code, for Pythons that have no Trainshed. Written once for each version of it."""
         if self._node is None or not self._node.is_dir():
             self._node = ship(self._home.node)

@@ -39,6 +39,8 @@ class Serving:
     #: make the routes of a model (project, name) those of its row; they are when this returns
     publish: Callable[[str, str], None] = _nothing
     hosts: Callable[[str, str, str], Sequence[Mapping[str, Any]]] = lambda project, model, version: ()
+    #: what is done for a version that is being created, or why one does not answer that should
+    progress: Callable[[str, str, str], str] = lambda project, model, version: ""
     log_tail: Callable[[str, str, str], str] = lambda project, model, version: ""  #: what its host printed last
     last_used_us: Callable[[str, str, str], int] = lambda project, model, version: 0  #: 0: never
     traffic: Callable[[str, str], Mapping[str, Any]] = lambda project, model: {}  #: of the last hour, by version

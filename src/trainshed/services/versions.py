@@ -168,6 +168,7 @@ class Versions:
             **version.details,
             "files": version.files,
             "operation": version.operation,
+            "progress": self._serving.progress(project, model_id, version_id),
             "hosts": list(self._serving.hosts(project, model_id, version_id)),
             "log": self._serving.log_tail(project, model_id, version_id),
         }
