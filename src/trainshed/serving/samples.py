@@ -20,6 +20,7 @@ from .warmup import requests
 
 FOLDER = "assets.extra"
 OWN, SERVING = "sample_request.json", "tf_serving_warmup_requests"
+ROWS = 3  #: of a table, unlike each other
 LENGTHS = (8, 32, 224)  #: tried for dimensions of any length: a short one may vanish in a convolution
 
 Inputs = dict[str, NDArray[Any]]
@@ -95,9 +96,14 @@ def varied(inputs: Mapping[str, NDArray[Any]], *, rows: int, seed: int) -> Input
 
 def body(inputs: Mapping[str, NDArray[Any]], *, signature: str = "") -> dict[str, Any]:
     """The request that holds these inputs."""
-    columns = {name: plain(array.tolist()) for name, array in inputs.items()}
+    columns = {name: plain(_shortest(array).tolist()) for name, array in inputs.items()}
     instances = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return ({"signature_name": signature} if signature else {}) | {"instances": instances}
+
+
+def _shortest(array: NDArray[Any]) -> NDArray[Any]:
+    """Floats with no more digits than tell them apart in their own type."""
+    return array.astype("U").astype(np.float64) if array.dtype.kind == "f" else array
 
 
 def _for_tensors(model: TensorModel) -> dict[str, Any] | None:
@@ -114,7 +120,7 @@ def _for_tensors(model: TensorModel) -> dict[str, Any] | None:
 def _for_rows(model: InstanceModel) -> dict[str, Any] | None:
     if not isinstance(model, TabularModel) or not model.width:
         return None
-    rows = np.random.default_rng(0).random((1, model.width)).round(4).tolist()
+    rows = np.random.default_rng(0).random((ROWS, model.width)).round(4).tolist()
     return {"instances": rows} if _answers(lambda: model.predict(rows)) else None
 
 

@@ -37,6 +37,6 @@ class NotPickled(LoaderError):
 
 
 def framework(value: Any) -> str:
-    """`sklearn` or `xgboost`, by the module of the object's class; empty if it is neither."""
+    """`xgboost` or `sklearn`, by the module of the object's class; empty if it is neither."""
     module = type(value).__module__
-    return next((name for name in ("sklearn", "xgboost") if name in module), "")
+    return next((name for name in ("xgboost", "sklearn") if name in module), "")  # there is an `xgboost.sklearn`

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,16 +13,27 @@ from sklearn.exceptions import NotFittedError
 from ..errors import InvalidInputs, LoaderError, RunFailed
 from ..spec import HostSpec
 from . import pickles
-from .tabular import predictions, table
+from .tabular import TabularModel, predictions, table
 
 
-def load(spec: HostSpec) -> SklearnModel:
-    """The estimator in the model's folder. Raises LoaderError if there is none that can predict."""
+def load(spec: HostSpec) -> TabularModel:
+    """The estimator in the model's folder. Raises LoaderError if there is none that can predict.
+
+    What XGBoost made is a pickle too, and is left to its loader.
+    """
     threadpoolctl.threadpool_limits(spec.threads)
     paths = [path for name in (pickles.JOBLIB, pickles.PICKLE) if (path := spec.model_dir / name).is_file()]
     if not paths:
         raise LoaderError(f"Could not find either {pickles.JOBLIB} or {pickles.PICKLE} in {spec.model_dir}")
-    return SklearnModel(_estimator(paths[0]))
+    found = pickles.read(paths[0])
+    if pickles.framework(found) == "xgboost":
+        from .xgboost import model_of  # which takes a second to import
+
+        return model_of(found, threads=spec.threads)
+    if not callable(getattr(found, "predict", None)):
+        raise LoaderError(f"{paths[0].name} holds a {type(found).__name__}, which has no predict method.")
+    _compute_alone(found)
+    return SklearnModel(found)
 
 
 class SklearnModel:
@@ -78,14 +88,6 @@ class SklearnModel:
             raise InvalidInputs(f"Exception during sklearn prediction: {exc}") from exc
         except Exception as exc:  # a pipeline may hold any code
             raise RunFailed(f"Exception during sklearn prediction: {type(exc).__name__}: {exc}") from exc
-
-
-def _estimator(path: Path) -> Any:
-    estimator = pickles.read(path)
-    if not callable(getattr(estimator, "predict", None)):
-        raise LoaderError(f"{path.name} holds a {type(estimator).__name__}, which has no predict method.")
-    _compute_alone(estimator)
-    return estimator
 
 
 def _compute_alone(estimator: Any) -> None:

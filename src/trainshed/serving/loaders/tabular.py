@@ -17,7 +17,9 @@ from ..errors import BadOutputs, InvalidInputs
 class TabularModel(Protocol):
     """An `InstanceModel` whose instances are rows of a table, which can be explained."""
 
-    names: Sequence[str]  #: of the columns; empty if the model does not know them
+    detail: str
+    merges: bool
+    names: tuple[str, ...]  #: of the columns; empty if the model does not know them
     width: int  #: the number of columns; 0 if the model does not say
 
     def predict(self, instances: list[Any], **kwargs: Any) -> list[Any]: ...

@@ -53,8 +53,8 @@ def limit_threads(threads: int) -> None:
 
 
 def words(exc: BaseException) -> str:
-    """What an error of TensorFlow says, without the list of graph nodes and the name of the function that follow."""
-    text = str(getattr(exc, "message", "") or exc)
+    """What an error of TensorFlow says, without the graph's stack before it and the nodes and functions after it."""
+    text = str(getattr(exc, "message", "") or exc).rpartition("<stack traces unavailable>")[2]
     return text.split("\n\t [[", 1)[0].split(" [Op:", 1)[0].strip() or type(exc).__name__
 
 

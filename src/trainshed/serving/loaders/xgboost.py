@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,17 @@ def load(spec: HostSpec) -> XgboostModel:
     paths = [path for name in names if (path := spec.model_dir / name).is_file()]
     if not paths:
         raise LoaderError(f"Could not find {pickles.JOBLIB}, {pickles.PICKLE}, or {BOOSTER} in {spec.model_dir}")
-    found = _read(paths[0])
+    return model_of(_read(paths[0]), threads=spec.threads)
+
+
+def model_of(found: Any, *, threads: int) -> XgboostModel:
+    """A model around an object of XGBoost. Raises LoaderError for any other."""
     if isinstance(found, xgboost.XGBModel):
-        found.set_params(n_jobs=spec.threads)
-        return XgboostModel(found.get_booster(), estimator=found, threads=spec.threads)
+        found.set_params(n_jobs=threads)
+        return XgboostModel(found.get_booster(), estimator=found, threads=threads)
     if not isinstance(found, xgboost.Booster):
-        raise LoaderError(f"{paths[0].name} holds a {type(found).__name__}, which is no model of XGBoost.")
-    return XgboostModel(found, threads=spec.threads)
+        raise LoaderError(f"The file holds a {type(found).__name__}, which is no model of XGBoost.")
+    return XgboostModel(found, threads=threads)
 
 
 class XgboostModel:
@@ -43,7 +48,7 @@ class XgboostModel:
         self._estimator = estimator
         self._threads = threads
         booster.set_param({"nthread": threads})
-        self.names = tuple(booster.feature_names or ())
+        self.names: tuple[str, ...] = tuple(booster.feature_names or ())
         self.width = int(booster.num_features())
 
     def predict(self, instances: list[Any], **_kwargs: Any) -> list[Any]:
@@ -95,5 +100,6 @@ def _booster(path: Path) -> xgboost.Booster:
 
 
 def _words(exc: BaseException) -> str:
-    """What XGBoost says, without the stack of its C++."""
-    return str(exc).split("\nStack trace:", 1)[0].strip() or type(exc).__name__
+    """What XGBoost says, without the time, the place in its sources and the stack of its C++."""
+    said = str(exc).split("\nStack trace:", 1)[0].strip()
+    return re.sub(r"^\[[\d:]+\] \S+?:\d+: ", "", said) or type(exc).__name__
