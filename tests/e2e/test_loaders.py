@@ -213,7 +213,7 @@ def tasks(models: Path, scratch: Path) -> dict[str, Any]:
         "broken": task("broken", "tensorflow"),
         "old": task("old", "tensorflow", asked([1, 2], {"rows": [3, 4]})),
         "keras file": task("keras_file", "", asked([1, 2], {"pair": [0, 0]})),
-        "keras folder": task("keras_folder", "keras", asked([1, 2])),
+        "keras folder": task("keras_folder", "", asked([1, 2])),
         "keras many": task("keras_many", "", asked({"a": [1, 2], "b": [1]})),
         "gradients": task("dense", "tensorflow", explanation=GRADIENTS, explain=[[1, 2, 0]]),
         "curve gradients": task("curve", "tensorflow", explanation=GRADIENTS, explain=ROWS),

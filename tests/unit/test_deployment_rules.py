@@ -114,6 +114,8 @@ def test_shares_of_the_machine() -> None:
         (("saved_model.pbtxt",), "TENSORFLOW", ("openvino", "tensorflow")),
         (("model.keras",), "", ("keras",)),
         (("any.keras",), "TENSORFLOW", ("keras",)),
+        (("old.h5",), "", ("keras",)),
+        (("config.json", "metadata.json", "model.weights.h5"), "TENSORFLOW", ("keras",)),
         (("model.bst",), "", ("xgboost",)),
         (("model.joblib",), "", ("",)),  # only loading it tells
         (("model.pkl",), "SCIKIT_LEARN", ("sklearn",)),

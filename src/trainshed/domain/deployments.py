@@ -84,6 +84,7 @@ def memory_each(total_bytes: int, hosts: int) -> int:
 SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt")
 _PICKLES = ("model.joblib", "model.pkl")
 _BOOSTED = "model.bst"
+_KERAS = (".keras", ".h5", ".hdf5")
 _TENSORFLOW = "TENSORFLOW"
 
 
@@ -96,10 +97,10 @@ def loaders(names: Collection[str], *, framework: str, prediction_class: str, wh
         return ("custom",)
     top = {name for name in names if "/" not in name}
     saved = any(name in top for name in SAVED_MODELS)
-    keras = any(name.endswith(".keras") for name in top)
-    kinds = [saved, keras, _BOOSTED in top, any(name in top for name in _PICKLES)]
+    keras = {name for name in top if name.endswith(_KERAS)}
+    kinds = [saved, bool(keras), _BOOSTED in top, any(name in top for name in _PICKLES)]
     if not framework and sum(kinds) > 1:
-        found = ", ".join(sorted(top & {*SAVED_MODELS, *_PICKLES, _BOOSTED} | {n for n in top if n.endswith(".keras")}))
+        found = ", ".join(sorted(top & {*SAVED_MODELS, *_PICKLES, _BOOSTED} | keras))
         raise FailedPrecondition(f"Multiple model files are found in {where}: {found}. Say which framework to use.")
     if framework == _TENSORFLOW or (not framework and (saved or keras)):
         if saved:
@@ -118,6 +119,6 @@ def _nothing_to_load(names: Collection[str], where: str) -> str:
     if deeper:
         return f"There is no SavedModel in {where} itself, but there is one in {where.rstrip('/')}/{deeper[-1]}."
     return (
-        f"There is no model in {where}: it has none of saved_model.pb, a .keras file, model.joblib, model.pkl and "
-        f"model.bst. A custom prediction routine needs a prediction class."
+        f"There is no model in {where}: it has none of saved_model.pb, a .keras or .h5 file, model.joblib, model.pkl "
+        f"and model.bst. A custom prediction routine needs a prediction class."
     )

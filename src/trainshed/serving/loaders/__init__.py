@@ -29,7 +29,7 @@ def detect(model_dir: Path) -> str:
     """The loader for the files in a folder; `custom` if none of them is known. `LoaderError` if it is not clear."""
     found = {name: loader for name, loader in _FILES.items() if (model_dir / name).is_file()}
     if not found:
-        kept = sorted(path.name for path in model_dir.glob("*.keras"))
+        kept = sorted(path.name for path in model_dir.iterdir() if path.name.endswith((".keras", ".h5", ".hdf5")))
         found = dict.fromkeys(kept, "keras")
     if len(set(found.values())) > 1 or (len(found) > 1 and "keras" in found.values()):
         raise LoaderError(f"Multiple model files are found in the model_path: {', '.join(sorted(found))}.")
