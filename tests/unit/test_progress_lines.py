@@ -131,6 +131,17 @@ def test_bars_after_the_last_epoch_are_an_evaluation() -> None:
     assert read("50/313 ━━━━ 1s 3ms/step") == (None, None), "a prediction is no training"
 
 
+def test_keras_tells_of_the_last_batch_twice() -> None:
+    bar = "16/16 [==============================] - ETA: 0s - loss: 0.67 - accuracy: 0.59"
+    end = "16/16 [==============================] - 0s 20ms/step - loss: 0.66 - accuracy: 0.6 - val_loss: 0.7"
+    found, evaluation = read("Epoch 2/2", bar, end)
+    assert found is not None
+    assert (found["step"], found["loss"], found["global_rate"]) == (32, 0.66, 50.0)
+    assert evaluation == {"step": 32, "epoch": 2, "loss": 0.7}
+    first = " 1/16 [>.............................] - ETA: 3s - loss: 0.6680"
+    assert read("Epoch 2/2", bar, end, first, "16/16 [=====] - 0s 7ms/step - loss: 0.5") == (None, {"loss": 0.5})
+
+
 def test_a_first_epoch_of_unknown_length_has_no_total() -> None:
     found, _ = read("Epoch 1/5", "57/Unknown 3s 8ms/step - loss: 0.5")
     assert found is not None

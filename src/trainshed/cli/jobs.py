@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from trainshed.cli.group import Command
+from trainshed.cli.job_progress import sentences
 from trainshed.cli.labels import asks_for_labels, changed, label_options
 from trainshed.cli.options import Session, format_option, listing_options, project_option, session
 from trainshed.cli.output import Column, boxed_text, heading, local_time, say, show_list, show_one, text_of
@@ -60,8 +61,13 @@ def describe(job: str, project: str | None, summarize: bool, format: str | None)
         click.echo("\n".join(_summary(found)))
     else:
         show_one(found, format=format, columns=COLUMNS)
-    for line in (*details["notes"], *map(_sentence, details["restarts"]), *filter(None, (details["waiting"],))):
-        say(f"\n{line}")
+    told = sentences(details["progress"], state=found["state"])
+    restarts = map(_sentence, details["restarts"])
+    for line in (*details["notes"], *restarts, " ".join(told), details["waiting"]):
+        if line:
+            say(f"\n{line}")
+    if found["state"] == "RUNNING":
+        say(f"\nWatch it with: trainshed jobs watch {job}")
     say(f"\nView job logs with: trainshed jobs stream-logs {job}")
 
 

@@ -17,6 +17,8 @@ JOBS: dict[str, tuple[Any, str]] = {
     "update": ("jobs:update", "Change the labels of a job."),
     "stream-logs": ("job_logs:stream_logs", "Show a job's log until the job ends."),
     "logs": ("job_logs:logs", "Show a job's log, or a part of it."),
+    "watch": ("job_watch:watch", "Watch a job until it ends: its progress, and what each replica does."),
+    "stats": ("job_stats:stats", "Show the CPU and memory of each replica, while a job runs and afterwards."),
     "chaos": ("chaos:chaos", "Kill a replica of a running job, to see how the job gets over it."),
 }
 

@@ -36,8 +36,7 @@ class LineReader:
     def __init__(self) -> None:
         self._epoch: int | None = None
         self._epochs: int | None = None
-        self._batch = 0
-        self._fitted = False  #: the last batch of the last epoch was seen: what follows is no training
+        self._fitted: int | None = None  #: the batches of an epoch, once the last of all was seen
 
     def read(self, time_us: int, text: str) -> tuple[Report | None, Report | None]:
         """What the line tells of training, and of an evaluation."""
@@ -63,7 +62,7 @@ class LineReader:
         """Note the beginning of an epoch."""
         if (found := _EPOCH.search(text)) is not None:
             self._epoch, self._epochs = int(found[1]), int(found[2]) if found[2] else None
-            self._batch, self._fitted = 0, False
+            self._fitted = None
 
     def _with_epoch(self, told: Report, text: str) -> Report:
         if _EPOCH.search(text) is None:
@@ -72,15 +71,18 @@ class LineReader:
 
     def _keras(self, told: Report, text: str, batch: re.Match[str]) -> tuple[Report | None, Report | None]:
         """A line of Keras' progress bar, or the one line of an epoch: 120/468 ... 8ms/step - loss: 0.3."""
-        if self._epoch is None or self._fitted or not ("/step" in text or "ETA" in text or told.measured):
-            final = told if told.measured and self._fitted else None
-            return None, final if final and _rest(batch) == 0 else None
         done, size = int(batch[1]), None if batch[2] == "Unknown" else int(batch[2])
+        if self._fitted is not None and not (done == size == self._fitted):
+            self._epoch = None  # Keras may tell of the last batch twice; any other bar is of something else
+            return None, told if told.measured and done == size else None
+        if self._epoch is None or not ("/step" in text or "ETA" in text or told.measured):
+            return None, told if told.measured and done == size and self._fitted is not None else None
         step = None
         if size is not None or self._epoch == 1:
             step = (self._epoch - 1) * (size or 0) + done
         total = self._epochs * size if self._epochs and size else None
-        self._fitted = self._epoch == self._epochs and done == size
+        if self._epoch == self._epochs and done == size:
+            self._fitted = size
         took = _STEP_TIME.search(text)
         seconds = _float(took[1]) * _SECONDS[took[2]] if took else 0.0
         rate = 1 / seconds if seconds > 0 else None
@@ -101,11 +103,6 @@ class LineReader:
         if loss is None and accuracy is None:
             return None
         return Report(time_us=told.time_us, step=told.step, epoch=told.epoch, loss=loss, accuracy=accuracy)
-
-
-def _rest(batch: re.Match[str]) -> int | None:
-    """Batches to come in this round; None if that is not known."""
-    return None if batch[2] == "Unknown" else int(batch[2]) - int(batch[1])
 
 
 def _by_epochs(told: Report, text: str) -> int | None:

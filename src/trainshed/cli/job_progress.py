@@ -1,0 +1,95 @@
+"""The progress of a job in words: for `describe`, and for the lines and tables of `watch` and `stats`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+_OLD_S = 60.0  #: news older than this are said to be
+
+
+def sentences(progress: dict[str, Any] | None, *, state: str) -> list[str]:
+    """How far a job has come, and how well it did when it was last measured. None if nothing told of it."""
+    if progress is None:
+        return []
+    told = ", ".join(facts(progress))
+    if not told:
+        return []
+    running = state == "RUNNING"
+    if not running and (progress["step"] is not None or progress["epoch"] is not None):
+        told = f"it came to {told}"
+    found = [f"{told[:1].upper()}{told[1:]}."]
+    age_s = progress["age_s"] or 0.0
+    if running and age_s > _OLD_S:
+        found[0] += f" The trainer told this {duration(age_s)} ago."
+    if evaluation := evaluated(progress):
+        found.append(f"{evaluation}.")
+    return found
+
+
+def facts(progress: dict[str, Any]) -> Iterator[str]:
+    """step 1,204 of 5,000 (24 %), loss 0.213, accuracy 0.94, 31 steps/s, about 2 min left: as much as is known."""
+    if progress["step"] is not None:
+        yield f"step {_of(progress['step'], progress['total_steps'])}{percent(progress['fraction'], ' ({})')}"
+    if progress["epoch"] is not None:
+        yield f"epoch {_of(progress['epoch'], progress['total_epochs'])}"
+    yield from measures(progress)
+    if progress["global_steps_per_s"] is not None:
+        yield f"{rate(progress['global_steps_per_s'])} steps/s"
+    if progress["left_s"]:
+        yield f"about {duration(progress['left_s'])} left"
+
+
+def evaluated(progress: dict[str, Any]) -> str:
+    """Evaluated at step 1,000: loss 0.04, accuracy 0.987. Nothing if it never was."""
+    if not (evaluation := progress["evaluation"]):
+        return ""
+    at = f" at step {evaluation['step']:,}" if evaluation["step"] is not None else ""
+    return f"Evaluated{at}: {', '.join(measures(evaluation))}"
+
+
+def measures(report: dict[str, Any]) -> Iterator[str]:
+    for name in ("loss", "accuracy"):
+        if report[name] is not None:
+            yield f"{name} {number(report[name])}"
+
+
+def _of(count: int, total: int | None) -> str:
+    return f"{count:,} of {total:,}" if total else f"{count:,}"
+
+
+def percent(fraction: float | None, form: str = "{}") -> str:
+    """Whole per cent, rounded down: 100 % is when it is done."""
+    return "" if fraction is None else form.format(f"{int(fraction * 100)} %")
+
+
+def number(value: float | str | None) -> str:
+    """Four digits; what is no number is a word already."""
+    return "-" if value is None else value if isinstance(value, str) else f"{value:.4g}"
+
+
+def rate(value: float | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return number(value)
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def cores(value: float | None) -> str:
+    """As `top` has it: 100 % is one core."""
+    return "-" if value is None else f"{value * 100:.0f} %"
+
+
+def size(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value / (1 << 30):.1f} GiB" if value >= 1 << 30 else f"{value / (1 << 20):.0f} MiB"
+
+
+def duration(seconds: float) -> str:
+    """In the two units that matter: 45 s, 2 min 10 s, 3 h 5 min, 2 d 4 h."""
+    whole = round(seconds)
+    for unit, length, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= length:
+            rest = whole % length // part
+            return f"{whole // length} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{whole} s"
