@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from trainshed.buckets.names import components, split_uri
 from trainshed.domain import clusters, filters, names
 from trainshed.domain.etags import check_etag, etag
 from trainshed.domain.fields import mask_paths
@@ -14,8 +13,10 @@ from trainshed.domain.jobs import Event, Job, JobState
 from trainshed.domain.plan import Room
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.domain.training import JobRequest, Training, read_job, read_job_patch
-from trainshed.errors import Aborted, FailedPrecondition, Invalid, NotFound
+from trainshed.errors import Aborted, FailedPrecondition, NotFound
+from trainshed.services.labels import check_mask, merged
 from trainshed.services.pages import Page, PageRequest, scan
+from trainshed.services.places import place
 from trainshed.store.jobs import JobStore
 
 TRIES = 20  #: for a write that others keep overtaking
@@ -115,20 +116,14 @@ class Jobs:
         """Change the labels that the mask names. With an etag in the body: `Aborted` unless it is the current one."""
         given = read_job_patch(body)
         paths = mask_paths(mask, field="update_mask")
-        for path in paths:
-            if path not in ("labels", "etag") and not path.startswith("labels."):
-                raise Invalid(
-                    f"{path!r} can't be changed. The supported update masks are labels and etag.", field="update_mask"
-                )
-        if "etag" in paths and "etag" not in given:
-            raise Invalid("The mask names etag, but the job in the body has none.", field="job.etag")
+        check_mask(paths, (), given, what="job")
         labels = names.labels(given.get("labels", {}), field="job.labels")
 
         def change(job: Job) -> tuple[Job, tuple[Event, ...]]:
             if "etag" in given:
                 check_etag(given["etag"], job.generation, what=f"job {job.id}")
-            merged = names.labels(_merged(job.labels, labels, paths), field="job.labels")
-            return replace(job, labels=merged), ()
+            changed = names.labels(merged(job.labels, labels, paths), field="job.labels")
+            return replace(job, labels=changed), ()
 
         return self._shown(self._change(project, job_id, change))
 
@@ -177,7 +172,7 @@ class Jobs:
                 field="package_uris",
             )
         if training.job_dir:
-            bucket, _ = _place(training.job_dir, field="job_dir")
+            bucket, _ = place(training.job_dir, field="job_dir")
             if not self._owns(project, bucket):
                 raise FailedPrecondition(
                     f"The bucket gs://{bucket} does not exist in project {project}. "
@@ -186,7 +181,7 @@ class Jobs:
                 )
 
     def _readable(self, project: str, uri: str) -> bool:
-        bucket, name = _place(uri, field="package_uris")
+        bucket, name = place(uri, field="package_uris")
         return name != "" and self._owns(project, bucket) and self._world.object_exists(bucket, name)
 
     def _owns(self, project: str, bucket: str) -> bool:
@@ -239,17 +234,6 @@ def waiting(job: Job, ahead: int, room: Room) -> str:
     return ""
 
 
-def _place(uri: str, *, field: str) -> tuple[str, str]:
-    """The bucket and the object that a URI names; no object for the bucket itself. `Invalid` if it can't be one."""
-    try:
-        bucket, name = split_uri(uri)
-        if name:
-            components(name)
-    except Invalid as exc:
-        raise Invalid(str(exc), field=field) from None
-    return bucket, name
-
-
 def _first_events(request: JobRequest, notes: Sequence[str], time_us: int) -> list[Event]:
     lines = [
         ("INFO", "Validating job requirements..."),
@@ -258,15 +242,3 @@ def _first_events(request: JobRequest, notes: Sequence[str], time_us: int) -> li
         ("INFO", f"Job {request.job_id} is queued."),
     ]
     return [Event(text=text, time_us=time_us, severity=severity) for severity, text in lines]
-
-
-def _merged(old: Mapping[str, str], new: Mapping[str, str], paths: Sequence[str]) -> dict[str, str]:
-    """The labels after a patch: all new ones for the path `labels`, one set or taken away for `labels.KEY`."""
-    merged = dict(new) if "labels" in paths else dict(old)
-    for path in paths:
-        key = path.removeprefix("labels.")
-        if path.startswith("labels."):
-            merged.pop(key, None)
-            if key in new:
-                merged[key] = new[key]
-    return merged
