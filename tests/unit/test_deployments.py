@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -163,6 +162,20 @@ class Shed:
 
         self.models.change("p", "m", decide)
         self.deployments.wake()
+
+    def rescale(self, nodes: int) -> Operation:
+        """Have the only version get another number of hosts."""
+        operation = Operation.begin("p", f"update_m-{nodes}", {}, now_us=now_us())
+
+        def decide(model: Model, versions: Any) -> Change:
+            [version] = versions
+            changed = version.rescaled({**version.body, "manualScaling": {"nodes": nodes}}, operation.id)
+            return Change(version=changed, operation=operation)
+
+        self.models.change("p", "m", decide)
+        self.deployments.publish("p", "m")
+        self.deployments.wake()
+        return operation
 
     def until(self, name: str, state: VersionState = VersionState.READY) -> Version:
         version = wait_for(
@@ -334,20 +347,44 @@ def test_scaling_up_and_down(shed: Shed) -> None:
     shed.until("v1")
     route = wait_for(lambda: shed.route("v1"), lambda route: len(route.hosts) == 3)
 
-    def decide(model: Model, versions: Any) -> Change:
-        [version] = versions
-        return Change(version=replaced(version, {**version.body, "manualScaling": {"nodes": 1}}))
-
-    shed.models.change("p", "m", decide)
-    shed.deployments.publish("p", "m")
-    shed.deployments.wake()
+    operation = shed.rescale(1)
     wait_for(lambda: shed.route("v1").hosts, lambda hosts: hosts == route.hosts[:1])
     wait_for(lambda: len(shed.deployments.hosts("p", "m", "v1")), lambda count: count == 1)
-    assert shed.traffic.waits[-1] == [host.key for host in route.hosts[1:]]
+    wait_for(lambda: shed.traffic.waits[-1:], lambda waits: waits == [[host.key for host in route.hosts[1:]]])
+    assert wait_for(lambda: shed.operations.get("p", operation.id), lambda found: found.done).response is not None
+    shed.until("v1")
 
 
-def replaced(version: Version, body: dict[str, Any]) -> Version:
-    return replace(version, body=body)
+def test_an_update_is_done_when_the_new_hosts_answer(tmp_path: Path) -> None:
+    shed = Shed(tmp_path)
+    shed.load_timeout_s = 2.0
+    shed.open()
+    version = shed.create("v1")
+    shed.behave(shed.until("v1"), "print", "hang")
+    operation = shed.rescale(2)
+    printed = shed.hosts.folder("p", "m", "v1") / "1.log"
+    wait_for(lambda: printed.exists() and printed.stat().st_size, bool)  # it has read what it shall do
+    hosts = shed.deployments.hosts("p", "m", "v1")
+    assert [host["state"] for host in hosts] == ["READY", "STARTING"]
+    assert shed.models.version("p", "m", "v1").state is VersionState.UPDATING
+    assert len(shed.route("v1").hosts) == 1, "it answers meanwhile"
+    shed.behave(shed.models.version("p", "m", "v1"))
+    done = wait_for(lambda: shed.operations.get("p", operation.id), lambda found: found.done)
+    assert len(shed.route("v1").hosts) == 2
+    assert done.response is not None
+    assert done.response["state"] == "READY"
+    assert shed.until("v1").generation == version.generation + 3
+    shed.close()
+
+
+def test_an_update_that_no_host_survives_ends_too(shed: Shed) -> None:
+    shed.create("v1")
+    version = shed.until("v1")
+    shed.behave(version, "fail")
+    operation = shed.rescale(6)
+    assert wait_for(lambda: shed.operations.get("p", operation.id), lambda found: found.done).done
+    assert shed.until("v1").nodes == 6
+    assert len(shed.route("v1").hosts) == 1, "the host of before answers still"
 
 
 def test_one_that_nobody_calls_sleeps_until_it_is_called(tmp_path: Path) -> None:

@@ -430,12 +430,12 @@ class TestVersions:
     def test_a_patch_changes_what_its_mask_names(self, shed: Shed) -> None:
         shed.create(labels={"a": "b"}, autoScaling={"minNodes": 1, "maxNodes": 4})
         done = shed.versions.patch(
-            "shed", "m", "v1", mask="description,autoScaling.minNodes", body={"autoScaling": {"minNodes": 0}}
+            "shed", "m", "v1", mask="description,autoScaling.maxNodes", body={"autoScaling": {"maxNodes": 5}}
         )
         assert done["done"]
         assert done["metadata"]["operationType"] == "UPDATE_VERSION"
         now = shed.versions.get("shed", "m", "v1")
-        assert now["autoScaling"] == {"minNodes": 0, "maxNodes": 4}
+        assert now["autoScaling"] == {"minNodes": 1, "maxNodes": 5}
         assert {key: value for key, value in done["response"].items() if key != "@type"} == now
         assert shed.deployments.published[-1] == ("shed", "m")
 
@@ -451,6 +451,26 @@ class TestVersions:
         now = shed.versions.get("shed", "m", "v1")
         assert "requestLoggingConfig" not in now
         assert "labels" not in now
+
+    def test_another_number_of_hosts_takes_until_they_are_there(self, shed: Shed) -> None:
+        shed.create()
+        shed.deployments.hold = True
+        one, two = ({"manualScaling": {"nodes": nodes}} for nodes in (1, 2))
+        begun = shed.versions.patch("shed", "m", "v1", mask="manualScaling.nodes", body=two)
+        assert "done" not in begun
+        assert begun["metadata"]["version"]["state"] == shed.state() == "UPDATING"
+        assert shed.store.version("shed", "m", "v1").nodes == 2
+        with pytest.raises(FailedPrecondition, match="being changed already"):
+            shed.versions.patch("shed", "m", "v1", mask="manualScaling.nodes", body=one)
+        with pytest.raises(FailedPrecondition, match="being updated"):
+            shed.versions.delete("shed", "m", "v1")
+        assert shed.versions.patch("shed", "m", "v1", mask="description", body={"description": "x"})["done"]
+        shed.versions.set_default("shed", "m", "v1")  # it answers
+        shed.deployments.hold = False
+        shed.deployments.wake()
+        done = shed.operation(begun)
+        assert (done["response"]["state"], done["response"]["isDefault"]) == ("READY", True)
+        assert shed.state() == "READY"
 
     @pytest.mark.parametrize(
         ("mask", "body"),

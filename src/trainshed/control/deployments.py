@@ -252,12 +252,24 @@ class Deployments:
                 return IDLE_S
             surplus = fleet.keep(version, last_used_us=self._traffic.last_used_us(*key))
             pause_s = fleet.next_look_s(version)
-            changed = fleet.has_news(version)
+            changed, settled = fleet.has_news(version), fleet.settled(version)
         if changed:
             self._publisher.publish(version.project, version.model)
         if surplus:
             self._chores.submit(self._retire, surplus)
+        if settled and version.state is VersionState.UPDATING:
+            self._updated(version)
         return pause_s
+
+    def _updated(self, version: Version) -> None:
+        """The hosts match what was asked for: that is the end of the operation that asked."""
+        operation = self._operations.get(version.project, version.operation)
+        ready = version.to(VersionState.READY)
+        shown = version_body(replace(ready, generation=ready.generation + 1), default=False)
+        try:
+            self._models.record_version(ready, operation.succeeded(response("Version", shown), now_us=now_us()))
+        except Aborted:
+            self.wake()  # it was changed again: look at what it is now
 
     def _prepare(self, version: Version) -> None:
         """Find out what the hosts of a version that an earlier server created are started with."""

@@ -85,6 +85,10 @@ class Fleet:
             unhealthy=self._deaths.unhealthy,
         )
 
+    def settled(self, version: Version) -> bool:
+        """Whether there are as many hosts as there shall be, or trying on will not help soon."""
+        return len(self._ready()) >= self._wanted(version) or self._deaths.unhealthy
+
     def addresses(self) -> tuple[HostAddress, ...]:
         return tuple(HostAddress(socket=seen.socket, key=key) for key, seen in self._ready())
 

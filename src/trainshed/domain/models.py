@@ -92,6 +92,8 @@ class Model:
                 f"Version {version.id} is being created. Wait for it, or cancel its operation with: "
                 f"trainshed operations cancel {version.operation}"
             )
+        if version.state is VersionState.UPDATING:
+            raise FailedPrecondition(f"Version {version.id} is being updated. Try again when that is done.")
         if version.state is VersionState.DELETING:
             raise FailedPrecondition(f"Version {version.id} is being deleted already.")
         if version.id in self.split:

@@ -18,7 +18,7 @@ class VersionState(StrEnum):
 
     CREATING = "CREATING"  #: its files are copied, its host is started and asked for the first time
     READY = "READY"  #: it answers
-    UPDATING = "UPDATING"  #: it answers, while its hosts are made to match a change
+    UPDATING = "UPDATING"  #: it answers, while it gets more hosts or fewer
     FAILED = "FAILED"  #: it can't be served; `error` says why
     DELETING = "DELETING"  #: it takes no new requests and ends those that it has
 
@@ -29,7 +29,7 @@ SERVING = frozenset({VersionState.READY, VersionState.UPDATING})
 NEXT: Mapping[VersionState, frozenset[VersionState]] = {
     VersionState.CREATING: frozenset({VersionState.READY, VersionState.FAILED}),
     VersionState.READY: frozenset({VersionState.UPDATING, VersionState.DELETING}),
-    VersionState.UPDATING: frozenset({VersionState.READY, VersionState.DELETING}),
+    VersionState.UPDATING: frozenset({VersionState.READY}),
     VersionState.FAILED: frozenset({VersionState.DELETING}),
     VersionState.DELETING: frozenset(),  # what comes behind it is no row at all
 }
@@ -92,6 +92,20 @@ class Version:
         given = self.body.get("requestLoggingConfig", {})
         share = float(given.get("samplingPercentage", 0))
         return RequestLogging(folder=given["bigqueryTableName"], share=share) if share else None
+
+    def rescaled(self, body: Mapping[str, Any], operation: str) -> Version:
+        """This version with another body. One that answers is UPDATING, by that operation, if it has other `nodes` now.
+
+        `FailedPrecondition` if these are to change while they are still being made to match the last change.
+        """
+        changed = replace(self, body=body)
+        if changed.nodes == self.nodes or not self.serving:
+            return changed
+        if self.state is VersionState.UPDATING:
+            raise FailedPrecondition(
+                f"The hosts of version {self.id} are being changed already. Try again in a moment."
+            )
+        return changed.to(VersionState.UPDATING, operation=operation)
 
     def to(self, state: VersionState, *, error: str = "", operation: str = "", **known: Any) -> Version:
         """This version in its next state; `known` are more fields to set, such as `files` and `details`.

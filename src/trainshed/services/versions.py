@@ -98,7 +98,10 @@ class Versions:
     def patch(
         self, project: str, model_id: str, version_id: str, *, mask: str, body: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Change what the mask names, at once: the operation is done. With an etag: `Aborted` unless it is current."""
+        """Change what the mask names. With an etag: `Aborted` unless it is the current one.
+
+        The operation is done, unless the version gets another number of hosts: then it ends when they are there.
+        """
         given, paths = read_version_patch(body), mask_paths(mask, field="update_mask")
         check_mask(paths, PATCHABLE, given, what="version")
         labels = names.labels(given.get("labels", {}), field="version.labels")
@@ -114,18 +117,18 @@ class Versions:
             if version.state is VersionState.DELETING:
                 raise FailedPrecondition(f"Version {version.id} is being deleted.")
             new = patched(version.body, given, fields)
-            notes = notes_after(new, version.details.get("notes", ()))
+            operation_id = OperationType.UPDATE_VERSION.id(model_id, version_id, now_us=now)
             changed = replace(
-                version,
-                body=new,
+                version.rescaled(new, operation_id),
                 labels=names.labels(merged(version.labels, labels, paths), field="version.labels"),
-                details={**version.details, "notes": notes},
+                details={**version.details, "notes": notes_after(new, version.details.get("notes", ()))},
             )
             default = model.default_version == version.id
             stored = replace(changed, generation=changed.generation + 1)
             begun = _begin(OperationType.UPDATE_VERSION, stored, number=number, default=default, now_us=now)
-            shown = response("Version", version_body(stored, default=default))
-            return Change(version=changed, operation=begun.succeeded(shown, now_us=now))
+            if changed.operation != operation_id:
+                begun = begun.succeeded(response("Version", version_body(stored, default=default)), now_us=now)
+            return Change(version=changed, operation=begun)
 
         _, change = self._store.change(project, model_id, decide)
         self._serving.publish(project, model_id)

@@ -30,12 +30,18 @@ class FakeDeployments:
             match version.state:
                 case VersionState.CREATING:
                     self._create(version, self._operations.get(version.project, version.operation))
+                case VersionState.UPDATING:
+                    self._update(version, self._operations.get(version.project, version.operation))
                 case VersionState.DELETING:
                     operation = self._operations.get(version.project, version.operation)
                     self._models.remove_version(version, operation.succeeded(EMPTY, now_us=self._clock()))
 
     def publish(self, project: str, model: str) -> None:
         self.published.append((project, model))
+
+    def _update(self, version: Version, operation: Operation) -> None:
+        shown = response("Version", version_body(version.to(VersionState.READY), default=False))
+        self._models.record_version(version.to(VersionState.READY), operation.succeeded(shown, now_us=self._clock()))
 
     def _create(self, version: Version, operation: Operation) -> None:
         now = self._clock()
