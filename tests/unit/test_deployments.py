@@ -392,12 +392,13 @@ def test_one_that_nobody_calls_sleeps_until_it_is_called(tmp_path: Path) -> None
     shed.sleep_after_s = 0.5
     shed.open()
     shed.create("v1", autoScaling={"minNodes": 0})
-    shed.until("v1")
+    version = shed.until("v1")
     route = shed.until_route("v1", RouteState.SLEEPING)
     assert route.hosts == ()
     wait_for(lambda: shed.deployments.hosts("p", "m", "v1"), lambda hosts: hosts == [])
-    shed.traffic.used_us = now_us() + 60_000_000
+    shed.behave(version, "slow")  # it takes longer to wake up than it would stay awake
     shed.deployments.rouse("p", "m", "v1")
+    assert shed.until_route("v1", RouteState.WAKING).hosts == ()
     assert len(shed.until_route("v1", RouteState.READY).hosts) == 1
     shed.close()
 

@@ -59,7 +59,9 @@ class Fleet:
     def keep(self, version: Version, *, last_used_us: int) -> list[str]:
         """One look: bury the dead, start what is missing. Returns the hosts there are too many, which are let go of."""
         self._bury()
-        if rules.sleeps_now(
+        if self.roused and self._ready():
+            self.roused, self._awake_since_us = False, now_us()
+        if not self.roused and rules.sleeps_now(
             version.nodes,
             last_used_us=last_used_us,
             awake_since_us=self._awake_since_us,
@@ -73,8 +75,6 @@ class Fleet:
             for number in range(wanted):
                 if number not in self.keys:
                     self._start(replace(self.spec, instance=number))
-        if self._ready():
-            self.roused = False
         return surplus
 
     def standing(self, version: Version) -> Standing:

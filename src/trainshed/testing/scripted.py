@@ -46,6 +46,8 @@ def main(words):
     if "hang" in behaviour:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(600)
+    if "slow" in behaviour:
+        time.sleep(1)
     if "segfault" in behaviour:
         ctypes.string_at(0)
     if "nonsense" in behaviour:
@@ -84,7 +86,7 @@ def serve(connection, behaviour, spec):
 
 
 def ship_scripted(to: Path) -> Path:
-    """The node, with hosts whose model folders hold a file `behaviour`: words such as print, fail, hang, segfault."""
+    """The node, with hosts whose model folders hold a file `behaviour`: words such as print, fail, hang, slow."""
     real = ship(to / "real")
     folder = to / f"scripted-{os.getpid()}"
     if not folder.exists():

@@ -1,0 +1,115 @@
+"""Versions of real SavedModels: created, checked against TensorFlow, asked, put to sleep and deleted."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainshed.runtimes.environments import Runtimes
+from trainshed.runtimes.uv import find_uv
+from trainshed.testing.deployer import Deployer
+from trainshed.testing.engines import wait_for
+from trainshed.testing.servers import RunningServer
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
+
+#: One that OpenVINO can serve, and one that it can not.
+MAKER = """
+import sys
+import tensorflow as tf
+
+class Dense(tf.Module):
+    def __init__(self):
+        self.weights = tf.Variable([[1.0, -1.0], [2.0, 0.5], [-3.0, 4.0]])
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="x")])
+    def score(self, x):
+        scores = x @ self.weights
+        return {"classes": tf.argmax(scores, 1), "scores": scores}
+
+class Words(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def shout(self, text):
+        return {"loud": tf.strings.regex_replace(tf.strings.upper(text), "A+", "A")}
+
+dense, words = Dense(), Words()
+tf.saved_model.save(dense, sys.argv[1] + "/dense", signatures={"serving_default": dense.score})
+tf.saved_model.save(words, sys.argv[1] + "/words", signatures={"serving_default": words.shout})
+"""
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported")
+    python = Runtimes(CACHE, find_uv()).ensure("2.21", lambda fraction, text: None)
+    subprocess.run([python, "-c", MAKER, folder], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    home = tmp_path_factory.mktemp("deployments") / "home"
+    home.mkdir()
+    (home / "runtimes").symlink_to(CACHE)
+    running = RunningServer(home, {"sleep_after_s": 1}).start()
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def deployer(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
+    return Deployer(server, "e2e-deployments", tmp_path_factory.mktemp("scratch"))
+
+
+def test_a_saved_model_is_served_by_openvino_as_by_tensorflow(deployer: Deployer, exported: Path) -> None:
+    uri = deployer.upload_folder(exported / "dense", "dense")
+    details = deployer.deploy("dense", uri, framework="TENSORFLOW", runtimeVersion="2.21")
+    assert details["loader"] == "openvino"
+    assert details["parity"]["within"]
+    assert details["version"]["isDefault"]
+    [answer] = deployer.predict("", [1.0, 0.0, 0.0])
+    assert answer == {"classes": 0, "scores": [1.0, -1.0]}
+    again = deployer.deploy("again", uri)
+    assert again["parity"] == details["parity"]
+    assert again["files"] == details["files"]
+    assert deployer.predict("again", [1.0, 0.0, 0.0]) == [answer]
+
+
+def test_what_openvino_can_not_serve_tensorflow_serves(deployer: Deployer, exported: Path) -> None:
+    uri = deployer.upload_folder(exported / "words", "words")
+    details = deployer.deploy("words", uri)
+    assert details["loader"] == "tensorflow"
+    assert not details["parity"]["within"]
+    assert details["parity"]["text"]
+    assert deployer.predict("words", "baaa") == [{"loud": "BA"}]
+
+
+def test_the_folder_above_is_no_model_and_the_error_names_the_right_one(deployer: Deployer, exported: Path) -> None:
+    uri = deployer.upload_folder(exported / "dense", "export/1794781101")
+    message = deployer.refused(deployer.create("above", uri.rpartition("/")[0]))
+    assert f"but there is one in {uri}." in message
+
+
+def test_a_version_sleeps_and_the_next_request_wakes_it(deployer: Deployer, exported: Path) -> None:
+    uri = deployer.upload_folder(exported / "dense", "sleeper")
+    deployer.deploy("sleeper", uri, autoScaling={"minNodes": 0})
+    wait_for(lambda: deployer.details("sleeper")["hosts"], lambda hosts: hosts == [])
+    assert deployer.get("sleeper")["state"] == "READY"
+    assert deployer.predict("sleeper", [0.0, 1.0, 0.0]) == [{"classes": 0, "scores": [2.0, 0.5]}]
+    wait_for(lambda: deployer.details("sleeper")["hosts"], lambda hosts: hosts == [])
+
+
+def test_a_deleted_version_leaves_nothing(deployer: Deployer, exported: Path) -> None:
+    (exported / "dense" / "only-here").write_text("so that no other version has these files")
+    uri = deployer.upload_folder(exported / "dense", "deleted")
+    details = deployer.deploy("deleted", uri)
+    home = deployer.server.home
+    assert (home / "models" / deployer.project / details["files"] / "saved_model.pb").is_file()
+    finished = deployer.finish(deployer.delete("deleted"))
+    assert finished["response"] == {"@type": "type.googleapis.com/google.protobuf.Empty"}
+    assert deployer.ask("deleted", [1.0, 0.0, 0.0])[0] == 404
+    wait_for(lambda: (home / "models" / deployer.project / details["files"]).exists(), lambda there: not there)
+    wait_for(lambda: (home / "hosts" / deployer.project / "m" / "deleted").exists(), lambda there: not there)

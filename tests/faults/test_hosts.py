@@ -1,0 +1,313 @@
+"""Models that raise, hang, crash and eat memory, killed hosts and killed servers: real hosts of a real runtime."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from trainshed.testing.deployer import Deployer
+from trainshed.testing.engines import wait_for
+from trainshed.testing.servers import RunningServer
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
+BACK_S = 5.0  #: that a version may be away after its host died
+SETTINGS = {"predict_timeout_s": 2, "load_timeout_s": 8}
+
+
+def open_server(home: Path) -> RunningServer:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    home.mkdir()
+    (home / "runtimes").symlink_to(CACHE)
+    return RunningServer(home, SETTINGS).start()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    server = open_server(tmp_path_factory.mktemp("hosts") / "home")
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def neighbour(shared: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
+    """A version of another model that nobody may disturb."""
+    deployer = Deployer(shared, "fault-neighbour", tmp_path_factory.mktemp("neighbour"))
+    deployer.deploy_routine("calm")
+    return deployer
+
+
+@pytest.fixture
+def deployer(shared: RunningServer, tmp_path: Path, request: pytest.FixtureRequest) -> Deployer:
+    return Deployer(shared, f"fault-{zlib.crc32(request.node.name.encode())}", tmp_path)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[RunningServer]:
+    server = open_server(tmp_path / "home")
+    yield server
+    server.kill()
+
+
+class Watched:
+    """Asks the neighbour all the time; none of its answers may be wrong."""
+
+    def __init__(self, neighbour: Deployer) -> None:
+        self._neighbour = neighbour
+        self._end = threading.Event()
+        self.wrong: list[Any] = []
+        self.count = 0
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._end.wait(0.02):
+            status, answer = self._neighbour.ask("calm", self.count)
+            if (status, answer) != (200, {"predictions": [self.count]}):
+                self.wrong.append((status, answer))
+            self.count += 1
+
+    def __enter__(self) -> Watched:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._end.set()
+        self._thread.join()
+        assert not self.wrong
+        assert self.count > 0
+
+
+CRASHES = {
+    "raises": "raise ValueError('no such weights')",
+    "exits": "sys.exit(3)",
+    "leaves": "os._exit(3)",
+    "segfaults": "ctypes.string_at(0)",
+    "eats": "cls.eaten = bytearray(1 << 40)",
+    "swallows": "cls.eaten = [bytearray(1 << 26) for _ in range(1 << 20)]",
+}
+
+
+@pytest.mark.parametrize("fault", CRASHES)
+def test_a_fault_at_load_fails_that_version_alone(deployer: Deployer, neighbour: Deployer, fault: str) -> None:
+    with Watched(neighbour):
+        message = deployer.refused(deployer.create_routine("v1", load=CRASHES[fault]))
+    assert message.startswith('Create Version failed. Bad model detected with error:  "')
+    assert "(Error code: " in message
+    assert deployer.get("v1")["state"] == "FAILED"
+    assert deployer.get("v1")["errorMessage"] == message
+    words = {"raises": "no such weights", "segfaults": "SIGSEGV", "leaves": "exit status 3", "eats": "MemoryError"}
+    assert words.get(fault, "") in message
+    assert deployer.ask("v1", 1)[0] == 503
+    assert deployer.ask("", 1)[0] == 400  # there is no default version
+    deployer.finish(deployer.delete("v1"))
+
+
+def test_a_hang_at_load_is_cut_off(deployer: Deployer, neighbour: Deployer) -> None:
+    with Watched(neighbour):
+        message = deployer.refused(deployer.create_routine("v1", load="time.sleep(3600)"))
+    assert "It was not loaded within 8 s." in message
+
+
+def test_a_pickle_that_does_harm_is_only_loaded_by_its_host(deployer: Deployer, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    uri = deployer.upload("evil/model.pkl", pickle.dumps(_Evil(flag))).rpartition("/")[0]
+    deployer.refused(deployer.create("v1", uri, framework="SCIKIT_LEARN"))
+    written = flag.read_text()
+    assert "TRAINSHED_" not in written
+    assert deployer.server.token not in written
+    parent, pid = (int(word) for word in written.split()[:2])
+    assert deployer.server.pid not in (parent, pid)
+
+
+class _Evil:
+    def __init__(self, flag: Path) -> None:
+        self._flag = flag
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        code = (
+            f"import os; open({str(self._flag)!r}, 'w').write(f'{{os.getppid()}} {{os.getpid()}} {{dict(os.environ)}}')"
+        )
+        return (exec, (code,))
+
+
+def test_an_error_at_predict_is_an_answer(deployer: Deployer) -> None:
+    deployer.deploy_routine("v1", answer="assert instances != [13], 'unlucky'")
+    assert deployer.predict("v1", 1) == [1]
+    status, answer = deployer.ask("v1", 13)
+    assert status == 500
+    assert "unlucky" in answer["error"]["message"]
+    assert deployer.predict("v1", 2) == [2]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["ctypes.string_at(0)", "os._exit(0)", "os.kill(os.getpid(), 9)", "os.kill(os.getppid(), 9); time.sleep(9)"],
+)
+def test_a_crash_at_predict_is_over_soon(deployer: Deployer, neighbour: Deployer, fault: str) -> None:
+    deployer.deploy_routine("v1", answer=f"if instances == ['poison']: {fault}")
+    with Watched(neighbour):
+        status, answer = deployer.ask("v1", "poison")
+        assert status == 503
+        assert answer["error"]["status"] == "UNAVAILABLE"
+        assert deployer.until_answers("v1", 1) < BACK_S
+    assert deployer.get("v1")["state"] == "READY"
+
+
+def test_memory_eaten_at_predict_is_an_error_of_that_request(deployer: Deployer, neighbour: Deployer) -> None:
+    answer = "if instances == ['poison']: eaten = [bytearray(1 << 26) for _ in range(1 << 20)]"
+    deployer.deploy_routine("v1", answer=answer)
+    with Watched(neighbour):
+        status, _ = deployer.ask("v1", "poison")
+        assert status in (500, 503, 504)
+        assert deployer.until_answers("v1", 1) < BACK_S
+
+
+def test_a_hang_at_predict_is_cut_off_and_the_host_replaced(deployer: Deployer, neighbour: Deployer) -> None:
+    deployer.deploy_routine("v1", answer="if instances == ['poison']: time.sleep(3600)")
+    with Watched(neighbour):
+        status, answer = deployer.ask("v1", "poison")
+        assert status == 504, answer
+        assert deployer.until_answers("v1", 1) < BACK_S
+
+
+def test_a_version_that_always_crashes_is_unhealthy_and_says_so(deployer: Deployer, neighbour: Deployer) -> None:
+    flag = Path(deployer.server.home) / "crash-now"
+    deployer.deploy_routine("v1", load=f"os.path.exists({str(flag)!r}) and ctypes.string_at(0)")
+    flag.touch()
+    with Watched(neighbour):
+        os.kill(deployer.details("v1")["hosts"][0]["pid"], signal.SIGKILL)
+        status, answer = wait_for(
+            lambda: deployer.ask("v1", 1), lambda seen: "is unhealthy" in str(seen[1]), within_s=60
+        )
+    assert status == 503
+    assert "SIGSEGV" in answer["error"]["message"]
+    assert "SIGSEGV" in deployer.details("v1")["progress"]
+    flag.unlink()
+    deployer.finish(deployer.delete("v1"))
+
+
+def test_what_a_model_started_does_not_outlive_its_host(deployer: Deployer, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    start = f"open({str(pids)!r}, 'w').write(str(subprocess.Popen(['sleep', '3600'], start_new_session=True).pid))"
+    deployer.deploy_routine("v1", load=start)
+    child = int(pids.read_text())
+    assert psutil.pid_exists(child)
+    deployer.finish(deployer.delete("v1"))
+    wait_for(lambda: _lives(child), lambda lives: not lives)
+
+
+def test_a_killed_host_is_back_soon(deployer: Deployer) -> None:
+    details = deployer.deploy_routine("v1", manualScaling={"nodes": 2})
+    details = wait_for(lambda: deployer.details("v1"), lambda seen: _ready(seen) == 2)
+    os.kill(details["hosts"][0]["pid"], signal.SIGKILL)
+    assert deployer.until_answers("v1", 1) < BACK_S
+    wait_for(lambda: deployer.details("v1"), lambda seen: _ready(seen) == 2, within_s=30)
+
+
+def _ready(details: dict[str, Any]) -> int:
+    return sum(host["state"] == "READY" for host in details["hosts"])
+
+
+def test_sources_that_change_or_go_leave_a_version_as_it_is(deployer: Deployer) -> None:
+    read = "self.text = open(os.path.join(self.model_dir, 'weights.txt')).read(); return [self.text] * len(instances)"
+    deployer.deploy_routine("v1", answer=read)
+    assert deployer.predict("v1", 1) == ["v1"]
+    deployer.upload("v1/model/weights.txt", b"other")
+    for name in ("v1/routine.tar.gz", "v1/model/weights.txt"):
+        deployer.server.call("DELETE", f"/storage/v1/b/{deployer.bucket}/o/{name.replace('/', '%2F')}")
+    os.kill(deployer.details("v1")["hosts"][0]["pid"], signal.SIGKILL)
+    deployer.until_answers("v1", 1)
+    assert deployer.predict("v1", 1) == ["v1"]
+
+
+def test_links_in_a_model_are_refused_by_name(deployer: Deployer) -> None:
+    deployer.upload("linked/model/model.bst", b"1")
+    folder = deployer.server.home / "buckets" / deployer.bucket / "linked" / "model"
+    (folder / "secret.txt").symlink_to(deployer.server.home / "token")
+    message = deployer.refused(deployer.create("v1", f"gs://{deployer.bucket}/linked/model"))
+    assert f"gs://{deployer.bucket}/linked/model/secret.txt is a link" in message
+
+
+def test_a_cancelled_creation_leaves_no_process(deployer: Deployer) -> None:
+    operation = deployer.create_routine("v1", load="time.sleep(3600)")
+    wait_for(lambda: deployer.details("v1")["progress"], lambda text: text == "Loading the model.")
+    deployer.server.call("POST", f"/v1/{operation['name']}:cancel", {})
+    finished = deployer.finish(operation)
+    assert finished["error"] == {"code": 1, "message": "Create Version was cancelled."}
+    assert deployer.get("v1")["state"] == "FAILED"
+
+
+def test_hosts_die_with_a_killed_server_and_the_next_one_serves_again(own: RunningServer, tmp_path: Path) -> None:
+    deployer = Deployer(own, "fault-killed", tmp_path)
+    deployer.deploy_routine("v1")
+    deployer.deploy_routine("v2", autoScaling={"minNodes": 0})
+    host = deployer.details("v1")["hosts"][0]["pid"]
+    own.kill()
+    wait_for(lambda: _lives(host), lambda lives: not lives)
+    own.start()
+    assert deployer.get("v1")["state"] == "READY"
+    deployer.until_answers("v1", 1)
+    assert deployer.predict("", 1) == [1]
+    began = time.monotonic()
+    status, answer = deployer.ask("v2", 1)  # asleep: the request is held while it wakes
+    assert (status, answer) == (200, {"predictions": [1]}) or time.monotonic() - began >= SETTINGS["predict_timeout_s"]
+
+
+def test_a_server_killed_in_a_creation_goes_on_with_it(own: RunningServer, tmp_path: Path) -> None:
+    deployer = Deployer(own, "fault-midway", tmp_path)
+    go = tmp_path / "go"
+    wait = f"while not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    operation = deployer.create_routine("v1", load=wait)
+    wait_for(lambda: deployer.details("v1")["progress"], lambda text: text == "Loading the model.")
+    own.kill()
+    own.start()
+    assert deployer.get("v1")["state"] == "CREATING"
+    assert deployer.ask("v1", 1)[0] == 503
+    go.touch()
+    assert "response" in deployer.finish(operation)
+    assert deployer.predict("v1", 1) == [1]
+    assert sum(1 for _ in (own.home / "models" / "fault-midway").iterdir()) == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", tmp_path], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("needs the right to mount")
+    yield tmp_path
+    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+def test_a_full_disk_fails_the_creation_and_leaves_nothing(
+    shared: RunningServer, small_disk: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    deployer = Deployer(shared, "fault-full", tmp_path_factory.mktemp("full"))
+    models = shared.home / "models" / "fault-full"
+    models.mkdir(parents=True)
+    subprocess.run(["mount", "--bind", small_disk, models], check=True)
+    try:
+        uri = deployer.upload("big/model.bst", os.urandom(8 << 20)).rpartition("/")[0]
+        message = deployer.refused(deployer.create("v1", uri, framework="XGBOOST"))
+        assert "is full" in message
+        assert list(models.iterdir()) == []
+    finally:
+        subprocess.run(["umount", "-l", str(models)], check=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
