@@ -6,6 +6,7 @@ text. Readers are put together to describe a message; nothing else in the progra
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -57,7 +58,7 @@ def double(value: object, at: str) -> float:
     number = value
     if isinstance(number, str) and re.fullmatch(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?", number):
         number = float(number)
-    if isinstance(number, bool) or not isinstance(number, int | float):
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
         raise wrong_value(at, "TYPE_DOUBLE", value, "a number")
     return float(number)
 
