@@ -14,6 +14,7 @@ import psutil
 from trainshed.buckets.tree import ObjectTree
 from trainshed.buckets.uploads import Sessions
 from trainshed.config import Home, Settings
+from trainshed.control.batches import Batches
 from trainshed.control.creations import Creations, Room, Supplies
 from trainshed.control.credentials import Credentials, Reach
 from trainshed.control.deployments import Deployments, Ledger, alike, in_use
@@ -21,12 +22,14 @@ from trainshed.control.fleets import Habits
 from trainshed.control.jobs import JobControl
 from trainshed.control.launches import Launches
 from trainshed.control.pinning import Pins
-from trainshed.domain.jobs import ENDS
+from trainshed.domain.jobs import ENDS, Job
 from trainshed.domain.policies import JOBS, MODELS
+from trainshed.domain.prediction import Prediction
 from trainshed.engines.base import Launch
 from trainshed.engines.hosts import LocalHosts
 from trainshed.engines.installs import Installs
 from trainshed.engines.local import LocalEngine
+from trainshed.engines.predictions import predicted
 from trainshed.engines.references import References
 from trainshed.engines.restarts import restarts
 from trainshed.engines.warm import WarmProcesses
@@ -122,30 +125,6 @@ def assemble(
     equip = Credentials(reach, issue=tokens.issue_for_job).equip if reach else _as_it_is
     warm = {Place(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
     engine = LocalEngine(home, uv, warm if settings.warm_start == "auto" else None)
-    control = JobControl(
-        jobs,
-        engine,
-        folder=launches.folder,
-        prepare=lambda job: equip(launches.prepare(job)),
-        size=launches.size,
-        slots=settings.slots or SLOTS_PER_CORE * cpus,
-        poll_s=settings.poll_s,
-        check=database.check_fence,
-        give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
-    )
-    progress = Progress(jobs, home, owner=buckets.owner)
-    world = World(
-        resolve_runtime=runtimes.resolve,
-        bucket_owner=buckets.owner,
-        object_exists=objects.exists,
-        room=control.room,
-        restarts=lambda job: [restart.sentence for restart in restarts(launches.folder(job))],
-        progress=progress.of,
-        cpus=cpus,
-    )
-    routes = Routes()
-    logged = LoggedRequests(objects, owner=buckets.owner)
-    predictions = Predictions(routes, RequestLogs(logged.write), timeout_s=settings.predict_timeout_s)
     models, operations = ModelStore(database), OperationStore(database)
     hosts = LocalHosts(home, ship=engine.ship)
     pins = Pins(home.models, tree, home.buckets, used=models.files_used)
@@ -159,9 +138,48 @@ def assemble(
         owner=buckets.owner,
         alike=alike(models),
     )
+    creations = Creations(supplies, hosts, _room(settings, cpus))
+    batches = Batches(settings=settings, jobs=jobs, models=models, creations=creations, tree=tree, ship=engine.ship)
+
+    def prepare(job: Job) -> Launch:
+        if Prediction.key in job.body:
+            return batches.prepare(job, launches.folder(job))
+        return equip(launches.prepare(job))
+
+    control = JobControl(
+        jobs,
+        engine,
+        folder=launches.folder,
+        prepare=prepare,
+        size=launches.size,
+        slots=settings.slots or SLOTS_PER_CORE * cpus,
+        poll_s=settings.poll_s,
+        check=database.check_fence,
+        give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
+    )
+    progress = Progress(jobs, home, owner=buckets.owner)
+    places = Places(
+        bucket_owner=buckets.owner,
+        object_exists=objects.exists,
+        folder_holds_files=objects.folder_holds_files,
+        matches=objects.matches,
+    )
+    world = World(
+        resolve_runtime=runtimes.resolve,
+        places=places,
+        model_runtime=lambda project, model, version: models.served(project, model, version).runtime,
+        room=control.room,
+        restarts=lambda job: [restart.sentence for restart in restarts(launches.folder(job))],
+        progress=progress.of,
+        predicted=lambda job: predicted(launches.folder(job)) if Prediction.key in job.body else None,
+        cpus=cpus,
+    )
+    routes = Routes()
+    logged = LoggedRequests(objects, owner=buckets.owner)
+    predictions = Predictions(routes, RequestLogs(logged.write), timeout_s=settings.predict_timeout_s)
     deployments = Deployments(
         Ledger(models=models, operations=operations),
-        Creations(supplies, hosts, _room(settings, cpus)),
+        creations,
         routes,
         predictions,
         habits=Habits(load_timeout_s=settings.load_timeout_s, sleep_after_s=settings.sleep_after_s),
@@ -176,11 +194,6 @@ def assemble(
         log_tail=deployments.log_tail,
         last_used_us=predictions.last_used_us,
         traffic=predictions.metrics.traffic,
-    )
-    places = Places(
-        bucket_owner=buckets.owner,
-        object_exists=objects.exists,
-        folder_holds_files=objects.folder_holds_files,
     )
     projects, policies = Projects(ProjectStore(database)), PolicyStore(database)
     services = Services(

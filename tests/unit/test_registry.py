@@ -70,6 +70,7 @@ class Shed:
             bucket_owner=bucket_owner,
             object_exists=lambda bucket, name: (bucket, name) in FILES,
             folder_holds_files=folder_holds_files,
+            matches=lambda bucket, pattern: False,
         )
         self.models = Models(self.store, serving, project_number=lambda project: 4242, clock=self.tick)
         self.versions = Versions(

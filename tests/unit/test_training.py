@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.domain.training import MAX_INPUT_BYTES, ScaleTier, Training, read_job
-from trainshed.errors import Invalid, NotServed, TrainshedError
+from trainshed.domain.training import MAX_INPUT_BYTES, ScaleTier, Training
+from trainshed.domain.work import read_job
+from trainshed.errors import Invalid, TrainshedError
 
 INPUT: dict[str, Any] = {
     "scaleTier": "BASIC",
@@ -49,7 +50,8 @@ def test_everything_that_is_offered_at_once() -> None:
         | {"labels": {"owner": "me"}}
     )
     assert (request.job_id, request.labels) == ("j1", {"owner": "me"})
-    training = request.training
+    training = request.work
+    assert isinstance(training, Training)
     assert training.scale_tier is ScaleTier.CUSTOM
     assert training.args == ("--max_steps", "10")
     assert (training.max_running_s, training.priority, training.use_chief) == (3600.5, 7, True)
@@ -59,7 +61,8 @@ def test_everything_that_is_offered_at_once() -> None:
 
 
 def test_what_is_not_said_has_googles_defaults() -> None:
-    training = read_job(job(scaleTier=None, region=None)).training
+    training = read_job(job(scaleTier=None, region=None)).work
+    assert isinstance(training, Training)
     assert training.scale_tier is ScaleTier.BASIC
     assert (training.max_running_s, training.priority, training.use_chief) == (604_800, 0, False)
 
@@ -203,11 +206,6 @@ def test_a_job_needs_an_id_and_something_to_run() -> None:
     assert refusal({"jobId": "1", "trainingInput": INPUT}).field == "job.job_id"
     assert refusal({"jobId": "j1"}).field == "job.training_input"
     assert refusal(job() | {"labels": {"Owner": "x"}}).field == "job.labels"
-
-
-def test_batch_prediction_is_not_served() -> None:
-    with pytest.raises(NotServed, match="prediction"):
-        read_job({"jobId": "j1", "predictionInput": {}})
 
 
 JSON = st.recursive(

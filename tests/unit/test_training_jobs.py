@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ import pytest
 
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.jobs import Job, JobState
+from trainshed.domain.models import no_model
 from trainshed.domain.plan import Room
 from trainshed.domain.policies import JOBS
+from trainshed.engines.predictions import Predicted
 from trainshed.errors import Aborted, AlreadyExists, FailedPrecondition, Invalid, NotFound
 from trainshed.services.jobs import Jobs, World
 from trainshed.services.pages import PageRequest
+from trainshed.services.places import Places
 from trainshed.services.policies import Policies
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
@@ -44,6 +48,12 @@ def bucket_owner(name: str) -> str:
     return BUCKETS[name]
 
 
+def model_runtime(project: str, model: str, version: str) -> str:
+    if model != "digits":
+        raise no_model(project, model)
+    return "2.15"
+
+
 class Shed:
     """The service, its store, and a count of how often the control loop was woken."""
 
@@ -52,13 +62,22 @@ class Shed:
         self.policies = Policies(PolicyStore(database), JOBS, self.store.get)
         self.woken = 0
         self.now = 1_000_000
+        self.predicted: Predicted | None = None
         world = World(
             resolve_runtime=resolve_runtime,
-            bucket_owner=bucket_owner,
-            object_exists=lambda bucket, name: (bucket, name) in OBJECTS,
+            places=Places(
+                bucket_owner=bucket_owner,
+                object_exists=lambda bucket, name: (bucket, name) in OBJECTS,
+                folder_holds_files=lambda bucket, folder: any((bucket, folder) < found for found in OBJECTS),
+                matches=lambda bucket, pattern: any(
+                    fnmatch(name, pattern) for owner, name in OBJECTS if owner == bucket
+                ),
+            ),
+            model_runtime=model_runtime,
             room=lambda: Room(free=3, slots=8),
             restarts=lambda job: [],
             progress=lambda job: None,
+            predicted=lambda job: self.predicted,
             cpus=4,
         )
         self.jobs = Jobs(self.store, world, wake=self.wake, clock=self.tick)
@@ -376,3 +395,53 @@ class TestPolicies:
     def test_a_permission_that_no_job_has_is_refused(self, shed: Shed, permission: str) -> None:
         with pytest.raises(Invalid):
             shed.policies.test("shed", "j1", self.VIEWER, {"permissions": [permission]})
+
+
+def prediction(job_id: str = "p1", **changes: Any) -> dict[str, Any]:
+    given = {
+        "dataFormat": "JSON",
+        "inputPaths": ["gs://mine/*.gz"],
+        "outputPath": "gs://mine/out",
+        "modelName": "projects/shed/models/digits",
+        **changes,
+    }
+    return {"jobId": job_id, "predictionInput": {name: value for name, value in given.items() if value is not None}}
+
+
+def test_a_batch_prediction_counts_its_rows(shed: Shed) -> None:
+    made = shed.jobs.create("shed", prediction())
+    assert made["predictionOutput"] == {
+        "outputPath": "gs://mine/out",
+        "predictionCount": "0",
+        "errorCount": "0",
+        "nodeHours": 0.0,
+    }
+    assert "trainingOutput" not in made
+    assert shed.store.get("shed", "p1").runtime == "2.15"
+    shed.predicted = Predicted(predictions=1200, errors=1, read=40, bytes=100)
+    shown = shed.jobs.details("shed", "p1")
+    assert shown["job"]["predictionOutput"]["predictionCount"] == "1200"
+    assert shown["notes"] == ["40% of the input is read: 1,200 rows were predicted, one had an error."]
+    assert [found["predictionOutput"]["errorCount"] for found in shed.jobs.page("shed", PageRequest(size=5)).items] == [
+        "1"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"modelName": "projects/shed/models/letters"}, NotFound, "no model letters"),
+        ({"modelName": "projects/other-shed/models/digits"}, NotFound, "no model digits in project other-shed"),
+        ({"inputPaths": ["gs://mine/*.json"]}, FailedPrecondition, r"No object matches gs://mine/\*.json"),
+        ({"inputPaths": ["gs://theirs/*"]}, FailedPrecondition, "No object matches gs://theirs"),
+        ({"inputPaths": ["/etc/passwd"]}, Invalid, "gs://"),
+        ({"outputPath": "gs://theirs/out"}, FailedPrecondition, "gs://theirs does not exist in project shed"),
+        ({"modelName": None, "uri": "gs://theirs/model"}, FailedPrecondition, "no files in gs://theirs/model"),
+    ],
+)
+def test_a_batch_prediction_of_what_is_not_there(
+    shed: Shed, changes: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        shed.jobs.create("shed", prediction(**changes))
+    assert shed.woken == 0

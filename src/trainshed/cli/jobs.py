@@ -85,14 +85,18 @@ _INPUT = (
     *("runtimeVersion", "pythonVersion", "region", "scaleTier", "pythonModule", "masterType"),
     *("workerType", "workerCount", "parameterServerType", "parameterServerCount", "jobDir"),
 )
+_PREDICTION = ("modelName", "versionName", "uri", "dataFormat", "outputPath", "batchSize", "runtimeVersion", "region")
 
 
 def _summary(job: dict[str, Any]) -> Iterator[str]:
     """What matters of a job, a box for each part that has something to show."""
-    training, output = job.get("trainingInput", {}), job.get("trainingOutput", {})
+    training, prediction = job.get("trainingInput", {}), job.get("predictionInput", {})
+    output = job.get("trainingOutput", {})
     boxes = (
         ("Job Overview", {name: job.get(name) for name in _OVERVIEW}),
         ("Training Input Summary", {name: training.get(name) for name in _INPUT}),
+        ("Prediction Input Summary", {name: prediction.get(name) for name in _PREDICTION}),
+        ("Prediction Output Summary", job.get("predictionOutput", {})),
         ("Training Output Summary", {name: value for name, value in output.items() if name != "trials"}),
     )
     for title, values in boxes:

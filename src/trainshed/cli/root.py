@@ -10,7 +10,13 @@ from trainshed import __version__
 from trainshed.cli.group import LazyGroup, RootGroup
 
 JOBS: dict[str, tuple[Any, str]] = {
-    "submit": ({"training": ("submit:training", "Submit a training job.")}, "Submit a job."),
+    "submit": (
+        {
+            "training": ("submit:training", "Submit a training job."),
+            "prediction": ("submit_prediction:prediction", "Predict the rows of files with a model."),
+        },
+        "Submit a job.",
+    ),
     "list": ("jobs:list_", "List jobs, the newest first."),
     "describe": ("jobs:describe", "Show one job."),
     "cancel": ("jobs:cancel", "Cancel a job that has not ended."),

@@ -134,32 +134,38 @@ def training(ctx: click.Context, /, job: str, project: str | None, format: str |
         body = job_body(job, package_uris=[*remote, *names.values()], user_args=ctx.meta["user_args"], **parts)
         check_runnable(body)
         upload(here, names)
-    created = _created(here, body)
+    finish(ctx, here, created(here, body), stream=flags["stream_logs"], format=format)
+
+
+def created(here: Session, body: dict[str, Any]) -> dict[str, Any]:
+    """The job that the server made of a body."""
+    try:
+        made: dict[str, Any] = here.client.call("POST", here.ml("jobs"), body=body)
+    except Lost as exc:
+        if not exc.sent:
+            raise
+        hint = f"The job may be there all the same; look with: trainshed jobs describe {body['jobId']}"
+        raise Lost(f"{exc} {hint}", sent=True) from exc
+    return made
+
+
+def finish(ctx: click.Context, here: Session, made: dict[str, Any], *, stream: bool, format: str | None) -> None:
+    """Say what became of a job that was just made; with `stream`, show its log first, and exit as it ended."""
+    job = made["jobId"]
     say(f"Job [{job}] submitted successfully.")
-    if not flags["stream_logs"]:
+    if not stream:
         say(
             "Your job is still active. You may view the status of your job with the command\n\n"
             f"  $ trainshed jobs describe {job}\n\nor continue streaming the logs with the command\n\n"
             f"  $ trainshed jobs stream-logs {job}"
         )
-        show_one(brief(created), format=format)
+        show_one(brief(made), format=format)
         return
     show_stream(entries(here, job, follow=True), job, show=say)
     ended = fetch(here, job)
     show_one(brief(ended), format=format)
     if ended["state"] != "SUCCEEDED":
         ctx.exit(1)
-
-
-def _created(here: Session, body: dict[str, Any]) -> dict[str, Any]:
-    try:
-        created: dict[str, Any] = here.client.call("POST", here.ml("jobs"), body=body)
-    except Lost as exc:
-        if not exc.sent:
-            raise
-        hint = f"The job may be there all the same; look with: trainshed jobs describe {body['jobId']}"
-        raise Lost(f"{exc} {hint}", sent=True) from exc
-    return created
 
 
 def brief(job: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from trainshed.domain import clusters
 from trainshed.domain.jobs import Event, Job, JobState
 from trainshed.domain.times import now_us
 from trainshed.domain.training import Training
+from trainshed.domain.work import work_of
 from trainshed.engines.base import Launch, Replica
 from trainshed.errors import FailedPrecondition
 from trainshed.runtimes.environments import Runtimes
@@ -49,12 +50,12 @@ class Launches:
 
     def size(self, job: Job) -> int:
         """How many replicas a job has."""
-        return len(clusters.gang(Training.parse(job.body["trainingInput"])))
+        return len(clusters.gang(work_of(job.body)))
 
     def prepare(self, job: Job) -> Launch:
         """Build the runtime if need be, and settle everything else. Blocks while a runtime is built."""
-        training = Training.parse(job.body["trainingInput"])
-        python = self._runtimes.ensure(job.runtime, self._told(job))
+        training = Training.parse(job.body[Training.key])
+        python = self._runtimes.ensure(job.runtime, tells_of_build(self._jobs, job))
         path_of = paths_for(job.project, self._home.buckets, self._owner)
         packages = tuple(package(uri, path_of, remedy=_AGAIN) for uri in training.package_uris)
         args = tuple(resolve_uris(arg, path_of) for arg in training.args)
@@ -92,20 +93,21 @@ class Launches:
             for replica in gang
         )
 
-    def _told(self, job: Job) -> Callable[[float, str], None]:
-        """Writes the progress of a build into the job's log, and gives up if the job was cancelled meanwhile."""
-        told = -1.0
 
-        def progress(fraction: float, text: str) -> None:
-            nonlocal told
-            if self._jobs.get(job.project, job.id).state is not JobState.PREPARING:
-                raise FailedPrecondition(f"Job {job.id} was cancelled while its runtime was built.")
-            if fraction - told >= _TOLD_EVERY:
-                told = fraction
-                line = f"Runtime {job.runtime} is built once for all jobs: {fraction:.0%}. {text}"
-                self._jobs.tell(job, Event(text=line, time_us=now_us()))
+def tells_of_build(jobs: JobStore, job: Job) -> Callable[[float, str], None]:
+    """Writes the progress of a build into the job's log, and gives up if the job was cancelled meanwhile."""
+    told = -1.0
 
-        return progress
+    def progress(fraction: float, text: str) -> None:
+        nonlocal told
+        if jobs.get(job.project, job.id).state is not JobState.PREPARING:
+            raise FailedPrecondition(f"Job {job.id} was cancelled while its runtime was built.")
+        if fraction - told >= _TOLD_EVERY:
+            told = fraction
+            line = f"Runtime {job.runtime} is built once for all jobs: {fraction:.0%}. {text}"
+            jobs.tell(job, Event(text=line, time_us=now_us()))
+
+    return progress
 
 
 def free_ports(count: int) -> list[int]:

@@ -13,6 +13,7 @@ from trainshed.domain import machines
 from trainshed.domain.fields import snake_keys
 from trainshed.domain.jobs import Job
 from trainshed.domain.training import ScaleTier, Training
+from trainshed.domain.work import Work
 
 MASTER = "master"
 WORKER = "worker"
@@ -55,9 +56,9 @@ def _roles(training: Training) -> Mapping[str, tuple[int, str]]:
     return {role: (count, training.machine_types[role]) for role, count in counts.items() if count}
 
 
-def gang(training: Training) -> tuple[ReplicaSpec, ...]:
+def gang(work: Work) -> tuple[ReplicaSpec, ...]:
     """Every replica of the job, the master first, then workers, parameter servers and evaluators by number."""
-    roles = _roles(training)
+    roles = _roles(work) if isinstance(work, Training) else {MASTER: (1, "")}
     return tuple(ReplicaSpec(type=role, index=index) for role, (count, _) in roles.items() for index in range(count))
 
 
@@ -107,12 +108,12 @@ def _key(replica: ReplicaSpec, primary: str) -> str:
     return primary if replica.primary else replica.type
 
 
-def common_environment(job: Job, training: Training, *, cpus: int) -> dict[str, str]:
+def common_environment(job: Job, work: Work, *, cpus: int) -> dict[str, str]:
     """What every replica of the job has in its environment."""
     return {
         "CLOUD_ML_JOB_ID": job.id,
         "CLOUD_ML_PROJECT_ID": job.project,
-        "CLOUD_ML_REGION": training.region,
+        "CLOUD_ML_REGION": work.region,
         "KMP_AFFINITY": "none",  # replicas share the cores; pinning would put all of them on the first ones
         "KMP_BLOCKTIME": "0",
         "KMP_SETTINGS": "0",

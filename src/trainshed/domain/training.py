@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import orjson
 
 from trainshed.domain import fields as f
-from trainshed.domain import machines, names
-from trainshed.errors import Invalid, NotServed
+from trainshed.domain import machines
+from trainshed.errors import Invalid
 
 MAX_PACKAGES = 100
 MAX_REPLICAS = 64  #: of one job; each is a process of its own
@@ -42,7 +42,7 @@ _REPLICA_CONFIG = f.message(
     }
 )
 
-_TRAINING_INPUT = f.message(
+TRAINING_INPUT = f.message(
     {
         "args": f.repeated(f.string),
         "enableWebAccess": f.boolean,
@@ -73,33 +73,12 @@ _TRAINING_INPUT = f.message(
     }
 )
 
-#: fields that only the server writes; what a client sends in them is passed over, as Google does
-_OUTPUT = (
-    "createTime",
-    "endTime",
-    "errorMessage",
-    "jobPosition",
-    "predictionOutput",
-    "startTime",
-    "state",
-    "trainingOutput",
-)
-
-_JOB = f.message(
-    {
-        "etag": f.string,
-        "jobId": f.string,
-        "labels": f.anything,
-        "predictionInput": f.anything,
-        "trainingInput": f.anything,
-    }
-    | dict.fromkeys(_OUTPUT, f.anything)
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """A trainingInput that was checked, in the words that the rest of the program uses."""
+
+    key: ClassVar[str] = "trainingInput"
 
     module: str
     args: tuple[str, ...]
@@ -149,39 +128,6 @@ class Training:
             use_chief=given.get("useChiefInTfConfig", False),
             input=given,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest:
-    """A Job as a client sent it, checked. The buckets and the runtime that it names may still not exist."""
-
-    job_id: str
-    labels: Mapping[str, str]
-    training: Training
-
-
-def read_job(body: Mapping[str, Any]) -> JobRequest:
-    """The Job of a create request. `Invalid` or `NotServed`, naming the field, if it can't be run here."""
-    given = _JOB(body, "job")
-    if "predictionInput" in given:
-        raise NotServed(
-            "Batch prediction (job.prediction_input) is not served by this server version. "
-            "Training jobs are: send training_input."
-        )
-    if "jobId" not in given:
-        raise Invalid("The job has no id. Give it one, such as mnist_1.", field="job.job_id")
-    job_id = names.job_id(given["jobId"])
-    if "trainingInput" not in given:
-        raise Invalid("The job says nothing about what to run. Send a training_input.", field="job.training_input")
-    training_input = _TRAINING_INPUT(given["trainingInput"], "job.training_input")
-    labels = names.labels(given.get("labels", {}), field="job.labels")
-    return JobRequest(job_id=job_id, labels=labels, training=check_training(training_input))
-
-
-def read_job_patch(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The Job of a patch request: known names only. What its mask doesn't name is not looked into."""
-    given: Mapping[str, Any] = _JOB(body, "job")
-    return given
 
 
 def check_training(given: Mapping[str, Any]) -> Training:

@@ -48,6 +48,7 @@ class Launch:
     grace_s: float
     max_running_s: float
     log_limit_bytes: int
+    warm: bool = True  #: whether it may run in a process that has the runtime's framework imported
 
 
 class Engine(Protocol):

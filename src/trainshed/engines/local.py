@@ -28,7 +28,7 @@ from trainshed.domain.jobs import ENDS
 from trainshed.domain.plan import Phase, Sighting
 from trainshed.engines.base import Launch
 from trainshed.engines.journals import lines_since
-from trainshed.engines.warm import WarmProcesses
+from trainshed.engines.warm import OFF, WarmProcesses
 from trainshed.errors import EngineDown
 from trainshed.node.reap import stat_fields
 from trainshed.node.replica import inherited
@@ -88,7 +88,7 @@ class LocalEngine:
                 return
             launch.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _write(launch.folder / "spec.json", orjson.dumps(render(launch, uv=self._uv)))
-            why_cold = self.warm.launch(launch)
+            why_cold = self.warm.launch(launch) if launch.warm else OFF
             if why_cold is None:
                 return
             run = self.ship() / "run.py"

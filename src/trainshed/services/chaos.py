@@ -10,7 +10,7 @@ from typing import Any
 from trainshed.domain import clusters
 from trainshed.domain.fields import message, string
 from trainshed.domain.jobs import Job, JobState
-from trainshed.domain.training import Training
+from trainshed.domain.work import work_of
 from trainshed.engines.base import Engine
 from trainshed.errors import FailedPrecondition, Invalid, NotFound
 from trainshed.store.jobs import JobStore
@@ -36,7 +36,7 @@ class Chaos:
             raise Invalid("Say which replica to kill, such as worker-replica-0.", field="kill")
         number = _signal(asked.get("signal", "KILL"))
         job = self._jobs.get(project, job_id)
-        replicas = [each.name for each in clusters.gang(Training.parse(job.body["trainingInput"]))]
+        replicas = [each.name for each in clusters.gang(work_of(job.body))]
         if asked["kill"] not in replicas:
             raise NotFound(f"Job {job.id} has no replica {asked['kill']}. Its replicas are: {', '.join(replicas)}.")
         if job.state is not JobState.RUNNING:

@@ -1,4 +1,4 @@
-"""What the API can do with training jobs. Creating and cancelling write rows; the control loop makes them true."""
+"""What the API can do with jobs. Creating and cancelling write rows; the control loop makes them true."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from trainshed.domain import clusters, filters, names
 from trainshed.domain.etags import check_etag, etag
 from trainshed.domain.fields import mask_paths
 from trainshed.domain.jobs import Event, Job, JobState
+from trainshed.domain.models import no_model
 from trainshed.domain.plan import Room
+from trainshed.domain.prediction import Prediction
 from trainshed.domain.times import now_us, rfc3339
-from trainshed.domain.training import JobRequest, Training, read_job, read_job_patch
-from trainshed.errors import Aborted, FailedPrecondition, NotFound
+from trainshed.domain.training import Training
+from trainshed.domain.versions import serving_runtime
+from trainshed.domain.work import JobRequest, Work, read_job, read_job_patch, work_of
+from trainshed.engines.predictions import Predicted
+from trainshed.errors import Aborted, FailedPrecondition
 from trainshed.services.labels import check_mask, merged
 from trainshed.services.pages import Page, PageRequest, scan
-from trainshed.services.places import place
+from trainshed.services.places import Places, place
 from trainshed.store.jobs import JobStore
 
 TRIES = 20  #: for a write that others keep overtaking
@@ -37,11 +42,12 @@ class World:
     """What a new job is checked against."""
 
     resolve_runtime: Callable[[str, str], Choice]  #: `Invalid`, with the list, for a version that can't be had
-    bucket_owner: Callable[[str], str]  #: the project of a bucket; `NotFound` if there is no such bucket
-    object_exists: Callable[[str, str], bool]
+    places: Places
+    model_runtime: Callable[[str, str, str], str]  #: of a version, or a model's default one; it must be READY
     room: Callable[[], Room]
     restarts: Callable[[Job], Sequence[str]]  #: what was started again in a job, a sentence each
     progress: Callable[[Job], Mapping[str, Any] | None]  #: how far it has come; None if nothing told of it
+    predicted: Callable[[Job], Predicted | None]  #: the same of a batch prediction
     cpus: int  #: cores of the machine that replicas share
 
 
@@ -64,19 +70,16 @@ class Jobs:
     def create(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Queue a new job. What is answered here is stored. `AlreadyExists` for an id that was ever used."""
         request = read_job(body)
-        training = request.training
-        choice = self._world.resolve_runtime(training.runtime_version, training.python_version)
-        self._check_buckets(project, training)
+        runtime, notes = self._checked(project, request.work)
         job = Job(
             project=project,
             id=request.job_id,
-            body={"trainingInput": training.input},
+            body={request.work.key: request.work.input},
             labels=request.labels,
-            priority=training.priority,
-            runtime=choice.name,
+            priority=request.work.priority,
+            runtime=runtime,
             created_us=self._clock(),
         )
-        notes = (*choice.notes, *filter(None, (clusters.shortfall(training, cpus=self._world.cpus),)))
         job = self._store.add(job, _first_events(request, notes, job.created_us))
         self._wake()
         return self._shown(job)
@@ -89,11 +92,13 @@ class Jobs:
         job = self._store.get(project, job_id)
         events = self._store.events(project, job_id)
         ahead = self._store.ahead_of(job) if job.state is JobState.QUEUED else 0
+        predicted = self._world.predicted(job)
+        notes = [event.text for event in events if event.severity == "WARNING"]
         return {
-            "job": job_body(job, ahead + 1),
+            "job": job_body(job, ahead + 1, predicted),
             "runtime": job.runtime,
             "attempt": job.attempt,
-            "notes": [event.text for event in events if event.severity == "WARNING"],
+            "notes": [*notes, *([_so_far(predicted)] if predicted else [])],
             "restarts": list(self._world.restarts(job)),
             "progress": self._world.progress(job),
             "waiting": waiting(job, ahead, self._world.room()),
@@ -162,9 +167,20 @@ class Jobs:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    def _check_buckets(self, project: str, training: Training) -> None:
+    def _checked(self, project: str, work: Work) -> tuple[str, Sequence[str]]:
+        """The runtime for what is to be done, and what its owner should know. What isn't there is an error."""
+        if isinstance(work, Prediction):
+            return self._checked_prediction(project, work)
+        choice = self._world.resolve_runtime(work.runtime_version, work.python_version)
+        self._check_training(project, work)
+        return choice.name, (*choice.notes, *filter(None, (clusters.shortfall(work, cpus=self._world.cpus),)))
+
+    def _check_training(self, project: str, training: Training) -> None:
         """`FailedPrecondition` for what isn't there. A bucket of another project is as good as absent."""
-        missing = [uri for uri in training.package_uris if not self._readable(project, uri)]
+        places = self._world.places
+        missing = [
+            uri for uri in training.package_uris if not places.object_readable(project, uri, field="package_uris")
+        ]
         if missing:
             raise FailedPrecondition(
                 f"The provided GCS paths cannot be read: {', '.join(missing[:5])}. Each must be an object in a bucket "
@@ -172,40 +188,56 @@ class Jobs:
                 field="package_uris",
             )
         if training.job_dir:
-            bucket, _ = place(training.job_dir, field="job_dir")
-            if not self._owns(project, bucket):
-                raise FailedPrecondition(
-                    f"The bucket gs://{bucket} does not exist in project {project}. "
-                    f"Make it with: trainshed buckets mb gs://{bucket}",
-                    field="job_dir",
-                )
+            self._check_bucket(project, training.job_dir, field="job_dir")
 
-    def _readable(self, project: str, uri: str) -> bool:
-        bucket, name = place(uri, field="package_uris")
-        return name != "" and self._owns(project, bucket) and self._world.object_exists(bucket, name)
+    def _checked_prediction(self, project: str, prediction: Prediction) -> tuple[str, Sequence[str]]:
+        places = self._world.places
+        self._check_bucket(project, prediction.output_path, field="output_path")
+        missing = [uri for uri in prediction.input_paths if not places.matched(project, uri, field="input_paths")]
+        if missing:
+            raise FailedPrecondition(
+                f"No object matches {', '.join(missing[:5])}. Each path must match at least one in a bucket of project "
+                f"{project}. List what there is with: trainshed buckets ls gs://BUCKET",
+                field="input_paths",
+            )
+        if not prediction.uri:
+            if prediction.project != project:
+                raise no_model(prediction.project, prediction.model)
+            return self._world.model_runtime(project, prediction.model, prediction.version), ()
+        if not places.folder_readable(project, prediction.uri, field="uri"):
+            raise FailedPrecondition(f"There are no files in {prediction.uri} that project {project} has.", field="uri")
+        wanted = serving_runtime(prediction.runtime_version, prediction.python_version)
+        choice = self._world.resolve_runtime(wanted.runtime_version, wanted.python_version)
+        return choice.name, (*choice.notes, *filter(None, (wanted.note,)))
 
-    def _owns(self, project: str, bucket: str) -> bool:
-        try:
-            return self._world.bucket_owner(bucket) == project
-        except NotFound:
-            return False
+    def _check_bucket(self, project: str, uri: str, *, field: str) -> None:
+        bucket, _ = place(uri, field=field)
+        if not self._world.places.owns(project, bucket):
+            raise FailedPrecondition(
+                f"The bucket gs://{bucket} does not exist in project {project}. "
+                f"Make it with: trainshed buckets mb gs://{bucket}",
+                field=field,
+            )
 
     def _shown(self, job: Job) -> dict[str, Any]:
-        return job_body(job, self._store.ahead_of(job) + 1 if job.state is JobState.QUEUED else None)
+        position = self._store.ahead_of(job) + 1 if job.state is JobState.QUEUED else None
+        return job_body(job, position, self._world.predicted(job))
 
     def _shown_all(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         places = self._store.positions(jobs)
-        return [job_body(job, places.get((job.project, job.id))) for job in jobs]
+        return [job_body(job, places.get((job.project, job.id)), self._world.predicted(job)) for job in jobs]
 
 
-def job_body(job: Job, position: int | None = None) -> dict[str, Any]:
-    """A job in the API's own form. `position` is its place in the queue, shown while it waits there."""
+def job_body(job: Job, position: int | None = None, predicted: Predicted | None = None) -> dict[str, Any]:
+    """A job in the API's own form. `position` is its place in the queue, shown while it waits there; `predicted` is how
+    far a batch prediction has come.
+    """
     body: dict[str, Any] = {"jobId": job.id, **job.body, "createTime": rfc3339(job.created_us)}
     if job.started_us is not None:
         body["startTime"] = rfc3339(job.started_us)
     if job.ended_us is not None:
         body["endTime"] = rfc3339(job.ended_us)
-    body |= {"state": job.state.value, "trainingOutput": {}, "etag": etag(job.generation)}
+    body |= {"state": job.state.value, **_output(job, predicted), "etag": etag(job.generation)}
     if job.error:
         body["errorMessage"] = job.error
     if job.labels:
@@ -215,6 +247,20 @@ def job_body(job: Job, position: int | None = None) -> dict[str, Any]:
     return body
 
 
+def _output(job: Job, predicted: Predicted | None) -> dict[str, Any]:
+    if Prediction.key not in job.body:
+        return {"trainingOutput": {}}
+    ran_us = (job.ended_us or job.started_us or 0) - (job.started_us or 0)
+    return {
+        "predictionOutput": {
+            "outputPath": job.body[Prediction.key]["outputPath"],
+            "predictionCount": str(predicted.predictions if predicted else 0),
+            "errorCount": str(predicted.errors if predicted else 0),
+            "nodeHours": round(ran_us / 3.6e9, 4),
+        }
+    }
+
+
 def waiting(job: Job, ahead: int, room: Room) -> str:
     """Why nothing happens yet, for people; empty for a job that runs or has ended."""
     match job.state:
@@ -222,7 +268,7 @@ def waiting(job: Job, ahead: int, room: Room) -> str:
             before = "1 job goes" if ahead == 1 else f"{ahead} jobs go"
             return f"It waits in the queue at position {ahead + 1}; {before} before it."
         case JobState.QUEUED:
-            size = len(clusters.gang(Training.parse(job.body["trainingInput"])))
+            size = len(clusters.gang(work_of(job.body)))
             return (
                 f"It is next. Its gang of {size} {'replica starts' if size == 1 else 'replicas starts'} whole: "
                 f"{room.free} of this machine's {room.slots} places are free."
@@ -232,6 +278,12 @@ def waiting(job: Job, ahead: int, room: Room) -> str:
         case JobState.CANCELLING:
             return "Its processes were told to end; not all of them have."
     return ""
+
+
+def _so_far(predicted: Predicted) -> str:
+    """How far a batch prediction has come, for people."""
+    bad = "one had an error" if predicted.errors == 1 else f"{predicted.errors:,} had errors"
+    return f"{predicted.fraction:.0%} of the input is read: {predicted.predictions:,} rows were predicted, {bad}."
 
 
 def _first_events(request: JobRequest, notes: Sequence[str], time_us: int) -> list[Event]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainshed.buckets.checksums import PIECE
+from trainshed.buckets.matching import matching
 from trainshed.buckets.names import components
 from trainshed.buckets.staging import Reader, Staged
 from trainshed.buckets.tree import ObjectTree
@@ -65,6 +66,10 @@ class Objects:
             if not page.next:
                 return False
             query = replace(query, after=page.next)
+
+    def matches(self, bucket: str, pattern: str) -> bool:
+        """Whether an object matches, as `matching` has it."""
+        return any(matching(self._tree, bucket, pattern))
 
     def open(self, source: Source) -> Reader:
         """The object's bytes, as they are now; the caller closes it."""

@@ -16,6 +16,7 @@ class Places:
     bucket_owner: Callable[[str], str]  #: the project of a bucket; `NotFound` if there is no such bucket
     object_exists: Callable[[str, str], bool]
     folder_holds_files: Callable[[str, str], bool]  #: whether any object lies below a folder of a bucket
+    matches: Callable[[str, str], bool]  #: whether any object of a bucket matches a pattern
 
     def owns(self, project: str, bucket: str) -> bool:
         try:
@@ -32,6 +33,11 @@ class Places:
         """Whether there is at least one object below. `Invalid`, with the field, for what is no gs:// address."""
         bucket, name = place(uri, field=field)
         return self.owns(project, bucket) and self.folder_holds_files(bucket, name)
+
+    def matched(self, project: str, uri: str, *, field: str) -> bool:
+        """Whether there is an object for a pattern. `Invalid`, with the field, for what is no gs:// address."""
+        bucket, pattern = place(uri, field=field)
+        return self.owns(project, bucket) and self.matches(bucket, pattern)
 
 
 def place(uri: str, *, field: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from trainshed.domain.progress import Pace, Report, Standing, target
 from trainshed.domain.series import Series
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.domain.training import Training
+from trainshed.domain.work import work_of
 from trainshed.engines.eventfiles import Place
 from trainshed.engines.logfiles import LogFile
 from trainshed.engines.replicas import replica_states
@@ -137,7 +138,7 @@ class Progress:
                 log = LogFile(
                     root=self._home.jobs, folder=(job.project, job.id, str(job.attempt)), floor_us=job.created_us
                 )
-                replicas = gang(_training(job)) if "trainingInput" in job.body else ()
+                replicas = gang(work_of(job.body))
                 self._trackers[key] = Tracker(log, self._folder(job), replicas, since_us=since_us)
             self._trackers.move_to_end(key)
             while len(self._trackers) > _TRACKED:
@@ -172,7 +173,7 @@ class Progress:
 
 def _training(job: Job) -> Training:
     """What it was asked to train: nothing, for a job of another kind."""
-    return Training.parse(job.body.get("trainingInput", {}))
+    return Training.parse(job.body.get(Training.key, {}))
 
 
 def outputs(args: Sequence[str]) -> Iterator[str]:

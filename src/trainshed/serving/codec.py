@@ -63,15 +63,25 @@ def instances_of(document: Mapping[str, Any]) -> list[Any]:
 def tensor_request(body: bytes, signatures: Mapping[str, Signature]) -> TensorRequest:
     """A predict body for a model with signatures. `InvalidInputs` for whatever does not fit them."""
     document = read_object(body)
-    name = _choose(document.get(SIGNATURE_NAME), signatures)
+    return tensors_of(instances_of(document), document.get(SIGNATURE_NAME), signatures)
+
+
+def tensors_of(instances: list[Any], wanted: object, signatures: Mapping[str, Signature]) -> TensorRequest:
+    """Instances for the signature of the wanted name; nothing wanted: the default one. `InvalidInputs` as above."""
+    name = _choose(wanted, signatures)
     signature = signatures[name]
-    instances = instances_of(document)
     inputs = {
         alias: _array(column, alias, signature.inputs[alias])
         for alias, column in _columns(instances, signature.inputs).items()
     }
     key = (name, *(array.shape[1:] for array in inputs.values())) if signature.batched else object()
     return TensorRequest(signature=name, inputs=inputs, count=len(instances), key=key)
+
+
+def takes_text(wanted: object, signatures: Mapping[str, Signature]) -> bool:
+    """Whether the signature has one input, and that takes strings: then a line of text is an instance as it stands."""
+    inputs = signatures[_choose(wanted, signatures)].inputs
+    return [tensor.dtype for tensor in inputs.values()] == [STRING]
 
 
 def _choose(name: object, signatures: Mapping[str, Signature]) -> str:

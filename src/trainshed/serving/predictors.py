@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .codec import TensorRequest, columns, instances_of, tensor_request
+from .codec import TensorRequest, columns, instances_of, takes_text, tensor_request, tensors_of
 from .documents import error_body, read_object, write
 from .errors import BadOutputs, RunFailed, ServingError
 from .loaders.base import InstanceModel, Model, TensorModel
@@ -36,6 +36,15 @@ class Predictor(Protocol):
 
     def run(self, requests: Sequence[Any]) -> list[bytes]:
         """The answers to requests of one key, in one call of the model. A `ServingError` is for all of them."""
+
+    def takes_text(self, signature: str) -> bool:
+        """Whether a line of text is an instance as it stands. An empty signature is the default one."""
+
+    def request(self, instances: list[Any], signature: str) -> Any:
+        """As `read`, of instances that were parsed before."""
+
+    def predictions(self, requests: Sequence[Any]) -> list[Any]:
+        """As `run`: the predictions for the instances of all requests, one for each, not yet written as JSON."""
 
 
 def predictor(model: Model) -> Predictor:
@@ -66,10 +75,19 @@ class TensorPredictor:
         return tensor_request(body, self._model.signatures)
 
     def run(self, requests: Sequence[TensorRequest]) -> list[bytes]:
+        return _written(requests, self.predictions(requests))
+
+    def takes_text(self, signature: str) -> bool:
+        return takes_text(signature, self._model.signatures)
+
+    def request(self, instances: list[Any], signature: str) -> TensorRequest:
+        return tensors_of(instances, signature, self._model.signatures)
+
+    def predictions(self, requests: Sequence[TensorRequest]) -> list[Any]:
         first = requests[0]
         count = sum(request.count for request in requests)
         if not count:
-            return [write({"predictions": []}) for _ in requests]
+            return []
         inputs = first.inputs
         if len(requests) > 1:
             inputs = {name: np.concatenate([request.inputs[name] for request in requests]) for name in inputs}
@@ -80,14 +98,18 @@ class TensorPredictor:
         except Exception as exc:
             raise RunFailed(f"Exception during running the graph: {exc or type(exc).__name__}") from exc
         values = columns(outputs, count)
-        rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
-        if len(requests) == 1:
-            return [write({"predictions": rows})]
-        answers, at = [], 0
-        for request in requests:
-            answers.append(write({"predictions": rows[at : at + request.count]}))
-            at += request.count
-        return answers
+        return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+
+
+def _written(requests: Sequence[Request], predictions: list[Any]) -> list[bytes]:
+    """The answer to each request out of the predictions for all of them."""
+    if len(requests) == 1:
+        return [write({"predictions": predictions})]
+    answers, at = [], 0
+    for request in requests:
+        answers.append(write({"predictions": predictions[at : at + request.count]}))
+        at += request.count
+    return answers
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,6 +137,16 @@ class InstancePredictor:
         return InstanceRequest(instances=instances, others=others, key=key)
 
     def run(self, requests: Sequence[InstanceRequest]) -> list[bytes]:
+        return _written(requests, self.predictions(requests))
+
+    def takes_text(self, signature: str) -> bool:
+        return False
+
+    def request(self, instances: list[Any], signature: str) -> InstanceRequest:
+        others = {"signature_name": signature} if signature else {}
+        return InstanceRequest(instances=instances, others=others, key=object())
+
+    def predictions(self, requests: Sequence[InstanceRequest]) -> list[Any]:
         instances = [instance for request in requests for instance in request.instances]
         try:
             predictions = self._model.predict(instances, **requests[0].others)
@@ -122,12 +154,6 @@ class InstancePredictor:
             raise
         except Exception as exc:
             raise RunFailed(f"{type(exc).__name__}: {exc}") from exc
-        if len(requests) == 1:
-            return [write({"predictions": predictions})]
-        if len(predictions) != len(instances):
+        if len(requests) > 1 and len(predictions) != len(instances):
             raise BadOutputs(f"The model answered with {len(predictions)} predictions to {len(instances)} instances.")
-        answers, at = [], 0
-        for request in requests:
-            answers.append(write({"predictions": predictions[at : at + request.count]}))
-            at += request.count
-        return answers
+        return predictions

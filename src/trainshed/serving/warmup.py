@@ -7,14 +7,15 @@ signature's name and the tensors of a `PredictRequest`, or the examples of a cla
 from __future__ import annotations
 
 import base64
+import io
 import itertools
-import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from .protobuf import BadMessage, fields, packed, signed
+from .records import records
 from .signatures import DTYPES, STRING
 
 #: Which field of a TensorProto holds its values, if they are not in `tensor_content`, by the number of its type.
@@ -25,29 +26,10 @@ _CLASSIFY, _REGRESS, _PREDICT = 2, 3, 6  # fields of PredictionLog
 
 def requests(data: bytes) -> Iterator[dict[str, Any]]:
     """The predict requests in a warm-up file. Logs of other kinds, and tensors without rows, are left out."""
-    for record in records(data):
+    for record in records(io.BytesIO(data)):
         body = _request(fields(record))
         if body is not None:
             yield body
-
-
-def records(data: bytes) -> Iterator[bytes]:
-    """The records of a TFRecord file. Raises BadMessage where the framing breaks."""
-    at = 0
-    while at < len(data):
-        head = data[at : at + 12]
-        if len(head) < 12:
-            raise BadMessage(f"A record's header at byte {at} is cut short.")
-        (size,) = struct.unpack_from("<Q", head)
-        if struct.unpack_from("<I", head, 8)[0] != _masked_crc(head[:8]):
-            raise BadMessage(f"The checksum of a record's length at byte {at} is wrong: this is not a TFRecord file.")
-        body, tail = data[at + 12 : at + 12 + size], data[at + 12 + size : at + 16 + size]
-        if len(tail) < 4:
-            raise BadMessage(f"The record at byte {at} is cut short.")
-        if struct.unpack("<I", tail)[0] != _masked_crc(body):
-            raise BadMessage(f"The checksum of the record at byte {at} is wrong.")
-        yield body
-        at += 16 + size
 
 
 def tensor(message: bytes) -> np.ndarray[Any, Any]:
@@ -118,23 +100,3 @@ def _encoded(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"b64": base64.b64encode(value).decode()}
     return [_encoded(item) for item in value] if isinstance(value, list) else value
-
-
-def _table() -> tuple[int, ...]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return tuple(table)
-
-
-_CRC32C = _table()
-
-
-def _masked_crc(data: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _CRC32C[(crc ^ byte) & 0xFF] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -131,6 +131,16 @@ class ModelStore:
     def version(self, project: str, model_id: str, version_id: str) -> Version:
         return self.version_listed(project, model_id, version_id)[1]
 
+    def served(self, project: str, model_id: str, version_id: str) -> Version:
+        """A version, or the model's default one if none is named. `FailedPrecondition` unless it is served."""
+        wanted = version_id or self.get(project, model_id).default_version
+        if not wanted:
+            raise FailedPrecondition(f"Model {model_id} has no default version. Name the version to use.")
+        version = self.version(project, model_id, wanted)
+        if not version.serving:
+            raise FailedPrecondition(f"Version {version.id} of model {model_id} is {version.state}, not READY.")
+        return version
+
     def version_listed(self, project: str, model_id: str, version_id: str) -> tuple[Model, Version]:
         """A version with its model, both of one moment. `NotFound` if either is not there."""
         with self._database.read() as tx:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import struct
 
 import google_crc32c
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from trainshed.serving.protobuf import BadMessage, fields
-from trainshed.serving.warmup import records, requests, tensor
+from trainshed.serving.records import records
+from trainshed.serving.warmup import requests, tensor
 
 
 def varint(value: int) -> bytes:
@@ -116,15 +118,15 @@ def test_a_tensor_with_too_few_values_is_refused() -> None:
 
 def test_a_broken_file_says_where() -> None:
     data = framed(b"first") + framed(b"second")
-    assert list(records(data)) == [b"first", b"second"]
+    assert list(records(io.BytesIO(data))) == [b"first", b"second"]
     with pytest.raises(BadMessage, match="at byte 21 is cut short"):
-        list(records(data[:-1]))
+        list(records(io.BytesIO(data[:-1])))
     with pytest.raises(BadMessage, match="not a TFRecord file"):
-        list(records(b"\x01" + data[1:]))
+        list(records(io.BytesIO(b"\x01" + data[1:])))
     spoilt = bytearray(data)
     spoilt[12] ^= 1
     with pytest.raises(BadMessage, match="checksum of the record at byte 0"):
-        list(records(bytes(spoilt)))
+        list(records(io.BytesIO(bytes(spoilt))))
 
 
 @pytest.mark.parametrize("message", [b"\x80", piece(1, b"abc")[:-1], b"\x0b", b"\xff" * 11])

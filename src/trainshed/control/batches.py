@@ -1,0 +1,143 @@
+"""From a batch prediction to one attempt with nothing left to decide: its model's files, its loader, its rows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import orjson
+
+from trainshed.buckets.matching import matching
+from trainshed.buckets.names import split_uri
+from trainshed.buckets.tree import ObjectTree
+from trainshed.config import Settings
+from trainshed.control.creations import Creations
+from trainshed.control.launches import tells_of_build
+from trainshed.control.packages import paths_for
+from trainshed.domain import clusters
+from trainshed.domain import deployments as rules
+from trainshed.domain.jobs import Event, Job
+from trainshed.domain.prediction import Prediction
+from trainshed.domain.times import now_us
+from trainshed.engines.base import Launch, Replica
+from trainshed.engines.hosts import HostSpec, render
+from trainshed.engines.predictions import FOLDER
+from trainshed.errors import FailedPrecondition
+from trainshed.store.jobs import JobStore
+from trainshed.store.models import ModelStore
+
+MODULE = "trainshed_serving.batch"
+_WARM = "tensorflow"  #: the loader that gains from a process that has TensorFlow imported; others are better alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """Prepares attempts at batch predictions."""
+
+    settings: Settings
+    jobs: JobStore
+    models: ModelStore
+    creations: Creations
+    tree: ObjectTree
+    ship: Callable[[], Path]  #: the folder with the code that serves models, for Pythons that have no Trainshed
+
+    def prepare(self, job: Job, folder: Path) -> Launch:
+        """Settle everything for the attempt that has `folder`. Blocks while a runtime is built and files are copied."""
+        prediction = Prediction.parse(job.body[Prediction.key])
+        own = folder / FOLDER
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        spec = self._spec(job, prediction, own / "model")
+        (own / "plan.json").write_bytes(orjson.dumps(self._plan(job, prediction, spec, own)))
+        env = clusters.common_environment(job, prediction, cpus=self.creations.room.cpus)
+        [master] = clusters.gang(prediction)
+        return Launch(
+            project=job.project,
+            job=job.id,
+            attempt=job.attempt,
+            folder=folder,
+            python=spec.python,
+            module=MODULE,
+            args=(str(own / "plan.json"),),
+            packages=(),
+            site=own / "site",
+            replicas=(Replica(name=master.name, type=master.type, index=master.index, primary=True),),
+            env=env | {"PYTHONPATH": str(self.ship())},
+            grace_s=self.settings.grace_s,
+            max_running_s=prediction.max_running_s,
+            log_limit_bytes=self.settings.log_limit_mb << 20,
+            warm=spec.loader == _WARM,
+        )
+
+    def _plan(self, job: Job, prediction: Prediction, spec: HostSpec, own: Path) -> dict[str, object]:
+        path_of = paths_for(job.project, self.creations.supplies.home.buckets, self.creations.supplies.owner)
+        output = path_of(prediction.output_path)
+        uris = list(self._rows(prediction))
+        paths = [path for uri in uris if (path := path_of(uri)) is not None]
+        if output is None or not paths or len(paths) < len(uris):
+            raise FailedPrecondition(
+                f"The input or the output of job {job.id} is no longer in a bucket of project {job.project}."
+            )
+        return {
+            "spec": render(spec, Path()),
+            "inputs": [str(path) for path in paths],
+            "names": {str(path): uri for path, uri in zip(paths, uris, strict=True)},
+            "output": str(output),
+            "state": str(own),
+            "data_format": prediction.data_format.value,
+            "batch_size": prediction.batch_size,
+            "signature": prediction.signature,
+        }
+
+    def _rows(self, prediction: Prediction) -> Iterator[str]:
+        """The addresses of all input files, each once, in order."""
+        seen: set[str] = set()
+        for address in prediction.input_paths:
+            bucket, pattern = split_uri(address)
+            for name in matching(self.tree, bucket, pattern):
+                uri = f"gs://{bucket}/{name}"
+                if uri not in seen:
+                    seen.add(uri)
+                    yield uri
+
+    def _spec(self, job: Job, prediction: Prediction, model: Path) -> HostSpec:
+        """What to load, from files of the job's own, so that a version may be deleted while the job goes on."""
+        if prediction.uri:
+            spec = self._spec_of_folder(job, prediction, model)
+        else:
+            version = self.models.served(prediction.project, prediction.model, prediction.version)
+            self._tell(job, f"The rows are predicted by version {version.id} of model {version.model}.")
+            spec = self.creations.again(version)
+            _link(spec.model_dir, model)
+        room = self.creations.room
+        threads, memory = rules.threads_each(room.cpus, 1), rules.memory_each(room.memory_bytes, 1)
+        return replace(spec, model_dir=model, threads=threads, memory_bytes=memory)
+
+    def _spec_of_folder(self, job: Job, prediction: Prediction, model: Path) -> HostSpec:
+        supplies = self.creations.supplies
+        python = supplies.runtimes.ensure(job.runtime, tells_of_build(self.jobs, job))
+        with supplies.pins.pinned(job.project, prediction.uri, check=lambda: None) as pinned:
+            loader = rules.loaders(pinned.names, framework="", prediction_class="", where=prediction.uri)[-1]
+            _link(pinned.folder, model)
+        return HostSpec(
+            project=job.project,
+            model="",
+            version="",
+            instance=0,
+            python=python,
+            model_dir=model,
+            loader=loader,
+            threads=1,
+            body_limit=self.creations.room.body_limit,
+        )
+
+    def _tell(self, job: Job, line: str) -> None:
+        self.jobs.tell(job, Event(text=line, time_us=now_us()))
+
+
+def _link(source: Path, target: Path) -> None:
+    """The same files in another folder, which takes no more room. Those of an earlier try are replaced."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target, copy_function=os.link)

@@ -1,0 +1,82 @@
+"""What may be asked of a batch prediction, and what the job says of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainshed.domain.clusters import gang
+from trainshed.domain.prediction import DataFormat, Prediction
+from trainshed.domain.work import read_job, work_of
+from trainshed.errors import Invalid
+
+INPUT = {
+    "dataFormat": "JSON",
+    "inputPaths": ["gs://mine/rows/*"],
+    "outputPath": "gs://mine/out",
+    "region": "us-central1",
+    "modelName": "projects/shed/models/digits",
+}
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    given = {name: value for name, value in {**INPUT, **changes}.items() if value is not None}
+    return {"jobId": "p1", "predictionInput": given}
+
+
+def read(**changes: Any) -> Prediction:
+    work = read_job(job(**changes)).work
+    assert isinstance(work, Prediction)
+    return work
+
+
+def test_a_model_and_its_default_version() -> None:
+    prediction = read(batchSize="10", signatureName="other")
+    assert (prediction.project, prediction.model, prediction.version) == ("shed", "digits", "")
+    assert prediction.data_format is DataFormat.JSON
+    assert (prediction.batch_size, prediction.signature) == (10, "other")
+    assert work_of({"predictionInput": prediction.input}) == prediction
+    assert [replica.name for replica in gang(prediction)] == ["master-replica-0"]
+
+
+def test_a_version() -> None:
+    prediction = read(modelName=None, versionName="projects/shed/models/digits/versions/v2")
+    assert (prediction.model, prediction.version, prediction.batch_size) == ("digits", "v2", 64)
+
+
+def test_a_folder() -> None:
+    prediction = read(modelName=None, uri="gs://mine/model/")
+    assert (prediction.uri, prediction.model) == ("gs://mine/model/", "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"modelName": None}, "model_name"),
+        ({"uri": "gs://mine/model"}, "model_name"),
+        ({"modelName": "digits"}, "model_name"),
+        ({"modelName": None, "versionName": "projects/shed/models/digits"}, "version_name"),
+        ({"dataFormat": None}, "data_format"),
+        ({"dataFormat": "DATA_FORMAT_UNSPECIFIED"}, "data_format"),
+        ({"dataFormat": "CSV"}, "data_format"),
+        ({"outputDataFormat": "CSV"}, "output_data_format"),
+        ({"inputPaths": []}, "input_paths"),
+        ({"inputPaths": ["gs://mine/x"] * 1001}, "input_paths"),
+        ({"outputPath": ""}, "output_path"),
+        ({"batchSize": "-1"}, "batch_size"),
+        ({"batchSize": "10001"}, "batch_size"),
+        ({"maxWorkerCount": "-1"}, "max_worker_count"),
+        ({"dataFormat": "json"}, "job.prediction_input.data_format"),
+        ({"unknown": 1}, "job.prediction_input"),
+    ],
+)
+def test_what_makes_no_sense_is_named(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        read(**changes)
+    assert caught.value.field == field
+
+
+def test_a_job_does_one_thing() -> None:
+    with pytest.raises(Invalid, match="trains or predicts"):
+        read_job(job() | {"trainingInput": {}})
