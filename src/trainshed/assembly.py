@@ -17,10 +17,11 @@ from trainshed.config import Home, Settings
 from trainshed.control.batches import Batches
 from trainshed.control.creations import Creations, Room, Supplies
 from trainshed.control.credentials import Credentials, Reach
-from trainshed.control.deployments import Deployments, Ledger, alike, in_use
+from trainshed.control.deployments import Deployments, alike, in_use
 from trainshed.control.fleets import Habits
 from trainshed.control.jobs import JobControl
 from trainshed.control.launches import Launches
+from trainshed.control.outcomes import Ledger
 from trainshed.control.pinning import Pins
 from trainshed.domain.jobs import ENDS, Job
 from trainshed.domain.policies import JOBS, MODELS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -14,8 +15,9 @@ import pytest
 from trainshed.buckets.tree import ObjectTree
 from trainshed.config import Home
 from trainshed.control.creations import Creations, Room, Supplies
-from trainshed.control.deployments import Deployments, Ledger, alike
+from trainshed.control.deployments import Deployments, alike
 from trainshed.control.fleets import Habits
+from trainshed.control.outcomes import Ledger
 from trainshed.control.pinning import Pins
 from trainshed.domain.models import Model
 from trainshed.domain.objects import Draft
@@ -28,7 +30,7 @@ from trainshed.engines.references import References
 from trainshed.engines.warm import WarmProcesses
 from trainshed.errors import NotFound
 from trainshed.gateway.routes import Routes, RouteState, VersionRoute
-from trainshed.runtimes.environments import Runtimes
+from trainshed.runtimes.environments import RuntimeInfo, Runtimes, RuntimeState
 from trainshed.store.database import Database
 from trainshed.store.models import Change, ModelStore
 from trainshed.store.operations import OperationStore
@@ -62,6 +64,19 @@ class OneRuntime:
     def __init__(self) -> None:
         self.built: Callable[[], None] = lambda: None
 
+    def get(self, name: str) -> RuntimeInfo:
+        return RuntimeInfo(
+            name=name,
+            python="3.11",
+            summary="",
+            state=RuntimeState.READY,
+            fraction=1.0,
+            text="",
+            error="",
+            path=PYTHON.parent.parent,
+            size=0,
+        )
+
     def ensure(self, name: str, progress: Callable[[float, str], None]) -> Path:
         progress(0.5, "Half of it")
         self.built()
@@ -86,6 +101,7 @@ class Shed:
         self.traffic = QuietTraffic()
         self.routes = Routes()
         self.references = 0
+        self.expected: list[Path] = []
         self.load_timeout_s = 20.0
         self.sleep_after_s = 900.0
 
@@ -206,6 +222,9 @@ class _Counted:
         self._shed.references += 1
         return self._references.compute(spec, folder, timeout_s=timeout_s, check=check)
 
+    def expect(self, python: Path) -> None:
+        self._shed.expected.append(python)
+
 
 @pytest.fixture
 def shed(tmp_path: Path) -> Iterator[Shed]:
@@ -238,6 +257,32 @@ def _is_ready(shed: Shed, name: str) -> bool:
     model = shed.routes.models.get(("p", "m"))
     route = model.versions.get(name) if model else None
     return route is not None and route.state is RouteState.READY and bool(route.hosts)
+
+
+def test_a_new_model_gets_things_ready_for_its_first_version(shed: Shed) -> None:
+    shed.deployments.publish("p", "m")
+    wait_for(lambda: shed.expected, bool)
+    shed.create("v1")
+    shed.until("v1")
+    shed.deployments.publish("p", "m")
+    assert shed.expected == [PYTHON]
+
+
+def test_a_version_that_arrives_stays_routed_whoever_else_publishes(shed: Shed) -> None:
+    published = threading.Event()
+
+    def again() -> None:
+        if _is_ready(shed, "v1") and not published.is_set():
+            published.set()
+            threading.Thread(target=lambda: shed.deployments.publish("p", "m")).start()
+
+    gone: list[bool] = []
+    shed.routes.listen(again)
+    shed.routes.listen(lambda: gone.append(published.is_set() and not _is_ready(shed, "v1")))
+    shed.create("v1")
+    shed.until("v1")
+    assert published.is_set()
+    assert not any(gone)
 
 
 @pytest.mark.parametrize("behaviour", ["differs", "no-reference", "fail-openvino"])

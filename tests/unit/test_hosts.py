@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from trainshed.config import Home
-from trainshed.engines.hosts import HostPhase, HostSighting, HostSpec, LocalHosts
+from trainshed.engines.hosts import HostSpec, LocalHosts
+from trainshed.engines.watching import HostPhase, HostSighting
 from trainshed.errors import EngineDown
 from trainshed.node.reap import stat_fields
 from trainshed.serving.frames import Kind
@@ -158,7 +159,7 @@ def test_all_die_with_the_server(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "sys.path.insert(0, sys.argv[2])\n"
         "from test_hosts import Shed\n"
-        "from trainshed.engines.hosts import HostPhase\n"
+        "from trainshed.engines.watching import HostPhase\n"
         "shed = Shed(Path(sys.argv[1]))\n"
         "spec = shed.spec('spawn')\n"
         "seen = shed.until(shed.hosts.start(spec), HostPhase.READY)\n"

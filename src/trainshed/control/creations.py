@@ -15,10 +15,12 @@ from trainshed.control.packages import package, paths_for, site_name
 from trainshed.control.pinning import Pinned, Pins
 from trainshed.domain import deployments as rules
 from trainshed.domain.versions import Version
-from trainshed.engines.hosts import HostPhase, HostSighting, HostSpec
+from trainshed.engines.hosts import HostSpec
 from trainshed.engines.installs import Installs
+from trainshed.engines.watching import HostPhase, HostSighting
 from trainshed.errors import EngineDown, FailedPrecondition, NotFound, TrainshedError
-from trainshed.runtimes.environments import Runtimes
+from trainshed.runtimes.catalogue import DEFAULT
+from trainshed.runtimes.environments import Runtimes, RuntimeState
 
 _LOOK_S = 0.01
 _ANSWER_S = 60.0  #: that a host may take to compare its answers with TensorFlow's
@@ -54,6 +56,8 @@ class ComputesReference(Protocol):
     """What gives TensorFlow's own answers."""
 
     def compute(self, spec: HostSpec, folder: Path, *, timeout_s: float, check: Callable[[], None]) -> Path: ...
+
+    def expect(self, python: Path) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +164,12 @@ class Creations:
                 f"The packages of version {version.id} were removed from {site}. Create the version again."
             )
         return self.spec(version, (python, site), str(version.details["loader"]))
+
+    def expect(self) -> None:
+        """A version is likely to be created soon: get ready what takes long, if the newest runtime is there."""
+        if self.supplies.runtimes.get(DEFAULT).state is RuntimeState.READY:
+            python = self.supplies.runtimes.ensure(DEFAULT, lambda fraction, text: None)
+            self.supplies.references.expect(python)
 
     def _check_owner(self, version: Version, uri: str) -> None:
         bucket, _ = split_uri(uri)

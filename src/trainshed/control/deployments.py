@@ -13,46 +13,28 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
-from trainshed.control.creations import Attempt, BadModel, Built, Creations
+from trainshed.control.creations import BadModel, Built, Creations
 from trainshed.control.fleets import Fleet, Habits
+from trainshed.control.outcomes import Cancelled, Ledger, Outcomes, Stopping
 from trainshed.control.publishing import Publisher
-from trainshed.domain.operations import CANCELLED, EMPTY, FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT, response
+from trainshed.domain.operations import CANCELLED, EMPTY, FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT
 from trainshed.domain.times import now_us
-from trainshed.domain.versions import Version, VersionState, version_body
+from trainshed.domain.versions import Version, VersionState
 from trainshed.engines.guarded import last_words
-from trainshed.engines.hosts import HostPhase
-from trainshed.errors import Aborted, NotFound, Refused, TrainshedError
+from trainshed.engines.watching import HostPhase
+from trainshed.errors import NotFound, Refused, TrainshedError
 from trainshed.gateway.routes import Routes, Traffic
 from trainshed.store.models import ModelStore
-from trainshed.store.operations import OperationStore
 
 LOG = logging.getLogger("trainshed.control.deployments")
 
 IDLE_S = 5.0  #: between looks when nothing is due; what is new wakes the loop at once
 CREATIONS = 4  #: at once
-_TRIES = 20  #: for a write that others keep overtaking
-_ASKED_S = 0.2  #: between two looks at whether a creation was cancelled
 
 Key = tuple[str, str, str]  #: project, model, version
-
-
-class Stopping(Exception):
-    """The server stops; the next one goes on with it."""
-
-
-class Cancelled(Exception):
-    """Someone asked for the operation to end."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
-    """The rows that this works by."""
-
-    models: ModelStore
-    operations: OperationStore
 
 
 class HasFiles(Protocol):
@@ -93,6 +75,7 @@ class Deployments:
         self._publisher = Publisher(ledger.models, routes, self._fleet_of)
         self._news = threading.Event()
         self._stopping = threading.Event()
+        self._outcomes = Outcomes(ledger, self._publisher, self._stopping)
         self._thread = threading.Thread(target=self._loop, name="deployments", daemon=True)
         self._creating = ThreadPoolExecutor(CREATIONS, thread_name_prefix="create-version")
         self._chores = ThreadPoolExecutor(CREATIONS, thread_name_prefix="hosts")
@@ -120,7 +103,9 @@ class Deployments:
 
     def publish(self, project: str, model: str) -> None:
         """Make the routes of a model those of its rows; they are when this returns. Not for the gateway's thread."""
-        self._publisher.publish(project, model)
+        route = self._publisher.publish(project, model)
+        if route is not None and not route.versions and not self._stopping.is_set():
+            self._chores.submit(self._creations.expect)
 
     def rouse(self, project: str, model: str, version: str) -> None:
         """As `Keeper` says."""
@@ -162,6 +147,9 @@ class Deployments:
     def log_tail(self, project: str, model: str, version: str) -> str:
         """What its first host printed last."""
         return last_words(self._hosts.folder(project, model, version) / "0.log")
+
+    def _tell(self, key: Key, text: str) -> None:
+        self._progress[key] = text
 
     def _fleet_of(self, version: Version) -> tuple[threading.RLock, Fleet | None]:
         return self._lock, self._fleets.get(_key(version))
@@ -258,18 +246,9 @@ class Deployments:
         if surplus:
             self._chores.submit(self._retire, surplus)
         if settled and version.state is VersionState.UPDATING:
-            self._updated(version)
+            self._outcomes.updated(version)
+            self.wake()  # it may have been changed again meanwhile
         return pause_s
-
-    def _updated(self, version: Version) -> None:
-        """The hosts match what was asked for: that is the end of the operation that asked."""
-        operation = self._operations.get(version.project, version.operation)
-        ready = version.to(VersionState.READY)
-        shown = version_body(replace(ready, generation=ready.generation + 1), default=False)
-        try:
-            self._models.record_version(ready, operation.succeeded(response("Version", shown), now_us=now_us()))
-        except Aborted:
-            self.wake()  # it was changed again: look at what it is now
 
     def _prepare(self, version: Version) -> None:
         """Find out what the hosts of a version that an earlier server created are started with."""
@@ -323,40 +302,24 @@ class Deployments:
         if self._current(version).state is not VersionState.CREATING:
             return
         try:
-            with self._creations.built(version, self._attempt(version)) as built:
+            attempt = self._outcomes.attempt(version, tell=lambda text: self._tell(key, text))
+            with self._creations.built(version, attempt) as built:
                 self._arrive(version, built)
         except Stopping:
             raise
         except Cancelled:
-            self._fail(version, CANCELLED, "Create Version was cancelled.")
+            self._outcomes.fail(version, CANCELLED, "Create Version was cancelled.")
         except BadModel as exc:
             text = f'Create Version failed. Bad model detected with error:  "{exc}"'
-            self._fail(version, INVALID_ARGUMENT, text)
+            self._outcomes.fail(version, INVALID_ARGUMENT, text)
         except TrainshedError as exc:
-            self._fail(version, FAILED_PRECONDITION, f"Create Version failed. {exc}")
+            self._outcomes.fail(version, FAILED_PRECONDITION, f"Create Version failed. {exc}")
         except Exception as exc:  # a version must not hang in CREATING because of an error of ours
             LOG.exception("version.create_failed version=%s", version.name)
             text = f"Trainshed itself failed to create this version: {exc}. The server's log has the details."
-            self._fail(version, INTERNAL, text)
+            self._outcomes.fail(version, INTERNAL, text)
         finally:
             self._progress.pop(key, None)
-
-    def _attempt(self, version: Version) -> Attempt:
-        asked_s = 0.0
-
-        def check() -> None:
-            nonlocal asked_s
-            if self._stopping.is_set():
-                raise Stopping
-            if time.monotonic() - asked_s > _ASKED_S:
-                asked_s = time.monotonic()
-                if self._operations.get(version.project, version.operation).cancel_wanted:
-                    raise Cancelled
-
-        def tell(text: str) -> None:
-            self._progress[_key(version)] = text
-
-        return Attempt(tell=tell, check=check)
 
     def _arrive(self, version: Version, built: Built) -> None:
         """A host answers: into the routes, then READY. If that can't be written down, out of them again."""
@@ -365,46 +328,13 @@ class Deployments:
         with self._lock:
             self._fleets[key] = fleet
         try:
-            self._acknowledge(version, built)
+            self._outcomes.acknowledge(version, built)
         except BaseException:
             with self._lock:
                 self._fleets.pop(key, None)
             self._publisher.publish(version.project, version.model)
             raise
         LOG.info("version.ready version=%s loader=%s", version.name, built.spec.loader)
-
-    def _acknowledge(self, version: Version, built: Built) -> None:
-        for left in reversed(range(_TRIES)):
-            current = self._models.version(version.project, version.model, version.id)
-            operation = self._operations.get(version.project, version.operation)
-            if operation.cancel_wanted:
-                raise Cancelled
-            ready = current.to(VersionState.READY, files=built.files, details={**current.details, **built.known})
-            self._publisher.publish(version.project, version.model, arriving=ready)
-            shown = version_body(replace(ready, generation=ready.generation + 1), default=False)
-            try:
-                self._models.record_version(ready, operation.succeeded(response("Version", shown), now_us=now_us()))
-                return
-            except Aborted:
-                if left == 0:
-                    raise
-
-    def _fail(self, version: Version, code: int, message: str) -> None:
-        """Write down that nothing came of it, unless the server stops: then the next one tries again."""
-        if self._stopping.is_set():
-            raise Stopping
-        for left in reversed(range(_TRIES)):
-            current = self._models.version(version.project, version.model, version.id)
-            operation = self._operations.get(version.project, version.operation)
-            failed = current.to(VersionState.FAILED, error=message)
-            try:
-                self._models.record_version(failed, operation.failed(code, message, now_us=now_us()))
-                break
-            except Aborted:
-                if left == 0:
-                    raise
-        self._publisher.publish(version.project, version.model)
-        LOG.warning("version.failed version=%s reason=%r", version.name, message[:500])
 
 
 def alike(models: ModelStore) -> Callable[[Version, str], Version | None]:

@@ -12,7 +12,8 @@ from trainshed.domain import deployments as rules
 from trainshed.domain.deployments import Deaths, Standing
 from trainshed.domain.times import now_us
 from trainshed.domain.versions import Version
-from trainshed.engines.hosts import HostPhase, HostSighting, HostSpec
+from trainshed.engines.hosts import HostSpec
+from trainshed.engines.watching import HostPhase, HostSighting
 from trainshed.errors import EngineDown
 from trainshed.gateway.routes import HostAddress
 

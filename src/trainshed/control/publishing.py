@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from trainshed.buckets.names import split_uri
 from trainshed.control.fleets import Fleet
@@ -28,25 +29,38 @@ class Publisher:
         self._routes = routes
         self._fleet_of = fleet_of
         self._guard = threading.Lock()
+        self._arriving: dict[str, Version] = {}  #: by name
 
-    def publish(self, project: str, model_id: str, *, arriving: Version | None = None) -> None:
-        """Make the routes of a model those of its rows; they are when this returns. A model that is gone leaves them.
+    @contextmanager
+    def arriving(self, version: Version) -> Iterator[None]:
+        """Within this block a version is routed as if its row, which is not READY yet, were this one."""
+        with self._guard:
+            self._arriving[version.name] = version
+        try:
+            self.publish(version.project, version.model)
+            yield
+        finally:
+            with self._guard:
+                del self._arriving[version.name]
 
-        `arriving` is taken for its row: a version is routed before it is acknowledged.
-        """
+    def publish(self, project: str, model_id: str) -> ModelRoute | None:
+        """Make the routes of a model those of its rows; they are when this returns. None: it is gone."""
         with self._guard:  # what was read first is published first
             try:
                 model = self._models.get(project, model_id)
             except NotFound:
                 self._routes.withdraw(project, model_id)
-                return
-            versions = self._models.versions(project, model_id)
-            if arriving is not None:
-                model = model.welcoming(arriving)
-                versions = [arriving if version.id == arriving.id else version for version in versions]
+                return None
+            versions = [self._as_it_arrives(version) for version in self._models.versions(project, model_id)]
+            for version in versions:
+                model = model.welcoming(version)
             route = self._route(model, versions)
             if self._routes.models.get((project, model_id)) != route:
                 self._routes.publish(route)
+            return route
+
+    def _as_it_arrives(self, version: Version) -> Version:
+        return self._arriving.get(version.name, version) if version.state is VersionState.CREATING else version
 
     def _route(self, model: Model, versions: Sequence[Version]) -> ModelRoute:
         return ModelRoute(

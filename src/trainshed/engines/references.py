@@ -29,6 +29,10 @@ class References:
         self._warm = warm
         self._ship = ship
 
+    def expect(self, python: Path) -> None:
+        """Have a warm process for this interpreter, if there shall be any, for the first `compute`."""
+        self._warm.prepare(python)
+
     def compute(self, spec: HostSpec, folder: Path, *, timeout_s: float, check: Callable[[], None]) -> Path:
         """The file with the answers, in `folder`. Blocks; `check` is called meanwhile, and what it raises ends it.
 

@@ -125,6 +125,18 @@ class WarmProcesses:
             LOG.warning("warm.unusable python=%s reason=%s", python, exc)
         return None
 
+    def prepare(self, python: Path) -> None:
+        """Start the warm process that `run` would ask, unless it is there."""
+        if not self._modules.get(python):
+            return
+        env = baked(inherited())
+        try:
+            folder = self._folder(python, env)
+            if self._ask(folder, {"do": "hello"}) is None:
+                self._warm_up(folder, python, env)
+        except OSError as exc:
+            LOG.warning("warm.unusable python=%s reason=%s", python, exc)
+
     def coming(self, python: Path) -> bool:
         """Whether a warm process that `run` would ask is there, though it may not listen yet."""
         process = self._processes.get(self._folder(python, baked(inherited())))

@@ -1,0 +1,195 @@
+"""Single starts of hosts, and the one thread that hears what they say of themselves and when they end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from trainshed.engines.guarded import how_it_ended, last_words
+from trainshed.node import reap
+
+LOG = logging.getLogger("trainshed.engines.hosts")
+
+_KILL_S = 3.0  #: that a guard has to end everything, before it is killed itself
+_LINE = 8 << 20
+
+
+class HostPhase(StrEnum):
+    STARTING = "STARTING"
+    READY = "READY"
+    ENDED = "ENDED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSighting:
+    """What is known of a host."""
+
+    phase: HostPhase
+    socket: Path
+    pid: int  #: of its guard
+    started_s: float  #: by the monotonic clock
+    ready: Mapping[str, Any] = field(default_factory=dict)  #: what it said of itself when it was ready
+    message: str = ""  #: why it ended
+
+
+class HostProcess:
+    """One start of a host. Its sighting is changed by the watching thread alone."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, path: Path) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._log = log
+        self._life = process.stdin
+        self.output = process.stdout
+        os.set_blocking(self.output.fileno(), False)
+        self.pidfd = os.pidfd_open(process.pid)
+        self._said = b""
+        self._lock = threading.Lock()
+        self._reason = ""
+        self.kill_at = float("inf")
+        self.ended = threading.Event()
+        self.sighting = HostSighting(phase=HostPhase.STARTING, socket=path, pid=process.pid, started_s=time.monotonic())
+
+    def send(self, number: int) -> None:
+        with self._lock, contextlib.suppress(ProcessLookupError):
+            if not self.ended.is_set():
+                signal.pidfd_send_signal(self.pidfd, number)
+
+    def end(self, reason: str) -> None:
+        with self._lock:
+            if not self._life.closed:
+                self._reason = reason
+                self._life.close()
+                self.kill_at = time.monotonic() + _KILL_S
+
+    def kill_guard(self) -> None:
+        """Its guard did not do its work."""
+        for pid in (*reap.descendants(self.sighting.pid), self.sighting.pid):
+            reap.send(pid, signal.SIGKILL)
+        self.kill_at = float("inf")
+
+    def read(self) -> bool:
+        """Take what it says of itself. False if there is nothing more to come."""
+        with contextlib.suppress(BlockingIOError):
+            while piece := os.read(self.output.fileno(), 1 << 16):
+                self._said = (self._said + piece)[:_LINE]
+            self._understand()
+            return False
+        return not self._understand()
+
+    def _understand(self) -> bool:
+        line, end, _ = self._said.partition(b"\n")
+        if not end:
+            return False
+        try:
+            said = orjson.loads(line)
+            if said["event"] == "ready":
+                self.sighting = replace(self.sighting, phase=HostPhase.READY, ready=said)
+            else:
+                self._reason = self._reason or str(said["message"])
+        except (ValueError, LookupError, TypeError) as exc:
+            self.end(f"The host said what makes no sense: {exc}.")
+        self._said = b""
+        return True
+
+    def collect(self) -> None:
+        """After its end."""
+        status = self._process.wait()
+        if self.sighting.phase is HostPhase.STARTING and not self._reason:
+            self.read()
+        message = self._reason or f"The host {how_it_ended(status)}. {last_words(self._log)}".strip()
+        with self._lock:
+            self.sighting = replace(self.sighting, phase=HostPhase.ENDED, message=message)
+            self.ended.set()
+            os.close(self.pidfd)
+        self.sighting.socket.unlink(missing_ok=True)
+        self.output.close()
+        self._life.close()
+
+
+class Watch:
+    """The thread that hears of everything: ready lines and ends."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._nudge_r, self._nudge_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._selector.register(self._nudge_r, selectors.EVENT_READ)
+        self._added: list[HostProcess] = []
+        self._hosts: set[HostProcess] = set()
+        self._closing = False
+        self._news: Callable[[], None] = lambda: None
+        self._thread = threading.Thread(target=self._run, name="hosts", daemon=True)
+
+    def begin(self, news: Callable[[], None]) -> None:
+        self._news = news
+        self._thread.start()
+
+    def add(self, host: HostProcess) -> None:
+        self._added.append(host)
+        self.hurry()
+
+    def hurry(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._nudge_w, b"x")
+
+    def close(self) -> None:
+        """Returns when all that were told to end have ended."""
+        self._closing = True
+        self.hurry()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing or self._hosts or self._added:
+            late = min((host.kill_at for host in self._hosts), default=float("inf")) - time.monotonic()
+            events = self._selector.select(None if late == float("inf") else max(0.0, late))
+            try:
+                self._take(events)
+            except Exception:  # the others must still be watched
+                LOG.exception("host.watch_failed")
+
+    def _take(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
+        while self._added:
+            self._register(self._added.pop())
+        changed = False
+        for key, _ in events:
+            if key.data is None:
+                os.read(self._nudge_r, 1024)
+                continue
+            host, ended = key.data
+            changed = True
+            if ended:
+                self._collect(host)
+            elif host in self._hosts and not host.read():
+                self._selector.unregister(host.output)
+        for host in self._hosts:
+            if host.kill_at <= time.monotonic():
+                host.kill_guard()
+        if changed:
+            self._news()
+
+    def _register(self, host: HostProcess) -> None:
+        self._hosts.add(host)
+        self._selector.register(host.output, selectors.EVENT_READ, (host, False))
+        self._selector.register(host.pidfd, selectors.EVENT_READ, (host, True))
+
+    def _collect(self, host: HostProcess) -> None:
+        self._hosts.discard(host)
+        self._selector.unregister(host.pidfd)
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(host.output)
+        host.collect()
