@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -105,6 +105,45 @@ class Assembly:
             self.warm.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """What everything else stands on."""
+
+    home: Home
+    settings: Settings
+    database: Database
+    cpus: int
+    jobs: JobStore
+    models: ModelStore
+    operations: OperationStore
+    runtimes: Runtimes
+    tree: ObjectTree
+    buckets: Buckets
+    objects: Objects
+    engine: LocalEngine
+
+
+def _ground(home: Home, settings: Settings, database: Database) -> _Ground:
+    uv = find_uv()
+    tree = ObjectTree(home.buckets, home.uploads)
+    buckets = Buckets(BucketStore(database), tree)
+    warm = {Place(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
+    return _Ground(
+        home=home,
+        settings=settings,
+        database=database,
+        cpus=os.cpu_count() or 1,
+        jobs=JobStore(database),
+        models=ModelStore(database),
+        operations=OperationStore(database),
+        runtimes=Runtimes(home.runtimes, uv),
+        tree=tree,
+        buckets=buckets,
+        objects=Objects(tree, Sessions(home.uploads), owner=buckets.owner),
+        engine=LocalEngine(home, uv, warm if settings.warm_start == "auto" else None),
+    )
+
+
 def assemble(
     home: Home, settings: Settings, database: Database, info: ServerInfo, reach: Reach | None = None
 ) -> Assembly:
@@ -112,74 +151,27 @@ def assemble(
 
     With `reach`, `gs://` in the code of trainers leads to this server.
     """
-    cpus = os.cpu_count() or 1
-    uv = find_uv()
-    jobs = JobStore(database)
-    runtimes = Runtimes(home.runtimes, uv)
-    tree = ObjectTree(home.buckets, home.uploads)
-    buckets = Buckets(BucketStore(database), tree)
-    objects = Objects(tree, Sessions(home.uploads), owner=buckets.owner)
-    objects.sweep()
-    launches = Launches(home, settings, jobs=jobs, runtimes=runtimes, owner=buckets.owner, cpus=cpus)
-    tokens = Tokens(TokenStore(database), job_active=lambda project, job: _active(jobs, project, job))
+    ground = _ground(home, settings, database)
+    ground.objects.sweep()
+    tokens = Tokens(TokenStore(database), job_active=lambda project, job: _active(ground.jobs, project, job))
     tokens.ensure_owner(home.token)
+    hosts = LocalHosts(home, ship=ground.engine.ship)
+    creations = _creations(ground, hosts)
+    launches = Launches(
+        home,
+        settings,
+        jobs=ground.jobs,
+        runtimes=ground.runtimes,
+        owner=ground.buckets.owner,
+        cpus=ground.cpus,
+    )
     equip = Credentials(reach, issue=tokens.issue_for_job).equip if reach else _as_it_is
-    warm = {Place(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
-    engine = LocalEngine(home, uv, warm if settings.warm_start == "auto" else None)
-    models, operations = ModelStore(database), OperationStore(database)
-    hosts = LocalHosts(home, ship=engine.ship)
-    pins = Pins(home.models, tree, home.buckets, used=models.files_used)
-    pins.sweep()
-    supplies = Supplies(
-        home=home,
-        pins=pins,
-        runtimes=runtimes,
-        installs=Installs(uv=uv, ship=engine.ship),
-        references=References(engine.warm, ship=engine.ship),
-        owner=buckets.owner,
-        alike=alike(models),
-    )
-    creations = Creations(supplies, hosts, _room(settings, cpus))
-    batches = Batches(settings=settings, jobs=jobs, models=models, creations=creations, tree=tree, ship=engine.ship)
-
-    def prepare(job: Job) -> Launch:
-        if Prediction.key in job.body:
-            return batches.prepare(job, launches.folder(job))
-        return equip(launches.prepare(job))
-
-    control = JobControl(
-        jobs,
-        engine,
-        folder=launches.folder,
-        prepare=prepare,
-        size=launches.size,
-        slots=settings.slots or SLOTS_PER_CORE * cpus,
-        poll_s=settings.poll_s,
-        check=database.check_fence,
-        give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
-    )
-    progress = Progress(jobs, home, owner=buckets.owner)
-    places = Places(
-        bucket_owner=buckets.owner,
-        object_exists=objects.exists,
-        folder_holds_files=objects.folder_holds_files,
-        matches=objects.matches,
-    )
-    world = World(
-        resolve_runtime=runtimes.resolve,
-        places=places,
-        model_runtime=lambda project, model, version: models.served(project, model, version).runtime,
-        room=control.room,
-        restarts=lambda job: [restart.sentence for restart in restarts(launches.folder(job))],
-        progress=progress.of,
-        predicted=lambda job: predicted(launches.folder(job)) if Prediction.key in job.body else None,
-        cpus=cpus,
-    )
+    control = _control(ground, launches, creations, equip)
     routes = Routes()
-    logged = LoggedRequests(objects, owner=buckets.owner)
+    logged = LoggedRequests(ground.objects, owner=ground.buckets.owner)
     predictions = Predictions(routes, RequestLogs(logged.write), timeout_s=settings.predict_timeout_s)
     deployments = Deployments(
-        Ledger(models=models, operations=operations),
+        Ledger(models=ground.models, operations=ground.operations),
         creations,
         routes,
         predictions,
@@ -187,6 +179,107 @@ def assemble(
         drain_s=settings.predict_timeout_s,
         check=database.check_fence,
     )
+    places = Places(
+        bucket_owner=ground.buckets.owner,
+        object_exists=ground.objects.exists,
+        folder_holds_files=ground.objects.folder_holds_files,
+        matches=ground.objects.matches,
+    )
+    progress = Progress(ground.jobs, home, owner=ground.buckets.owner)
+    projects, policies = Projects(ProjectStore(database)), PolicyStore(database)
+    models, versions = _registry(ground, places, projects, deployments, predictions)
+    services = Services(
+        tokens=tokens,
+        projects=projects,
+        jobs=Jobs(ground.jobs, _world(ground, places, launches, control, progress), wake=control.wake),
+        progress=progress,
+        chaos=Chaos(ground.jobs, ground.engine, folder=launches.folder),
+        models=models,
+        versions=versions,
+        policies=Policies(policies, JOBS, ground.jobs.get),
+        model_policies=Policies(policies, MODELS, ground.models.get),
+        operations=Operations(ground.operations, wake=deployments.wake),
+        predictions=predictions,
+        replays=Replays(routes, predictions, logged),
+        logs=Logs(ground.jobs, home),
+        buckets=ground.buckets,
+        objects=ground.objects,
+        runtimes=RuntimeService(
+            ground.runtimes,
+            in_use=lambda name: any(job.runtime == name for job in ground.jobs.active()) or in_use(ground.models, name),
+        ),
+        server=info,
+    )
+    return Assembly(services, control, ground.runtimes, ground.engine.warm, routes, deployments, hosts)
+
+
+def _creations(ground: _Ground, hosts: LocalHosts) -> Creations:
+    pins = Pins(ground.home.models, ground.tree, ground.home.buckets, used=ground.models.files_used)
+    pins.sweep()
+    supplies = Supplies(
+        home=ground.home,
+        pins=pins,
+        runtimes=ground.runtimes,
+        installs=Installs(uv=find_uv(), ship=ground.engine.ship),
+        references=References(ground.engine.warm, ship=ground.engine.ship),
+        owner=ground.buckets.owner,
+        alike=alike(ground.models),
+    )
+    room = Room(
+        cpus=ground.cpus,
+        memory_bytes=psutil.virtual_memory().total,
+        load_timeout_s=ground.settings.load_timeout_s,
+        body_limit=ground.settings.body_limit_mb << 20,
+    )
+    return Creations(supplies, hosts, room)
+
+
+def _control(
+    ground: _Ground, launches: Launches, creations: Creations, equip: Callable[[Launch], Launch]
+) -> JobControl:
+    batches = Batches(
+        settings=ground.settings,
+        jobs=ground.jobs,
+        models=ground.models,
+        creations=creations,
+        tree=ground.tree,
+        ship=ground.engine.ship,
+    )
+
+    def prepare(job: Job) -> Launch:
+        if Prediction.key in job.body:
+            return batches.prepare(job, launches.folder(job))
+        return equip(launches.prepare(job))
+
+    return JobControl(
+        ground.jobs,
+        ground.engine,
+        folder=launches.folder,
+        prepare=prepare,
+        size=launches.size,
+        slots=ground.settings.slots or SLOTS_PER_CORE * ground.cpus,
+        poll_s=ground.settings.poll_s,
+        check=ground.database.check_fence,
+        give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
+    )
+
+
+def _world(ground: _Ground, places: Places, launches: Launches, control: JobControl, progress: Progress) -> World:
+    return World(
+        resolve_runtime=ground.runtimes.resolve,
+        places=places,
+        model_runtime=lambda project, model, version: ground.models.served(project, model, version).runtime,
+        room=control.room,
+        restarts=lambda job: [restart.sentence for restart in restarts(launches.folder(job))],
+        progress=progress.of,
+        predicted=lambda job: predicted(launches.folder(job)) if Prediction.key in job.body else None,
+        cpus=ground.cpus,
+    )
+
+
+def _registry(
+    ground: _Ground, places: Places, projects: Projects, deployments: Deployments, predictions: Predictions
+) -> tuple[Models, Versions]:
     serving = Serving(
         wake=deployments.wake,
         publish=deployments.publish,
@@ -196,46 +289,14 @@ def assemble(
         last_used_us=predictions.last_used_us,
         traffic=predictions.metrics.traffic,
     )
-    projects, policies = Projects(ProjectStore(database)), PolicyStore(database)
-    services = Services(
-        tokens=tokens,
-        projects=projects,
-        jobs=Jobs(jobs, world, wake=control.wake),
-        progress=progress,
-        chaos=Chaos(jobs, engine, folder=launches.folder),
-        models=Models(models, serving, project_number=projects.number),
-        versions=Versions(
-            models,
-            serving,
-            places,
-            resolve_runtime=partial(runtimes.resolve, what="version"),
-            project_number=projects.number,
-        ),
-        policies=Policies(policies, JOBS, jobs.get),
-        model_policies=Policies(policies, MODELS, models.get),
-        operations=Operations(operations, wake=deployments.wake),
-        predictions=predictions,
-        replays=Replays(routes, predictions, logged),
-        logs=Logs(jobs, home),
-        buckets=buckets,
-        objects=objects,
-        runtimes=RuntimeService(
-            runtimes,
-            in_use=lambda name: any(job.runtime == name for job in jobs.active()) or in_use(models, name),
-        ),
-        server=info,
+    versions = Versions(
+        ground.models,
+        serving,
+        places,
+        resolve_runtime=partial(ground.runtimes.resolve, what="version"),
+        project_number=projects.number,
     )
-    return Assembly(services, control, runtimes, engine.warm, routes, deployments, hosts)
-
-
-def _room(settings: Settings, cpus: int) -> Room:
-    """What hosts may have of this machine."""
-    return Room(
-        cpus=cpus,
-        memory_bytes=psutil.virtual_memory().total,
-        load_timeout_s=settings.load_timeout_s,
-        body_limit=settings.body_limit_mb << 20,
-    )
+    return Models(ground.models, serving, project_number=projects.number), versions
 
 
 def _as_it_is(launch: Launch) -> Launch:
