@@ -40,6 +40,7 @@ from trainshed.api import (
 )
 from trainshed.api.problems import problem, problem_response
 from trainshed.api.routing import Route, Router, Scope
+from trainshed.api.short_way import ShortWay
 from trainshed.domain.iam import Access, Principal
 from trainshed.errors import NotFound
 from trainshed.services.registry import Services
@@ -81,7 +82,7 @@ class Api:
         self._hosts = frozenset(allowed_hosts)
         self._authentication = authentication
         self._body_limit = body_limit
-        self.short_way = predict.ShortWay(services, authentication=authentication, body_limit=body_limit)
+        self.short_way = ShortWay(services, authentication=authentication, body_limit=body_limit)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -90,10 +91,6 @@ class Api:
             return
         began = time.perf_counter()
         try:
-            target = self.short_way.target(scope)
-            if target is not None:
-                await self.short_way.answer(target, scope, receive, send)
-                return
             response = await self._answer(Request(scope, receive))
         except Exception as exc:  # noqa: BLE001  the edge: whatever went wrong becomes an answer, and unforeseen errors a log entry
             response = problem(exc)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import Future
 from itertools import count
-from typing import cast
+from typing import Protocol, cast
 
-from trainshed.errors import Busy, TimedOut, Unavailable
+from trainshed.errors import Busy, TimedOut, TrainshedError, Unavailable
 from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, BadFrame, FrameReader, Kind
 
 LOG = logging.getLogger("trainshed.predict")
@@ -17,8 +16,15 @@ IN_FLIGHT = 512  #: requests that one host is sent before it has answered; the h
 IN_FLIGHT_BYTES = 64 << 20  #: of their bodies
 ANSWER_BYTES = 256 << 20  #: of one answer
 
-#: the HTTP status and the body; None once whoever asked is gone
-Answer = tuple[int, bytes]
+
+class Waiter(Protocol):
+    """Who waits for an answer. One of the two is called, once, at the very moment when it comes."""
+
+    def answered(self, status: int, body: bytes) -> None:
+        """With an HTTP status."""
+
+    def failed(self, exc: TrainshedError) -> None:
+        """There will be no answer."""
 
 
 class HostConnection(asyncio.Protocol):
@@ -27,12 +33,13 @@ class HostConnection(asyncio.Protocol):
     def __init__(self, *, timeout_s: float) -> None:
         self.lost = False
         self._timeout_s = timeout_s
-        self._waiting: dict[int, tuple[Future[Answer | None], float, int]] = {}  # who waits, since when, bytes sent
+        self._waiting: dict[int, tuple[Waiter, float, int]] = {}  # who waits, since when, bytes sent
         self._bytes = 0
         self._numbers = count(1)
         self._reader = FrameReader(ANSWER_HEAD, body_limit=ANSWER_BYTES)
         self._loop = asyncio.get_running_loop()
         self._heard = self._loop.time()
+        self._unsent: list[bytes] = []
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -43,34 +50,44 @@ class HostConnection(asyncio.Protocol):
         """How many wait for an answer."""
         return len(self._waiting)
 
-    def ask(self, kind: int, body: bytes, *, began: float) -> tuple[int, Future[Answer | None]]:
-        """Send a request at once: its number, and what becomes its answer. `Busy` if too many wait already.
+    def ask(self, kind: int, body: bytes, waiter: Waiter, *, began: float) -> int:
+        """Send a request; its number. `Busy` if too many wait already.
 
         The time it may take runs from `began`, by the loop's clock.
         """
-        size = len(body)
-        if len(self._waiting) >= IN_FLIGHT or (self._bytes and self._bytes + size > IN_FLIGHT_BYTES):
+        size, load = len(body), len(self._waiting)
+        if load >= IN_FLIGHT or (load and self._bytes + size > IN_FLIGHT_BYTES):
             raise Busy("This version has as many requests waiting as it can take. Send them again a little later.")
         number = next(self._numbers)
-        future: Future[Answer | None] = self._loop.create_future()
-        self._waiting[number] = (future, began, size)
+        self._waiting[number] = (waiter, began, size)
         self._bytes += size
-        self._transport.writelines((REQUEST_HEAD.pack(size, number, kind), body))
-        return number, future
+        head = REQUEST_HEAD.pack(size, number, kind)
+        if not load:
+            self._transport.writelines((head, body))
+            return number
+        if not self._unsent:  # the host is busy: what else comes in this turn of the loop goes along with it
+            self._loop.call_soon(self._send)
+        self._unsent += (head, body)
+        return number
+
+    def _send(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if not self.lost:
+            self._transport.writelines(unsent)
 
     def forget(self, number: int) -> None:
         """Nobody waits for this answer any more; the host need not begin with it."""
         if self._taken(number) is not None and not self.lost:
+            self._send()  # it must not be told to forget what it has not seen
             self._transport.write(REQUEST_HEAD.pack(0, number, Kind.CANCEL))
 
     def expire(self) -> bool:
         """Give up on requests whose time is over. True if the host was silent for the whole time of one of them."""
         since = self._loop.time() - self._timeout_s
-        late = [(number, future, began) for number, (future, began, _) in self._waiting.items() if began <= since]
-        for number, future, _ in late:
+        late = [(number, waiter, began) for number, (waiter, began, _) in self._waiting.items() if began <= since]
+        for number, waiter, _ in late:
             self.forget(number)
-            if not future.done():
-                future.set_exception(TimedOut(f"The model did not answer within {self._timeout_s:g} seconds."))
+            waiter.failed(TimedOut(f"The model did not answer within {self._timeout_s:g} seconds."))
         return any(self._heard <= began for _, _, began in late)
 
     def close(self) -> None:
@@ -85,18 +102,17 @@ class HostConnection(asyncio.Protocol):
             self._transport.abort()
             return
         for number, status, body in answers:
-            future = self._taken(number)
-            if future is not None and not future.done():
-                future.set_result((status, body))
+            waiter = self._taken(number)
+            if waiter is not None:
+                waiter.answered(status, body)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
         waiting, self._waiting = self._waiting, {}
-        for future, _, _ in waiting.values():
-            if not future.done():
-                future.set_exception(lost())
+        for waiter, _, _ in waiting.values():
+            waiter.failed(lost())
 
-    def _taken(self, number: int) -> Future[Answer | None] | None:
+    def _taken(self, number: int) -> Waiter | None:
         entry = self._waiting.pop(number, None)
         if entry is None:
             return None

@@ -12,14 +12,22 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from trainshed.errors import Busy, FailedPrecondition, NotFound, TimedOut, TrainshedError, Unavailable
-from trainshed.gateway.connections import Answer
+from trainshed.gateway.connections import HostConnection, Waiter
 from trainshed.gateway.hosts import Hosts
 from trainshed.gateway.metrics import Metrics
 from trainshed.gateway.requestlog import RequestLogs
-from trainshed.gateway.routes import Keeper, ModelRoute, Routes, RouteState, Target, VersionRoute
+from trainshed.gateway.routes import Keeper, ModelRoute, RequestLog, Routes, RouteState, Target, VersionRoute
 from trainshed.serving.frames import Kind, pack_raw, unpack_raw
 
-__all__ = ["Client", "Kind", "Predictions", "pack_raw", "unpack_raw"]  # what whoever asks holds in hand
+__all__ = [
+    "Answer",
+    "Client",
+    "Kind",
+    "Predictions",
+    "Question",
+    "pack_raw",
+    "unpack_raw",
+]  # what whoever asks holds in hand
 
 LOG = logging.getLogger("trainshed.predict")
 
@@ -27,6 +35,8 @@ HELD = 256  #: requests that may wait for versions to wake up
 SWEEP_S = 0.25  #: between looks for requests whose time is over
 UNHEALTHY_S = 30  #: after which it is worth a try to ask an unhealthy version again
 _LOOK_S = 0.01  #: between looks at whether a host has answered everything
+
+Answer = tuple[int, bytes]  #: HTTP status and body
 
 
 class Client(Protocol):
@@ -36,8 +46,42 @@ class Client(Protocol):
     gone: bool
 
 
+class Question:
+    """A request that is with a host. Counts and logs its answer, and hands it on."""
+
+    __slots__ = ("_asker", "_began", "_body", "_connection", "_number", "_predictions", "_route", "_target")
+
+    def __init__(self, predictions: Predictions, target: Target, body: bytes, asker: Waiter) -> None:
+        self._predictions = predictions
+        self._target = target
+        self._body = body
+        self._asker = asker
+
+    def send(self, route: VersionRoute, connection: HostConnection, *, began: float) -> None:
+        """`Busy` if the host has too much to do."""
+        self._route = route
+        self._connection = connection
+        self._began = began
+        self._number = connection.ask(self._target.kind, self._body, self, began=began)
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more. It may have come already."""
+        self._connection.forget(self._number)
+
+    def answered(self, status: int, body: bytes) -> None:
+        seconds = self._predictions.count(self._route, self._began, status, ok=status < 400)
+        log = self._route.log
+        if log is not None and status == 200 and self._target.kind == Kind.PREDICT:
+            self._predictions.log(self._route, log, self._body, body, seconds=seconds)
+        self._asker.answered(status, body)
+
+    def failed(self, exc: TrainshedError) -> None:
+        self._predictions.count(self._route, self._began, type(exc).__name__, ok=False)
+        self._asker.failed(exc)
+
+
 class Predictions:
-    """All requests to all hosts. `ask` is for the event loop that it was begun on, `Traffic` for other threads."""
+    """All requests to all hosts. For the event loop that it was begun on, but for `replay` and `Traffic`."""
 
     def __init__(
         self, routes: Routes, logs: RequestLogs, *, timeout_s: float, draw: Callable[[], float] = random.random
@@ -73,6 +117,17 @@ class Predictions:
         self._hosts.close()
         self.logs.stop()
 
+    def put(self, target: Target, body: bytes, asker: Waiter) -> Question | None:
+        """Ask now, without waiting for anything; None if that can't be, and `ask` is what may help."""
+        began = self._time()
+        route = self._find(target)
+        connection = self._hosts.choose(route.hosts) if route.state is RouteState.READY else None
+        if connection is None:
+            return None
+        question = Question(self, target, body, asker)
+        question.send(route, connection, began=began)
+        return question
+
     async def ask(self, target: Target, body: bytes, client: Client | None = None) -> Answer | None:
         """The host's answer; None if the client went away meanwhile.
 
@@ -80,20 +135,24 @@ class Predictions:
         was has ended. `TimedOut`: there was no answer in time.
         """
         began = self._time()
-        route = self._find(target)
-        try:
-            answer = await self._answer(target, route, body, client, began)
-        except TrainshedError as exc:
-            self._count(route, type(exc).__name__, self._time() - began, ok=False)
-            raise
-        if answer is None:
+        route, connection = await self._reached(target, began)
+        if client is not None and client.gone:
             return None
-        status, text = answer
-        seconds = self._time() - began
-        self._count(route, status, seconds, ok=status < 400)
-        log = route.log
-        if log is not None and status == 200 and target.kind == Kind.PREDICT and self._draw() < log.share:
-            self.logs.add(route, log, body, text, seconds=seconds)
+        future: Future[Answer | None] = asyncio.get_running_loop().create_future()
+        question = Question(self, target, body, _Patient(future))
+        question.send(route, connection, began=began)
+        if client is not None:
+            client.waiter = future
+        try:
+            answer = await future
+        except asyncio.CancelledError:
+            question.abandon()
+            raise
+        finally:
+            if client is not None:
+                client.waiter = None
+        if answer is None:
+            question.abandon()
         return answer
 
     def replay(self, target: Target, body: bytes) -> tuple[int, bytes, float]:
@@ -104,35 +163,29 @@ class Predictions:
 
     async def _replayed(self, target: Target, body: bytes) -> tuple[int, bytes, float]:
         began = self._time()
+        _, connection = await self._reached(target, began)
+        future: Future[Answer | None] = asyncio.get_running_loop().create_future()
+        connection.ask(target.kind, body, _Patient(future), began=began)
         try:
-            answer = await self._answer(target, self._find(target), body, None, began)
+            answer = await future
         except TimedOut as exc:
             answer = 504, str(exc).encode()
         assert answer is not None  # there is no client that could go away
         return *answer, self._time() - began
 
-    async def _answer(
-        self, target: Target, route: VersionRoute, body: bytes, client: Client | None, began: float
-    ) -> Answer | None:
-        while route.state is not RouteState.READY or (connection := self._hosts.choose(route.hosts)) is None:
-            await self._reach(route, began)
-            if client is not None and client.gone:
-                return None
-            route = self._find(target)  # nothing is sent to what was withdrawn while we waited
-        number, future = connection.ask(target.kind, body, began=began)
-        if client is None:
-            return await future
-        client.waiter = future
-        try:
-            answer = await future
-        except asyncio.CancelledError:
-            connection.forget(number)
-            raise
-        finally:
-            client.waiter = None
-        if answer is None:
-            connection.forget(number)
-        return answer
+    async def _reached(self, target: Target, began: float) -> tuple[VersionRoute, HostConnection]:
+        """A version that answers and a connection to it, once there is one. To be used before anything else is awaited:
+        what is withdrawn meanwhile gets no more requests."""
+        while True:
+            route = self._find(target)
+            connection = self._hosts.choose(route.hosts) if route.state is RouteState.READY else None
+            if connection is not None:
+                return route, connection
+            try:
+                await self._reach(route, began)
+            except TrainshedError as exc:
+                self.count(route, began, type(exc).__name__, ok=False)
+                raise
 
     def _find(self, target: Target) -> VersionRoute:
         model = self._routes.models.get((target.project, target.model))
@@ -172,10 +225,18 @@ class Predictions:
         finally:
             self._held -= 1
 
-    def _count(self, route: VersionRoute, outcome: object, seconds: float, *, ok: bool) -> None:
+    def count(self, route: VersionRoute, began: float, outcome: object, *, ok: bool) -> float:
+        """Note how a request ended; the seconds that it took."""
+        seconds = self._time() - began
         self.metrics.of((route.project, route.model, route.version)).add(seconds, ok=ok)
         if route.access_log:
             LOG.info("predict version=%s outcome=%s ms=%.1f", route.name, outcome, seconds * 1000)
+        return seconds
+
+    def log(self, route: VersionRoute, log: RequestLog, request: bytes, answer: bytes, *, seconds: float) -> None:
+        """Write it down, if the lot falls on it."""
+        if self._draw() < log.share:
+            self.logs.add(route, log, request, answer, seconds=seconds)
 
     def drained(self, keys: Collection[str], *, timeout_s: float) -> bool:
         """As `Traffic` says. True at once where nothing is served."""
@@ -224,3 +285,18 @@ def _nobody(model: ModelRoute, target: Target) -> TrainshedError:
         f"Model {model.model} has no default version. Create a version, or choose one with "
         f"`trainshed versions set-default VERSION --model {model.model}`."
     )
+
+
+class _Patient:
+    """Waits for an answer by a future."""
+
+    def __init__(self, future: Future[Answer | None]) -> None:
+        self._future = future
+
+    def answered(self, status: int, body: bytes) -> None:
+        if not self._future.done():
+            self._future.set_result((status, body))
+
+    def failed(self, exc: TrainshedError) -> None:
+        if not self._future.done():
+            self._future.set_exception(exc)
