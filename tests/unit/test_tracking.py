@@ -104,14 +104,27 @@ def test_lines_tell_the_step_the_rates_and_the_time_left(tmp_path: Path) -> None
         job.say(second + 0.5, f"Train [worker/0], step {second * 5 + 2}: {line.format(8.0)}", "worker-replica-0")
     job.say(99.9, "Eval, step 490: loss: 0.25, accuracy: 0.875")
     told = job.told()
-    assert (told["step"], told["total_steps"], told["fraction"]) == (495, 1000, 0.495)
+    assert (told["step"], told["total_steps"], told["fraction"]) == (497, 1000, 0.497)
     assert (told["loss"], told["accuracy"], told["global_steps_per_s"]) == (0.5, 0.75, 20.0)
-    assert told["left_s"] == pytest.approx(505 / 5)  # by the steps that were made, not by what the last line says
+    assert told["left_s"] == pytest.approx(503 / 5)  # by the steps that were made, not by what the last line says
     evaluation = told["evaluation"]
     assert (evaluation["step"], evaluation["loss"], evaluation["accuracy"]) == (490, 0.25, 0.875)
     assert job.replica("worker-replica-0")["local_steps_per_s"] == 8.0
     assert job.replica("worker-replica-0")["step"] == 497
     assert job.replica("ps-replica-0")["local_steps_per_s"] is None
+
+
+def test_while_the_master_evaluates_the_workers_tell_how_far_the_gang_is(tmp_path: Path) -> None:
+    job = job_with(tmp_path, args=["--train_steps=300"], **GANG)
+    job.say(90, "Train [worker/0], step 20: loss: 0.75", "worker-replica-0")
+    job.say(91, "Train [master/0], step 13: loss: 0.5")
+    assert (job.told()["step"], job.told()["loss"]) == (13, 0.5)  # the worker's is of before
+    job.say(95, "Train [worker/0], step 27: loss: 0.25", "worker-replica-0")
+    assert (job.told()["step"], job.told()["loss"]) == (27, 0.5)
+    job.say(96, "Train [worker/0], step 301: loss: 0.125", "worker-replica-0")
+    assert (job.told()["step"], job.told()["total_steps"]) == (13, 300)
+    job.say(97, "Train [master/0], step 300: loss: 0.125")
+    assert job.told()["fraction"] == 1.0
 
 
 def test_an_estimators_lines_are_put_together(tmp_path: Path) -> None:
@@ -255,12 +268,13 @@ def test_what_comes_into_the_folder_after_the_job_is_not_its_own(tmp_path: Path)
     assert (found["state"], found["elapsed_s"]) == ("SUCCEEDED", 50.0)
 
 
-def test_a_job_of_another_kind_has_neither_replicas_nor_progress(tmp_path: Path) -> None:
+def test_a_job_that_predicts_has_a_replica_and_no_progress(tmp_path: Path) -> None:
     job = job_with(tmp_path)
-    other = Job(project="p", id="batch", body={"predictionInput": {}}, created_us=1, state=JobState.RUNNING, attempt=1)
+    asked = {"inputPaths": ["gs://mine/rows"], "outputPath": "gs://mine/out", "dataFormat": "JSON"}
+    other = Job(project="p", id="batch", body={"predictionInput": asked}, created_us=1, attempt=1)
     job.jobs.add(other, [])
     found = job.progress.progress("p", "batch")
-    assert (found["progress"], found["replicas"]) == (None, [])
+    assert (found["progress"], [each["name"] for each in found["replicas"]]) == (None, ["master-replica-0"])
     assert job.progress.stats("p", "batch")["metrics"] == []
 
 

@@ -169,9 +169,21 @@ class Tracker:
             return None
         other = events.report if base is lines else lines.report
         report = base.report if other is None else _filled(base.report, other)
+        if base is lines:
+            report = self._caught_up(report, report.total_steps or target.steps)
         evaluations = [each.evaluation for each in (*self.tellers.values(), self.events) if each.evaluation]
         evaluation = max(evaluations, key=lambda each: each.time_us, default=None)
         return Standing(report=report, evaluation=evaluation, target=target, rate=base.pace.rate), base.pace
+
+    def _caught_up(self, report: Report, limit: int | None) -> Report:
+        """The report with the furthest step that others told of since: a master that evaluates makes none itself.
+
+        Workers may go past the limit by a step each; that is not the job's.
+        """
+        told = (each.report for each in self.tellers.values())
+        since = [each.step for each in told if each and each.measured and each.step and each.time_us > report.time_us]
+        further = [step for step in since if step > (report.step or 0) and (limit is None or step <= limit)]
+        return replace(report, step=max(further)) if further else report
 
     def _spokesman(self) -> Teller:
         """The replica whose lines are taken for the job's: the master, unless only others tell."""
