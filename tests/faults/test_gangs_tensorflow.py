@@ -15,6 +15,7 @@ import pytest
 
 from trainshed.domain.jobs import ENDS
 from trainshed.engines.restarts import Restart, restarts
+from trainshed.node.order import LATEST_S
 from trainshed.testing.engines import wait_for
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.servers import RunningServer
@@ -76,6 +77,38 @@ with session:
             print("Train [%s/%d], step %d" % (kind, index, session.run(step)), flush=True)
         time.sleep(0.2 if closed else 0.01)
 print("came to step", tf.train.latest_checkpoint(folder).rpartition("-")[2], flush=True)
+"""
+
+#: The same with TensorFlow's own wait: a worker that comes too early sleeps for half a minute.
+SLEEPY = """
+import argparse, json, os, time
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import tensorflow.compat.v1 as tf
+
+tf.disable_v2_behavior()
+parser = argparse.ArgumentParser()
+parser.add_argument("--job-dir")
+sign = os.path.join(parser.parse_args().job_dir, "worker-trains")
+config = json.loads(os.environ["TF_CONFIG"])
+kind, index = config["task"]["type"], config["task"]["index"]
+chief = kind in ("master", "chief")
+cluster = tf.train.ClusterSpec(config["cluster"])
+server = tf.train.Server(cluster, job_name=kind, task_index=index)
+if kind == "ps":
+    server.join()
+here = "/job:%s/task:%d" % (kind, index)
+with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=here)):
+    train = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+only = tf.ConfigProto(device_filters=["/job:ps", here])
+print("built", flush=True)
+with tf.train.MonitoredTrainingSession(server.target, is_chief=chief, config=only) as session:
+    session.run(train)
+    if not chief:
+        os.makedirs(os.path.dirname(sign), exist_ok=True)
+        open(sign, "w").close()
+    while not os.path.exists(sign):
+        session.run(train)
+        time.sleep(0.01)
 """
 
 #: Synchronous, all replicas together, with backups.
@@ -155,6 +188,22 @@ class Run:
     def starts(self, replica: str) -> int:
         return sum(line.startswith("Running command: ") for line in self.lines(replica))
 
+    def started_us(self, replica: str) -> int:
+        """When it was started; it was, once."""
+        journal = (self._jobs.attempt(self._job) / "journal.jsonl").read_text().splitlines()
+        events = [event for event in map(json.loads, journal) if event["event"] == "replica_started"]
+        [started] = [event["t"] for event in events if event["name"] == replica]
+        return int(started)
+
+    def said_us(self, replica: str, text: str) -> int:
+        """When it said so; it did, once."""
+        log = map(json.loads, (self._jobs.attempt(self._job) / "log.jsonl").read_text().splitlines())
+        [said] = [line["t"] for line in log if line["r"] == replica and line["m"] == text]
+        return int(said)
+
+    def end(self) -> str:
+        return str(self._jobs.wait(self._job, timeout_s=WAIT_S)["state"])
+
     def succeed(self) -> None:
         """Open the gate: it comes to its last step, and nothing of it is left."""
         (self._jobs.server.home / "buckets" / self._jobs.bucket / "model" / "gate").touch()
@@ -202,6 +251,15 @@ def _told(restart: Restart) -> tuple[int, int]:
     assert restart.step_before is not None
     assert restart.step_after is not None
     return restart.step_before, restart.step_after
+
+
+@pytest.mark.timeout(600)
+def test_a_worker_that_would_sleep_starts_when_the_master_has_its_graph(start: Start) -> None:
+    run = start(SLEEPY, workers=1, servers=1)
+    assert run.end() == "SUCCEEDED"
+    started_us = run.started_us("worker-replica-0")
+    late_us = started_us - run.started_us("master-replica-0")
+    assert started_us > run.said_us("master-replica-0", "built") or late_us >= LATEST_S * 1e6
 
 
 @pytest.mark.timeout(600)

@@ -16,6 +16,7 @@ from . import gang, reap, remains, replica
 from .gang import CANCELLED, END, FAILED, GO_ON, HOLD, HOLD_S, RESTART_GANG, Ending, Exit
 from .journal import Journal
 from .logs import STDERR, STDOUT, LogFile, ReplicaLog
+from .order import Order
 from .sampler import EVERY_S, Sampler, oom_kills
 from .steps import Progress, Restart
 
@@ -78,6 +79,7 @@ class Supervisor:
         self._children: dict[int, _Child] = {}
         self._finished: list[_Child] = []  # ended, but a descendant may still hold their pipes
         self._exits: dict[str, Exit] = {}
+        self._order = Order()
         self._past = gang.History()
         self._due: dict[str, tuple[float, Restart]] = {}  # replicas to start again, and when
         self._held: list[str] = []  # replicas that may have ended over the loss of another, which is not seen yet
@@ -123,9 +125,14 @@ class Supervisor:
 
     def _start_replicas(self) -> None:
         self._sample_at = time.monotonic() + EVERY_S
-        if all(self._start_replica(each) for each in self._spec["replicas"]):
+        if self._start_first():
             self._journal.append("running")
             self._cancel_at = time.monotonic() + self._spec["max_running_s"]
+
+    def _start_first(self) -> bool:
+        """Start the gang, but for those that are better started a little later. False: the job ends."""
+        first = self._order.begin(self._spec["replicas"], self._spec["site"], time.monotonic())
+        return all(self._start_replica(each) for each in first)
 
     def _start_replica(self, each: dict[str, Any]) -> bool:
         """Start one of the gang. False: it can't be, and the job ends."""
@@ -158,8 +165,8 @@ class Supervisor:
     # -- the loop
 
     def _step(self) -> None:
-        fixed = (self._kill_at, self._cancel_at, self._sample_at, self._hold_until, self._regroup_at)
-        wake_at = min([*fixed, *(due_s for due_s, _ in self._due.values())])
+        own = (self._kill_at, self._cancel_at, self._sample_at, self._hold_until, self._regroup_at)
+        wake_at = min([*own, self._order.look_at, *(due_s for due_s, _ in self._due.values())])
         for key, _ in self._selector.select(min(max(0.0, wake_at - time.monotonic()), _LONGEST_WAIT_S)):
             if self._selector.get_map().get(key.fd) is key:  # else one before it closed the file
                 key.data()
@@ -170,6 +177,8 @@ class Supervisor:
             self._end(Ending(FAILED, self._spec["grace_s"], blame=self._held[0]))
         if self._regroup is not None and (not self._children or now >= self._regroup_at):
             self._start_gang(self._regroup)
+        for each in self._order.due(now):
+            self._start_replica(each)
         for name in [name for name, (due_s, _) in self._due.items() if now >= due_s]:
             self._start_again(name)
         if now >= self._sample_at:
@@ -286,6 +295,7 @@ class Supervisor:
         if whole:
             self._regroup, self._regroup_at = restart, time.monotonic() + self._spec["grace_s"]
             self._due, self._held, self._hold_until = {}, [], _NEVER
+            self._order.clear()
             self._terminate()
         else:
             self._due[name] = (due_s, restart)
@@ -313,9 +323,7 @@ class Supervisor:
         reap.end_all(self._on_exit)
         self._regroup, self._regroup_at = None, _NEVER
         self._note(restart)
-        for each in self._spec["replicas"]:
-            if not self._start_replica(each):
-                return
+        self._start_first()
 
     def _note(self, restart: Restart) -> None:
         """Everything that is to be written down before a new copy starts."""
@@ -363,6 +371,7 @@ class Supervisor:
             self._journal.append("stopping", reason=ending.message or ending.blame or ending.outcome)
         self._cancel_at = self._hold_until = self._regroup_at = _NEVER
         self._due, self._held, self._regroup = {}, [], None
+        self._order.clear()
         self._kill_at = time.monotonic() + ending.grace_s
         self._terminate()
 
