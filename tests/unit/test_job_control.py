@@ -72,6 +72,25 @@ class Asked(FakeEngine):
         return super().observe(attempts)
 
 
+class Glanced(FakeEngine):
+    """An engine that counts how often it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.glances = 0
+        self._more = threading.Condition()
+
+    def observe(self, attempts: Collection[Path]) -> Mapping[Path, Sighting]:
+        with self._more:
+            self.glances += 1
+            self._more.notify_all()
+        return super().observe(attempts)
+
+    def await_glances(self, count: int) -> None:
+        with self._more:
+            assert self._more.wait_for(lambda: self.glances >= count, timeout=20)
+
+
 class Loop:
     """A control loop that a test steps by hand."""
 
@@ -286,6 +305,33 @@ def test_a_server_that_was_fenced_out_gives_up(store: JobStore) -> None:
     control.join()
     assert engine.launches == []
     assert store.get(PROJECT, "a").state is JobState.QUEUED
+
+
+def test_while_a_job_runs_and_nothing_is_new_its_row_is_not_read_at_each_glance(store: JobStore) -> None:
+    engine = Glanced()
+    looks: list[int] = []
+    control = JobControl(
+        store,
+        engine,
+        folder=folder,
+        prepare=launch_of,
+        size=lambda job: 1,
+        slots=1,
+        poll_s=0.001,
+        check=lambda: looks.append(engine.glances),
+    )
+    add(store, "a")
+    add(store, "b")
+    control.start()
+    engine.await_glances(100)  # far more than the few looks that the start took
+    assert len(looks) < 50
+    engine.finish(folder(store.get(PROJECT, "a")))
+    deadline = time.monotonic() + 20
+    while store.get(PROJECT, "b").state is not JobState.RUNNING:  # the end was seen, and made room
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    control.stop()
+    control.join()
 
 
 def test_a_lost_supervisor_fails_the_job(store: JobStore) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from trainshed.store.jobs import JobStore
 LOG = logging.getLogger("trainshed.control.jobs")
 
 IDLE_S = 5.0  #: between looks when nothing runs; a new job or a cancel wakes the loop at once
+WHOLE_LOOK_S = 1.0  #: between looks at the rows while something runs and nothing is new
 TRIES = 3  #: how often an engine that is down is asked before the job fails
 
 
@@ -51,6 +53,7 @@ class JobControl:
         self._give_up = give_up
         self._news = threading.Event()
         self._stopping = threading.Event()
+        self._seen: Mapping[Path, Sighting] = {}
         self._launching: set[tuple[str, str]] = set()  # guarded by the GIL: added by the loop, removed by the pool
         self._thread = threading.Thread(target=self._loop, name="job-control", daemon=True)
         # A launch may wait minutes for a runtime. There are never more of them than slots, so none waits for a thread.
@@ -78,24 +81,37 @@ class JobControl:
             self._news.clear()
             try:
                 self._check()
-                busy = self.step()
+                self._rest(busy=self.step())
+                continue
             except Refused as exc:
                 LOG.critical("control.refused reason=%s", exc)
                 self._give_up()
                 return
             except TrainshedError as exc:
                 LOG.warning("control.step_failed reason=%s", exc)
-                busy = True
             except Exception:  # the loop outlives any single failure, and each one is in the log
                 LOG.exception("control.step_failed")
-                busy = True
-            self._news.wait(self._poll_s if busy else IDLE_S)
+            self._news.wait(self._poll_s)
+
+    def _rest(self, *, busy: bool) -> None:
+        """Until it is time for the next look: while jobs run, that is when one of them has something new.
+
+        Rows only change with news, so they are not read for each glance: training needs the same cores.
+        """
+        if not busy:
+            self._news.wait(IDLE_S)
+            return
+        until = time.monotonic() + WHOLE_LOOK_S
+        while not self._news.wait(self._poll_s) and time.monotonic() < until:
+            if self._engine.observe(self._seen.keys()) != self._seen:
+                return
 
     def step(self) -> bool:
         """One look at everything. Returns whether any job needs another look soon."""
         active = self._jobs.active()
         settled = [job for job in active if (job.project, job.id) not in self._launching]
         seen = self._engine.observe([self._folder(job) for job in settled])
+        self._seen = seen
         for job in settled:
             try:
                 self._act(job, seen[self._folder(job)])
@@ -198,4 +214,5 @@ class JobControl:
             LOG.info("job.overtaken project=%s job=%s", job.project, job.id)
             return None
         LOG.info("job.moved project=%s job=%s state=%s", job.project, job.id, job.state)
+        self._news.set()  # there may be room for another one now
         return recorded
