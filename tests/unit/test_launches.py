@@ -41,3 +41,8 @@ def test_addresses_become_paths(given: str, wanted: str) -> None:
 
 def test_ports_differ() -> None:
     assert len(set(free_ports(30))) == 30
+
+
+def test_ports_are_not_those_that_the_kernel_gives_to_others() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(1024 < port < first for port in free_ports(30))

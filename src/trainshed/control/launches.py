@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,10 +17,13 @@ from trainshed.domain.times import now_us
 from trainshed.domain.training import Training
 from trainshed.domain.work import work_of
 from trainshed.engines.base import Launch, Replica
-from trainshed.errors import FailedPrecondition
+from trainshed.errors import FailedPrecondition, Unavailable
 from trainshed.runtimes.environments import Runtimes
 from trainshed.store.jobs import JobStore
 
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST_PORT, _HIGHEST_PORT = 10_000, 65_535
+_ENOUGH_PORTS = 1_000  #: to choose from
 _TOLD_EVERY = 0.1  #: of a runtime's build, between two lines in the job's log
 _AGAIN = "Submit the job again to upload it anew."
 
@@ -111,9 +115,31 @@ def tells_of_build(jobs: JobStore, job: Job) -> Callable[[float, str], None]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now, all different."""
+    """Ports of loopback that nobody listens on now, all different, picked at random.
+
+    They are below those that the kernel gives to outgoing connections: one of those could be taken, by anybody, between
+    now and the moment when the trainer listens.
+    """
+    below = _first_ephemeral_port()
+    ports: list[int] = []
     with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [listener.getsockname()[1] for listener in listeners]
+        for port in random.sample(range(_LOWEST_PORT, below), _ENOUGH_PORTS):
+            if len(ports) == count:
+                break
+            listener = stack.enter_context(socket.socket())
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:  # somebody has it
+                continue
+            ports.append(port)
+    if len(ports) < count:
+        raise Unavailable(
+            f"Hardly any port from {_LOWEST_PORT} to {below - 1} is free. End programs that listen there."
+        )
+    return ports
+
+
+def _first_ephemeral_port() -> int:
+    """Where the kernel's own ports begin, but not so low that there would be hardly any below."""
+    first = int(_EPHEMERAL.read_text().split()[0])
+    return first if first >= _LOWEST_PORT + _ENOUGH_PORTS else _HIGHEST_PORT + 1
