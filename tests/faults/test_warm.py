@@ -369,7 +369,7 @@ import numpy as np
 tf.compat.v1.train.Server({"worker": ["127.0.0.1:0"]}, job_name="worker", task_index=0)
 blas = next(line.split()[-1] for line in open("/proc/self/maps") if "openblas" in line)
 library = ctypes.CDLL(blas)
-names = ("scipy_openblas_get_num_threads64_", "openblas_get_num_threads64_")
+names = [part + "openblas_get_num_threads" + end for part in ("scipy_", "") for end in ("64_", "")]
 threads = next(getattr(library, name)() for name in names if hasattr(library, name))
 pool = tf.config.threading.get_intra_op_parallelism_threads()
 print("SEEN " + json.dumps({
