@@ -153,3 +153,9 @@ def test_an_answer_must_be_a_list(routine: Writer) -> None:
     assert isinstance(model, CustomModel)
     with pytest.raises(BadOutputs, match="must return a list, not a int"):
         model.predict([1])
+
+
+def test_a_class_that_wants_to_exit_only_fails(routine: Writer) -> None:
+    model = load(routine(GOOD.replace("return [self", "raise SystemExit(3) or [self")))
+    with pytest.raises(UserCodeFailed, match="predict failed: SystemExit: 3"):
+        model.predict([1])

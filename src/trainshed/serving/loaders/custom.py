@@ -16,6 +16,7 @@ from .tabular import plain
 #: The named arguments of `predict`; more of them could never be given.
 PREDICT = ("self", "instances")
 
+_ANY = (Exception, SystemExit)  # a class that calls exit() must not end the thread that all others wait for
 _NOT_THEIRS = (__file__, importlib.__file__)
 
 
@@ -35,7 +36,7 @@ def load(spec: HostSpec) -> CustomModel:
     _check(found, name)
     try:
         instance = found.from_path(str(spec.model_dir))
-    except Exception as exc:
+    except _ANY as exc:
         raise UserCodeFailed(f"{name}.from_path failed: {_words(exc)}") from exc
     if not callable(getattr(instance, "predict", None)):
         kind = type(instance).__name__
@@ -62,7 +63,7 @@ class CustomModel:
             answer = self._instance.predict(instances, **kwargs)
         except ServingError:
             raise
-        except Exception as exc:
+        except _ANY as exc:
             raise UserCodeFailed(f"{self._name}.predict failed: {_words(exc)}") from exc
         if not isinstance(given := plain(answer), list):
             raise BadOutputs(f"{self._name}.predict must return a list, not a {type(answer).__name__}.")
@@ -75,7 +76,7 @@ class RawCustomModel(CustomModel):
     def raw_predict(self, body: bytes, content_type: str) -> tuple[bytes, str]:
         try:
             answer = self._instance.raw_predict(body, content_type)
-        except Exception as exc:
+        except _ANY as exc:
             raise UserCodeFailed(f"{self._name}.raw_predict failed: {_words(exc)}") from exc
         match answer:
             case (bytes() as given, str() as kind):
@@ -91,7 +92,7 @@ def _find(name: str) -> Any:
         )
     try:
         module = importlib.import_module(module_name)
-    except Exception as exc:
+    except _ANY as exc:
         raise UserCodeFailed(f"{name} cannot be found. Importing {module_name} failed: {_words(exc)}") from exc
     if not hasattr(module, class_name):
         raise UserCodeFailed(f"{name} cannot be found: the module {module_name} has no {class_name}.")

@@ -86,7 +86,7 @@ class SklearnModel:
             raise RunFailed(f"Exception during sklearn prediction: {exc}") from exc
         except ValueError as exc:
             raise InvalidInputs(f"Exception during sklearn prediction: {exc}") from exc
-        except Exception as exc:  # a pipeline may hold any code
+        except (Exception, SystemExit) as exc:  # a pipeline may hold any code
             raise RunFailed(f"Exception during sklearn prediction: {type(exc).__name__}: {exc}") from exc
 
 

@@ -48,6 +48,7 @@ class XgboostModel:
         self._estimator = estimator
         self._threads = threads
         booster.set_param({"nthread": threads})
+        self._types = booster.feature_types
         self.names: tuple[str, ...] = tuple(booster.feature_names or ())
         self.width = int(booster.num_features())
 
@@ -65,14 +66,17 @@ class XgboostModel:
         return np.asarray(self._run(rows), np.float64).reshape(len(rows), -1)
 
     def _run(self, rows: NDArray[Any]) -> Any:
-        names, types = self._booster.feature_names, self._booster.feature_types
-        matrix = self._call(
-            lambda given: xgboost.DMatrix(
-                given, feature_names=names, feature_types=types, enable_categorical=True, nthread=self._threads
-            ),
-            rows,
-        )
+        matrix = self._call(self._matrix, rows)
         return self._call(self._booster.predict, matrix)
+
+    def _matrix(self, rows: NDArray[Any]) -> Any:
+        return xgboost.DMatrix(
+            rows,
+            feature_names=list(self.names) or None,
+            feature_types=self._types,
+            enable_categorical=True,
+            nthread=self._threads,
+        )
 
     def _call(self, method: Any, given: Any) -> Any:
         try:
