@@ -153,10 +153,11 @@ class Pins:
         """What is no plain file is no object either. A model that lacks a file must not come out of that."""
         try:
             with opened(self._buckets, (bucket, *(components(name) if name else ()))) as folder:
-                for path, _, files, fd in os.fwalk(".", dir_fd=folder, follow_symlinks=False):
-                    for file in files:
-                        if not stat.S_ISREG(os.stat(file, dir_fd=fd, follow_symlinks=False).st_mode):
-                            where = "/".join(filter(None, (bucket, name, path.removeprefix(".").lstrip("/"), file)))
+                for path, folders, files, fd in os.fwalk(".", dir_fd=folder, follow_symlinks=False):
+                    for entry in (*folders, *files):
+                        mode = os.stat(entry, dir_fd=fd, follow_symlinks=False).st_mode
+                        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                            where = "/".join(filter(None, (bucket, name, path.removeprefix(".").lstrip("/"), entry)))
                             raise FailedPrecondition(
                                 f"gs://{where} is a link, or no file at all. Links are not followed: put the file "
                                 f"itself there."

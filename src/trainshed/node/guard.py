@@ -65,6 +65,8 @@ def _be_guarded(guard_pid: int, into: int, strays: tuple[int, ...], run: Callabl
         status = run()
     except SystemExit as exc:
         status = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
+        if isinstance(exc.code, str):
+            sys.stderr.write(exc.code + "\n")
     except BaseException:  # noqa: BLE001 - it ends here, and says why
         traceback.print_exc()
     finally:

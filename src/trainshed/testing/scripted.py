@@ -33,6 +33,10 @@ def main(words):
     if words[0] == "reference":
         if "no-reference" in behaviour:
             sys.exit("TensorFlow can not load it")
+        if "reference-hangs" in behaviour:
+            time.sleep(600)
+        if "reference-dies" in behaviour:
+            os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.05)
         open(words[2], "w").close()
         return 0

@@ -1,0 +1,100 @@
+"""Reference answers, worked out by programs that follow a script: forked from a warm process, or started cold."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainshed.config import Home
+from trainshed.engines.hosts import HostSpec
+from trainshed.engines.references import References
+from trainshed.engines.warm import WarmProcesses
+from trainshed.errors import EngineDown
+from trainshed.node.reap import stat_fields
+from trainshed.testing.engines import wait_for
+from trainshed.testing.scripted import ship_scripted
+
+PYTHON = Path(sys.executable)
+
+
+class Shed:
+    def __init__(self, path: Path, *, modules: tuple[str, ...]) -> None:
+        self.path = path
+        self.checks = 0
+        self.warm = WarmProcesses(Home(path / "home"), modules={PYTHON: modules}, ship=self.ship)
+        self.references = References(self.warm, ship=self.ship)
+
+    def ship(self) -> Path:
+        return ship_scripted(self.path / "node")
+
+    def compute(self, *behaviour: str, timeout_s: float = 30.0) -> Path:
+        folder = self.path / "model"
+        folder.mkdir(exist_ok=True)
+        (folder / "behaviour").write_text(" ".join(behaviour))
+        spec = HostSpec(
+            project="p",
+            model="m",
+            version="v",
+            instance=0,
+            python=PYTHON,
+            model_dir=folder,
+            loader="openvino",
+            threads=1,
+            body_limit=1,
+        )
+        return self.references.compute(spec, self.path / "work", timeout_s=timeout_s, check=self.check)
+
+    def check(self) -> None:
+        self.checks += 1
+
+
+@pytest.fixture(params=[("decimal",), ()], ids=["warm", "cold"])
+def shed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shed]:
+    shed = Shed(tmp_path, modules=request.param)
+    yield shed
+    shed.warm.close()
+
+
+def test_the_answers_are_in_a_file(shed: Shed) -> None:
+    assert shed.compute().is_file()
+    assert shed.compute().is_file()
+    assert bool(list((shed.path / "home" / "warm").glob("*/socket"))) is shed.warm.coming(PYTHON)
+
+
+def test_a_failure_is_told_in_its_own_words(shed: Shed) -> None:
+    with pytest.raises(EngineDown, match="TensorFlow can not load it"):
+        shed.compute("no-reference")
+
+
+def test_a_crash_is_told(shed: Shed) -> None:
+    with pytest.raises(EngineDown, match="SIGKILL"):
+        shed.compute("reference-dies")
+
+
+def test_it_ends_when_it_takes_too_long_and_so_does_what_it_started(shed: Shed) -> None:
+    with pytest.raises(EngineDown, match=r"did not answer within 0\.5 s"):
+        shed.compute("spawn", "reference-hangs", timeout_s=0.5)
+    child = int((shed.path / "model" / "child").read_text())
+    wait_for(lambda: stat_fields(child)[:1], lambda state: state in ([], [b"Z"]))
+
+
+def test_whoever_checks_can_end_it(shed: Shed) -> None:
+    def end() -> None:
+        raise KeyError("cancelled")
+
+    shed.check = end  # type: ignore[method-assign]
+    with pytest.raises(KeyError):
+        shed.compute("reference-hangs")
+
+
+def test_the_warm_process_is_there_before_it_is_needed(tmp_path: Path) -> None:
+    shed = Shed(tmp_path, modules=("decimal",))
+    shed.references.expect(PYTHON)
+    assert shed.warm.coming(PYTHON)
+    wait_for(lambda: list((shed.path / "home" / "warm").glob("*/socket")), bool)
+    shed.references.expect(PYTHON)
+    assert shed.compute().is_file()
+    shed.warm.close()
