@@ -80,13 +80,18 @@ def test_a_line_a_second_at_first_and_fewer_later(tmp_path: Path) -> None:
 def test_a_new_copy_of_a_replica_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
     sampler = Sampler(str(path))
-    sampler.sample({"worker-replica-0": os.getpid()}, 1.0)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        sampler.sample({"worker-replica-0": other.pid}, 2.0)
-    first, second = lines(path)
-    assert first["processes"] == 1
-    assert 0 <= second["cpu"] < first["cpu"]
-    assert second["rss"] < first["rss"]
+    busy = (
+        "import time\nwhile time.process_time() < 0.5: pass\nprint(bytearray(40 << 20).count(0), flush=True)\ninput()"
+    )
+    for second, code in enumerate((busy, "print(1, flush=True); input()")):
+        with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as copy:
+            assert copy.stdout is not None
+            copy.stdout.readline()
+            sampler.sample({"worker-replica-0": copy.pid}, 1.0 + second)
+            copy.communicate(b"\n")
+    first, later = lines(path)
+    assert (first["processes"], later["processes"]) == (1, 1)
+    assert first["cpu"] >= 0.5 > later["cpu"] >= 0
 
 
 def test_a_process_that_is_gone_counts_nothing(tmp_path: Path) -> None:
