@@ -13,6 +13,7 @@ from trainshed.cli import main
 from trainshed.cli.deploy import read_config
 from trainshed.cli.rollout import curl_line, replay_lines
 from trainshed.cli.version_bodies import CHANGEABLE, CREATABLE, check_flags, version_body
+from trainshed.cli.versions import told
 from trainshed.errors import Invalid
 
 FLAGS: dict[str, Any] = dict.fromkeys(
@@ -165,6 +166,22 @@ def test_a_replay_shows_what_changed_and_how_fast_it_was() -> None:
 def test_a_replay_of_nothing_says_how_to_log_requests() -> None:
     [line] = replay_lines({"compared": 0, "changed": 0, "examples": [], "latency_ms": {}})
     assert "trainshed versions update --help" in line
+
+
+def test_what_is_told_of_a_version_is_a_sentence_each() -> None:
+    parity = {"difference": 2e-07, "within": True, "text": "14 requests are answered as by TensorFlow."}
+    host = {"instance": 0, "pid": 7, "state": "READY", "memoryBytes": 69_603_328, "ageSeconds": 1.0}
+    ready = {"version": {"state": "READY"}, "runtime": "2.21", "detail": "OpenVINO 2026.4.1", "log": "noise"}
+    assert told(ready | {"parity": parity, "hosts": [host], "notes": ["Note."], "progress": ""}) == [
+        "Served by OpenVINO 2026.4.1 in runtime 2.21.",
+        "14 requests are answered as by TensorFlow.",
+        "Host 0 is READY: process 7, 70 MB.",
+        "Note.",
+    ]
+    refused = {"difference": None, "within": False, "text": "It does not do strings."}
+    assert told(ready | {"parity": refused})[1] == "Not served by OpenVINO. It does not do strings."
+    failed = {"version": {"state": "FAILED"}, "runtime": "2.21", "log": "Traceback\nKeyError: 1\n", "hosts": []}
+    assert told(failed) == ["The end of its log:\nTraceback\nKeyError: 1"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import click
 
 from trainshed.cli.copying import Transfer
 from trainshed.cli.group import Command
-from trainshed.cli.models import path_of
+from trainshed.cli.models import own_path_of, path_of
 from trainshed.cli.operations import finished
 from trainshed.cli.options import Choice, KeyValues, Names, Session, project_option, region_option, session
 from trainshed.cli.output import say
@@ -21,6 +21,7 @@ from trainshed.cli.urls import Source, Url, expand
 from trainshed.cli.version_bodies import CREATABLE, check_fields, check_flags, version_body
 from trainshed.cli.yaml_files import read_yaml
 from trainshed.client import ApiError, Lost
+from trainshed.client.transport import segment
 from trainshed.errors import Invalid, NotFound, Refused
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -91,7 +92,7 @@ def _explanation_options(command: F) -> F:
 @click.option("--runtime-version", metavar="VERSION", help="The runtime; `trainshed runtimes list` shows them.")
 @click.option("--python-version", metavar="VERSION", help="The Python version, such as 3.7.")
 @click.option("--machine-type", metavar="TYPE", help="The machine type, such as n1-standard-2.")
-@click.option("--accelerator", type=KeyValues(), metavar="type=TYPE,count=N", help="Accelerators for the hosts.")
+@click.option("--accelerator", type=KeyValues(), metavar="type=TYPE,count=N", help="Refused: hosts compute on CPUs.")
 @click.option("--description", metavar="TEXT", help="Kept with the version.")
 @click.option("--labels", type=KeyValues(), help="Labels for the version.")
 @scaling_options
@@ -99,7 +100,7 @@ def _explanation_options(command: F) -> F:
 @click.option(
     "--package-uris", type=Names(), metavar="FILE,...", help="Packages with that class: gs:// names or local archives."
 )
-@click.option("--service-account", metavar="EMAIL", help="Kept with the version.")
+@click.option("--service-account", metavar="EMAIL", help="Refused: there are no service accounts.")
 @_explanation_options
 @_container_options
 @click.option("--async", "async_", is_flag=True, help="Return at once, and don't wait until it is ready.")
@@ -129,7 +130,13 @@ def create(version: str, model: str, project: str | None, **flags: Any) -> None:
     if flags["async_"]:
         say(f"Version [{version}] is being created. Wait for it with: trainshed operations wait {name}")
         return
-    finished(here, operation, "Creating version (this might take a few minutes)", news=lambda: _building(here))
+    details = f"{own_path_of(here, model)}/versions/{segment(version)}"
+    finished(
+        here,
+        operation,
+        "Creating version (this might take a few minutes)",
+        news=lambda: str(here.client.call("GET", details).get("progress", "")),
+    )
 
 
 def _created(here: Session, model: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -141,14 +148,6 @@ def _created(here: Session, model: str, body: dict[str, Any]) -> dict[str, Any]:
         hint = f"It may be there all the same; look with: trainshed versions describe {body['name']} --model {model}"
         raise Lost(f"{exc} {hint}", sent=True) from exc
     return operation
-
-
-def _building(here: Session) -> str:
-    """Of a runtime that is being built, how far it is: that is what the first version on a machine waits for."""
-    for runtime in here.client.call("GET", "/trainshed/v1/runtimes")["runtimes"]:
-        if runtime["state"] == "BUILDING":
-            return f"Runtime {runtime['name']} is built once: {runtime['fraction']:4.0%}  {runtime['text']}"
-    return ""
 
 
 def read_config(path: Path | None, allowed: tuple[str, ...]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from trainshed.cli.predictions import show_predictions
 from trainshed.config import Home, environment
 from trainshed.errors import TrainshedError
 from trainshed.local import interpreters
-from trainshed.local.predict import LOADERS, answer, model_folder, spec
+from trainshed.local.predict import FRAMEWORKS, CannotLoad, answer, candidates, model_folder
 
 
 @click.command(cls=Command)
@@ -31,7 +31,7 @@ from trainshed.local.predict import LOADERS, answer, model_folder, spec
 @signature_option
 @click.option(
     "--framework",
-    type=Choice(*LOADERS),
+    type=Choice(*FRAMEWORKS),
     metavar="NAME",
     help="tensorflow, scikit-learn or xgboost. Default: found out by the files.",
 )
@@ -50,19 +50,30 @@ def predict(
     """
     home = Home.find(environment())
     folder = model_folder(home, model_dir)
+    possible = candidates(folder, framework)
     body = request_body(**given)
-    well, found = answer(_python(home, runtime_version), home, spec(folder, framework), body)
+    well, found = _asked(_python(home, runtime_version), home, folder, possible, body)
     if not well:
         raise TrainshedError(_message(found))
     show_predictions(found, format=format)
 
 
+def _asked(python: Path, home: Home, folder: Path, possible: tuple[str, ...], body: dict[str, Any]) -> tuple[bool, Any]:
+    """The answer by the best loader that can load the model."""
+    for loader in possible[:-1]:
+        try:
+            return answer(python, home, folder, loader, body)
+        except CannotLoad as exc:
+            say(f"The loader {loader} does not do for this model, so {possible[-1]} loads it. {exc}")
+    return answer(python, home, folder, possible[-1], body)
+
+
 def _python(home: Home, runtime_version: str | None) -> Path:
-    with shown_build(runtime_version or "") as progress:
-        python, choice = interpreters.to_serve(home, runtime_version, progress)
+    choice = interpreters.chosen_to_serve(home, runtime_version)
     for note in choice.notes:
         say(f"WARNING: {note}")
-    return python
+    with shown_build(choice.name) as progress:
+        return interpreters.built(home, choice.name, progress)
 
 
 def _message(found: Any) -> str:

@@ -22,6 +22,7 @@ _COLUMNS = (
 )
 _POLL_S = 1.0
 _FIRST_POLL_S = 0.05
+_PATIENCE_S = 10.0  #: until then a line that grows says enough
 
 
 @click.command("list", cls=Command)
@@ -89,8 +90,8 @@ def finished(
 ) -> dict[str, Any]:
     """Wait for an operation's end with a line that grows: `words...`, a dot a second, `done.` or `failed.`
 
-    `news` is asked each second for something worth a line of its own; "" if there is nothing. Returns the operation,
-    or raises what it failed with.
+    `news` is asked each second, once it takes long, for something worth a line of its own; "" if there is nothing.
+    Returns the operation, or raises what it failed with.
     """
     name = str(operation["name"]).rpartition("/")[2]
     click.echo(f"{words}...", nl=False, err=True)
@@ -107,7 +108,8 @@ def finished(
 
 
 def _watched(here: Session, operation: dict[str, Any], name: str, news: Callable[[], str]) -> dict[str, Any]:
-    pause_s, told, dotted = _FIRST_POLL_S, "", time.monotonic()
+    pause_s, told, began = _FIRST_POLL_S, "", time.monotonic()
+    dotted = began
     while not operation.get("done"):
         time.sleep(pause_s)
         pause_s = min(_POLL_S, pause_s * 1.5)
@@ -115,7 +117,7 @@ def _watched(here: Session, operation: dict[str, Any], name: str, news: Callable
         if time.monotonic() - dotted < _POLL_S or operation.get("done"):
             continue
         dotted = time.monotonic()
-        text = news()
+        text = news() if dotted - began > _PATIENCE_S else ""
         if text and text != told:
             told = text
             click.echo(f"\n{text}", nl=False, err=True)

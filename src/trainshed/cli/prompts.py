@@ -28,5 +28,6 @@ def confirm(warning: str, *, quiet: bool) -> None:
     if is_quiet(quiet) or not sys.stdin.isatty():
         return
     say(warning)
-    if not click.confirm("\nDo you want to continue", default=True, err=True):
+    question = "\nDo you want to continue"
+    if not click.confirm(question, default=True, show_default=False, prompt_suffix=" (Y/n)?  ", err=True):
         raise Refused("Aborted by user.")

@@ -72,22 +72,33 @@ def list_(model: str, project: str | None, uri: bool, format: str | None, **choi
 @region_option
 @format_option
 def describe(version: str, model: str, project: str | None, format: str | None) -> None:
-    """Show one version. What serves it, and how it compares to the framework's own answers, is said on stderr.
+    """Show one version. What serves it, and how its answers compare to TensorFlow's own, is said on stderr.
 
     \b
     Example:
       trainshed versions describe v1 --model MNIST
     """
     here = session(project)
-    show_one(here.client.call("GET", _path_of(here, model, version)), format=format, columns=COLUMNS)
     details = here.client.call("GET", f"{own_path_of(here, model)}/versions/{segment(version)}")
+    show_one(details["version"], format=format, columns=COLUMNS)
     for line in told(details):
-        say(line)
+        say(f"\n{line}")
 
 
 def told(details: dict[str, Any]) -> list[str]:
     """What people want to know of a version besides its fields, a sentence each."""
-    return [str(line) for line in details.get("notes", ())]
+    lines = []
+    if details.get("detail"):
+        lines.append(f"Served by {details['detail']} in runtime {details['runtime']}.")
+    if parity := details.get("parity"):
+        lines.append(parity["text"] if parity["within"] else f"Not served by OpenVINO. {parity['text']}")
+    for host in details.get("hosts", ()):
+        size = f", {host['memoryBytes'] / 1e6:.0f} MB" if host.get("memoryBytes") else ""
+        lines.append(f"Host {host['instance']} is {host['state']}: process {host['pid']}{size}.")
+    lines += [*details.get("notes", ()), *filter(None, (details.get("progress"),))]
+    if details["version"]["state"] == "FAILED" and details.get("log"):
+        lines.append(f"The end of its log:\n{details['log'].rstrip()}")
+    return lines
 
 
 @click.command("set-default", cls=Command)

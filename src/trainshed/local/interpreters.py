@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 from trainshed.config import Home
+from trainshed.domain.versions import serving_runtime
 from trainshed.errors import Refused
-from trainshed.runtimes.catalogue import DEFAULT
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.progress import Progress
 from trainshed.runtimes.resolution import Choice
@@ -40,19 +40,25 @@ def on_path(path: str | None) -> Path:
 
 def of_runtime(home: Home, version: str, progress: Progress) -> tuple[Path, Choice]:
     """The interpreter of the runtime for this version, and which runtime that is. Built first if it is not there."""
+    choice = _runtimes(home).resolve(version, None)
+    return built(home, choice.name, progress), choice
+
+
+def chosen_to_serve(home: Home, version: str | None) -> Choice:
+    """The runtime that a server would host a model of this version on, the newest if None. Builds nothing."""
+    wanted = serving_runtime(version or "", "")
+    choice = _runtimes(home).resolve(wanted.runtime_version or None, None, what="model")
+    return Choice(choice.name, tuple(note for note in (wanted.note, *choice.notes) if note))
+
+
+def built(home: Home, name: str, progress: Progress) -> Path:
+    """The interpreter of a runtime, which is built first if it is not there."""
+    return _runtimes(home).ensure(name, progress)
+
+
+def _runtimes(home: Home) -> Runtimes:
     home.create()
-    runtimes = Runtimes(home.runtimes, find_uv())
-    choice = runtimes.resolve(version, None)
-    return runtimes.ensure(choice.name, progress), choice
-
-
-def to_serve(home: Home, version: str | None, progress: Progress) -> tuple[Path, Choice]:
-    """The interpreter of the runtime that serves models of this version, the newest if None. Built if need be."""
-    old = version is not None and version.startswith(("0.", "1."))  # its Python is too old for the serving code
-    python, choice = of_runtime(home, DEFAULT if version is None or old else version, progress)
-    if not old:
-        return python, choice
-    return python, Choice(choice.name, (f"Models of runtime {version} are served by runtime {choice.name}.",))
+    return Runtimes(home.runtimes, find_uv())
 
 
 def tensorflow_version(python: Path) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -10,14 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.config import Home
+from trainshed.domain.deployments import loaders
 from trainshed.engines.local import ship
 from trainshed.errors import Invalid, TrainshedError
 from trainshed.local.addresses import LocalBuckets
 
-#: gcloud's words for frameworks -> the loaders of serving. Not given: the files tell.
-LOADERS = {"tensorflow": "tensorflow", "scikit-learn": "sklearn", "xgboost": "xgboost"}
+#: gcloud's words for frameworks, and the API's. Not given: the files tell.
+FRAMEWORKS = {"tensorflow": "TENSORFLOW", "scikit-learn": "SCIKIT_LEARN", "xgboost": "XGBOOST"}
 
 _LAST_LINES = 20
+_TOLD = re.compile(r"\(Error code: \d+\)$")
+
+
+class CannotLoad(TrainshedError):
+    """The loader's own words."""
 
 
 def model_folder(home: Home, given: str) -> Path:
@@ -28,26 +35,32 @@ def model_folder(home: Home, given: str) -> Path:
     return folder
 
 
-def spec(folder: Path, framework: str | None) -> dict[str, Any]:
-    """What the serving code is told: the same as for a host, but for all that has to do with other requests."""
-    return {"format": 1, "model_dir": str(folder), "loader": LOADERS[framework] if framework else ""}
+def candidates(folder: Path, framework: str | None) -> tuple[str, ...]:
+    """The loaders that may serve what is in the folder, best first: those that a server would try."""
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    return loaders(names, framework=FRAMEWORKS[framework] if framework else "", prediction_class="", where=str(folder))
 
 
-def answer(python: Path, home: Home, told: Mapping[str, Any], body: Mapping[str, Any]) -> tuple[bool, Any]:
-    """Whether the request was answered well, and the answer. `TrainshedError` if there is none: the model crashed."""
-    with tempfile.TemporaryDirectory(prefix="trainshed-predict-") as folder:
-        file = Path(folder) / "spec.json"
-        file.write_text(json.dumps(told))
+def answer(python: Path, home: Home, folder: Path, loader: str, body: Mapping[str, Any]) -> tuple[bool, Any]:
+    """Whether the request was answered well, and the answer.
+
+    `CannotLoad` if the loader can't load the model, `TrainshedError` if the model crashed.
+    """
+    with tempfile.TemporaryDirectory(prefix="trainshed-predict-") as scratch:
+        spec = Path(scratch) / "spec.json"
+        spec.write_text(json.dumps({"format": 1, "model_dir": str(folder), "loader": loader}))
         done = subprocess.run(
-            [python, ship(home.node) / "run.py", "predict", file],
+            [python, ship(home.node) / "run.py", "predict", spec],
             input=json.dumps(body).encode(),
             capture_output=True,
             check=False,
         )
-    try:
+    if done.stdout:
         return done.returncode == 0, json.loads(done.stdout)
-    except ValueError as exc:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
-        text = "\n".join(said[-_LAST_LINES:])
-        raise TrainshedError(f"The model gave no answer and ended with {ended}. Its last lines:\n{text}") from exc
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    if done.returncode == 1 and lines and _TOLD.search(lines[-1]):
+        raise CannotLoad(lines[-1])
+    ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
+    raise TrainshedError(
+        f"The model gave no answer and ended with {ended}. Its last lines:\n" + "\n".join(lines[-_LAST_LINES:])
+    )

@@ -1,0 +1,279 @@
+"""From an exported model to predictions, with the lines of the documents, on real models and real hosts."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.oauth2.credentials import Credentials
+
+from trainshed.testing.servers import RunningServer
+from trainshed.testing.shells import Shell
+
+with warnings.catch_warnings():  # httplib2 still calls pyparsing by its old names
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from googleapiclient import discovery
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+PROJECT = "predict-course"
+BUCKET = f"{PROJECT}-ml"
+DIGITS = [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]  #: what the first ten test images show
+
+TABULAR = """
+import sys
+from pathlib import Path
+import joblib, numpy, sklearn.linear_model, xgboost
+folder = Path(sys.argv[1])
+for name in ("linear", "boosted"):
+    (folder / name).mkdir(parents=True)
+inputs = numpy.array([[0.0], [1.0], [2.0], [3.0]])
+model = sklearn.linear_model.LinearRegression().fit(inputs, 2 * inputs[:, 0] + 1)
+joblib.dump(model, folder / "linear" / "model.joblib")
+data = xgboost.DMatrix(inputs, label=2 * inputs[:, 0] + 1)
+xgboost.train({"max_depth": 2, "eta": 1.0}, data, num_boost_round=20).save_model(folder / "boosted" / "model.ubj")
+(folder / "boosted" / "model.ubj").rename(folder / "boosted" / "model.bst")
+"""
+
+
+def by_google_client(server: RunningServer, model: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The answer that google-api-python-client gets."""
+    credentials = Credentials(server.token)  # type: ignore[no-untyped-call]
+    options = {"api_endpoint": server.url}
+    with discovery.build("ml", "v1", credentials=credentials, client_options=options) as ml:
+        answer: dict[str, Any] = ml.projects().predict(name=f"projects/{PROJECT}/models/{model}", body=body).execute()
+    return answer
+
+
+@pytest.fixture(scope="module")
+def course(framework_server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    shell = Shell(framework_server, tmp_path_factory.mktemp("course"), PROJECT)
+    shell.env["MNIST_BUCKET"] = BUCKET
+    shell("buckets", "mb", f"gs://{BUCKET}")
+    return shell
+
+
+@pytest.fixture(scope="module")
+def digits(course: Shell) -> str:
+    """The job that trained MNIST: one replica, a few steps."""
+    course.bash(
+        """
+        python "$SAMPLES/mnist_async/scripts/create_records.py" --output-dir data --limit 3000
+        gsutil cp data/train.tfrecords data/test.tfrecords gs://${MNIST_BUCKET}/data/
+        gcloud ml-engine jobs submit training mnist_job \
+            --package-path "$SAMPLES/mnist_async/trainer" --module-name trainer.task \
+            --staging-bucket gs://${MNIST_BUCKET} --job-dir gs://${MNIST_BUCKET}/mnist_job \
+            --runtime-version 2.21 --region us-central1 --scale-tier BASIC --stream-logs \
+            -- --data_dir gs://${MNIST_BUCKET}/data --output_dir gs://${MNIST_BUCKET}/mnist_job --train_steps 100
+        """,
+        SAMPLES=str(SAMPLES),
+    )
+    return "mnist_job"
+
+
+@pytest.fixture(scope="module")
+def deployed(course: Shell, digits: str) -> tuple[str, str]:
+    """The first document from `models create` to the table, word for word."""
+    return course.bash(
+        """
+    MODEL_NAME=MNIST
+
+    gcloud ml-engine models create --regions us-central1 ${MODEL_NAME}
+    VERSION_NAME=v1
+
+    ORIGIN=$(gsutil ls gs://${MNIST_BUCKET}/${JOB_NAME}/export/Servo | tail -1)
+
+    gcloud ml-engine versions create \
+        --origin ${ORIGIN} \
+        --runtime-version=1.2 \
+        --model ${MODEL_NAME} \
+        ${VERSION_NAME}
+
+    gcloud ml-engine versions set-default --model ${MODEL_NAME} ${VERSION_NAME} > default.yaml
+
+    python "$SAMPLES/mnist_async/scripts/make_request.py" >&2
+
+    gcloud ml-engine predict --model ${MODEL_NAME} --json-instances request.json
+        """,
+        JOB_NAME=digits,
+        SAMPLES=str(SAMPLES),
+    )
+
+
+def rows(table: str) -> list[tuple[int, list[float]]]:
+    """The table of the first document, read as its notebook does: digit, and what stands in brackets."""
+    found = [re.fullmatch(r"(\d)        \[(.+)\]", line) for line in table.splitlines()[1:]]
+    return [(int(row[1]), [float(word) for word in row[2].split(", ")]) for row in found if row]
+
+
+@pytest.mark.timeout(900)
+def test_the_first_documents_steps_end_with_its_table(course: Shell, deployed: tuple[str, str]) -> None:
+    assert deployed[0].splitlines()[0] == "CLASSES  PROBABILITIES"
+    found = rows(deployed[0])
+    assert len(found) == len(deployed[0].splitlines()) - 1 == 10
+    assert sum(row[0] == digit for row, digit in zip(found, DIGITS, strict=True)) >= 8
+    for digit, probabilities in found:
+        assert len(probabilities) == 10
+        assert max(probabilities) == probabilities[digit]
+        assert abs(sum(probabilities) - 1) < 1e-4
+    said = deployed[1]
+    assert f"Created ai platform model [projects/{PROJECT}/models/MNIST].\n" in said
+    assert re.search(r"^Creating version \(this might take a few minutes\)\.\.\.\.*(\n.*)*done\.$", said, re.MULTILINE)
+    default = (course.folder / "default.yaml").read_text()
+    assert "isDefault: true\n" in default
+    assert f"name: projects/{PROJECT}/models/MNIST/versions/v1\n" in default
+
+
+@pytest.mark.timeout(900)
+def test_lists_and_descriptions_of_what_is_deployed(course: Shell, deployed: tuple[str, str], digits: str) -> None:
+    assert course("models", "list")[0] == "NAME   DEFAULT_VERSION_NAME\nMNIST  v1\n"
+    uri = course("buckets", "ls", f"gs://{BUCKET}/{digits}/export/Servo")[0].split()[-1]
+    width = len(uri)
+    assert course("versions", "list", "--model", "MNIST")[0] == (
+        f"NAME  {'DEPLOYMENT_URI':{width}}  STATE\nv1    {uri}  READY\n"
+    )
+    described, said = course("versions", "describe", "v1", "--model", "MNIST")
+    assert f"deploymentUri: {uri}\n" in described
+    assert "runtimeVersion: '1.2'\n" in described
+    assert "state: READY\n" in described
+    assert "OpenVINO" in said
+    assert re.search(r"differ.* \d", said)
+    assert "2.21" in said  # what stands in for a runtime that is too old to serve
+
+
+@pytest.mark.timeout(900)
+def test_one_answer_whoever_asks_and_however(course: Shell, deployed: tuple[str, str]) -> None:
+    body = {"instances": [json.loads(line) for line in (course.folder / "request.json").read_text().splitlines()]}
+    by_client = by_google_client(course.server, "MNIST", body)
+    assert [(row["classes"], row["probabilities"]) for row in by_client["predictions"]] == rows(deployed[0])
+    by_json = course("predict", "--model", "MNIST", "--json-instances", "request.json", "--format", "json")[0]
+    assert json.loads(by_json) == by_client
+    (course.folder / "body.json").write_text(json.dumps(body))
+    for words in (
+        ("predict", "--model", "MNIST", "--version", "v1", "--json-request", "body.json"),
+        ("ai-platform", "predict", "--model", "MNIST", "--json-instances", "request.json", "--region=global"),
+        ("beta", "ml", "predict", "--model=MNIST", "--json-instances=request.json", "--signature-name=prediction"),
+    ):
+        assert course(*words)[0] == deployed[0]
+    line = course("models", "curl", "MNIST", "--json-instances", "request.json")[0]
+    assert "$(trainshed auth print-access-token)" in line
+    assert course.server.token not in line
+    assert json.loads(course.bash(line.replace("curl", "curl -sS"))[0]) == by_client
+
+
+@pytest.mark.timeout(900)
+def test_a_model_on_this_machine_answers_without_a_server_as_its_host_does(
+    course: Shell, deployed: tuple[str, str]
+) -> None:
+    folder = course("buckets", "ls", f"gs://{BUCKET}/mnist_job/export/Servo")[0].split()[-1]
+    local = course("local", "predict", "--model-dir", folder, "--json-instances", "request.json")[0]
+    for (digit, ours), (other, theirs) in zip(rows(local), rows(deployed[0]), strict=True):
+        assert digit == other
+        assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-5
+    _, said = course(
+        *("local", "predict", "--model-dir", folder, "--json-instances", "-"), given='{"wrong": [1]}\n', status=1
+    )
+    assert "wrong" in said
+    assert "(Error code: 1)" in said
+
+
+@pytest.mark.timeout(900)
+def test_a_wrong_request_is_shown_as_the_server_refused_it(course: Shell, deployed: tuple[str, str]) -> None:
+    ask = ("predict", "--model", "MNIST", "--json-instances", "-")
+    out, said = course(*ask, given='{"inputs": [1, 2, 3]}\n', status=1)
+    assert out == ""
+    assert said.startswith('ERROR: (trainshed.predict) HTTP request failed. Response: {"error":')
+    assert "784" in said
+    assert "inputs" in said
+    _, said = course("predict", "--model", "nothing", "--json-instances", "-", given="1\n", status=1)
+    assert '"code":404' in said.replace(" ", "")
+
+
+@pytest.mark.timeout(900)
+def test_the_fifth_documents_curl(course: Shell) -> None:
+    course.bash(
+        """
+        gsutil cp -r "$SAMPLES/iris/data" gs://${BUCKET}
+        gcloud ml-engine jobs submit training iris_job --region=us-central1 --module-name=trainer.task \
+            --package-path="$SAMPLES/iris/trainer" --job-dir=gs://${BUCKET}/iris/trained \
+            --staging-bucket=gs://${BUCKET} --scale-tier=BASIC --runtime-version=2.21 --stream-logs \
+            -- --outdir=gs://${BUCKET}/iris/trained --train_steps=300 --bucket=${BUCKET} --project=${PROJECT} \
+            --test_file=data/iris_test.csv --train_file=data/iris_training.csv
+        """,
+        SAMPLES=str(SAMPLES),
+        BUCKET=BUCKET,
+        PROJECT=PROJECT,
+    )
+    (course.folder / "test.json").write_text((SAMPLES / "iris" / "test.json").read_text())
+    answered = course.bash(
+        """
+gcloud ml-engine models create ${MODEL_NAME} --regions ${REGION}
+
+# Get latest model if multiple available
+MODEL_LOCATION=$(gsutil ls gs://${BUCKET}/${MODEL_NAME}/${TRAINING_DIR}/export/exporter | tail -1)
+
+gcloud ml-engine versions create ${MODEL_VERSION} \
+    --model ${MODEL_NAME} --origin ${MODEL_LOCATION} \
+    --runtime-version ${TFVERSION}
+
+AUTH_TOKEN=$(gcloud auth print-access-token)
+TEST_INSTANCE="{\\"instances\\":[$(cat test.json|head -1)]}"
+
+curl -sS -X POST \
+    -H "Content-Type: application/json" \
+    -H "Authorization: Bearer ${AUTH_TOKEN}" \
+    -H "Content-Type: application/json" \
+    --data ${TEST_INSTANCE} \
+    ${URL}/v1/projects/${PROJECT}/models/iris:predict
+        """,
+        MODEL_NAME="iris",
+        REGION="us-central1",
+        BUCKET=BUCKET,
+        TRAINING_DIR="trained",
+        MODEL_VERSION="v1",
+        TFVERSION="1.10",
+        PROJECT=PROJECT,
+        URL=course.server.url,
+    )
+    [flower] = json.loads(answered[0])["predictions"]
+    assert set(flower) == {"class_ids", "classes", "logits", "probabilities"}
+    assert (flower["class_ids"], flower["classes"]) == ([0], ["0"])
+    table = course("predict", "--model", "iris", "--json-instances", "test.json")[0].splitlines()
+    assert table[0].split() == ["CLASS_IDS", "CLASSES", "LOGITS", "PROBABILITIES"]
+    assert [line.split()[:2] for line in table[1:]] == [[f"[{kind}]", f"['{kind}']"] for kind in range(3)]
+    line = course("models", "curl", "iris")[0]  # small enough to have the sample request in it
+    assert len(json.loads(course.bash(line.replace("curl", "curl -sS"))[0])["predictions"]) > 0
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("model", "framework", "close"), [("linear", "SCIKIT_LEARN", 1e-9), ("boosted", "XGBOOST", 0.01)]
+)
+def test_tabular_models_from_a_local_folder(
+    course: Shell, tmp_path: Path, model: str, framework: str, close: float
+) -> None:
+    course.in_runtime("2.21", TABULAR, tmp_path)
+    course("models", "create", model)
+    create = ("versions", "create", "v1", "--model", model, "--origin", tmp_path / model, "--framework", framework)
+    course(*create, "--runtime-version", "2.21", "--staging-bucket", f"gs://{BUCKET}")
+    [uri] = course("versions", "list", "--model", model, "--format", "value(deploymentUri)")[0].split()
+    assert re.fullmatch(rf"gs://{BUCKET}/[0-9a-f]{{64}}/", uri)
+    wanted = [1.0, 3.0, 7.0]
+    printed = course("predict", "--model", model, "--json-instances", "-", given="[0.0]\n[1.0]\n[3.0]\n")[0]
+    assert re.fullmatch(r"\[.*, .*, .*\]\n", printed)
+    assert json.loads(printed) == pytest.approx(wanted, abs=close)
+    body = {"instances": [[0.0], [1.0], [3.0]]}
+    answer = by_google_client(course.server, model, body)
+    assert answer["predictions"] == json.loads(printed)
+    local = course(
+        *("local", "predict", "--model-dir", tmp_path / model, "--framework", framework, "--text-instances", "-"),
+        *("--format", "json"),
+        given="[0.0]\n",
+        status=1,
+    )[1]
+    assert "(Error code: " in local  # texts are not what a tabular model takes
+    local = course("local", "predict", "--model-dir", tmp_path / model, "--json-instances", "-", given="[1.0]\n")[0]
+    assert json.loads(local) == pytest.approx([3.0], abs=close)
