@@ -18,7 +18,6 @@ from trainshed.control.batches import Batches
 from trainshed.control.creations import Creations, Room, Supplies
 from trainshed.control.credentials import Credentials, Reach
 from trainshed.control.deployments import Deployments, alike, in_use
-from trainshed.control.fleets import Habits
 from trainshed.control.jobs import JobControl
 from trainshed.control.launches import Launches
 from trainshed.control.outcomes import Ledger
@@ -175,7 +174,7 @@ def assemble(
         creations,
         routes,
         predictions,
-        habits=Habits(load_timeout_s=settings.load_timeout_s, sleep_after_s=settings.sleep_after_s),
+        sleep_after_s=settings.sleep_after_s,
         drain_s=settings.predict_timeout_s,
         check=database.check_fence,
     )

@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import orjson
 import pytest
 
 from trainshed.buckets.tree import ObjectTree
 from trainshed.config import Home
 from trainshed.control.creations import Creations, Room, Supplies
 from trainshed.control.deployments import Deployments, alike
-from trainshed.control.fleets import Habits
 from trainshed.control.outcomes import Ledger
 from trainshed.control.pinning import Pins
 from trainshed.domain.models import Model
@@ -128,7 +128,7 @@ class Shed:
             ),
             self.routes,
             self.traffic,
-            habits=Habits(load_timeout_s=self.load_timeout_s, sleep_after_s=self.sleep_after_s),
+            sleep_after_s=self.sleep_after_s,
             drain_s=5.0,
         )
         self.pins.sweep()
@@ -391,6 +391,8 @@ def test_scaling_up_and_down(shed: Shed) -> None:
     shed.create("v1", manualScaling={"nodes": 3})
     shed.until("v1")
     route = wait_for(lambda: shed.route("v1"), lambda route: len(route.hosts) == 3)
+    told = orjson.loads((shed.hosts.folder("p", "m", "v1") / "2.json").read_bytes())
+    assert (told["threads"], told["memory_bytes"]) == (1, 2 << 30)
 
     operation = shed.rescale(1)
     wait_for(lambda: shed.route("v1").hosts, lambda hosts: hosts == route.hosts[:1])

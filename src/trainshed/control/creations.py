@@ -69,6 +69,11 @@ class Room:
     load_timeout_s: float
     body_limit: int
 
+    def shared(self, spec: HostSpec, hosts: int) -> HostSpec:
+        """The spec of one of so many hosts of a version, with its share."""
+        threads, memory = rules.threads_each(self.cpus, hosts), rules.memory_each(self.memory_bytes, hosts)
+        return replace(spec, threads=threads, memory_bytes=memory)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
@@ -127,6 +132,7 @@ class Creations:
                 prediction_class=str(version.body.get("predictionClass", "")),
                 where=uri,
             )
+            names = rules.explaining(names, version.body.get("explanationConfig", {}))
             spec = self.spec(replace(version, files=pinned.digest), self._equipped(version, attempt), names[0])
             host, known = self._host(version, spec, names, attempt, pinned)
             known |= {"site": spec.site, "size": pinned.size}
@@ -138,8 +144,7 @@ class Creations:
 
     def spec(self, version: Version, equipped: tuple[Path, str], loader: str) -> HostSpec:
         """What a host of a version is started with; `equipped` is the interpreter and the folder of its packages."""
-        count = rules.hosts_wanted(version.nodes, awake=True)
-        return HostSpec(
+        spec = HostSpec(
             project=version.project,
             model=version.model,
             version=version.id,
@@ -150,10 +155,10 @@ class Creations:
             prediction_class=str(version.body.get("predictionClass", "")),
             site=equipped[1],
             explanation=version.body.get("explanationConfig", {}),
-            threads=rules.threads_each(self.room.cpus, count),
-            memory_bytes=rules.memory_each(self.room.memory_bytes, count),
+            threads=self.room.cpus,
             body_limit=self.room.body_limit,
         )
+        return self.room.shared(spec, rules.hosts_wanted(version.nodes, awake=True))
 
     def again(self, version: Version) -> HostSpec:
         """The spec for a version that was created before. Blocks if its runtime has to be built again."""

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from trainshed.control.creations import BadModel, Built, Creations
-from trainshed.control.fleets import Fleet, Habits
+from trainshed.control.fleets import Fleet
 from trainshed.control.outcomes import Cancelled, Ledger, Outcomes, Stopping
 from trainshed.control.publishing import Publisher
 from trainshed.domain.operations import CANCELLED, EMPTY, FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT
@@ -53,7 +53,7 @@ class Deployments:
         routes: Routes,
         traffic: Traffic,
         *,
-        habits: Habits,
+        sleep_after_s: float,
         drain_s: float,
         check: Callable[[], None] = lambda: None,
     ) -> None:
@@ -64,7 +64,7 @@ class Deployments:
         self._hosts = creations.hosts
         self._pins: HasFiles = creations.supplies.pins
         self._traffic = traffic
-        self._habits = habits
+        self._sleep_after_s = sleep_after_s
         self._drain_s = drain_s
         self._check = check
         self._lock = threading.RLock()  #: of the fleets
@@ -147,6 +147,9 @@ class Deployments:
     def log_tail(self, project: str, model: str, version: str) -> str:
         """What its first host printed last."""
         return last_words(self._hosts.folder(project, model, version) / "0.log")
+
+    def _fleet(self, *, awake: bool) -> Fleet:
+        return Fleet(self._hosts, self._creations.room, self._sleep_after_s, awake=awake)
 
     def _tell(self, key: Key, text: str) -> None:
         self._progress[key] = text
@@ -234,7 +237,7 @@ class Deployments:
         with self._lock:
             fleet = self._fleets.get(key)
             if fleet is None:
-                fleet = self._fleets[key] = Fleet(self._hosts, self._habits, awake=version.nodes > 0)
+                fleet = self._fleets[key] = self._fleet(awake=version.nodes > 0)
             if fleet.spec is None and fleet.may_start():
                 self._begin(self._chores, key, self._prepare, version)
                 return IDLE_S
@@ -324,7 +327,8 @@ class Deployments:
     def _arrive(self, version: Version, built: Built) -> None:
         """A host answers: into the routes, then READY. If that can't be written down, out of them again."""
         key = _key(version)
-        fleet = Fleet(self._hosts, self._habits, awake=True, spec=built.spec, keys={0: built.host})
+        fleet = self._fleet(awake=True)
+        fleet.spec, fleet.keys = built.spec, {0: built.host}
         with self._lock:
             self._fleets[key] = fleet
         try:

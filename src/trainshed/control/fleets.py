@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from trainshed.control.creations import Hosts
+from trainshed.control.creations import Hosts, Room
 from trainshed.domain import deployments as rules
 from trainshed.domain.deployments import Deaths, Standing
 from trainshed.domain.times import now_us
@@ -20,20 +20,13 @@ from trainshed.gateway.routes import HostAddress
 LOG = logging.getLogger("trainshed.control.fleets")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Habits:
-    """What holds for all fleets."""
-
-    load_timeout_s: float
-    sleep_after_s: float
-
-
 @dataclass(slots=True)
 class Fleet:
     """Used by one thread at a time. `spec` is that of the first host; None until it is known."""
 
     hosts: Hosts
-    habits: Habits
+    room: Room
+    sleep_after_s: float
     awake: bool
     spec: HostSpec | None = None
     keys: dict[int, str] = field(default_factory=dict)  #: by number
@@ -67,7 +60,7 @@ class Fleet:
             last_used_us=last_used_us,
             awake_since_us=self._awake_since_us,
             now_us=now_us(),
-            sleep_after_s=self.habits.sleep_after_s,
+            sleep_after_s=self.sleep_after_s,
         ):
             self.awake = False
         wanted = self._wanted(version)
@@ -75,7 +68,7 @@ class Fleet:
         if self.spec is not None and self.may_start():
             for number in range(wanted):
                 if number not in self.keys:
-                    self._start(replace(self.spec, instance=number))
+                    self._start(self.room.shared(replace(self.spec, instance=number), wanted))
         return surplus
 
     def standing(self, version: Version) -> Standing:
@@ -102,7 +95,7 @@ class Fleet:
     def next_look_s(self, version: Version) -> float:
         """Seconds until something may have to be done though nothing happens."""
         starting = any(seen.phase is HostPhase.STARTING for _, seen in self._seen())
-        pause_s = 1.0 if starting else self.habits.sleep_after_s / 4 if version.nodes == 0 and self.awake else 60.0
+        pause_s = 1.0 if starting else self.sleep_after_s / 4 if version.nodes == 0 and self.awake else 60.0
         if len(self.keys) < self._wanted(version):
             pause_s = min(pause_s, self._deaths.next_s - self.clock())
         return max(pause_s, 0.01)
@@ -133,6 +126,6 @@ class Fleet:
                 LOG.warning("host.died key=%s lived_s=%.1f reason=%r", key, lived_s, self.reason[:500])
                 del self.keys[number]
                 self.hosts.forget(key)
-            elif seen.phase is HostPhase.STARTING and self.clock() - seen.started_s > self.habits.load_timeout_s:
-                reason = f"The model was not loaded within {self.habits.load_timeout_s:g} s."
+            elif seen.phase is HostPhase.STARTING and self.clock() - seen.started_s > self.room.load_timeout_s:
+                reason = f"The model was not loaded within {self.room.load_timeout_s:g} s."
                 self.hosts.kill(key, reason=reason)
