@@ -39,6 +39,8 @@ _CODES = {  #: of `struct`, which refuses what does not fit, each number in a fe
     "uint64": "Q",
 }
 
+_EXACT = 2.0**53  #: beyond it not every whole number is a float, and so not what was written
+
 
 @dataclass(slots=True, kw_only=True)
 class TensorRequest:
@@ -173,7 +175,9 @@ def _numbers(values: list[Any], alias: str, tensor: Tensor) -> Array:
     try:
         wanted = np.dtype(tensor.dtype if tensor.dtype != "bfloat16" else "float32")
     except TypeError:
-        raise InvalidInputs(f'Input "{alias}" takes {tensor.dtype}, which JSON has no form for.') from None
+        wanted = np.dtype("complex64")  # stands for all that JSON has no form for
+    if wanted.kind == "c":
+        raise InvalidInputs(f'Input "{alias}" takes {tensor.dtype}, which JSON has no form for.')
     if not values:
         return np.empty((0, *(max(size, 0) for size in (tensor.shape or (0,))[1:])), wanted)
     try:
@@ -194,7 +198,8 @@ def _cast(given: Any, wanted: np.dtype[Any], alias: str) -> Array:
             array: Array = given.astype(wanted)
     except FloatingPointError:
         raise InvalidInputs(f'Input "{alias}" takes {wanted.name}, and a number is too large for it.') from None
-    if wanted.kind in "iu" and not np.array_equal(array, given):
+    whole = given.dtype.kind != "f" or np.all(np.abs(given) <= _EXACT)
+    if wanted.kind in "iu" and not (whole and np.array_equal(array, given)):
         raise InvalidInputs(f'Input "{alias}" takes {wanted.name}, and a number is out of its range or not whole.')
     return array
 
