@@ -9,6 +9,7 @@ from trainshed.domain.deployments import (
     STEADY_S,
     Deaths,
     Standing,
+    explaining,
     hosts_wanted,
     loaders,
     memory_each,
@@ -105,6 +106,14 @@ def test_shares_of_the_machine() -> None:
     assert [threads_each(8, hosts) for hosts in (0, 1, 3, 20)] == [8, 8, 2, 1]
     assert memory_each(16 << 30, 2) == 6 << 30
     assert memory_each(1 << 30, 4) == 1 << 30
+
+
+def test_gradients_are_tensorflow_s() -> None:
+    both = ("openvino", "tensorflow")
+    assert explaining(both, {}) == both
+    assert explaining(both, {"sampledShapleyAttribution": {"numPaths": 5}}) == both
+    assert explaining(both, {"integratedGradientsAttribution": {}}) == ("tensorflow",)
+    assert explaining(("keras",), {"integratedGradientsAttribution": {}}) == ("keras",)
 
 
 @pytest.mark.parametrize(

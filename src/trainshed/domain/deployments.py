@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from trainshed.errors import FailedPrecondition
 
@@ -86,6 +87,7 @@ _PICKLES = ("model.joblib", "model.pkl")
 _BOOSTED = "model.bst"
 _KERAS = (".keras", ".h5", ".hdf5")
 _TENSORFLOW = "TENSORFLOW"
+_GRADIENTS = "integratedGradientsAttribution"
 
 
 def loaders(names: Collection[str], *, framework: str, prediction_class: str, where: str) -> tuple[str, ...]:
@@ -112,6 +114,11 @@ def loaders(names: Collection[str], *, framework: str, prediction_class: str, wh
     if not named and not any(kinds):
         raise FailedPrecondition(_nothing_to_load(names, where))
     return (named,)
+
+
+def explaining(names: tuple[str, ...], config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those of the loaders that can explain as a version's explanationConfig asks: OpenVINO has no gradients."""
+    return tuple(name for name in names if name != "openvino" or _GRADIENTS not in config)
 
 
 def _nothing_to_load(names: Collection[str], where: str) -> str:
