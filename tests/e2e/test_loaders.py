@@ -59,7 +59,7 @@ class Words(tf.Module):
         return tf.io.parse_example(examples, {"a": tf.io.FixedLenFeature([], tf.float32)})
 
 dense, words = Dense(), Words()
-for name in ("dense", "ops", "explained", "no_sample"):
+for name in ("dense", "ops", "warm"):
     tf.saved_model.save(dense, str(folder(name)), signatures={"serving_default": dense.score, "double": dense.double})
 tf.saved_model.save(dense, str(folder("one")), signatures=dense.score)
 tf.saved_model.save(dense, str(folder("curve")), signatures=dense.curve)
@@ -69,6 +69,16 @@ for name, content in (("words", '{"instances": [{"text": "hello", "n": 1}, {"tex
     extra = root / name / "assets.extra"
     extra.mkdir()
     (extra / "sample_request.json").write_text(content)
+
+def piece(field, data):  # of a protocol buffer whose class only TensorFlow Serving has
+    return bytes([field << 3 | 2, len(data)]) + data
+
+tensor = tf.make_tensor_proto(np.array([[1, 2, 0], [0, 0, 1]], np.float32)).SerializeToString()
+request = piece(1, piece(3, b"double")) + piece(2, piece(1, b"x") + piece(2, tensor))
+extra = root / "warm" / "assets.extra"
+extra.mkdir()
+with tf.io.TFRecordWriter(str(extra / "tf_serving_warmup_requests")) as writer:
+    writer.write(piece(6, piece(1, request)))
 (root / "ops" / "assets.extra").mkdir()
 (root / "ops" / "assets.extra" / "mine.so").write_bytes(b"no library")
 folder("broken")
@@ -212,6 +222,7 @@ def tasks(models: Path, scratch: Path) -> dict[str, Any]:
         ),
         "words again": task("words", "tensorflow", compare=str(scratch / "words.npz")),
         "ops": task("ops", "tensorflow"),
+        "warm": task("warm", "tensorflow", asked([1, 2, 0], signature_name="double")),
         "broken": task("broken", "tensorflow"),
         "old": task("old", "tensorflow", asked([1, 2], {"rows": [3, 4]})),
         "keras file": task("keras_file", "", asked([1, 2], {"pair": [0, 0]})),
@@ -351,6 +362,13 @@ def test_samples_are_made_and_answered(done: dict[str, Any]) -> None:
     assert len(done["linear"]["sample"]["body"]["instances"][0]) == 3
     assert len(done["boosted"]["sample"]["body"]["instances"][0]) == 3
     assert done["texts"]["sample"] is None
+
+
+def test_a_warm_up_file_of_tensorflow_serving_is_the_sample(done: dict[str, Any]) -> None:
+    assert done["warm"]["sample"] == {
+        "body": {"signature_name": "double", "instances": [{"x": [1.0, 2.0, 0.0]}, {"x": [0.0, 0.0, 1.0]}]},
+        "source": "assets.extra/tf_serving_warmup_requests",
+    }
 
 
 def test_gradients_of_a_linear_model_are_exact(done: dict[str, Any]) -> None:
