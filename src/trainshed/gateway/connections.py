@@ -33,12 +33,12 @@ class HostConnection(asyncio.Protocol):
     def __init__(self, *, timeout_s: float) -> None:
         self.lost = False
         self._timeout_s = timeout_s
-        self._waiting: dict[int, tuple[Waiter, float, int]] = {}  # who waits, since when, bytes sent
+        self._waiting: dict[int, tuple[Waiter, float, float, int]] = {}  # who waits, since when, sent when, bytes
         self._bytes = 0
         self._numbers = count(1)
         self._reader = FrameReader(ANSWER_HEAD, body_limit=ANSWER_BYTES)
         self._loop = asyncio.get_running_loop()
-        self._heard = self._loop.time()
+        self._heard = 0.0
         self._unsent: list[bytes] = []
         self._transport: asyncio.Transport
 
@@ -59,7 +59,7 @@ class HostConnection(asyncio.Protocol):
         if load >= IN_FLIGHT or (load and self._bytes + size > IN_FLIGHT_BYTES):
             raise Busy("This version has as many requests waiting as it can take. Send them again a little later.")
         number = next(self._numbers)
-        self._waiting[number] = (waiter, began, size)
+        self._waiting[number] = (waiter, began, self._loop.time(), size)
         self._bytes += size
         head = REQUEST_HEAD.pack(size, number, kind)
         if not load:
@@ -82,13 +82,14 @@ class HostConnection(asyncio.Protocol):
             self._transport.write(REQUEST_HEAD.pack(0, number, Kind.CANCEL))
 
     def expire(self) -> bool:
-        """Give up on requests whose time is over. True if the host was silent for the whole time of one of them."""
-        since = self._loop.time() - self._timeout_s
-        late = [(number, waiter, began) for number, (waiter, began, _) in self._waiting.items() if began <= since]
-        for number, waiter, _ in late:
+        """Give up on requests whose time is over. True if the host has said nothing since it got one of them, and was
+        given at least half of that time: it may have had to wake up first."""
+        now = self._loop.time()
+        late = [(number, *entry) for number, entry in self._waiting.items() if entry[1] <= now - self._timeout_s]
+        for number, waiter, *_ in late:
             self.forget(number)
             waiter.failed(TimedOut(f"The model did not answer within {self._timeout_s:g} seconds."))
-        return any(self._heard <= began for _, _, began in late)
+        return any(self._heard <= sent < now - self._timeout_s / 2 for _, _, _, sent, _ in late)
 
     def close(self) -> None:
         self._transport.close()
@@ -109,14 +110,14 @@ class HostConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
         waiting, self._waiting = self._waiting, {}
-        for waiter, _, _ in waiting.values():
+        for waiter, *_ in waiting.values():
             waiter.failed(lost())
 
     def _taken(self, number: int) -> Waiter | None:
         entry = self._waiting.pop(number, None)
         if entry is None:
             return None
-        self._bytes -= entry[2]
+        self._bytes -= entry[3]
         return entry[0]
 
 

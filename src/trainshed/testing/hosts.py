@@ -47,10 +47,10 @@ class FakeHost:
         self.seen: list[tuple[int, bytes]] = []
         self.cancelled: list[int] = []
         self._ready = threading.Event()
-        self._loop = asyncio.new_event_loop()
-        self._stopping = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop
+        self._stopping: asyncio.Event
         self._transports: set[asyncio.Transport] = set()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),), daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
     def start(self) -> FakeHost:
         self._thread.start()
@@ -64,14 +64,13 @@ class FakeHost:
             self._thread.join(10)
 
     async def _serve(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         server = await self._loop.create_unix_server(lambda: _Connection(self, self._transports), self.address.socket)
         self._ready.set()
         await self._stopping.wait()
         server.close()
         for transport in tuple(self._transports):
             transport.abort()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
         self.address.socket.unlink(missing_ok=True)
 
 

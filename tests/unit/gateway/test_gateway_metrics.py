@@ -1,0 +1,77 @@
+"""Counters by the minute, with a clock that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainshed.gateway.metrics import Metrics
+
+NAME = ("p", "m", "v1")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def metrics(clock: Clock) -> Metrics:
+    return Metrics(clock=clock)
+
+
+def test_answers_are_counted_by_the_minute(metrics: Metrics, clock: Clock) -> None:
+    for _ in range(99):
+        metrics.of(NAME).add(0.010, ok=True)
+    metrics.of(NAME).add(2.0, ok=False)
+    clock.now += 60
+    metrics.of(NAME).add(0.5, ok=True)
+    body = metrics.traffic("p", "m")["v1"]
+    assert (body["count"], body["errors"]) == (101, 1)
+    assert [minute["count"] for minute in body["minutes"]] == [100, 1]
+    assert body["minutes"][0]["time"] == "2027-01-15T08:00:00Z"
+    assert body["minutes"][0]["p50_ms"] == pytest.approx(10, rel=0.09)
+    assert body["minutes"][0]["p99_ms"] == pytest.approx(10, rel=0.09)
+    assert body["minutes"][1]["p99_ms"] == pytest.approx(500, rel=0.09)
+    assert body["last_request"] == "2027-01-15T08:01:00.000000Z"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.00005, 0.001, 0.1, 59.0])
+def test_a_time_is_told_to_the_class_it_falls_in(metrics: Metrics, seconds: float) -> None:
+    metrics.of(NAME).add(seconds, ok=True)
+    told = metrics.traffic("p", "m")["v1"]["p50_ms"] / 1000
+    assert seconds <= told <= max(seconds * 1.09, 0.0001)
+
+
+def test_what_is_longer_ago_than_an_hour_is_forgotten(metrics: Metrics, clock: Clock) -> None:
+    metrics.of(NAME).add(0.01, ok=True)
+    clock.now += 59 * 60
+    assert metrics.traffic("p", "m")["v1"]["count"] == 1
+    clock.now += 60
+    assert metrics.traffic("p", "m")["v1"]["count"] == 0
+    for _ in range(200):
+        metrics.of(NAME).add(0.01, ok=True)
+        clock.now += 60
+    assert len(metrics.traffic("p", "m")["v1"]["minutes"]) == 59
+
+
+def test_traffic_is_that_of_one_model(metrics: Metrics) -> None:
+    for name in (NAME, ("p", "m", "v2"), ("p", "other", "v1"), ("q", "m", "v1")):
+        metrics.of(name).add(0.01, ok=True)
+    assert list(metrics.traffic("p", "m")) == ["v1", "v2"]
+    assert metrics.traffic("p", "absent") == {}
+
+
+def test_a_version_that_is_gone_leaves_nothing_to_one_of_its_name(metrics: Metrics, clock: Clock) -> None:
+    metrics.of(NAME).add(0.01, ok=True)
+    assert metrics.last_used_us(*NAME) == int(clock.now * 1_000_000)
+    metrics.retain(set())
+    assert metrics.last_used_us(*NAME) == 0
+    assert metrics.traffic("p", "m") == {}

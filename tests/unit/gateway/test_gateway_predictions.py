@@ -1,0 +1,363 @@
+"""Requests on their way to hosts that behave, hang, end and wake up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from trainshed.errors import Busy, FailedPrecondition, NotFound, TimedOut, Unavailable
+from trainshed.gateway import connections, predictions
+from trainshed.gateway.predictions import Kind, Predictions
+from trainshed.gateway.requestlog import RequestLogs
+from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLog, Routes, RouteState, Target, VersionRoute
+from trainshed.testing.gateways import NotingKeeper
+from trainshed.testing.hosts import Behaviour, FakeHost, answering, echo
+
+BODY = b'{"instances": [1]}'
+TARGET = Target(project="p", model="m", kind=Kind.PREDICT)
+
+
+class Bench:
+    """Predictions on a loop of their own for the length of a test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.routes = Routes()
+        self.keeper = NotingKeeper()
+        self.written: list[bytes] = []
+        self.hosts: list[FakeHost] = []
+
+    def host(self, behaviour: Behaviour = echo) -> FakeHost:
+        host = FakeHost(self.folder / f"{len(self.hosts)}.sock", behaviour).start()
+        self.hosts.append(host)
+        return host
+
+    def publish(
+        self, *hosts: HostAddress, state: RouteState = RouteState.READY, reason: str = "", log: RequestLog | None = None
+    ) -> None:
+        route = VersionRoute(project="p", model="m", version="v1", state=state, reason=reason, hosts=hosts, log=log)
+        self.routes.publish(ModelRoute(project="p", model="m", default="v1", versions={"v1": route}))
+
+    def run(
+        self,
+        steps: Callable[[Predictions], Awaitable[None]],
+        *,
+        timeout_s: float = 30.0,
+        draw: Callable[[], float] = random.random,
+    ) -> Predictions:
+        def write(project: str, bucket: str, name: str, lines: bytes) -> None:
+            self.written.append(lines)
+
+        made = Predictions(self.routes, RequestLogs(write), timeout_s=timeout_s, draw=draw)
+
+        async def main() -> None:
+            made.begin(self.keeper)
+            try:
+                await steps(made)
+            finally:
+                made.close()
+
+        asyncio.run(main())
+        return made
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    for host in made.hosts:
+        host.stop()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_an_answer_is_passed_on_as_it_is(bench: Bench) -> None:
+    bench.publish(bench.host().address)
+
+    async def steps(made: Predictions) -> None:
+        assert await made.ask(TARGET, BODY) == (200, b'{"predictions": [1]}')
+        status, body = await made.ask(TARGET, b"nonsense") or (0, b"")
+        assert (status, json.loads(body)["error"]["status"]) == (400, "INVALID_ARGUMENT")
+
+    made = bench.run(steps)
+    assert bench.hosts[0].seen == [(Kind.PREDICT, BODY), (Kind.PREDICT, b"nonsense")]
+    traffic = made.metrics.traffic("p", "m")["v1"]
+    assert (traffic["count"], traffic["errors"]) == (2, 1)
+
+
+def test_answers_find_their_askers_in_any_order_and_size(bench: Bench) -> None:
+    source = random.Random(3)
+    sizes = [source.choice((1, 100, 70_000, 1_000_000)) for _ in range(60)]
+
+    async def shuffled(kind: int, body: bytes) -> tuple[int, bytes]:
+        await asyncio.sleep(source.random() / 50)
+        return 200, body
+
+    bench.publish(bench.host(shuffled).address)
+
+    async def steps(made: Predictions) -> None:
+        bodies = [f"{number} ".encode() + b"x" * size for number, size in enumerate(sizes)]
+        answers = await asyncio.gather(*(made.ask(TARGET, body) for body in bodies))
+        assert answers == [(200, body) for body in bodies]
+
+    bench.run(steps)
+
+
+def test_who_has_least_to_do_is_asked(bench: Bench) -> None:
+    slow, quick = bench.host(answering("slow", after_s=1.0)), bench.host(answering("quick"))
+    bench.publish(slow.address, quick.address)
+
+    async def steps(made: Predictions) -> None:
+        waiting = [asyncio.ensure_future(made.ask(TARGET, BODY)) for _ in range(2)]
+        await until(lambda: slow.seen and quick.seen)
+        for _ in range(20):
+            assert await made.ask(TARGET, BODY) == (200, b'{"predictions": "quick"}')
+        await asyncio.gather(*waiting)
+
+    bench.run(steps)
+    assert len(slow.seen) == 1
+
+
+def test_a_split_is_kept_with_a_fixed_source(bench: Bench) -> None:
+    hosts = {name: bench.host(answering(name)) for name in ("v1", "v2")}
+    versions = {
+        name: VersionRoute(project="p", model="m", version=name, state=RouteState.READY, hosts=(host.address,))
+        for name, host in hosts.items()
+    }
+    bench.routes.publish(
+        ModelRoute(project="p", model="m", default="v1", split=(("v1", 90), ("v2", 10)), versions=versions)
+    )
+    counts: Counter[bytes] = Counter()
+
+    async def steps(made: Predictions) -> None:
+        for _ in range(1000):
+            _, body = await made.ask(TARGET, BODY) or (0, b"")
+            counts[body] += 1
+
+    bench.run(steps, draw=random.Random(11).random)
+    expected = random.Random(11)
+    assert counts[b'{"predictions": "v2"}'] == sum(expected.random() >= 0.9 for _ in range(1000))
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (RouteState.STARTING, "not ready yet"),
+        (RouteState.UNHEALTHY, "is unhealthy: it crashed five times"),
+    ],
+)
+def test_a_version_that_does_not_answer_says_why(bench: Bench, state: RouteState, said: str) -> None:
+    bench.publish(state=state, reason="it crashed five times" if state is RouteState.UNHEALTHY else "")
+
+    async def steps(made: Predictions) -> None:
+        with pytest.raises(Unavailable, match=said):
+            await made.ask(TARGET, BODY)
+
+    made = bench.run(steps)
+    assert made.metrics.traffic("p", "m")["v1"]["errors"] == 1
+
+
+def test_what_is_not_there_is_told_apart(bench: Bench) -> None:
+    starting = VersionRoute(project="p", model="new", version="v1", state=RouteState.STARTING)
+    bench.routes.publish(
+        ModelRoute(project="p", model="empty"),
+        ModelRoute(project="p", model="new", versions={"v1": starting}),
+    )
+
+    async def steps(made: Predictions) -> None:
+        for target, error in (
+            (Target(project="p", model="absent", kind=1), NotFound),
+            (Target(project="q", model="empty", kind=1), NotFound),
+            (Target(project="p", model="empty", version="v1", kind=1), NotFound),
+            (Target(project="p", model="empty", kind=1), FailedPrecondition),
+            (Target(project="p", model="new", kind=1), Unavailable),
+        ):
+            with pytest.raises(error):
+                await made.ask(target, BODY)
+
+    bench.run(steps)
+
+
+def test_a_host_that_ends_fails_those_that_wait_and_the_next_one_answers(bench: Bench) -> None:
+    first = bench.host(answering("never", after_s=60))
+    bench.publish(first.address)
+
+    async def steps(made: Predictions) -> None:
+        waiting = [asyncio.ensure_future(made.ask(TARGET, BODY)) for _ in range(5)]
+        await until(lambda: len(first.seen) == 5)
+        await asyncio.to_thread(first.stop)
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(result) for result in results] == [Unavailable] * 5
+        with pytest.raises(Unavailable):  # it is in the routes still, but nobody listens
+            await made.ask(TARGET, BODY)
+        bench.publish(bench.host(answering("again")).address)
+        assert await made.ask(TARGET, BODY) == (200, b'{"predictions": "again"}')
+
+    bench.run(steps)
+
+
+def test_a_request_runs_into_its_deadline_and_is_withdrawn(bench: Bench) -> None:
+    host = bench.host(answering("late", after_s=60))
+    bench.publish(host.address)
+
+    async def steps(made: Predictions) -> None:
+        with pytest.raises(TimedOut, match=r"0\.3 seconds"):
+            await made.ask(TARGET, BODY)
+        await until(lambda: host.cancelled)
+
+    bench.run(steps, timeout_s=0.3)
+    assert bench.keeper.hanging == [host.address.key]
+
+
+def test_a_host_that_answers_others_meanwhile_does_not_hang(bench: Bench) -> None:
+    async def some(kind: int, body: bytes) -> tuple[int, bytes] | None:
+        return (200, b"{}") if body == BODY else None
+
+    bench.publish(bench.host(some).address)
+
+    async def steps(made: Predictions) -> None:
+        lost = asyncio.ensure_future(made.ask(TARGET, b"dropped"))
+        while not lost.done():
+            await made.ask(TARGET, BODY)
+            await asyncio.sleep(0.02)
+        with pytest.raises(TimedOut):
+            await lost
+
+    bench.run(steps, timeout_s=0.4)
+    assert bench.keeper.hanging == []
+
+
+def test_too_many_at_once_are_turned_away_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "IN_FLIGHT", 10)
+    monkeypatch.setattr(connections, "IN_FLIGHT_BYTES", 1000)
+    host = bench.host(answering("ok", after_s=0.2))
+    bench.publish(host.address)
+
+    async def steps(made: Predictions) -> None:
+        results = await asyncio.gather(*(made.ask(TARGET, BODY) for _ in range(30)), return_exceptions=True)
+        assert Counter(type(result) for result in results) == {tuple: 10, Busy: 20}
+        assert await made.ask(TARGET, b"x" * 5000) is not None  # alone, it may be of any size
+        results = await asyncio.gather(*(made.ask(TARGET, b"x" * 600) for _ in range(2)), return_exceptions=True)
+        assert Counter(type(result) for result in results) == {tuple: 1, Busy: 1}
+        assert await made.ask(TARGET, BODY) is not None
+
+    bench.run(steps)
+
+
+def test_a_sleeping_version_is_woken_and_the_requests_held(bench: Bench) -> None:
+    bench.publish(state=RouteState.SLEEPING)
+
+    def wake() -> None:
+        if len(bench.keeper.roused) == 1:
+            bench.publish(state=RouteState.WAKING)
+        elif len(bench.keeper.roused) == 4:
+            bench.publish(bench.host(answering("awake")).address)
+
+    bench.keeper.on_rouse = lambda: threading.Thread(target=wake).start()
+
+    async def steps(made: Predictions) -> None:
+        answers = await asyncio.gather(*(made.ask(TARGET, BODY) for _ in range(3)))
+        assert answers == [(200, b'{"predictions": "awake"}')] * 3
+
+    bench.run(steps)
+    assert set(bench.keeper.roused) == {("p", "m", "v1")}
+
+
+def test_a_version_that_does_not_wake_in_time_is_unavailable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictions, "HELD", 2)
+    bench.publish(state=RouteState.SLEEPING)
+
+    async def steps(made: Predictions) -> None:
+        results = await asyncio.gather(*(made.ask(TARGET, BODY) for _ in range(3)), return_exceptions=True)
+        assert Counter(type(result) for result in results) == {Unavailable: 2, Busy: 1}
+
+    bench.run(steps, timeout_s=0.2)
+
+
+class LostClient:
+    def __init__(self) -> None:
+        self.waiter: asyncio.Future[tuple[int, bytes] | None] | None = None
+        self.gone = False
+
+
+def test_a_client_that_is_gone_takes_its_request_back(bench: Bench) -> None:
+    host = bench.host(answering("late", after_s=60))
+    bench.publish(host.address)
+
+    async def steps(made: Predictions) -> None:
+        client = LostClient()
+        asking = asyncio.ensure_future(made.ask(TARGET, BODY, client))
+        await until(lambda: host.seen)
+        assert client.waiter is not None
+        client.waiter.set_result(None)
+        assert await asking is None
+        await until(lambda: host.cancelled)
+
+    made = bench.run(steps)
+    assert made.metrics.traffic("p", "m") == {}  # nobody was answered
+
+
+def test_a_host_is_drained_when_its_last_answer_is_out(bench: Bench) -> None:
+    host = bench.host(answering("old", after_s=0.3))
+    bench.publish(host.address)
+
+    async def steps(made: Predictions) -> None:
+        asking = asyncio.ensure_future(made.ask(TARGET, BODY))
+        await until(lambda: host.seen)
+        key = host.address.key
+        assert not await asyncio.to_thread(made.drained, [key], timeout_s=0.05)
+        bench.publish(bench.host(answering("new")).address)
+        assert await made.ask(TARGET, BODY) == (200, b'{"predictions": "new"}')
+        assert await asyncio.to_thread(made.drained, [key], timeout_s=20)
+        assert asking.done()
+        assert await asking == (200, b'{"predictions": "old"}')
+
+    assert bench.run(steps).drained([host.address.key], timeout_s=1)  # nothing is served any more
+    assert len(host.seen) == 1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_share_of_the_answers_is_logged(bench: Bench, share: float) -> None:
+    draws: list[float] = []
+    source = random.Random(5)
+
+    def draw() -> float:
+        draws.append(source.random())
+        return draws[-1]
+
+    bench.publish(bench.host().address, log=RequestLog(bucket="b", folder="f", share=share))
+
+    async def steps(made: Predictions) -> None:
+        target = Target(project="p", model="m", version="v1", kind=Kind.PREDICT)  # so that none is drawn for a split
+        for _ in range(50):
+            await made.ask(target, BODY)
+        await made.ask(target, b"nonsense")  # not answered, not logged
+        await made.ask(Target(project="p", model="m", version="v1", kind=Kind.EXPLAIN), BODY)
+
+    bench.run(steps, draw=draw)
+    assert len(draws) == 50
+    assert len(b"".join(bench.written).splitlines()) == sum(lot < share for lot in draws)
+
+
+def test_a_replay_is_neither_counted_nor_logged(bench: Bench) -> None:
+    bench.publish(bench.host().address, log=RequestLog(bucket="b", folder="f", share=1))
+
+    async def steps(made: Predictions) -> None:
+        status, body, seconds = await asyncio.to_thread(made.replay, TARGET, BODY)
+        assert (status, body) == (200, b'{"predictions": [1]}')
+        assert 0 < seconds < 30
+
+    made = bench.run(steps)
+    assert made.metrics.traffic("p", "m") == {}
+    assert bench.written == []

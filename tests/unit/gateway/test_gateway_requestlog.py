@@ -1,0 +1,141 @@
+"""Logged requests: whole objects, nothing lost that was added before a flush, bounded memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.uploads import Sessions
+from trainshed.domain.objects import ListQuery
+from trainshed.errors import NotFound
+from trainshed.gateway import requestlog
+from trainshed.gateway.requestlog import RequestLogs
+from trainshed.gateway.routes import RequestLog, RouteState, VersionRoute
+from trainshed.services.objects import Objects
+from trainshed.services.replays import LoggedRequests
+
+LOG = RequestLog(bucket="logs", folder="requests", share=1.0)
+START_US = 1_800_000_000_000_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START_US
+
+    def __call__(self) -> int:
+        self.now += 1_000_000
+        return self.now
+
+
+def version(name: str = "v1", model: str = "m") -> VersionRoute:
+    return VersionRoute(project="p", model=model, version=name, state=RouteState.READY, log=LOG)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> ObjectTree:
+    made = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
+    made.make_bucket("logs")
+    return made
+
+
+def owner(bucket: str) -> str:
+    if bucket != "logs":
+        raise NotFound(f"no bucket {bucket}")
+    return "p"
+
+
+@pytest.fixture
+def logged(tree: ObjectTree, tmp_path: Path) -> LoggedRequests:
+    return LoggedRequests(Objects(tree, Sessions(tmp_path / "uploads"), owner=owner), owner=owner)
+
+
+def lines(tree: ObjectTree) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The objects by name, with their lines."""
+    found = []
+    for item in tree.list("logs", ListQuery()).items:
+        with tree.open("logs", item.name) as reader:
+            found.append((item.name, [json.loads(line) for line in reader.read(0).splitlines()]))
+    return found
+
+
+def test_lines_are_in_the_documented_form(tree: ObjectTree, logged: LoggedRequests) -> None:
+    logs = RequestLogs(logged.write, clock=Clock())
+    logs.add(version(), LOG, b'{"instances": [1]}', b'{"predictions": [2]}', seconds=0.0123456)
+    logs.add(version(), LOG, b"\xff", "é".encode(), seconds=1)
+    assert lines(tree) == []
+    logs.flush()
+    [(name, [first, second])] = lines(tree)
+    assert name.startswith("requests/m/2027-01-15/080001-000000-v1-")
+    assert name.endswith(".jsonl")
+    assert first == {
+        "model": "m",
+        "model_version": "v1",
+        "time": "2027-01-15T08:00:01.000000Z",
+        "raw_data": '{"instances": [1]}',
+        "raw_prediction": '{"predictions": [2]}',
+        "latency_ms": 12.346,
+    }
+    assert (second["raw_data"], second["raw_prediction"]) == ("�", "é")
+    logs.flush()
+    assert len(lines(tree)) == 1
+
+
+def test_every_version_has_objects_of_its_own(tree: ObjectTree, logged: LoggedRequests) -> None:
+    logs = RequestLogs(logged.write, clock=Clock())
+    for name in ("v1", "v2", "v1"):
+        logs.add(version(name), LOG, b"{}", b"{}", seconds=0)
+    logs.flush()
+    assert [len(found) for _, found in lines(tree)] == [2, 1]
+
+
+def test_the_end_writes_what_is_left(tree: ObjectTree, logged: LoggedRequests) -> None:
+    logs = RequestLogs(logged.write)
+    logs.start()
+    logs.add(version(), LOG, b"{}", b"{}", seconds=0)
+    logs.stop()
+    assert len(lines(tree)) == 1
+
+
+def test_a_bucket_that_is_anothers_now_gets_nothing(
+    tree: ObjectTree, logged: LoggedRequests, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs = RequestLogs(logged.write)
+    stranger = VersionRoute(project="q", model="m", version="v1", state=RouteState.READY, log=LOG)
+    logs.add(stranger, LOG, b"{}", b"{}", seconds=0)
+    logs.add(version(), RequestLog(bucket="gone", folder="", share=1), b"{}", b"{}", seconds=0)
+    logs.add(version(), LOG, b"{}", b"{}", seconds=0)
+    logs.flush()
+    assert len(lines(tree)) == 1
+    assert caplog.text.count("requestlog.lost") == 2
+
+
+def test_memory_is_bounded(
+    tree: ObjectTree, logged: LoggedRequests, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requestlog, "WAITING_BYTES", 25)
+    logs = RequestLogs(logged.write)
+    for _ in range(5):
+        logs.add(version(), LOG, b"12345", b"12345", seconds=0)
+    logs.flush()
+    assert "count=3" in caplog.text
+    logs.add(version(), LOG, b"12345", b"12345", seconds=0)
+    logs.flush()
+    assert sum(len(found) for _, found in lines(tree)) == 3
+
+
+def test_the_newest_are_found_first_over_days_and_versions(logged: LoggedRequests) -> None:
+    clock = Clock()
+    logs = RequestLogs(logged.write, clock=clock)
+    for number in range(6):
+        logs.add(version(f"v{number % 2}"), LOG, str(number).encode(), b"{}", seconds=0)
+        logs.add(version(model="other"), LOG, b"other", b"{}", seconds=0)
+        logs.flush()
+        clock.now += 12 * 3600 * 1_000_000
+    assert [each.request for each in logged.newest_first("p", LOG, "m")] == list("543210")
+    assert list(logged.newest_first("p", LOG, "absent")) == []
+    with pytest.raises(NotFound):
+        list(logged.newest_first("q", LOG, "m"))
