@@ -37,7 +37,7 @@ def run_host(path: Path) -> int:
     _end_with_the_server()
     began = time.monotonic()
     try:
-        spec = HostSpec.read(path)
+        spec = _read(path)
         model = load_model(spec)
         host = _warm(spec, model)
     except ServingError as exc:
@@ -69,6 +69,13 @@ def load_model(spec: HostSpec) -> Model:
     if spec.site:
         sys.path.insert(0, spec.site)
     return load(spec)
+
+
+def _read(path: Path) -> HostSpec:
+    try:
+        return HostSpec.read(path)
+    except (OSError, ValueError, TypeError) as exc:
+        raise LoaderError(f"The host can't read what it was told: {exc}") from exc
 
 
 def _warm(spec: HostSpec, model: Model) -> Host:

@@ -1,0 +1,301 @@
+"""A host as a process: what it says, what it answers, and how it ends. The model is a class of a few lines."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, Kind, pack_raw, pack_request, unpack_raw
+
+MODEL = """
+import ctypes, pathlib, sys, time
+
+print("imported")
+
+class Model:
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+
+    @classmethod
+    def from_path(cls, folder):
+        word = (pathlib.Path(folder) / "load").read_text()
+        if word == "raise":
+            raise ValueError("no such weights")
+        if word == "exit":
+            sys.exit(3)
+        if word == "hoard":
+            cls.hoard = bytearray(1 << 30)
+        return cls(folder)
+
+    def predict(self, instances, **kwargs):
+        print("predicting", flush=True)
+        answers = []
+        for instance in instances:
+            if instance == "hang":
+                (self.folder / "hangs").touch()
+                while not (self.folder / "go").exists():
+                    time.sleep(0.01)
+            if instance == "raise":
+                raise RuntimeError("this word")
+            if instance == "hoard":
+                bytearray(1 << 32)
+            answers.append([instance, kwargs])
+        return answers
+
+    def raw_predict(self, body, content_type):
+        return body[::-1], content_type + "; reversed"
+"""
+
+WITHOUT_FRAMEWORKS = "import sys; from trainshed.serving.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+class Running:
+    """A host, and one connection to it once it is ready."""
+
+    def __init__(self, folder: Path, **spec: Any) -> None:
+        self.folder = folder
+        (folder / "site").mkdir()
+        (folder / "site" / "wordy.py").write_text(MODEL)
+        (folder / "load").write_text(spec.pop("load", ""))
+        words = {"loader": "custom", "prediction_class": "wordy.Model", "site": str(folder / "site")}
+        places = {"socket": str(folder / "s"), "model_dir": str(folder)}
+        (folder / "spec.json").write_text(json.dumps({"format": 1, **places, **words, **spec}))
+        self.log = folder / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", WITHOUT_FRAMEWORKS, "host", folder / "spec.json"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.life, self.output = self.process.stdin, self.process.stdout
+        self.said = json.loads(self.output.readline())
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(30)
+        if self.said["event"] == "ready":
+            self.socket.connect(str(folder / "s"))
+
+    def send(self, number: int, body: object = b"", kind: Kind = Kind.PREDICT) -> None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.socket.sendall(pack_request(number, kind, data))
+
+    def receive(self) -> tuple[int, int, bytes]:
+        """Number, status and body."""
+        length, number, status = ANSWER_HEAD.unpack(self._exactly(ANSWER_HEAD.size))
+        return number, status, self._exactly(length)
+
+    def ask(self, body: object = b"", kind: Kind = Kind.PREDICT) -> tuple[int, Any]:
+        self.send(1, body, kind)
+        number, status, answer = self.receive()
+        assert number == 1
+        return status, answer if kind is Kind.RAW and status == 200 else json.loads(answer)
+
+    def hang(self, number: int) -> None:
+        """Send a request that the model hangs on; returns when it does."""
+        self.send(number, {"instances": ["hang"]})
+        while not (self.folder / "hangs").exists():
+            assert self.process.poll() is None
+
+    def let_go(self) -> None:
+        (self.folder / "go").touch()
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self.socket.recv(size - len(data))
+            if not piece:
+                raise EOFError
+            data += piece
+        return data
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.life.close()
+        self.output.close()
+        self.socket.close()
+
+
+@pytest.fixture
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    hosts: list[Running] = []
+
+    def start(**spec: Any) -> Running:
+        hosts.append(Running(tmp_path_factory.mktemp("host"), **spec))
+        return hosts[-1]
+
+    yield start
+    for host in hosts:
+        host.close()
+
+
+def test_it_says_that_it_is_ready_and_answers(started: Any) -> None:
+    host = started()
+    assert {name: host.said[name] for name in ("event", "loader", "batching", "sample", "signatures")} == {
+        "event": "ready",
+        "loader": "custom",
+        "batching": False,
+        "sample": None,
+        "signatures": {},
+    }
+    assert host.said["detail"].startswith("wordy.Model on Python")
+    assert host.said["load_s"] > 0
+    assert host.ask({"instances": ["a", 1], "deep": {"er": [1]}}) == (
+        200,
+        {"predictions": [["a", {"deep": {"er": [1]}}], [1, {"deep": {"er": [1]}}]]},
+    )
+
+
+def test_what_the_model_prints_goes_to_its_log_alone(started: Any) -> None:
+    host = started()
+    host.ask({"instances": [1]})
+    host.process.send_signal(signal.SIGTERM)
+    assert host.process.wait(30) == 0
+    assert host.output.read() == b""
+    assert host.log.read_text() == "imported\npredicting\n"
+
+
+@pytest.mark.parametrize(
+    "spec, message",
+    [
+        ({"load": "raise"}, "no such weights"),
+        ({"load": "exit"}, "3"),
+        ({"load": "hoard", "memory_bytes": 600 << 20}, "MemoryError"),
+        ({"prediction_class": "wordy.Absent"}, "Absent"),
+        ({"prediction_class": ""}, "no prediction class is given"),
+        ({"format": 2}, "format 1"),
+        ({"colour": "red"}, "colour"),
+        ({"loader": "abacus"}, "There is no loader 'abacus'"),
+        ({"explanation": {"sampledShapleyAttribution": {}}}, "explained"),
+    ],
+)
+def test_a_model_that_can_not_be_loaded_says_why(started: Any, spec: dict[str, Any], message: str) -> None:
+    host = started(**spec)
+    assert host.said["event"] == "failed"
+    assert message in host.said["message"]
+    assert host.said["message"].endswith(("(Error code: 0)", "(Error code: 4)"))
+    assert host.process.wait(30) == 1
+    assert not (host.folder / "s").exists()
+
+
+def test_failures_are_the_requests_own(started: Any) -> None:
+    host = started(memory_bytes=2 << 30)
+    for words in (["raise"], ["hoard"]):
+        status, answer = host.ask({"instances": words})
+        assert (status, answer["error"]["code"], answer["error"]["status"]) == (500, 500, "INTERNAL")
+        assert answer["error"]["message"].startswith("Prediction failed: ")
+    status, answer = host.ask(b"{")
+    assert (status, answer["error"]["status"]) == (400, "INVALID_ARGUMENT")
+    assert answer["error"]["message"].startswith("Prediction failed: Invalid inputs: The body is not JSON")
+    assert answer["error"]["message"].endswith("(Error code: 1)")
+    assert host.ask({"instances": [1]})[0] == 200
+
+
+def test_a_model_that_hangs_stops_nothing_but_itself(started: Any) -> None:
+    host = started(queue_limit=2)
+    host.hang(1)
+    for number in (2, 3, 4):
+        host.send(number, {"instances": [number]})
+    number, status, body = host.receive()
+    assert (number, status, json.loads(body)["error"]["status"]) == (4, 429, "RESOURCE_EXHAUSTED")
+    host.send(5, kind=Kind.STATS)
+    number, status, body = host.receive()
+    stats = json.loads(body)
+    assert (number, status, stats["waiting"], stats["refused"]) == (5, 200, 2, 1)
+    assert stats["running_s"] > 0
+    host.send(3, kind=Kind.CANCEL)
+    host.send(6, b"{")
+    assert host.receive()[:2] == (6, 400)
+    host.let_go()
+    assert [host.receive()[:2] for _ in range(2)] == [(1, 200), (2, 200)]
+    assert host.ask(kind=Kind.STATS)[1]["cancelled"] == 1
+
+
+def test_what_a_lost_connection_asked_is_dropped(started: Any) -> None:
+    host = started()
+    host.hang(1)
+    for number in range(2, 50):
+        host.send(number, {"instances": [number]})
+    assert host.ask(kind=Kind.STATS)[1]["waiting"] == 48
+    host.socket.close()
+    host.socket = socket.socket(socket.AF_UNIX)
+    host.socket.settimeout(30)
+    host.socket.connect(str(host.folder / "s"))
+    while host.ask(kind=Kind.STATS)[1]["waiting"]:
+        assert host.process.poll() is None
+    host.let_go()
+    assert host.ask({"instances": [1]})[0] == 200
+
+
+def test_when_told_to_end_it_answers_what_it_has(started: Any) -> None:
+    host = started()
+    host.hang(1)
+    host.send(2, {"instances": [2]})
+    host.ask(kind=Kind.STATS)
+    host.process.send_signal(signal.SIGTERM)
+    with pytest.raises(ConnectionRefusedError):
+        while True:
+            with socket.socket(socket.AF_UNIX) as late:
+                late.connect(str(host.folder / "s"))
+    host.let_go()
+    assert [host.receive()[:2] for _ in range(2)] == [(1, 200), (2, 200)]
+    assert host.process.wait(30) == 0
+
+
+def test_it_ends_with_the_server_even_while_its_model_hangs(started: Any) -> None:
+    host = started()
+    host.hang(1)
+    host.life.close()
+    assert host.process.wait(30) == 0
+
+
+def test_raw_bodies_go_to_the_model_as_they_are(started: Any) -> None:
+    host = started()
+    status, body = host.ask(pack_raw("text/x-words", b"\x00\xffabc"), Kind.RAW)
+    assert (status, unpack_raw(body)) == (200, ("text/x-words; reversed", b"cba\xff\x00"))
+    assert host.ask(b"\x09", Kind.RAW)[0] == 400
+
+
+def test_what_there_is_nothing_for_is_refused(started: Any) -> None:
+    host = started()
+    assert "explanationConfig" in host.ask({"instances": [1]}, Kind.EXPLAIN)[1]["error"]["message"]
+    assert host.ask(b"/nowhere", Kind.PARITY)[0] == 400
+    host.socket.sendall(REQUEST_HEAD.pack(0, 1, 99))
+    assert host.receive()[:2] == (1, 400)
+
+
+def test_a_frame_that_makes_no_sense_ends_its_connection_alone(started: Any) -> None:
+    host = started(body_limit=1000)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.settimeout(30)
+        other.connect(str(host.folder / "s"))
+        other.sendall(REQUEST_HEAD.pack(1001, 1, Kind.PREDICT))
+        assert other.recv(100) == b""
+    assert host.ask({"instances": [1]})[0] == 200
+
+
+def test_one_request_needs_no_socket(tmp_path: Path) -> None:
+    (tmp_path / "wordy.py").write_text(MODEL)
+    (tmp_path / "load").write_text("")
+    spec = {"format": 1, "model_dir": str(tmp_path), "prediction_class": "wordy.Model", "site": str(tmp_path)}
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    for body, status in ((b'{"instances": [1]}', 0), (b'{"instances": 1}', 1)):
+        done = subprocess.run(
+            [sys.executable, "-c", WITHOUT_FRAMEWORKS, "predict", tmp_path / "spec.json"],
+            input=body,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == status
+        assert ("error" in json.loads(done.stdout)) == bool(status)
+        assert done.stderr.startswith(b"imported\n")
