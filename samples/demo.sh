@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The main job end to end: a server, a bucket, MNIST, a real distributed TensorFlow job with a parameter server, a master
-# and two workers, its logs, its accuracy on the test images, its exported model.
+# and two workers, its logs, its accuracy on the test images; then its exported model, deployed and asked about ten digits.
 # State goes to .demo/ beside this project, so that a second run finds the runtime built.
 set -eu
 cd "$(dirname "$0")/.."
@@ -45,6 +45,20 @@ run trainshed jobs submit training "$JOB" \
 say "How it ended, and what it made"
 run trainshed jobs list --limit 3
 run trainshed jobs logs "$JOB" --replica master-replica-0 --grep "Final metrics|Saving dict"
-MODEL="$(trainshed buckets ls "$BUCKET/$JOB/export/Servo" | tail -1)"
-run trainshed buckets ls -r "$MODEL"
-printf '\nThe trained model is in %s\nwhich is the folder %s\n' "$MODEL" "$TRAINSHED_HOME/buckets/${MODEL#gs://}"
+ORIGIN="$(trainshed buckets ls "$BUCKET/$JOB/export/Servo" | tail -1)"
+run trainshed buckets ls -r "$ORIGIN"
+
+say "Deploy the exported model"
+VERSION="v_${JOB#mnist_}"
+if ! trainshed models describe MNIST >/dev/null 2>&1; then
+    run trainshed models create --regions us-central1 MNIST
+fi
+run trainshed versions create "$VERSION" --model MNIST --origin "$ORIGIN" --runtime-version 2.21
+run trainshed versions set-default "$VERSION" --model MNIST --format "value(name,state)"
+for old in $(trainshed versions list --model MNIST --format "value(name)"); do  # of earlier demos
+    [ "${old##*/}" = "$VERSION" ] || run trainshed versions delete "${old##*/}" --model MNIST --quiet
+done
+
+say "Ask it about the first ten test images: 7 2 1 0 4 1 4 9 5 9"
+run python samples/mnist_async/scripts/make_request.py --output .demo/request.json
+run trainshed predict --model MNIST --json-instances .demo/request.json
