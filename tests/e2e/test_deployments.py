@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,6 +103,34 @@ def test_a_version_sleeps_and_the_next_request_wakes_it(deployer: Deployer, expo
     assert deployer.get("sleeper")["state"] == "READY"
     assert deployer.predict("sleeper", [0.0, 1.0, 0.0]) == [{"classes": 0, "scores": [2.0, 0.5]}]
     wait_for(lambda: deployer.details("sleeper")["hosts"], lambda hosts: hosts == [])
+
+
+def test_creating_and_deleting_under_load_fails_no_request(deployer: Deployer, exported: Path) -> None:
+    uri = deployer.upload_folder(exported / "dense", "busy")
+    deployer.deploy("kept", uri)
+    deployer.server.call("POST", f"{deployer.path}/versions/kept:setDefault", {})
+    good = (200, {"predictions": [{"classes": 0, "scores": [1.0, -1.0]}]})
+    seen: dict[str, list[tuple[int, Any]]] = {"": [], "brief": []}
+    over = threading.Event()
+
+    def ask(version: str) -> None:
+        while not over.is_set():
+            seen[version].append(deployer.ask(version, [1.0, 0.0, 0.0]))
+
+    with ThreadPoolExecutor(4) as pool:
+        try:
+            deployer.deploy("brief", uri)
+            asking = [pool.submit(ask, version) for version in ("", "", "brief", "brief")]
+            wait_for(lambda: len(seen["brief"]), lambda count: count > 50)
+            deployer.finish(deployer.delete("brief"))
+            deployer.deploy("later", uri)
+        finally:
+            over.set()
+    for done in asking:
+        done.result()
+    assert [answer for answer in seen[""] if answer != good] == []
+    assert {status for status, _ in seen["brief"]} == {200, 404}  # answered, or gone: nothing in between
+    assert [answer for answer in seen["brief"] if answer[0] == 200 and answer != good] == []
 
 
 def test_a_deleted_version_leaves_nothing(deployer: Deployer, exported: Path) -> None:

@@ -196,7 +196,7 @@ def log_of(folder: Path, spec: HostSpec) -> Path:
 def _socket_folder(hosts: Path) -> Path:
     """A folder for sockets, empty. Where the state folder's own path is too long for them, it is one in /tmp."""
     hosts.mkdir(mode=0o700, parents=True, exist_ok=True)
-    link = hosts / "sockets"
+    link = hosts / ".sockets"  # no project can have this name
     if link.is_symlink():
         shutil.rmtree(link.readlink(), ignore_errors=True)
         link.unlink()
