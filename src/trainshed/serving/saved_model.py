@@ -29,7 +29,7 @@ def read_signatures(model_dir: Path) -> dict[str, GraphSignature]:
     path = model_dir / "saved_model.pb"
     try:
         found = dict(map(_named, _serving_graph(fields(path.read_bytes())).get(5, [])))
-    except (OSError, BadMessage, LookupError, UnicodeDecodeError) as exc:
+    except (OSError, BadMessage, LookupError, UnicodeDecodeError, TypeError, AttributeError) as exc:  # or damaged
         raise LoaderError(f"The signatures of saved_model.pb can't be read: {exc}.") from exc
     signatures = {name: found[name] for name in sorted(found) if not name.startswith(_INTERNAL)}
     if not signatures:

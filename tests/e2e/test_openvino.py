@@ -1,0 +1,139 @@
+"""The OpenVINO loader with SavedModels that TensorFlow wrote: it gives all that a model has, or leaves it alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.runtimes.environments import Runtimes
+from trainshed.runtimes.uv import find_uv
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MAKER = """
+import sys
+import numpy as np, tensorflow as tf
+v1, root = tf.compat.v1, sys.argv[1] + "/"
+
+class Model(tf.Module):
+    def __init__(self):
+        self.weights = tf.Variable(np.arange(12, dtype="f4").reshape(4, 3))
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")])
+    def score(self, x):
+        return {"scores": x @ self.weights, "best": tf.argmax(x @ self.weights, 1)}
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")])
+    def add(self, x):
+        return {"sum": tf.reduce_sum(x, 1)}
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.int32)])
+    def types(self, p, q):
+        small, wide = tf.cast(q, tf.int8), tf.cast(q, tf.int64)
+        return {"double": tf.cast(p, tf.float64), "truth": q > 1, "small": small, "wide": wide}
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="s")])
+    def words(self, s):
+        return {"length": tf.strings.length(s)}
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")])
+    def strange(self, x):
+        return {"y": tf.raw_ops.Betainc(a=x, b=x, x=x)}
+
+model = Model()
+tf.saved_model.save(model, root + "two", signatures={"serving_default": model.score, "sum": model.add})
+tf.saved_model.save(model, root + "types", signatures=model.types)
+tf.saved_model.save(model, root + "words", signatures=model.words)
+tf.saved_model.save(model, root + "strange", signatures=model.strange)
+with tf.Graph().as_default(), v1.Session() as session:
+    x = v1.placeholder(tf.float32, [None, 4], name="x")
+    y = x @ v1.get_variable("w", initializer=np.arange(12, dtype="f4").reshape(4, 3))
+    best = tf.argmax(y, 1)
+    session.run(v1.global_variables_initializer())
+    def signature(name, **outputs):
+        info = v1.saved_model.build_tensor_info
+        given = {alias: info(tensor) for alias, tensor in outputs.items()}
+        return v1.saved_model.build_signature_def({name: info(x)}, given, "tensorflow/serving/predict")
+    builder = v1.saved_model.Builder(root + "names")
+    builder.add_meta_graph_and_variables(session, ["serve"], signature_def_map={
+        "serving_default": signature("inputs", scores=y, again=y, best=best),
+        "prediction": signature("inputs", scores=y, again=y, best=best),
+        "part": signature("image", winner=best),
+    })
+    builder.save()
+"""
+
+LOADER = """
+import json, sys
+from pathlib import Path
+from trainshed_serving.errors import LoaderError
+from trainshed_serving.loaders import load
+from trainshed_serving.predictors import predict, predictor
+from trainshed_serving.spec import HostSpec
+
+def answers(folder, bodies):
+    try:
+        model = load(HostSpec(model_dir=folder, loader="openvino", threads=1))
+    except LoaderError as exc:
+        return str(exc)
+    asked = predictor(model)
+    given = [predict(asked, json.dumps(body).encode()) for body in bodies]
+    return [[status, json.loads(answer)] for status, answer in given]
+
+asked = json.loads(sys.argv[2])
+print(json.dumps({name: answers(Path(sys.argv[1]) / name, bodies) for name, bodies in asked.items()}))
+"""
+
+ROW = [1.0, 0.0, 2.0, 0.5]
+SCORES = [16.5, 20.0, 23.5]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    python = Runtimes(ROOT / ".cache" / "runtimes", find_uv()).ensure("2.21", lambda fraction, text: None)
+    models, code = tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("code")
+    (code / "trainshed_serving").symlink_to(ROOT / "src" / "trainshed" / "serving")
+    env = {**os.environ, "PYTHONPATH": str(code), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    asked = {
+        "names": [
+            {"instances": [ROW], "signature_name": name} for name in ("serving_default", "prediction", "part", "no")
+        ],
+        "types": [{"instances": [{"p": [0.1, 2.0], "q": 2}, {"p": [3.0, 4.0], "q": -3}]}],
+        "two": [],
+        "words": [],
+        "strange": [],
+    }
+    subprocess.run([python, "-c", MAKER, models], env=env, check=True, capture_output=True)
+    done = subprocess.run([python, "-c", LOADER, models, json.dumps(asked)], env=env, check=True, capture_output=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_signatures_of_the_same_tensors_are_all_served_under_their_own_names(answers: dict[str, Any]) -> None:
+    whole = {"predictions": [{"again": SCORES, "best": 2, "scores": SCORES}]}
+    assert answers["names"][:3] == [[200, whole], [200, whole], [200, {"predictions": [{"winner": 2}]}]]
+    assert answers["names"][3][0] == 400
+
+
+def test_outputs_have_the_types_of_the_signature(answers: dict[str, Any]) -> None:
+    [[status, answer]] = answers["types"]
+    assert status == 200
+    assert answer["predictions"] == [
+        {"double": [pytest.approx(0.1), 2.0], "small": 2, "truth": True, "wide": 2},
+        {"double": [3.0, 4.0], "small": -3, "truth": False, "wide": -3},
+    ]
+    assert type(answer["predictions"][0]["truth"]) is bool
+
+
+@pytest.mark.parametrize(
+    "name, reason",
+    [
+        ("two", "OpenVINO reads one signature of a SavedModel, and signature sum is not made of the tensors of it"),
+        ("words", 'OpenVINO does not do strings, which input "s" of signature serving_default has'),
+        ("strange", "No conversion rule found for operations: Betainc"),
+    ],
+)
+def test_what_it_can_not_give_whole_it_leaves_to_tensorflow(answers: dict[str, Any], name: str, reason: str) -> None:
+    assert reason in answers[name]
+    assert answers[name].startswith("Failed to load model: ")
+    assert answers[name].endswith("(Error code: 0)")
