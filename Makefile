@@ -32,6 +32,7 @@ bench: $(STAMP)
 	$(BIN)/python bench/launch.py
 	$(BIN)/python bench/training.py
 	$(BIN)/python bench/serving.py
+	$(BIN)/python bench/batch.py
 
 # uv comes from the machine if it has one, else it goes into the project's own venv and nowhere else.
 $(STAMP): pyproject.toml

@@ -29,6 +29,7 @@ import psutil
 from load import Load, ask_for_wrk, drive
 from report import Row, publish
 from trainshed.control.launches import free_ports
+from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.servers import RunningServer
@@ -112,6 +113,11 @@ OTHERS = (
         body=as_instances,
     ),
 )
+
+
+def interpreter() -> Path:
+    """Of the runtime that serves, which is built on the first run."""
+    return Runtimes(CACHE / "runtimes", find_uv()).ensure(RUNTIME, lambda fraction, text: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +226,9 @@ def trainshed(model: Path, scratch: Path) -> Iterator[Target]:
 
 
 def create_version(server: RunningServer, bucket: Submitter, name: str) -> None:
+    """Of the model `mnist` in the bucket's project, from the folder of that name. Returns when it is READY."""
     body: dict[str, Any] = {"name": name, "deploymentUri": f"gs://{bucket.bucket}/mnist/", "runtimeVersion": RUNTIME}
-    path = f"/v1/projects/{PROJECT}/models/mnist/versions"
+    path = f"/v1/projects/{bucket.project}/models/mnist/versions"
     operation = server.call("POST", path, body | {"framework": "TENSORFLOW"})
     while not operation.get("done"):
         time.sleep(0.02)
@@ -299,8 +306,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         scratch = Path(folder)
         model = scratch / "model"
-        python = next((CACHE / "runtimes").glob(f"{RUNTIME}-*/bin/python"))
-        subprocess.run([python, PEERS / "model.py", model], check=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"})
+        subprocess.run(
+            [interpreter(), PEERS / "model.py", model], check=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"}
+        )
         peers = [
             measured
             for system in OTHERS
