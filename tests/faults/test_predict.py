@@ -1,0 +1,287 @@
+"""Predictions under attack, overload and loss, as clients see them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import http.client
+import json
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from trainshed.config import Settings
+from trainshed.gateway import connections
+from trainshed.testing.engines import wait_for
+from trainshed.testing.gateways import RunningGateway
+from trainshed.testing.hosts import FakeHost, answering
+from trainshed.testing.servers import Caller
+
+PATH = "/v1/projects/trainshed/models/m:predict"
+GOOD = {"instances": [1, 2]}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[FakeHost]:
+    made = FakeHost(tmp_path / "socket").start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def shed(tmp_path: Path, host: FakeHost) -> Iterator[RunningGateway]:
+    running = RunningGateway(tmp_path / "home", Settings(body_limit_mb=1, predict_timeout_s=1.0)).start()
+    running.publish("m", host.address)
+    assert ask(running) == (200, {"predictions": [1, 2]})  # from now on, by the short way
+    yield running
+    running.stop()
+
+
+def ask(shed: RunningGateway, body: object = GOOD, **headers: str) -> tuple[int, object]:
+    return Caller(shed.url)("POST", PATH, token=shed.token, body=body, headers=headers)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    wait_for(condition, bool)
+
+
+def connected(shed: RunningGateway) -> socket.socket:
+    address = urlsplit(shed.url)
+    return socket.create_connection((address.hostname, address.port), timeout=30)
+
+
+def head(shed: RunningGateway, *lines: str) -> bytes:
+    netloc = urlsplit(shed.url).netloc
+    own = (f"POST {PATH} HTTP/1.1", f"host: {netloc}", f"authorization: Bearer {shed.token}", *lines)
+    return "\r\n".join((*own, "", "")).encode()
+
+
+def first_line(client: socket.socket) -> bytes:
+    return client.makefile("rb").readline()
+
+
+class TestBodies:
+    def test_a_body_over_the_limit_is_refused_before_it_is_read(self, shed: RunningGateway, host: FakeHost) -> None:
+        before = len(host.seen)
+        with connected(shed) as client:
+            client.sendall(head(shed, f"content-length: {100 << 20}"))
+            assert b" 413 " in first_line(client)
+        assert len(host.seen) == before
+
+    def test_a_body_without_a_length_is_read_to_the_limit(self, shed: RunningGateway, host: FakeHost) -> None:
+        before, memory = len(host.seen), psutil.Process().memory_info().rss
+        with connected(shed) as client:
+            client.sendall(head(shed, "transfer-encoding: chunked"))
+            piece = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
+            sent = 0
+            try:
+                while sent < 100 << 20:
+                    client.sendall(piece)
+                    sent += 65_536
+            except (ConnectionResetError, BrokenPipeError):
+                pass  # it has heard enough
+        assert sent < 20 << 20
+        assert psutil.Process().memory_info().rss - memory < 40 << 20
+        assert len(host.seen) == before
+        assert ask(shed)[0] == 200
+
+    def test_a_chunked_body_within_the_limit_is_answered(self, shed: RunningGateway) -> None:
+        with connected(shed) as client:
+            client.sendall(head(shed, "transfer-encoding: chunked") + b'12\r\n{"instances": [1]}\r\n0\r\n\r\n')
+            assert b" 200 " in first_line(client)
+
+    def test_a_compressed_body_is_refused_unread(self, shed: RunningGateway, host: FakeHost) -> None:
+        before = len(host.seen)
+        bomb = gzip.compress(b"[" * (50 << 20))
+        status, body = ask(shed, bomb, **{"content-encoding": "gzip"})
+        assert (status, "Content-Encoding" in json.dumps(body)) == (400, True)
+        assert len(host.seen) == before
+
+    def test_a_body_that_comes_slowly_in_pieces_is_put_together(self, shed: RunningGateway, host: FakeHost) -> None:
+        body = json.dumps({"instances": ["x" * 300_000]}).encode()
+        with connected(shed) as client:
+            client.sendall(head(shed, f"content-length: {len(body)}"))
+            for start in range(0, len(body), 10_000):
+                client.sendall(body[start : start + 10_000])
+            assert b" 200 " in first_line(client)
+        assert host.seen[-1][1] == body
+
+    def test_a_body_that_ends_early_asks_nobody(self, shed: RunningGateway, host: FakeHost) -> None:
+        before = len(host.seen)
+        with connected(shed) as client:
+            client.sendall(head(shed, "content-length: 100") + b"{")
+        assert ask(shed)[0] == 200
+        assert len(host.seen) == before + 1
+
+
+class TestTime:
+    def test_a_request_ends_at_its_deadline_and_others_go_on(self, shed: RunningGateway, host: FakeHost) -> None:
+        async def hang_on_two(kind: int, body: bytes) -> tuple[int, bytes]:
+            if b"2" in body:
+                await asyncio.sleep(60)
+            return 200, body
+
+        host.behaviour = hang_on_two
+        began = time.monotonic()
+        results: list[int] = []
+        hanging = threading.Thread(target=lambda: results.append(ask(shed, {"instances": [2]})[0]))
+        hanging.start()
+        while hanging.is_alive():
+            assert ask(shed, {"instances": [1]})[0] == 200
+        assert results == [504]
+        assert time.monotonic() - began >= 1.0
+        assert shed.keeper.hanging == []  # it answered others meanwhile
+
+    def test_a_host_that_hangs_is_told_of(self, shed: RunningGateway, host: FakeHost) -> None:
+        host.behaviour = answering("late", after_s=60)
+        status, body = ask(shed)
+        assert (status, json.loads(json.dumps(body))["error"]["status"]) == (504, "DEADLINE_EXCEEDED")
+        until(lambda: shed.keeper.hanging == [host.address.key])
+        until(lambda: len(host.cancelled) == 1)
+
+
+class TestLoss:
+    def test_a_client_that_goes_away_takes_its_request_back(self, shed: RunningGateway, host: FakeHost) -> None:
+        host.behaviour = answering("late", after_s=60)
+        body = json.dumps(GOOD).encode()
+        for number, spelling in enumerate((PATH, f"{PATH}?by=route"), start=len(host.seen)):
+            with connected(shed) as client:
+                request = head(shed, f"content-length: {len(body)}").replace(PATH.encode(), spelling.encode())
+                client.sendall(request + body)
+                wait_for(lambda: len(host.seen), number.__lt__)
+        until(lambda: len(host.cancelled) == 2)
+
+    def test_a_client_that_reads_slowly_holds_up_nobody(self, shed: RunningGateway, host: FakeHost) -> None:
+        big = json.dumps({"predictions": "x" * (20 << 20)}).encode()
+
+        async def large(kind: int, body: bytes) -> tuple[int, bytes]:
+            return (200, big) if b"large" in body else (200, b"{}")
+
+        host.behaviour = large
+        body = b'{"instances": ["large"]}'
+        with connected(shed) as client:
+            client.sendall(head(shed, f"content-length: {len(body)}") + body)
+            assert client.recv(1)
+            for _ in range(20):
+                assert ask(shed)[0] == 200
+            got = 1
+            while got < len(big):
+                piece = client.recv(1 << 20)
+                assert piece
+                got += len(piece)
+
+    def test_a_killed_host_fails_its_requests_once_and_its_successor_answers(
+        self, shed: RunningGateway, host: FakeHost, tmp_path: Path
+    ) -> None:
+        host.behaviour = answering("never", after_s=60)
+        results: list[tuple[int, object]] = []
+        callers = [threading.Thread(target=lambda: results.append(ask(shed))) for _ in range(5)]
+        before = len(host.seen)
+        for caller in callers:
+            caller.start()
+        until(lambda: len(host.seen) == before + 5)
+        host.stop()
+        for caller in callers:
+            caller.join()
+        assert [status for status, _ in results] == [503] * 5
+        connection = http.client.HTTPConnection(urlsplit(shed.url).netloc, timeout=30)
+        with closing(connection):  # still in the routes, but nobody listens: an answer, and not a closed connection
+            connection.request("POST", PATH, b"{}", {"authorization": f"Bearer {shed.token}"})
+            answer = connection.getresponse()
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        successor = FakeHost(tmp_path / "next").start()
+        shed.publish("m", successor.address)
+        assert ask(shed)[0] == 200
+        successor.stop()
+
+    def test_one_that_can_not_be_answered_fails_alone(self, shed: RunningGateway) -> None:
+        results: Counter[tuple[int, int]] = Counter()
+        lock = threading.Lock()
+
+        def send(number: int) -> None:
+            body = b"not JSON" if number == 7 else json.dumps({"instances": [number]}).encode()
+            status, answer = ask(shed, body)
+            with lock:
+                results[(status, number == 7)] += 1
+            assert number == 7 or answer == {"predictions": [number]}
+
+        threads = [threading.Thread(target=send, args=(number,)) for number in range(32)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert results == {(200, False): 31, (400, True): 1}
+
+
+class TestOverload:
+    def test_what_is_too_much_is_turned_away_and_it_recovers(
+        self, shed: RunningGateway, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(connections, "IN_FLIGHT", 20)
+        turn = asyncio.Semaphore(1)
+
+        async def one_at_a_time(kind: int, body: bytes) -> tuple[int, bytes]:
+            async with turn:
+                await asyncio.sleep(0.01)
+            return 200, b"{}"
+
+        host.behaviour = one_at_a_time
+        outcomes: Counter[int] = Counter()
+        lock = threading.Lock()
+
+        def send() -> None:
+            status, _ = ask(shed)
+            with lock:
+                outcomes[status] += 1
+
+        threads = [threading.Thread(target=send) for _ in range(200)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert outcomes[200] + outcomes[429] == 200
+        assert outcomes[200] >= 20
+        assert outcomes[429] > 0
+        assert [ask(shed)[0] for _ in range(5)] == [200] * 5
+
+    def test_a_host_that_refuses_says_when_to_come_again(self, shed: RunningGateway, host: FakeHost) -> None:
+        async def full(kind: int, body: bytes) -> tuple[int, bytes]:
+            return 429, b'{"error": {"code": 429, "message": "full", "status": "RESOURCE_EXHAUSTED"}}'
+
+        host.behaviour = full
+        for spelling in (PATH, f"{PATH}?by=route"):
+            connection = http.client.HTTPConnection(urlsplit(shed.url).netloc, timeout=30)
+            with closing(connection):
+                connection.request("POST", spelling, b"{}", {"authorization": f"Bearer {shed.token}"})
+                answer = connection.getresponse()
+                assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+
+
+def test_a_stopping_server_answers_what_it_has(shed: RunningGateway, host: FakeHost) -> None:
+    host.behaviour = answering("last words", after_s=0.5)
+    results: list[tuple[int, object]] = []
+    caller = threading.Thread(target=lambda: results.append(ask(shed)))
+    before = len(host.seen)
+    caller.start()
+    until(lambda: len(host.seen) > before)
+    shed.stop()
+    caller.join()
+    assert results == [(200, {"predictions": "last words"})]
+
+
+def test_nothing_is_left_open(shed: RunningGateway) -> None:
+    for _ in range(50):
+        ask(shed)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(200):
+        assert ask(shed)[0] == 200
+    until(lambda: len(os.listdir("/proc/self/fd")) <= before + 3)
