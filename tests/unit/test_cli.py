@@ -273,10 +273,3 @@ def test_the_servers_log_is_shown_whole_or_by_its_end(run: Any, home: Path) -> N
     assert run("logs").stdout_bytes == b"one\ntwo\n\xff three\n"
     assert run("logs", "--tail", "2").stdout_bytes == b"two\n\xff three\n"
     assert run("logs", "--tail", "0").stdout_bytes == b""
-
-
-@pytest.mark.parametrize("words", [("jobs", "submit", "prediction"), ("ai-platform", "jobs", "submit", "prediction")])
-def test_a_command_that_is_to_come_is_not_called_a_typo(words: tuple[str, ...]) -> None:
-    result = CliRunner().invoke(main, words)
-    assert result.exit_code == 2
-    assert "not in this version of Trainshed yet" in result.stderr

@@ -56,10 +56,6 @@ class Command(click.Command):
 PROJECT = "trainshed.project"  #: in a context's `meta`: the project that the command is about, once it is known
 
 
-#: commands that people know from gcloud and will type
-NOT_YET = frozenset({"prediction"})
-
-
 class LazyGroup(click.Group):
     """A group whose commands are named by `module:attribute` and imported on use.
 
@@ -85,11 +81,6 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.table:
-            if cmd_name in NOT_YET:
-                raise click.UsageError(
-                    f"`{cmd_name}` is not in this version of Trainshed yet. See what there is with: trainshed --help",
-                    ctx,
-                )
             return None
         where, line = self.table[cmd_name]
         if isinstance(where, click.Command):
