@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -152,23 +152,26 @@ def _array(values: list[Any], alias: str, tensor: Tensor) -> Array:
 
 
 @cache
-def _packer(code: str, count: int) -> Callable[..., bytes]:
-    return struct.Struct(f"={count}{code}").pack
+def _packer(code: str, count: int) -> struct.Struct:
+    return struct.Struct(f"={count}{code}")
 
 
 def _packed(values: list[Any], tensor: Tensor) -> Array | None:
-    """The array of rows of a known length, or of bare numbers. None if they are anything else."""
+    """The array of rows of one length, or of bare numbers. None if they are anything else."""
     code, shape = _CODES.get(tensor.dtype), tensor.shape
     if code is None or shape is None or not 1 <= len(shape) <= 2 or shape[0] not in (-1, len(values)) or not values:
         return None
+    rows = [values] if len(shape) == 1 else values
     try:
-        if len(shape) == 1:
-            return np.frombuffer(struct.pack(f"={len(values)}{code}", *values), tensor.dtype)
-        pack = _packer(code, shape[1]) if shape[1] >= 0 else _packer(code, len(values[0]))
-        data = pack(*values[0]) if len(values) == 1 else b"".join([pack(*row) for row in values])
-        return np.frombuffer(data, tensor.dtype).reshape(len(values), -1)
-    except (struct.error, TypeError, OverflowError, ValueError):
+        length = shape[1] if len(shape) == 2 and shape[1] >= 0 else len(rows[0])
+        row = _packer(code, length) if len(shape) == 2 else struct.Struct(f"={length}{code}")
+        data = bytearray(row.size * len(rows))  # which the model may write to, so that it need not be copied again
+        for at, numbers in enumerate(rows):
+            row.pack_into(data, at * row.size, *numbers)
+    except (struct.error, TypeError, OverflowError):
         return None
+    array = np.frombuffer(data, tensor.dtype)
+    return array if len(shape) == 1 else array.reshape(len(values), length)
 
 
 def _numbers(values: list[Any], alias: str, tensor: Tensor) -> Array:

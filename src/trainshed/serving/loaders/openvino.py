@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import openvino as ov
+from openvino._pyopenvino import InferRequest as Binding  # the class above it looks at all that goes in, in Python
 
 from ..errors import LoaderError
 from ..saved_model import GraphSignature, read_signatures
@@ -57,6 +58,7 @@ def _settings(threads: int) -> dict[str, Any]:
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
         "INFERENCE_NUM_THREADS": threads,
+        "ENABLE_CPU_PINNING": False,  # the processors are shared with other hosts, which would all pin to the same ones
         "INFERENCE_PRECISION_HINT": "f32",  # processors with bfloat16 would otherwise give other answers
     }
 
@@ -66,7 +68,7 @@ class _Call:
     """How one signature is had from the compiled model."""
 
     inputs: tuple[tuple[str, int], ...]  #: input of the signature, number of the model's input
-    outputs: tuple[tuple[str, int, np.dtype[Any]], ...]  #: output of the signature, number of the model's, type
+    outputs: tuple[tuple[str, int], ...]  #: output of the signature, number of the model's
 
 
 class OpenVinoModel:
@@ -79,9 +81,16 @@ class OpenVinoModel:
         self._request = compiled.create_infer_request()
 
     def run(self, signature: str, inputs: dict[str, Array]) -> dict[str, Array]:
-        call = self._calls[signature]
-        results = self._request.infer({at: inputs[name] for name, at in call.inputs}, share_inputs=True)
-        return {name: np.array(results[at], dtype) for name, at, dtype in call.outputs}
+        call, request = self._calls[signature], self._request
+        for name, at in call.inputs:
+            request.set_input_tensor(at, ov.Tensor(_shareable(inputs[name]), shared_memory=True))
+        Binding.infer(request, {}, share_outputs=True, decode_strings=False)
+        return {name: request.get_output_tensor(at).data.copy() for name, at in call.outputs}
+
+
+def _shareable(array: Array) -> Array:
+    """The array, if its memory can be used as it is; else a copy."""
+    return array if array.flags.c_contiguous and array.flags.writeable else array.copy()
 
 
 def _check_types(name: str, signature: Signature) -> None:
@@ -111,10 +120,7 @@ def _call(name: str, graph: GraphSignature, main: GraphSignature, compiled: Any)
         _check_port(alias, tensor, compiled.outputs[outputs[graph.outputs[alias]]])
     return _Call(
         inputs=tuple((alias, inputs[tensor]) for alias, tensor in graph.inputs.items()),
-        outputs=tuple(
-            (alias, outputs[tensor], np.dtype(graph.signature.outputs[alias].dtype))
-            for alias, tensor in graph.outputs.items()
-        ),
+        outputs=tuple((alias, outputs[tensor]) for alias, tensor in graph.outputs.items()),
     )
 
 
