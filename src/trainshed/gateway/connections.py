@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from itertools import count
+from time import monotonic
 from typing import Protocol, cast
 
 from trainshed.errors import Busy, TimedOut, TrainshedError, Unavailable
@@ -53,13 +54,13 @@ class HostConnection(asyncio.Protocol):
     def ask(self, kind: int, body: bytes, waiter: Waiter, *, began: float) -> int:
         """Send a request; its number. `Busy` if too many wait already.
 
-        The time it may take runs from `began`, by the loop's clock.
+        The time it may take runs from `began`, by the monotonic clock.
         """
         size, load = len(body), len(self._waiting)
         if load >= IN_FLIGHT or (load and self._bytes + size > IN_FLIGHT_BYTES):
             raise Busy("This version has as many requests waiting as it can take. Send them again a little later.")
         number = next(self._numbers)
-        self._waiting[number] = (waiter, began, self._loop.time(), size)
+        self._waiting[number] = (waiter, began, monotonic(), size)
         self._bytes += size
         head = REQUEST_HEAD.pack(size, number, kind)
         if not load:
@@ -84,7 +85,7 @@ class HostConnection(asyncio.Protocol):
     def expire(self) -> bool:
         """Give up on requests whose time is over. True if the host has said nothing since it got one of them, and was
         given at least half of that time: it may have had to wake up first."""
-        now = self._loop.time()
+        now = monotonic()
         late = [(number, *entry) for number, entry in self._waiting.items() if entry[1] <= now - self._timeout_s]
         for number, waiter, *_ in late:
             self.forget(number)
@@ -95,7 +96,7 @@ class HostConnection(asyncio.Protocol):
         self._transport.close()
 
     def data_received(self, data: bytes) -> None:
-        self._heard = self._loop.time()
+        self._heard = monotonic()
         try:
             answers = self._reader.feed(data)
         except BadFrame as exc:

@@ -6,9 +6,9 @@ import asyncio
 import logging
 import random
 import threading
-import time
 from asyncio import Future
 from collections.abc import Callable, Collection
+from time import monotonic, sleep  # uvloop's own clock tells milliseconds
 from typing import Protocol
 
 from trainshed.errors import Busy, FailedPrecondition, NotFound, TimedOut, TrainshedError, Unavailable
@@ -102,7 +102,6 @@ class Predictions:
     def begin(self, keeper: Keeper) -> None:
         """Serve from now on, on the loop that runs."""
         self._loop = asyncio.get_running_loop()
-        self._time = self._loop.time
         self._keeper = keeper
         self._changed = self._loop.create_future()
         self._sweep = self._loop.call_later(SWEEP_S, self._look)
@@ -119,7 +118,7 @@ class Predictions:
 
     def put(self, target: Target, body: bytes, asker: Waiter) -> Question | None:
         """Ask now, without waiting for anything; None if that can't be, and `ask` is what may help."""
-        began = self._time()
+        began = monotonic()
         route = self._find(target)
         connection = self._hosts.choose(route.hosts) if route.state is RouteState.READY else None
         if connection is None:
@@ -134,7 +133,7 @@ class Predictions:
         `NotFound`, `FailedPrecondition`: there is nobody to ask. `Unavailable`, `Busy`: nobody was asked, or whoever
         was has ended. `TimedOut`: there was no answer in time.
         """
-        began = self._time()
+        began = monotonic()
         route, connection = await self._reached(target, began)
         if client is not None and client.gone:
             return None
@@ -162,7 +161,7 @@ class Predictions:
         return asyncio.run_coroutine_threadsafe(self._replayed(target, body), loop).result(self._timeout_s + 5)
 
     async def _replayed(self, target: Target, body: bytes) -> tuple[int, bytes, float]:
-        began = self._time()
+        began = monotonic()
         _, connection = await self._reached(target, began)
         future: Future[Answer | None] = asyncio.get_running_loop().create_future()
         connection.ask(target.kind, body, _Patient(future), began=began)
@@ -171,7 +170,7 @@ class Predictions:
         except TimedOut as exc:
             answer = 504, str(exc).encode()
         assert answer is not None  # there is no client that could go away
-        return *answer, self._time() - began
+        return *answer, monotonic() - began
 
     async def _reached(self, target: Target, began: float) -> tuple[VersionRoute, HostConnection]:
         """A version that answers and a connection to it, once there is one. To be used before anything else is awaited:
@@ -217,7 +216,7 @@ class Predictions:
         self._keeper.rouse(route.project, route.model, route.version)
         self._held += 1
         try:
-            async with asyncio.timeout(max(0.0, began + self._timeout_s - self._time())):
+            async with asyncio.timeout(max(0.0, began + self._timeout_s - monotonic())):
                 await asyncio.shield(self._changed)
         except TimeoutError:
             message = f"Version {route.version} of model {route.model} did not wake up in {self._timeout_s:g} seconds."
@@ -227,7 +226,7 @@ class Predictions:
 
     def count(self, route: VersionRoute, began: float, outcome: object, *, ok: bool) -> float:
         """Note how a request ended; the seconds that it took."""
-        seconds = self._time() - began
+        seconds = monotonic() - began
         self.metrics.of((route.project, route.model, route.version)).add(seconds, ok=ok)
         if route.access_log:
             LOG.info("predict version=%s outcome=%s ms=%.1f", route.name, outcome, seconds * 1000)
@@ -240,14 +239,14 @@ class Predictions:
 
     def drained(self, keys: Collection[str], *, timeout_s: float) -> bool:
         """As `Traffic` says. True at once where nothing is served."""
-        deadline = time.monotonic() + timeout_s
+        deadline = monotonic() + timeout_s
         passed = threading.Event()
         if (loop := self._loop) is not None:
             loop.call_soon_threadsafe(passed.set)  # whoever was routed before this call has been sent by then
         while self._loop is not None and not (passed.wait(_LOOK_S) and not self._hosts.load(keys)):
-            if time.monotonic() > deadline:
+            if monotonic() > deadline:
                 return False
-            time.sleep(_LOOK_S)
+            sleep(_LOOK_S)
         return True
 
     def last_used_us(self, project: str, model: str, version: str) -> int:

@@ -1,0 +1,193 @@
+"""New versions under constant load: created, made the default, split, rolled back, replayed and deleted."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from trainshed.testing.deployer import Deployer
+from trainshed.testing.servers import Caller, RunningServer
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
+SAYS = "return [{word!r}] * len(instances)"
+THREADS = 4
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    home = tmp_path_factory.mktemp("rollout") / "home"
+    home.mkdir()
+    (home / "runtimes").symlink_to(CACHE)
+    running = RunningServer(home).start()
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def digits(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
+    """A model with two versions that say their names."""
+    deployer = Deployer(server, "rollout", tmp_path_factory.mktemp("digits"), model="digits")
+    for version in ("v1", "v2"):
+        deployer.deploy_routine(version, answer=SAYS.format(word=version))
+    return deployer
+
+
+class Load:
+    """Requests to the model itself, on connections that stay open. `answers` counts what came back."""
+
+    def __init__(self, deployer: Deployer) -> None:
+        self.answers: Counter[tuple[int, str]] = Counter()
+        self._deployer = deployer
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._run) for _ in range(THREADS)]
+
+    @contextmanager
+    def going(self) -> Iterator[Load]:
+        for thread in self._threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._ended.set()
+            for thread in self._threads:
+                thread.join()
+
+    def _run(self) -> None:
+        server = self._deployer.server
+        headers = {"authorization": f"Bearer {server.token}"}
+        connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=60)
+        while not self._ended.is_set():
+            connection.request("POST", f"{self._deployer.path}:predict", b'{"instances": [1]}', headers)
+            answer = connection.getresponse()
+            body = answer.read()
+            said = json.loads(body)["predictions"][0] if answer.status == 200 else body.decode()
+            with self._lock:
+                self.answers[(answer.status, said)] += 1
+        connection.close()
+
+    @property
+    def count(self) -> int:
+        return sum(self.answers.values())
+
+    def wait_for_more(self, number: int = 2 * THREADS) -> None:
+        wanted = self.count + number
+        deadline = time.monotonic() + 30
+        while self.count < wanted:
+            assert time.monotonic() < deadline, self.answers
+            time.sleep(0.001)
+
+
+def make_default(deployer: Deployer, version: str) -> None:
+    deployer.server.call("POST", f"{deployer.path}/versions/{version}:setDefault", {})
+
+
+def own(deployer: Deployer, verb: str, body: dict[str, Any]) -> Any:
+    return deployer.server.call("POST", f"/trainshed{deployer.path}{verb}", body)
+
+
+def test_no_request_fails_while_defaults_are_switched_and_versions_come_and_go(digits: Deployer) -> None:
+    with Load(digits).going() as load:
+        load.wait_for_more()
+        for number in range(100):
+            make_default(digits, "v2" if number % 2 else "v1")
+            if number % 34 == 33:
+                passing = f"passing{number}"
+                digits.deploy_routine(passing, answer=SAYS.format(word=passing))
+                make_default(digits, passing)
+                load.wait_for_more()
+                make_default(digits, "v1")
+                assert "response" in digits.finish(digits.delete(passing))
+            load.wait_for_more(THREADS)
+    assert {status for status, _ in load.answers} == {200}, load.answers
+    assert {said for _, said in load.answers} == {"v1", "v2", "passing33", "passing67"}
+
+
+def test_after_a_switch_the_new_default_answers(digits: Deployer) -> None:
+    for version in ("v1", "v2", "v1"):
+        make_default(digits, version)
+        assert digits.predict("", 1) == [version]
+
+
+def test_a_default_can_be_rolled_back(digits: Deployer) -> None:
+    make_default(digits, "v1")
+    make_default(digits, "v2")
+    own(digits, ":rollback", {})
+    assert digits.predict("", 1) == ["v1"]
+
+
+def test_traffic_is_split_by_weight_and_told(digits: Deployer) -> None:
+    make_default(digits, "v1")
+    own(digits, ":split", {"weights": {"v1": 50, "v2": 50}})
+    counts = Counter(digits.predict("", 1)[0] for _ in range(100))
+    assert 20 <= counts["v2"] <= 80  # less likely to fail than the disk: one in a thousand million
+    own(digits, ":split", {"weights": {"v2": 100}})
+    assert {digits.predict("", 1)[0] for _ in range(20)} == {"v2"}
+    own(digits, ":split", {"weights": {}})
+    assert {digits.predict("", 1)[0] for _ in range(20)} == {"v1"}
+    traffic = digits.server.call("GET", f"/trainshed{digits.path}")["traffic"]
+    assert traffic["v2"]["count"] >= 20
+    assert traffic["v2"]["errors"] == 0
+    assert traffic["v2"]["p99_ms"] >= traffic["v2"]["p50_ms"] > 0
+
+
+def test_a_replay_shows_what_another_version_says(server: RunningServer, tmp_path: Path) -> None:
+    model = Deployer(server, "replays", tmp_path, model="sums")
+    model.deploy_routine("v1", answer="return [sum(row) for row in instances]")
+    model.deploy_routine("v2", answer="return [sum(row) if len(row) < 3 else -1 for row in instances]")
+    logging = {"samplingPercentage": 1.0, "bigqueryTableName": f"gs://{model.bucket}/requests"}
+    patch = f"{model.path}/versions/v1?updateMask=requestLoggingConfig"
+    model.finish(server.call("PATCH", patch, {"requestLoggingConfig": logging}))
+    model.until_answers("v1", [1])
+    for row in ([1, 2], [3, 4], [1, 2, 3]):
+        assert model.predict("v1", row) == [sum(row)]
+    report = own(model, "/versions/v2:replay", {"count": 3})
+    assert (report["compared"], report["changed"]) == (3, 1)
+    assert report["examples"] == [{"instance": [1, 2, 3], "before": 6, "after": -1}]
+    assert all(report["latency_ms"][when][which] > 0 for when in ("before", "after") for which in ("p50", "p99"))
+    assert own(model, "/versions/v1:replay", {"count": 100})["changed"] == 0
+    listed = server.call("GET", f"/storage/v1/b/{model.bucket}/o?prefix=requests/sums/")["items"]
+    assert all(item["name"].endswith(".jsonl") for item in listed)
+    status, answer = Caller(server.url)(
+        "POST", f"/trainshed{model.path}/versions/v2:replay", token=server.token, body={"count": 0}
+    )
+    assert (status, "whole number" in json.dumps(answer)) == (400, True)
+
+
+def test_gcloud_predicts(digits: Deployer, tmp_path: Path) -> None:
+    if shutil.which("gcloud") is None:
+        pytest.skip("gcloud is not installed here, and Debian has no package of it")
+    make_default(digits, "v1")
+    instances = tmp_path / "instances.json"
+    instances.write_text("1\n2\n")
+    env = {key: value for key, value in os.environ.items() if not key.startswith("CLOUDSDK_")} | {
+        "CLOUDSDK_CONFIG": str(tmp_path / "gcloud"),
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_ML": f"{digits.server.url}/",
+        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(digits.server.home / "token"),
+        "CLOUDSDK_CORE_PROJECT": digits.project,
+        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
+        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
+        "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false",
+        "CLOUDSDK_SURVEY_DISABLE_PROMPTS": "true",
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+    }
+    command = ["gcloud", "ai-platform", "predict", "--model", "digits", "--json-instances", str(instances)]
+    done = subprocess.run([*command, "--region", "global"], env=env, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "['v1', 'v1']"
