@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trainshed.buckets.matching import matching
+from trainshed.buckets.matching import Pattern, matching
 from trainshed.buckets.tree import ObjectTree
 from trainshed.domain.objects import Draft
 
@@ -43,7 +46,28 @@ def tree(tmp_path: Path) -> ObjectTree:
         ("", ["rows.json", "x[1].json"]),
         ("ro", []),
         ("rows/*/nothing", []),
+        ("rows/***", ["rows/a.json", "rows/b.json", "rows/b.txt", "rows/deep/c.json"]),
+        ("**c.json", ["rows/deep/c.json"]),
+        ("r*/**", ["rows/a.json", "rows/b.json", "rows/b.txt", "rows/deep/c.json"]),
+        ("r*.json", ["rows.json"]),
+        ("**/?.json", ["rows/a.json", "rows/b.json", "rows/deep/c.json"]),
     ],
 )
 def test_matching(tree: ObjectTree, pattern: str, found: list[str]) -> None:
     assert list(matching(tree, "mine", pattern)) == found
+
+
+WORDS = st.text("ab/*?", max_size=8)
+
+
+@given(pattern=WORDS, name=WORDS)
+def test_a_pattern_means_what_the_expression_for_it_means(pattern: str, name: str) -> None:
+    means = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\*\*|\*|\?)", pattern)
+    expression = "".join(means.get(part) or re.escape(part) for part in parts)
+    assert Pattern(pattern).matches(name) == (re.fullmatch(expression, name) is not None)
+
+
+def test_no_pattern_takes_long() -> None:
+    assert not Pattern("**a" * 300 + "b").matches("a" * 1024)
+    assert not Pattern("*?" * 400 + "b").matches("a" * 1024)

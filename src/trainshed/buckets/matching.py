@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
 from trainshed.domain.objects import ListQuery, Page
 
-_WILD = re.compile(r"\*\*|\*|\?")
-_MEANS = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+_WILD = re.compile(r"[*?]")
+_PART = re.compile(r"\*+|.", re.DOTALL)
 
 
 class Lists(Protocol):
@@ -20,24 +20,55 @@ class Lists(Protocol):
 def matching(tree: Lists, bucket: str, pattern: str) -> Iterator[str]:
     """The names of a bucket's objects that match, in order. A pattern without wildcards is a name or a folder."""
     wild = _WILD.search(pattern)
-    if wild is None and pattern.rstrip("/"):
-        pattern = pattern.rstrip("/")
-        yield from _named(tree, bucket, pattern, re.compile(rf"{re.escape(pattern)}(?:/[^/]+)?"))
+    if wild is not None:
+        start = wild.start()
+        yield from _named(tree, bucket, pattern[:start], Pattern(pattern[start:]).matches)
+    elif folder := pattern.rstrip("/"):
+        yield from _named(tree, bucket, folder, lambda rest: not rest or (rest[0] == "/" and "/" not in rest[1:]))
     else:
-        text = pattern if wild else "*"
-        yield from _named(tree, bucket, text[: wild.start()] if wild else "", re.compile(_expression(text)))
+        yield from _named(tree, bucket, "", Pattern("*").matches)
 
 
-def _expression(pattern: str) -> str:
-    parts = re.split(rf"({_WILD.pattern})", pattern)
-    return "".join(_MEANS.get(part) or re.escape(part) for part in parts)
+class Pattern:
+    """A pattern with wildcards. The time to match grows with the lengths of pattern and name, whatever is in them."""
+
+    def __init__(self, text: str) -> None:
+        parts = _PART.findall(text)
+        self._end = 1 << len(parts)
+        self._any = _bits(part == "?" for part in parts)
+        self._stars = _bits(part[0] == "*" for part in parts)
+        self._double = _bits(part.startswith("**") for part in parts)
+        self._plain = {char: _bits(part == char for part in parts) for char in set(parts)}
+
+    def matches(self, name: str) -> bool:
+        """Whether it is the whole name."""
+        at = self._onward(1)  # bit N: what was read may be what the first N parts stand for
+        for char in name:
+            one = self._plain.get(char, 0) if char not in "*?" else 0
+            same = self._double
+            if char != "/":
+                one, same = one | self._any, self._stars
+            at = self._onward((at & one) << 1 | at & same)
+            if not at:
+                return False
+        return bool(at & self._end)
+
+    def _onward(self, at: int) -> int:
+        """Stars may stand for nothing; no two of them follow each other."""
+        return at | (at & self._stars) << 1
 
 
-def _named(tree: Lists, bucket: str, prefix: str, names: re.Pattern[str]) -> Iterator[str]:
+def _bits(flags: Iterable[bool]) -> int:
+    return sum(1 << number for number, flag in enumerate(flags) if flag)
+
+
+def _named(tree: Lists, bucket: str, prefix: str, fits: Callable[[str], bool]) -> Iterator[str]:
+    """Objects that begin with the prefix and whose rest fits."""
     query = ListQuery(prefix=prefix, checksums=False)
     while True:
         page = tree.list(bucket, query)
-        yield from (item.name for item in page.items if not item.name.endswith("/") and names.fullmatch(item.name))
+        names = (item.name for item in page.items if not item.name.endswith("/"))
+        yield from (name for name in names if fits(name.removeprefix(prefix)))
         if not page.next:
             return
         query = replace(query, after=page.next)
