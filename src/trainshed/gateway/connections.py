@@ -99,6 +99,8 @@ class HostConnection(asyncio.Protocol):
         self._heard = monotonic()
         try:
             answers = self._reader.feed(data)
+            for _, status, _ in answers:
+                _check_status(status)
         except BadFrame as exc:
             LOG.error("predict.bad_frame reason=%r", str(exc))
             self._transport.abort()
@@ -120,6 +122,12 @@ class HostConnection(asyncio.Protocol):
             return None
         self._bytes -= entry[3]
         return entry[0]
+
+
+def _check_status(status: int) -> None:
+    """Others mean something else to clients than an answer with a body; a model could have made them up."""
+    if status != 200 and not 400 <= status <= 599:
+        raise BadFrame(f"A host can't answer with the status {status}.")
 
 
 def lost() -> Unavailable:

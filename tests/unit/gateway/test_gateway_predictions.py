@@ -207,6 +207,20 @@ def test_a_host_that_ends_fails_those_that_wait_and_the_next_one_answers(bench: 
     bench.run(steps)
 
 
+@pytest.mark.parametrize("status", [0, 100, 204, 304, 999])
+def test_a_status_that_is_none_of_a_hosts_is_not_passed_on(bench: Bench, status: int) -> None:
+    async def made_up(kind: int, body: bytes) -> tuple[int, bytes]:
+        return status, b"{}"
+
+    bench.publish(bench.host(made_up).address)
+
+    async def steps(made: Predictions) -> None:
+        with pytest.raises(Unavailable):
+            await made.ask(TARGET, BODY)
+
+    bench.run(steps)
+
+
 def test_a_request_runs_into_its_deadline_and_is_withdrawn(bench: Bench) -> None:
     host = bench.host(answering("late", after_s=60))
     bench.publish(host.address)
