@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -128,6 +128,31 @@ def test_a_guard_that_is_killed_takes_its_host_along(shed: Shed) -> None:
     shed.until(key, HostPhase.ENDED)
     with pytest.raises(EngineDown):
         shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=5)
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_one_that_puts_something_else_in_the_place_of_its_log_still_ends(
+    shed: Shed, make: Callable[[Path], None]
+) -> None:
+    key = shed.hosts.start(shed.spec())
+    seen = shed.until(key, HostPhase.READY)
+    log = shed.path / "home" / "hosts" / "p" / "m" / "v" / "0.log"
+    log.unlink()
+    make(log)
+    os.kill(seen.pid, 9)
+    assert shed.until(key, HostPhase.ENDED).message == "The host ended with the exit status -9."
+
+
+@pytest.mark.parametrize("name", ["1.log", "1.json"])
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_start_is_refused_at_once_where_its_files_can_not_be_written(
+    shed: Shed, name: str, make: Callable[[Path], None]
+) -> None:
+    folder = shed.path / "home" / "hosts" / "p" / "m" / "v"
+    folder.mkdir(parents=True)
+    make(folder / name)
+    with pytest.raises(EngineDown, match=name):
+        shed.hosts.start(shed.spec(instance=1))
 
 
 def test_hosts_have_nothing_of_the_servers_secrets(shed: Shed, monkeypatch: pytest.MonkeyPatch) -> None:

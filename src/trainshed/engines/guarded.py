@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import signal
 import subprocess
@@ -18,12 +17,14 @@ from trainshed.node.replica import inherited
 
 LOG_BYTES = 4 << 20  #: of what a process prints, before it is put aside; what was aside before is gone then
 LOOK_S = 0.05  #: how long `Run.status` waits
+#: models can reach their folders; a link there is not followed, and a FIFO in the place of a file does not stop us
+FOR_WRITING = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 _WORDS = 2000  #: characters of a log's end that stand for why a process ended
 
 
 def guarded(python: Path, node: Path, words: tuple[str, ...], *, log: Path, work: Path) -> subprocess.Popen[bytes]:
     """Start `run.py WORDS` below a guard. Closing its stdin ends it and all that it started."""
-    with open(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600), "ab") as stderr:
+    with open(os.open(log, os.O_APPEND | FOR_WRITING, 0o600), "ab") as stderr:
         return subprocess.Popen(
             [python, "-I", node / "run.py", "guard", log, str(LOG_BYTES), *words],
             stdin=subprocess.PIPE,
@@ -36,14 +37,12 @@ def guarded(python: Path, node: Path, words: tuple[str, ...], *, log: Path, work
 
 
 def last_words(log: Path) -> str:
-    """The end of what a process printed."""
+    """The end of what a process printed; nothing if it put something else in the place of its log."""
     try:
         with open(os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 4 * _WORDS))
             return file.read(4 * _WORDS).decode(errors="replace")[-_WORDS:].strip()
-    except OSError as exc:
-        if exc.errno not in (errno.ENOENT, errno.ELOOP):
-            raise
+    except OSError:
         return ""
 
 

@@ -23,7 +23,7 @@ from typing import IO, Any
 import orjson
 
 from trainshed.config import Home
-from trainshed.engines.guarded import guarded
+from trainshed.engines.guarded import FOR_WRITING, guarded
 from trainshed.engines.watching import HostPhase, HostProcess, HostSighting, Watch
 from trainshed.errors import EngineDown
 from trainshed.node import reap
@@ -104,7 +104,8 @@ class LocalHosts:
             work = folder / "work"
             work.mkdir(mode=0o700, parents=True, exist_ok=True)
             written = folder / f"{spec.instance}.json"
-            written.write_bytes(orjson.dumps(render(spec, path)))
+            with open(os.open(written, os.O_TRUNC | FOR_WRITING, 0o600), "wb") as file:
+                file.write(orjson.dumps(render(spec, path)))
             process = guarded(spec.python, self._ship(), ("host", str(written)), log=log_of(folder, spec), work=work)
         except OSError as exc:
             raise EngineDown(
