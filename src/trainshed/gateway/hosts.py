@@ -61,8 +61,9 @@ class Hosts:
         return hanging
 
     def load(self, keys: Collection[str]) -> int:
-        """How many requests wait for an answer of one of these."""
-        return sum(self._connections[key].load for key in keys if key in self._connections)
+        """How many requests wait for an answer of one of these. From any thread."""
+        found = [self._connections.get(key) for key in keys]  # the loop may let go of one while another thread asks
+        return sum(connection.load for connection in found if connection is not None)
 
     def close(self) -> None:
         for connection in self._connections.values():

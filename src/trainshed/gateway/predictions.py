@@ -62,7 +62,11 @@ class Question:
         self._route = route
         self._connection = connection
         self._began = began
-        self._number = connection.ask(self._target.kind, self._body, self, began=began)
+        try:
+            self._number = connection.ask(self._target.kind, self._body, self, began=began)
+        except Busy:
+            self._predictions.count(route, began, Busy.__name__, ok=False)
+            raise
 
     def abandon(self) -> None:
         """Nobody waits for the answer any more. It may have come already."""

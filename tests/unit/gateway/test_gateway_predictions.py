@@ -266,7 +266,8 @@ def test_too_many_at_once_are_turned_away_at_once(bench: Bench, monkeypatch: pyt
         assert Counter(type(result) for result in results) == {tuple: 1, Busy: 1}
         assert await made.ask(TARGET, BODY) is not None
 
-    bench.run(steps)
+    traffic = bench.run(steps).metrics.traffic("p", "m")["v1"]
+    assert (traffic["count"], traffic["errors"]) == (34, 21)
 
 
 def test_a_sleeping_version_is_woken_and_the_requests_held(bench: Bench) -> None:
