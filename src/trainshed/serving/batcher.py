@@ -66,7 +66,7 @@ class Batcher:
         self._bell = threading.Lock()  # held while there is nothing to do
         self._bell.acquire()
         self._idle = False
-        self.closed = False
+        self._closed = False
         self._since = 0.0  # when the model was last called, 0 while it is not
 
     def full(self) -> bool:
@@ -93,7 +93,7 @@ class Batcher:
     def close(self) -> None:
         """Let `work` return once nothing waits any more."""
         with self._lock:
-            self.closed = True
+            self._closed = True
             ring, self._idle = self._idle, False
         if ring:
             self._bell.release()
@@ -124,7 +124,7 @@ class Batcher:
             with self._lock:
                 if self._waiting:
                     return self._take()
-                if self.closed:
+                if self._closed:
                     return []
                 self._idle = True
             self._bell.acquire()

@@ -14,6 +14,8 @@ REQUEST_HEAD = struct.Struct("<IQB")  #: length of the body, id, kind
 ANSWER_HEAD = struct.Struct("<IQH")  #: length of the body, id, HTTP status
 
 _TYPE_LENGTH = struct.Struct("<H")
+_TYPE_BYTES = 0xFFFF
+RAW_HEAD = _TYPE_LENGTH.size + _TYPE_BYTES  #: by how much a `RAW` body may be longer than what the caller sent
 
 
 class Kind(IntEnum):
@@ -39,7 +41,7 @@ def pack_answer(request_id: int, status: int, body: bytes) -> bytes:
 
 def pack_raw(content_type: str, data: bytes) -> bytes:
     """The body of a `RAW` frame."""
-    name = content_type.encode("latin-1", "replace")[:0xFFFF]
+    name = content_type.encode("latin-1", "replace")[:_TYPE_BYTES]
     return _TYPE_LENGTH.pack(len(name)) + name + data
 
 

@@ -20,7 +20,7 @@ from .connections import Connection
 from .documents import error_body, write
 from .errors import InvalidInputs, ServingError
 from .explain import Explainer, explainer
-from .frames import BadFrame, Kind, pack_raw, unpack_raw
+from .frames import RAW_HEAD, BadFrame, Kind, pack_raw, unpack_raw
 from .loaders.base import Model, RawModel, TensorModel
 from .predictors import Answer, failure, predictor
 from .readiness import warm_up
@@ -52,7 +52,8 @@ class Host:
         self.batching = warm_up(self._predictor, self.sample, max_batch=spec.max_batch)
         self._batcher = Batcher(max_batch=spec.max_batch, queue_limit=spec.queue_limit, merges=self.batching)
         self._body_limit = spec.body_limit
-        self._connections: set[Connection] = set()
+        self._readers: dict[Connection, threading.Thread] = {}
+        self._stopping = False
         self._guard = threading.Lock()
         self._ways: dict[int, Callable[[bytes], Answer]] = {
             Kind.EXPLAIN: self._explain,
@@ -67,16 +68,20 @@ class Host:
         try:
             while True:
                 sock, _ = listener.accept()
-                connection = Connection(sock, body_limit=self._body_limit)
+                connection = Connection(sock, body_limit=self._body_limit + RAW_HEAD)
+                reader = threading.Thread(target=self._attend, args=(connection,), name="connection", daemon=True)
                 with self._guard:
-                    self._connections.add(connection)
-                threading.Thread(target=self._attend, args=(connection,), name="connection", daemon=True).start()
+                    self._readers[connection] = reader
+                reader.start()
         except Stop:
+            self._stopping = True
             listener.close()
         with self._guard:
-            connections = list(self._connections)
-        for connection in connections:
+            readers = dict(self._readers)
+        for connection, reader in readers.items():
             connection.stop_reading()
+            if reader.is_alive():  # `Stop` may have come before it was started
+                reader.join()
         self._batcher.close()
         worker.join()
 
@@ -89,10 +94,10 @@ class Host:
 
     def _attend(self, connection: Connection) -> None:
         connection.read(self._take)
-        if not self._batcher.closed:  # the other side is gone
+        if not self._stopping:  # the other side is gone
             self._batcher.cancel(connection)
         with self._guard:
-            self._connections.discard(connection)
+            del self._readers[connection]
 
     def _take(self, connection: Connection, request_id: int, kind: int, body: bytes) -> None:
         """Answer a frame, or put it where the model finds it. Never waits for the model."""

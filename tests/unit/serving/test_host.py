@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, Kind, pack_raw, pack_request, unpack_raw
+from trainshed.serving.frames import ANSWER_HEAD, RAW_HEAD, REQUEST_HEAD, Kind, pack_raw, pack_request, unpack_raw
 
 MODEL = """
 import ctypes, pathlib, sys, time
@@ -266,6 +266,12 @@ def test_raw_bodies_go_to_the_model_as_they_are(started: Any) -> None:
     assert host.ask(b"\x09", Kind.RAW)[0] == 400
 
 
+def test_a_raw_body_of_the_greatest_size_has_room_for_its_type(started: Any) -> None:
+    host = started(body_limit=1000)
+    status, body = host.ask(pack_raw("text/x-words", b"x" * 1000), Kind.RAW)
+    assert (status, unpack_raw(body)[1]) == (200, b"x" * 1000)
+
+
 def test_what_there_is_nothing_for_is_refused(started: Any) -> None:
     host = started()
     assert "explanationConfig" in host.ask({"instances": [1]}, Kind.EXPLAIN)[1]["error"]["message"]
@@ -279,7 +285,7 @@ def test_a_frame_that_makes_no_sense_ends_its_connection_alone(started: Any) -> 
     with socket.socket(socket.AF_UNIX) as other:
         other.settimeout(30)
         other.connect(str(host.folder / "s"))
-        other.sendall(REQUEST_HEAD.pack(1001, 1, Kind.PREDICT))
+        other.sendall(REQUEST_HEAD.pack(1000 + RAW_HEAD + 1, 1, Kind.PREDICT))
         assert other.recv(100) == b""
     assert host.ask({"instances": [1]})[0] == 200
 
