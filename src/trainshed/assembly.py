@@ -122,6 +122,24 @@ class _Ground:
     engine: LocalEngine
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Working:
+    """What makes jobs run."""
+
+    launches: Launches
+    control: JobControl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answering:
+    """What makes versions answer."""
+
+    routes: Routes
+    logged: LoggedRequests
+    predictions: Predictions
+    deployments: Deployments
+
+
 def _ground(home: Home, settings: Settings, database: Database) -> _Ground:
     uv = find_uv()
     tree = ObjectTree(home.buckets, home.uploads)
@@ -156,38 +174,49 @@ def assemble(
     tokens.ensure_owner(home.token)
     hosts = LocalHosts(home, ship=ground.engine.ship)
     creations = _creations(ground, hosts)
-    launches = Launches(
-        home,
-        settings,
-        jobs=ground.jobs,
-        runtimes=ground.runtimes,
-        owner=ground.buckets.owner,
-        cpus=ground.cpus,
-    )
     equip = Credentials(reach, issue=tokens.issue_for_job).equip if reach else _as_it_is
-    control = _control(ground, launches, creations, equip)
+    working = _working(ground, creations, equip)
+    answering = _answering(ground, creations)
+    return Assembly(
+        _services(ground, working, answering, tokens, info),
+        working.control,
+        ground.runtimes,
+        ground.engine.warm,
+        answering.routes,
+        answering.deployments,
+        hosts,
+    )
+
+
+def _answering(ground: _Ground, creations: Creations) -> _Answering:
     routes = Routes()
     logged = LoggedRequests(ground.objects, owner=ground.buckets.owner)
-    predictions = Predictions(routes, RequestLogs(logged.write), timeout_s=settings.predict_timeout_s)
+    predictions = Predictions(routes, RequestLogs(logged.write), timeout_s=ground.settings.predict_timeout_s)
     deployments = Deployments(
         Ledger(models=ground.models, operations=ground.operations),
         creations,
         routes,
         predictions,
-        sleep_after_s=settings.sleep_after_s,
-        drain_s=settings.predict_timeout_s,
-        check=database.check_fence,
+        sleep_after_s=ground.settings.sleep_after_s,
+        drain_s=ground.settings.predict_timeout_s,
+        check=ground.database.check_fence,
     )
+    return _Answering(routes=routes, logged=logged, predictions=predictions, deployments=deployments)
+
+
+def _services(ground: _Ground, working: _Working, answering: _Answering, tokens: Tokens, info: ServerInfo) -> Services:
+    """What routes call."""
+    launches, control, deployments = working.launches, working.control, answering.deployments
     places = Places(
         bucket_owner=ground.buckets.owner,
         object_exists=ground.objects.exists,
         folder_holds_files=ground.objects.folder_holds_files,
         matches=ground.objects.matches,
     )
-    progress = Progress(ground.jobs, home, owner=ground.buckets.owner)
-    projects, policies = Projects(ProjectStore(database)), PolicyStore(database)
-    models, versions = _registry(ground, places, projects, deployments, predictions)
-    services = Services(
+    progress = Progress(ground.jobs, ground.home, owner=ground.buckets.owner)
+    projects, policies = Projects(ProjectStore(ground.database)), PolicyStore(ground.database)
+    models, versions = _registry(ground, places, projects, deployments, answering.predictions)
+    return Services(
         tokens=tokens,
         projects=projects,
         jobs=Jobs(ground.jobs, _world(ground, places, launches, control, progress), wake=control.wake),
@@ -198,9 +227,9 @@ def assemble(
         policies=Policies(policies, JOBS, ground.jobs.get),
         model_policies=Policies(policies, MODELS, ground.models.get),
         operations=Operations(ground.operations, wake=deployments.wake),
-        predictions=predictions,
-        replays=Replays(routes, predictions, logged),
-        logs=Logs(ground.jobs, home),
+        predictions=answering.predictions,
+        replays=Replays(answering.routes, answering.predictions, answering.logged),
+        logs=Logs(ground.jobs, ground.home),
         buckets=ground.buckets,
         objects=ground.objects,
         runtimes=RuntimeService(
@@ -209,7 +238,6 @@ def assemble(
         ),
         server=info,
     )
-    return Assembly(services, control, ground.runtimes, ground.engine.warm, routes, deployments, hosts)
 
 
 def _creations(ground: _Ground, hosts: LocalHosts) -> Creations:
@@ -233,9 +261,15 @@ def _creations(ground: _Ground, hosts: LocalHosts) -> Creations:
     return Creations(supplies, hosts, room)
 
 
-def _control(
-    ground: _Ground, launches: Launches, creations: Creations, equip: Callable[[Launch], Launch]
-) -> JobControl:
+def _working(ground: _Ground, creations: Creations, equip: Callable[[Launch], Launch]) -> _Working:
+    launches = Launches(
+        ground.home,
+        ground.settings,
+        jobs=ground.jobs,
+        runtimes=ground.runtimes,
+        owner=ground.buckets.owner,
+        cpus=ground.cpus,
+    )
     batches = Batches(
         settings=ground.settings,
         jobs=ground.jobs,
@@ -250,7 +284,7 @@ def _control(
             return batches.prepare(job, launches.folder(job))
         return equip(launches.prepare(job))
 
-    return JobControl(
+    control = JobControl(
         ground.jobs,
         ground.engine,
         folder=launches.folder,
@@ -261,6 +295,7 @@ def _control(
         check=ground.database.check_fence,
         give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
     )
+    return _Working(launches=launches, control=control)
 
 
 def _world(ground: _Ground, places: Places, launches: Launches, control: JobControl, progress: Progress) -> World:
