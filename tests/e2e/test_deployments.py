@@ -133,6 +133,34 @@ def test_creating_and_deleting_under_load_fails_no_request(deployer: Deployer, e
     assert [answer for answer in seen["brief"] if answer[0] == 200 and answer != good] == []
 
 
+def test_a_hundred_changes_of_the_default_under_load_fail_no_request(deployer: Deployer) -> None:
+    names = ("left", "right")
+    for name in names:
+        deployer.deploy_routine(name, answer=f"return [{name!r}] * len(instances)")
+    deployer.server.call("POST", f"{deployer.path}/versions/left:setDefault", {})
+    seen: list[tuple[int, Any]] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            seen.append(deployer.ask("", 1))
+
+    with ThreadPoolExecutor(4) as pool:
+        try:
+            asking = [pool.submit(ask) for _ in range(4)]
+            for number in range(1, 101):
+                name = names[number % 2]
+                deployer.server.call("POST", f"{deployer.path}/versions/{name}:setDefault", {})
+                assert deployer.predict("", 1) == [name]  # what is acknowledged is in force
+        finally:
+            over.set()
+    for done in asking:
+        done.result()
+    good = [(200, {"predictions": [name]}) for name in names]
+    assert [answer for answer in seen if answer not in good] == []
+    assert all(answer in seen for answer in good)
+
+
 def test_a_deleted_version_leaves_nothing(deployer: Deployer, exported: Path) -> None:
     (exported / "dense" / "only-here").write_text("so that no other version has these files")
     uri = deployer.upload_folder(exported / "dense", "deleted")
