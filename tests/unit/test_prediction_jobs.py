@@ -50,6 +50,14 @@ def test_a_folder() -> None:
     assert (prediction.uri, prediction.model) == ("gs://mine/model/", "")
 
 
+def test_what_has_no_effect_is_said() -> None:
+    assert read(maxWorkerCount="1").notes == ()
+    assert read(modelName=None, uri="gs://mine/model/", runtimeVersion="2.21").notes == ()
+    workers, runtime = read(maxWorkerCount="4", runtimeVersion="2.21").notes
+    assert "max_worker_count" in workers
+    assert "runtime_version" in runtime
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

@@ -378,7 +378,8 @@ class TestVersions:
         assert (found.request_logging.folder, found.request_logging.share) == ("gs://mine/log", 0.1)
         notes = shed.versions.details("shed", "m", "v1")["notes"]
         assert notes[0] == "Runtime 2.1 is not offered any more."
-        assert "max_nodes" in notes[1]
+        assert "machine_type" in notes[1]
+        assert "max_nodes" in notes[2]
 
     def test_a_version_for_tensorflow_1_is_served_by_the_newest_runtime(self, shed: Shed) -> None:
         shed.create(runtimeVersion="1.14", pythonVersion="3.5", framework="FRAMEWORK_UNSPECIFIED")
@@ -429,7 +430,7 @@ class TestVersions:
             assert [v["name"][-2:] for v in found.items] == [wanted]
 
     def test_a_patch_changes_what_its_mask_names(self, shed: Shed) -> None:
-        shed.create(labels={"a": "b"}, autoScaling={"minNodes": 1, "maxNodes": 4})
+        shed.create(labels={"a": "b"}, autoScaling={"minNodes": 1, "maxNodes": 4}, machineType="n1-standard-2")
         done = shed.versions.patch(
             "shed", "m", "v1", mask="description,autoScaling.maxNodes", body={"autoScaling": {"maxNodes": 5}}
         )
@@ -443,7 +444,8 @@ class TestVersions:
         shed.versions.patch("shed", "m", "v1", mask="manualScaling.nodes", body={"manualScaling": {"nodes": 2}})
         now = shed.versions.get("shed", "m", "v1")
         assert (now["manualScaling"], "autoScaling" in now) == ({"nodes": 2}, False)
-        assert shed.versions.details("shed", "m", "v1")["notes"] == []
+        [note] = shed.versions.details("shed", "m", "v1")["notes"]
+        assert "machine_type" in note
 
         logging = {"bigqueryTableName": "gs://mine/log", "samplingPercentage": 0.5}
         shed.versions.patch("shed", "m", "v1", mask="requestLoggingConfig", body={"requestLoggingConfig": logging})

@@ -91,7 +91,7 @@ def _explanation_options(command: F) -> F:
 )
 @click.option("--runtime-version", metavar="VERSION", help="The runtime; `trainshed runtimes list` shows them.")
 @click.option("--python-version", metavar="VERSION", help="The Python version, such as 3.7.")
-@click.option("--machine-type", metavar="TYPE", help="The machine type, such as n1-standard-2.")
+@click.option("--machine-type", metavar="TYPE", help="Kept, such as n1-standard-2; hosts share this machine.")
 @click.option("--accelerator", type=KeyValues(), metavar="type=TYPE,count=N", help="Refused: hosts compute on CPUs.")
 @click.option("--description", metavar="TEXT", help="Kept with the version.")
 @click.option("--labels", type=KeyValues(), help="Labels for the version.")
@@ -137,6 +137,8 @@ def create(version: str, model: str, project: str | None, **flags: Any) -> None:
         "Creating version (this might take a few minutes)",
         news=lambda: str(here.client.call("GET", details).get("progress", "")),
     )
+    for note in here.client.call("GET", details).get("notes", ()):
+        say(f"\n{note}")
 
 
 def _created(here: Session, model: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def fetch(here: Session, model: str) -> dict[str, Any]:
 @click.option("--regions", type=Names(), metavar="REGION,...", help="Kept with the model. Default: us-central1.")
 @click.option("--region", metavar="REGION", help="The same as --regions, for one region.")
 @click.option("--enable-logging", is_flag=True, help="Log each request: when, how long, with what status.")
-@click.option("--enable-console-logging", is_flag=True, help="Keep what the model's code prints.")
+@click.option("--enable-console-logging", is_flag=True, help="Kept; what versions print is logged anyway.")
 @click.option("--description", metavar="TEXT", help="Kept with the model.")
 @click.option("--labels", type=KeyValues(), help="Labels for the model.")
 def create(model: str, project: str | None, regions: tuple[str, ...] | None, region: str | None, **flags: Any) -> None:
@@ -81,6 +81,12 @@ def create(model: str, project: str | None, regions: tuple[str, ...] | None, reg
     given = {name: value for name, value in body.items() if value is not None}
     created = here.client.call("POST", here.ml("models"), body=given)
     say(f"Created ai platform model [{created['name']}].")
+    _say_notes(here, model)
+
+
+def _say_notes(here: Session, model: str) -> None:
+    for note in here.client.call("GET", own_path_of(here, model)).get("notes", ()):
+        say(f"\n{note}")
 
 
 @click.command("list", cls=Command)
@@ -116,7 +122,9 @@ def describe(model: str, project: str | None, format: str | None) -> None:
     Example:
       trainshed models describe MNIST
     """
-    show_one(fetch(session(project), model), format=format, columns=COLUMNS)
+    here = session(project)
+    show_one(fetch(here, model), format=format, columns=COLUMNS)
+    _say_notes(here, model)
 
 
 @click.command(cls=Command)

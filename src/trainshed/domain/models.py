@@ -42,6 +42,16 @@ class Model:
         return bool(self.body.get("onlinePredictionLogging"))
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What its owner should know of it."""
+        if not self.body.get("onlinePredictionConsoleLogging"):
+            return ()
+        return (
+            "What the code of a version prints is kept in the version's own log in any case. "
+            "online_prediction_console_logging is kept, and changes nothing.",
+        )
+
+    @property
     def weights(self) -> Mapping[str, int]:
         """What percentage of the requests that name no version goes to which. Empty if there is no default."""
         return self.split or ({self.default_version: 100} if self.default_version else {})

@@ -72,6 +72,16 @@ class Prediction:
     region: str
     input: Mapping[str, Any]  #: the whole of it, as stored
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is kept without an effect, for the job's log."""
+        notes = []
+        if int(self.input.get("maxWorkerCount", 0)) > 1:
+            notes.append("One process predicts the rows. max_worker_count is kept, and changes nothing.")
+        if self.runtime_version and not self.uri:
+            notes.append("A version runs in its own runtime. runtime_version is kept, and changes nothing.")
+        return tuple(notes)
+
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Self:
         """Read what `check_prediction` let through."""

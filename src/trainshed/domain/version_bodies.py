@@ -248,22 +248,25 @@ def _check_logging(given: Mapping[str, Any] | None) -> None:
         )
 
 
-def _notes(kept: Mapping[str, Any]) -> tuple[str, ...]:
-    scaling = kept.get("autoScaling", {})
-    if scaling.get("maxNodes", 1) > max(1, scaling.get("minNodes", 1)) or scaling.get("metrics"):
-        return (SCALING_NOTE,)
-    return ()
-
-
-SCALING_NOTE = (
+_MACHINE_NOTE = (
+    "Hosts share the cores and the memory of this machine, whatever machine_type says. It is kept, and changes nothing."
+)
+_SCALING_NOTE = (
     "No hosts are added under load on this server version: there are auto_scaling.min_nodes of them, or one if that "
     "is 0 and somebody calls. max_nodes and metrics are kept, and change nothing."
 )
 
 
+def _notes(kept: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is kept without an effect."""
+    scaling = kept.get("autoScaling", {})
+    scales = scaling.get("maxNodes", 1) > max(1, scaling.get("minNodes", 1)) or scaling.get("metrics")
+    return (*((_MACHINE_NOTE,) if "machineType" in kept else ()), *((_SCALING_NOTE,) if scales else ()))
+
+
 def notes_after(kept: Mapping[str, Any], old: Sequence[str]) -> list[str]:
     """The notes of a version whose body was changed to this."""
-    return [note for note in old if note != SCALING_NOTE] + list(_notes(kept))
+    return [note for note in old if note not in (_MACHINE_NOTE, _SCALING_NOTE)] + list(_notes(kept))
 
 
 #: what a patch may name, and whether it stands for a whole field of the body or a part of one

@@ -203,12 +203,12 @@ class Jobs:
         if not prediction.uri:
             if prediction.project != project:
                 raise no_model(prediction.project, prediction.model)
-            return self._world.model_runtime(project, prediction.model, prediction.version), ()
+            return self._world.model_runtime(project, prediction.model, prediction.version), prediction.notes
         if not places.folder_readable(project, prediction.uri, field="uri"):
             raise FailedPrecondition(f"There are no files in {prediction.uri} that project {project} has.", field="uri")
         wanted = serving_runtime(prediction.runtime_version, prediction.python_version)
         choice = self._world.resolve_runtime(wanted.runtime_version, wanted.python_version)
-        return choice.name, (*choice.notes, *filter(None, (wanted.note,)))
+        return choice.name, (*choice.notes, *filter(None, (wanted.note,)), *prediction.notes)
 
     def _check_bucket(self, project: str, uri: str, *, field: str) -> None:
         bucket, _ = place(uri, field=field)

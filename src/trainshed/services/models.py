@@ -128,10 +128,11 @@ class Models:
         return self._routed(project, model_id, lambda model, versions: model.rolled_back(versions))
 
     def details(self, project: str, model_id: str) -> dict[str, Any]:
-        """The model with what the API has no field for: its split, where a rollback leads, how its versions do."""
+        """The model with what the API has no field for: its split, where a rollback leads, notes, traffic."""
         listed = self._store.listed(project, model_id)
         return {
             "model": self._shown(listed),
+            "notes": list(listed.model.notes),
             "split": listed.model.split,
             "previousVersion": listed.model.previous_version,
             "traffic": self._serving.traffic(project, model_id),
