@@ -464,6 +464,18 @@ def test_deleting_drains_and_takes_all_away(shed: Shed) -> None:
     assert shed.routes.models["p", "m"].default == ""
 
 
+def test_a_row_goes_last_so_that_no_folder_is_left_without_one(shed: Shed) -> None:
+    shed.create("v1")
+    shed.until("v1")
+    folder = shed.hosts.folder("p", "m", "v1")
+    assert folder.is_dir()
+    seen: list[bool] = []
+    shed.routes.listen(lambda: None if shed.models.versions("p", "m") else seen.append(folder.exists()))
+    shed.delete("v1")
+    wait_for(lambda: seen, bool)
+    assert not any(seen)
+
+
 def test_files_stay_as_long_as_a_version_has_them(shed: Shed) -> None:
     shed.create("v1")
     version = shed.until("v1")

@@ -286,11 +286,11 @@ class Deployments:
         self._publisher.publish(version.project, version.model)  # a version that is DELETING is not in the routes
         if fleet is not None:
             self._retire(list(fleet.keys.values()))
+        shutil.rmtree(self._hosts.folder(*key), ignore_errors=True)  # before the row: without one, nobody looks there
         operation = self._operations.get(version.project, version.operation)
         self._models.remove_version(version, operation.succeeded(EMPTY, now_us=now_us()))
         self._publisher.publish(version.project, version.model)
         self._pins.release(version.project, version.files)
-        shutil.rmtree(self._hosts.folder(*key), ignore_errors=True)
         LOG.info("version.deleted version=%s", version.name)
 
     def _current(self, version: Version) -> Version:
