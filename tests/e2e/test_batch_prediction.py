@@ -128,6 +128,19 @@ def test_a_folder_with_a_model_needs_no_version(deployer: Deployer) -> None:
     assert any("TensorFlow 2.21" in line for line in batch.lines())
 
 
+def test_results_are_not_written_through_a_link(deployer: Deployer, tmp_path: Path) -> None:
+    deployer.upload("linked/rows/a.json", "\n".join(rows(5)).encode())
+    (deployer.server.home / "buckets" / deployer.bucket / "linked" / "out").symlink_to(tmp_path)
+    places = {
+        "inputPaths": [f"gs://{deployer.bucket}/linked/rows/*"],
+        "outputPath": f"gs://{deployer.bucket}/linked/out/x",
+    }
+    job = Batch(deployer, "linked", **places).ended()
+    assert job["state"] == "FAILED"
+    assert "There is a link on the way to" in job["errorMessage"]
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.fixture(scope="module")
 def slow(deployer: Deployer) -> Iterator[str]:
     """A version that takes a moment for each row."""

@@ -80,6 +80,11 @@ class Batches:
             raise FailedPrecondition(
                 f"The input or the output of job {job.id} is no longer in a bucket of project {job.project}."
             )
+        buckets = self.creations.supplies.home.buckets
+        if output.resolve() != buckets.resolve() / output.relative_to(buckets):
+            raise FailedPrecondition(
+                f"There is a link on the way to {prediction.output_path}. Results are written to plain folders alone."
+            )
         return {
             "spec": render(spec, Path()),
             "inputs": [str(path) for path in paths],
