@@ -36,6 +36,7 @@ class TimedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._heard = self._paused = self.loop.time()
         self._head, self._tail = 0, b""
+        self._left = 0  #: bytes that the client had not taken at the last look
         self.waiter: asyncio.Future[Any] | None = None  #: gets None when the client goes away
         self.gone = False
         self._look: asyncio.TimerHandle = self.loop.call_later(LOOK_S, self._check)
@@ -113,12 +114,16 @@ class TimedProtocol(HttpToolsProtocol):
 
     def _check(self) -> None:
         now = self.loop.time()
-        if self.flow.write_paused and now - self._paused > BODY_S:
-            self.transport.abort()  # it does not read, so there is no way to end in peace
-            return
         stalled_body = self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete
         silent = now - self._heard
-        if (self._between_requests and silent > HEADER_S) or (stalled_body and silent > BODY_S):
-            self.transport.close()
+        if self.flow.write_paused:
+            if (left := self.transport.get_write_buffer_size()) != self._left:
+                self._left, self._paused = left, now
+            elif now - self._paused > BODY_S:
+                self.transport.abort()  # it does not read, so there is no way to end in peace
+                return
+        elif (self._between_requests and silent > HEADER_S) or (stalled_body and silent > BODY_S):
+            self.transport.close()  # which waits for the client to take what is left
+            self._look = self.loop.call_later(BODY_S, self.transport.abort)
             return
         self._look = self.loop.call_later(LOOK_S, self._check)
