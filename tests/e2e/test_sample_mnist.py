@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.testing.servers import RunningServer
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
@@ -73,7 +74,7 @@ def told(lines: list[str], pattern: str) -> list[str]:
 
 def ask(server: RunningServer, model: Path, request: Path) -> dict[str, Any]:
     """What a model answers, loaded by TensorFlow itself."""
-    [python] = server.home.glob("runtimes/2.21-*/bin/python")
+    python = server.home / "runtimes" / CATALOGUE["2.21"].key / "bin" / "python"
     command = [str(python), "-c", ASK, str(model), str(request)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
