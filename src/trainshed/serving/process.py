@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import os
@@ -45,11 +46,12 @@ def run_host(path: Path) -> int:
         _say(output, {"event": "failed", "message": str(exc)})
         return 1
     listener = _listen(spec.socket)
-    signal.signal(signal.SIGTERM, _stop)
     gc.collect()
     gc.freeze()  # what was loaded stays; it need not be looked at again and again
-    _say(output, _ready(spec, model, host, time.monotonic() - began))
-    host.serve(listener)
+    with contextlib.suppress(Stop):  # one that comes before the host serves
+        signal.signal(signal.SIGTERM, _stop)
+        _say(output, _ready(spec, model, host, time.monotonic() - began))
+        host.serve(listener)
     return 0
 
 
@@ -115,6 +117,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)  # once is enough, and twice would end what has to be finished
     raise Stop
 
 

@@ -247,6 +247,7 @@ def test_when_told_to_end_it_answers_what_it_has(started: Any) -> None:
         while True:
             with socket.socket(socket.AF_UNIX) as late:
                 late.connect(str(host.folder / "s"))
+    host.process.send_signal(signal.SIGTERM)  # once more changes nothing
     host.let_go()
     assert [host.receive()[:2] for _ in range(2)] == [(1, 200), (2, 200)]
     assert host.process.wait(30) == 0
