@@ -55,6 +55,14 @@ def test_when_the_next_host_is_started(lives_s: tuple[float, ...], pause_s: floa
         assert deaths.next_s - deaths.lately_s[-1] == pause_s
 
 
+def test_what_died_long_ago_says_nothing_of_a_host_that_is_ready() -> None:
+    deaths = died(1, 1, 1, 1, 1)
+    last_s = deaths.lately_s[-1]
+    assert deaths.while_ready(now_s=last_s + STEADY_S - 1) == deaths
+    assert deaths.while_ready(now_s=last_s + STEADY_S) == Deaths()
+    assert Deaths().while_ready(now_s=last_s) == Deaths()
+
+
 def test_pauses_grow_and_have_an_end() -> None:
     deaths, pauses = Deaths(), []
     for number in range(12):

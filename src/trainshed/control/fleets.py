@@ -53,8 +53,11 @@ class Fleet:
     def keep(self, version: Version, *, last_used_us: int) -> list[str]:
         """One look: bury the dead, start what is missing. Returns the hosts there are too many, which are let go of."""
         self._bury()
-        if self.roused and self._ready():
-            self.roused, self._awake_since_us = False, now_us()
+        if self._ready():
+            if (left := self._deaths.while_ready(now_s=self.clock())) != self._deaths:
+                self._deaths, self.reason = left, ""
+            if self.roused:
+                self.roused, self._awake_since_us = False, now_us()
         if not self.roused and rules.sleeps_now(
             version.nodes,
             last_used_us=last_used_us,

@@ -30,7 +30,7 @@ class Deaths:
     """When hosts of a version died lately, by the monotonic clock. A value."""
 
     lately_s: tuple[float, ...] = ()
-    unhealthy: bool = False  #: until a host has lived for STEADY_S
+    unhealthy: bool = False  #: until a host has lived, or none has died, for STEADY_S
 
     def after(self, *, now_s: float, lived_s: float) -> Deaths:
         """One more died."""
@@ -40,6 +40,10 @@ class Deaths:
             lately_s=(now_s,) if steady else lately,
             unhealthy=not steady and (self.unhealthy or len(lately) >= MANY_DEATHS),
         )
+
+    def while_ready(self, *, now_s: float) -> Deaths:
+        """A host is ready: what died long ago says nothing of it."""
+        return Deaths() if self.lately_s and now_s - self.lately_s[-1] >= STEADY_S else self
 
     @property
     def next_s(self) -> float:
