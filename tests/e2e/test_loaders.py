@@ -245,7 +245,7 @@ def tasks(models: Path, scratch: Path) -> dict[str, Any]:
         "nothing boosted": task("nothing", "xgboost"),
         "nothing at all": task("nothing", ""),
         "torn": task("torn", "sklearn"),
-        "boosted": task("boosted", "", *one_by_one, asked([1, 1]), asked([None, 1, 1])),
+        "boosted": task("boosted", "", *one_by_one, asked([1, 1]), asked([1e39, 1, 1]), asked([None, 1, 1])),
         "boosted explained": task("boosted", "xgboost", explanation=SHAPLEY, explain=[ROW]),
         "boosted json": task("boosted_json", "xgboost", asked(*ROWS)),
         "boosted joblib": task("boosted_joblib", "", asked(*ROWS)),
@@ -427,10 +427,11 @@ def test_tables_are_explained(done: dict[str, Any]) -> None:
 
 
 def test_xgboost_reads_all_its_files(done: dict[str, Any]) -> None:
-    together, *_, short, missing = answers(done, "boosted")
+    together, *_, short, large, missing = answers(done, "boosted")
     for name in ("boosted json", "boosted joblib", "misnamed"):
         assert answers(done, name) == [together]
     assert all(0 < value < 1 for value in together)
     assert "expected 3" in short
+    assert "too large" in large
     assert len(missing) == 1
     assert answers(done, "estimator") == [[1, 0]]

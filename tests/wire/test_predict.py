@@ -130,6 +130,7 @@ def test_a_raw_body_and_its_type_pass_through(shed: RunningGateway, host: FakeHo
     for path in (f"/v1/{NAME}:rawPredict", f"/v1/{NAME}/versions/v1:rawPredict"):
         status, headers, body = sent(shed, path, {"content-type": "image/x-digit"}, data)
         assert (status, headers["content-type"], body) == (200, "image/x-digit", data)
+        assert headers["content-security-policy"] == "sandbox"
     assert host.seen[-1][1] == b"\x0d\x00image/x-digit" + data
 
 

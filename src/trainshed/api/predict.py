@@ -50,10 +50,10 @@ def _response(answer: Answer | None, kind: Kind) -> Response:
     if answer is None:
         return Response(status_code=499)  # nobody reads it
     status, body = answer
-    content_type = "application/json"
     if kind is Kind.RAW and status == 200:
         content_type, body = unpack_raw(body)
-    return Response(body, status, _retry(status), media_type=content_type)
+        return Response(body, status, {"content-security-policy": "sandbox"}, media_type=content_type)
+    return Response(body, status, _retry(status), media_type="application/json")
 
 
 def _retry(status: int) -> dict[str, str]:

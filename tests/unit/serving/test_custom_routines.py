@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from trainshed.serving.errors import BadOutputs, LoaderError, UserCodeFailed
+from trainshed.serving.errors import BadOutputs, InvalidInputs, LoaderError, UserCodeFailed
 from trainshed.serving.loaders.base import RawModel
 from trainshed.serving.loaders.custom import CustomModel, load
 from trainshed.serving.spec import HostSpec
@@ -159,3 +159,18 @@ def test_a_class_that_wants_to_exit_only_fails(routine: Writer) -> None:
     model = load(routine(GOOD.replace("return [self", "raise SystemExit(3) or [self")))
     with pytest.raises(UserCodeFailed, match="predict failed: SystemExit: 3"):
         model.predict([1])
+
+
+@pytest.mark.parametrize("kind", ["text/html\\r\\nx-other: 1", "", "a\\0b", "\\u2603"])
+def test_a_type_that_no_header_can_hold_is_refused(routine: Writer, kind: str) -> None:
+    raw = f"\n        def raw_predict(self, body, content_type):\n            return body, '{kind}'\n"
+    model = load(routine(GOOD + raw))
+    assert isinstance(model, RawModel)
+    with pytest.raises(UserCodeFailed, match="can't be a content type"):
+        model.raw_predict(b"abc", "text/plain")
+
+
+def test_a_field_with_the_name_of_an_argument_is_the_callers_mistake(routine: Writer) -> None:
+    model = load(routine(GOOD))
+    with pytest.raises(InvalidInputs, match="'self'"):
+        model.predict([1], self=2)

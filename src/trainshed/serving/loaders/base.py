@@ -37,7 +37,7 @@ class InstanceModel(Protocol):
     detail: str
     merges: bool  #: whether instances of several requests may be put into one call
 
-    def predict(self, instances: list[Any], **kwargs: Any) -> list[Any]:
+    def predict(self, instances: list[Any], /, **kwargs: Any) -> list[Any]:
         """`kwargs` are the other fields of the request. Raises `InvalidInputs`, `UserCodeFailed`, or anything else."""
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadOutputs, LoaderError, ServingError, UserCodeFailed
+from ..errors import BadOutputs, InvalidInputs, LoaderError, ServingError, UserCodeFailed
 from ..spec import HostSpec
 from .tabular import plain
 
 #: The named arguments of `predict`; more of them could never be given.
 PREDICT = ("self", "instances")
 
+_HEADER = re.compile(r"[ -~]{1,1000}")  #: what a content type is made of
 _ANY = (Exception, SystemExit)  # a class that calls exit() must not end the thread that all others wait for
 _NOT_THEIRS = (__file__, importlib.__file__)
 
@@ -58,7 +60,9 @@ class CustomModel:
         self._instance = instance
         self._name = name
 
-    def predict(self, instances: list[Any], **kwargs: Any) -> list[Any]:
+    def predict(self, instances: list[Any], /, **kwargs: Any) -> list[Any]:
+        if taken := kwargs.keys() & set(PREDICT):
+            raise InvalidInputs(f"A request can't have a field {min(taken)!r}: {self._name}.predict has that already.")
         try:
             answer = self._instance.predict(instances, **kwargs)
         except ServingError:
@@ -80,6 +84,10 @@ class RawCustomModel(CustomModel):
             raise UserCodeFailed(f"{self._name}.raw_predict failed: {_words(exc)}") from exc
         match answer:
             case (bytes() as given, str() as kind):
+                if not _HEADER.fullmatch(kind):
+                    raise UserCodeFailed(
+                        f"{self._name}.raw_predict returned {kind[:100]!r}, which can't be a content type."
+                    )
                 return given, kind
         raise UserCodeFailed(f"{self._name}.raw_predict must return bytes and their content type.")
 

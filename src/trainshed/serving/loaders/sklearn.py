@@ -48,7 +48,7 @@ class SklearnModel:
         self.names = tuple(str(name) for name in getattr(estimator, "feature_names_in_", ()))
         self.width = int(getattr(estimator, "n_features_in_", 0))
 
-    def predict(self, instances: list[Any], **_kwargs: Any) -> list[Any]:
+    def predict(self, instances: list[Any], /, **_kwargs: Any) -> list[Any]:
         given = self._given(instances)
         return predictions(self._call(self._estimator.predict, given), count=len(instances))
 

@@ -22,7 +22,7 @@ class TabularModel(Protocol):
     names: tuple[str, ...]  #: of the columns; empty if the model does not know them
     width: int  #: the number of columns; 0 if the model does not say
 
-    def predict(self, instances: list[Any], **kwargs: Any) -> list[Any]: ...
+    def predict(self, instances: list[Any], /, **kwargs: Any) -> list[Any]: ...
 
     def rows(self, instances: list[Any]) -> NDArray[Any]:
         """The instances as a table. Raises InvalidInputs for what is none."""

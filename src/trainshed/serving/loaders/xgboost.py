@@ -10,12 +10,13 @@ import numpy as np
 import xgboost
 from numpy.typing import NDArray
 
-from ..errors import LoaderError, RunFailed
+from ..errors import InvalidInputs, LoaderError, RunFailed
 from ..spec import HostSpec
 from . import pickles
 from .tabular import predictions, table
 
 BOOSTER = "model.bst"
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def load(spec: HostSpec) -> XgboostModel:
@@ -52,14 +53,17 @@ class XgboostModel:
         self.names: tuple[str, ...] = tuple(booster.feature_names or ())
         self.width = int(booster.num_features())
 
-    def predict(self, instances: list[Any], **_kwargs: Any) -> list[Any]:
+    def predict(self, instances: list[Any], /, **_kwargs: Any) -> list[Any]:
         rows = self.rows(instances)
         answer = self._run(rows) if self._estimator is None else self._call(self._estimator.predict, rows)
         return predictions(answer, count=len(instances))
 
     def rows(self, instances: list[Any]) -> NDArray[Any]:
         """The instances as a table, for explanations and for the booster. A null is a missing value."""
-        return table(instances, names=self.names, width=self.width)
+        rows = table(instances, names=self.names, width=self.width)
+        if rows.dtype == np.float64 and (large := np.flatnonzero((np.abs(rows) > _LARGEST).any(1))).size:
+            raise InvalidInputs(f"Instance {large[0]} holds a number that is too large: XGBoost has 32-bit floats.")
+        return rows
 
     def scores(self, rows: NDArray[Any]) -> NDArray[np.float64]:
         """What the booster says of each row: a probability, a value, or one for each class."""
