@@ -67,7 +67,7 @@ class Weighing:
     weights = np.array([2.0, -1.0, 0.5])
     width = 3
 
-    def predict(self, instances: list[Any], **_kwargs: Any) -> list[Any]:
+    def predict(self, instances: list[Any], /, **_kwargs: Any) -> list[Any]:
         return [float(value) for value in self.scores(self.rows(instances))[:, 0]]
 
     def rows(self, instances: list[Any]) -> NDArray[Any]:
