@@ -182,6 +182,7 @@ def test_what_is_told_of_a_version_is_a_sentence_each() -> None:
     assert told(ready | {"parity": refused})[1] == "Not served by OpenVINO. It does not do strings."
     failed = {"version": {"state": "FAILED"}, "runtime": "2.21", "log": "Traceback\nKeyError: 1\n", "hosts": []}
     assert told(failed) == ["The end of its log:\nTraceback\nKeyError: 1"]
+    assert told(ready, log=True)[-1] == "The end of its log:\nnoise"
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,12 @@ class TestModels:
         }
         assert shed.models.get("shed", "n") == made
         assert shed.deployments.published[-1] == ("shed", "n")
+        assert shed.models.details("shed", "n")["notes"] == []
+
+    def test_what_has_no_effect_is_said(self, shed: Shed) -> None:
+        shed.models.create("shed", {"name": "n", "onlinePredictionConsoleLogging": True})
+        [note] = shed.models.details("shed", "n")["notes"]
+        assert "online_prediction_console_logging" in note
 
     @pytest.mark.parametrize(
         ("body", "field"),

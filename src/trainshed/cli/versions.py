@@ -70,23 +70,26 @@ def list_(model: str, project: str | None, uri: bool, format: str | None, **choi
 @model_option
 @project_option
 @region_option
+@click.option("--log", is_flag=True, help="Show the end of what its code printed, too.")
 @format_option
-def describe(version: str, model: str, project: str | None, format: str | None) -> None:
+def describe(version: str, model: str, project: str | None, log: bool, format: str | None) -> None:
     """Show one version. What serves it, and how its answers compare to TensorFlow's own, is said on stderr.
 
     \b
     Example:
       trainshed versions describe v1 --model MNIST
+      trainshed versions describe v1 --model MNIST --log
     """
     here = session(project)
     details = here.client.call("GET", f"{own_path_of(here, model)}/versions/{segment(version)}")
     show_one(details["version"], format=format, columns=COLUMNS)
-    for line in told(details):
+    for line in told(details, log=log):
         say(f"\n{line}")
 
 
-def told(details: dict[str, Any]) -> list[str]:
-    """What people want to know of a version besides its fields, a sentence each."""
+def told(details: dict[str, Any], *, log: bool = False) -> list[str]:
+    """What people want to know of a version besides its fields, a sentence each. The log only of one that failed,
+    unless it is asked for."""
     lines = []
     if details.get("detail"):
         lines.append(f"Served by {details['detail']} in runtime {details['runtime']}.")
@@ -96,7 +99,7 @@ def told(details: dict[str, Any]) -> list[str]:
         size = f", {host['memoryBytes'] / 1e6:.0f} MB" if host.get("memoryBytes") else ""
         lines.append(f"Host {host['instance']} is {host['state']}: process {host['pid']}{size}.")
     lines += [*details.get("notes", ()), *filter(None, (details.get("progress"),))]
-    if details["version"]["state"] == "FAILED" and details.get("log"):
+    if (log or details["version"]["state"] == "FAILED") and details.get("log"):
         lines.append(f"The end of its log:\n{details['log'].rstrip()}")
     return lines
 

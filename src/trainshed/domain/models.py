@@ -47,8 +47,8 @@ class Model:
         if not self.body.get("onlinePredictionConsoleLogging"):
             return ()
         return (
-            "What the code of a version prints is kept in the version's own log in any case. "
-            "online_prediction_console_logging is kept, and changes nothing.",
+            "What the code of a version prints is kept in any case; `trainshed versions describe VERSION --log` shows "
+            "the end of it. online_prediction_console_logging is kept, and changes nothing.",
         )
 
     @property
