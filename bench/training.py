@@ -1,6 +1,6 @@
 """Whole trainings: the MNIST samples as jobs of Trainshed, and the same code as processes started by hand.
 
-python bench/training.py                           # the documents' runs, about half an hour on two cores
+python bench/training.py                           # the documents' runs, about an hour on two cores
 python bench/training.py --steps 500 --epochs 1    # shorter
 """
 
@@ -14,18 +14,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from report import Row, publish
 from trainshed.control.launches import free_ports
+from trainshed.runtimes.builds import Place
+from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.testing.servers import RunningServer
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "samples"
 CACHE = ROOT / ".cache" / "runtimes"
 TRAINSHED = Path(sys.executable).with_name("trainshed")
+RUNTIME = "2.21"
 PROJECT = "bench-training"
 BUCKET = f"gs://{PROJECT}-ml"
 _ACCURACY = re.compile(r"(?:Final metrics after .*accuracy: |Test accuracy: )([\d.]+)")
@@ -36,11 +38,13 @@ class Training:
     """A sample, its gang, and how much of it is trained."""
 
     sample: str
-    config: str
+    tier: str  #: as a flag of the command line
     gang: tuple[tuple[str, int], ...]
     amount: str  #: in words
     steps: int
     args: tuple[str, ...]
+    data: Path
+    aim: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +60,14 @@ def accuracy_in(text: str) -> float:
     return float(found[-1])
 
 
-def as_a_job(server: RunningServer, training: Training, data: str) -> Result:
+def as_a_job(server: RunningServer, training: Training) -> Result:
     """Submit it and wait for its end."""
     name = f"{training.sample}_{time.time_ns()}"
     sample = SAMPLES / training.sample
     flags = (
         f"--package-path={sample / 'trainer'} --module-name=trainer.task --staging-bucket={BUCKET} "
-        f"--job-dir={BUCKET}/{name} --runtime-version=2.21 --config={sample / training.config} --stream-logs -- "
-        f"--data_dir={data}"
+        f"--job-dir={BUCKET}/{name} --runtime-version={RUNTIME} {training.tier} --stream-logs -- "
+        f"--data_dir={BUCKET}/{training.data.name}"
     ).split()
     command: list[str | Path] = [TRAINSHED, "jobs", "submit", "training", name, *flags, *training.args]
     began = time.perf_counter()
@@ -75,15 +79,16 @@ def as_a_job(server: RunningServer, training: Training, data: str) -> Result:
     return Result(time.perf_counter() - began, accuracy_in(done.stderr))
 
 
-def by_hand(python: Path, training: Training, data: Path) -> Result:
+def by_hand(training: Training) -> Result:
     """Start the same processes as a person would, and wait for the first of them."""
     cluster: dict[str, list[str]] = {}
     members = [(role, index) for role, count in training.gang for index in range(count)]
     for (role, _), port in zip(members, free_ports(len(members)), strict=True):
         cluster.setdefault(role, []).append(f"127.0.0.1:{port}")
     threads = str(max(1, (os.cpu_count() or 1) // len(members)))
+    python = Place(CACHE / CATALOGUE[RUNTIME].key).python
     with tempfile.TemporaryDirectory() as output, tempfile.TemporaryFile("w+") as log:
-        options = [f"--data_dir={data}", *training.args, f"--job-dir={output}"]
+        options = [f"--data_dir={training.data}", *training.args, f"--job-dir={output}"]
         command: list[str | Path] = [python, "-m", "trainer.task", *options]
         began = time.perf_counter()
         processes: list[subprocess.Popen[bytes]] = []
@@ -106,40 +111,42 @@ def by_hand(python: Path, training: Training, data: Path) -> Result:
     return Result(seconds, accuracy_in(text))
 
 
-def row(training: Training, job: Result, hand: Result, aim: str) -> Row:
+def row(training: Training, job: Result, hand: Result) -> Row:
     return Row(
         what=f"`{training.sample}`, {training.amount}",
         value=f"{job.accuracy:.2%} in {job.seconds:.0f} s, {training.steps / job.seconds:.1f} steps/s",
         against=f"by hand: {hand.accuracy:.2%} in {hand.seconds:.0f} s, {training.steps / hand.seconds:.1f} steps/s",
         ratio=f"{job.seconds / hand.seconds:.2f}",
-        aim=aim,
+        aim=training.aim,
     )
 
 
-def measured(server: RunningServer, training: Training, data: Path, aim: str) -> Row:
-    [python] = CACHE.glob("2.21-*/bin/python")
-    job = as_a_job(server, training, f"{BUCKET}/{data.name}")
-    return row(training, job, by_hand(python, training, data), aim)
-
-
-def trainings(args: argparse.Namespace) -> Sequence[tuple[Training, str]]:
-    asynchronous = Training(
-        sample="mnist_async",
-        config="config/config_small.yaml",
-        gang=(("chief", 1), ("worker", 2), ("ps", 1)),
-        amount=f"{args.steps:,} steps, 1 ps + 1 master + 2 workers",
-        steps=args.steps,
-        args=(f"--train_steps={args.steps}",),
-    )
+def trainings(args: argparse.Namespace, records: Path) -> list[Training]:
+    gangs = {"STANDARD_1": (("chief", 1), ("worker", 4), ("ps", 3)), "BASIC": (("chief", 1),)}
+    asynchronous = [
+        Training(
+            sample="mnist_async",
+            tier=f"--scale-tier={tier}",
+            gang=gang,
+            amount=f"{args.steps:,} steps, {tier}",
+            steps=args.steps,
+            args=(f"--train_steps={args.steps}",),
+            data=records,
+            aim="98.7 %; 99.2 %",
+        )
+        for tier, gang in gangs.items()
+    ]
     synchronous = Training(
         sample="mnist_sync",
-        config="config/config.yaml",
+        tier=f"--config={SAMPLES / 'mnist_sync' / 'config' / 'config.yaml'}",
         gang=(("chief", 1), ("worker", 1)),
         amount=f"{args.epochs} epochs, chief + 1 worker",
         steps=args.epochs * 60_000 // 64,
         args=(f"--epochs={args.epochs}",),
+        data=SAMPLES / "data" / "mnist",
+        aim="98.96 %",
     )
-    return (asynchronous, "98.7 %; 99.2 %"), (synchronous, "98.96 %")
+    return [*asynchronous, synchronous]
 
 
 def main() -> None:
@@ -161,14 +168,10 @@ def main() -> None:
             subprocess.run([TRAINSHED, "buckets", "mb", BUCKET], env=env, check=True)
             for folder in (records, SAMPLES / "data" / "mnist"):
                 subprocess.run([TRAINSHED, "buckets", "cp", "-r", folder, BUCKET], env=env, check=True)
-            [(asynchronous, aim), (synchronous, sync_aim)] = trainings(args)
-            publish(
-                "training",
-                [
-                    measured(server, asynchronous, records, aim),
-                    measured(server, synchronous, SAMPLES / "data" / "mnist", sync_aim),
-                ],
-            )
+            rows: list[Row] = []
+            for training in trainings(args, records):
+                rows.append(row(training, as_a_job(server, training), by_hand(training)))
+                publish("training", rows)  # after each, because all of them take long
         finally:
             server.stop()
 
