@@ -42,7 +42,7 @@ def create_model(steps):
         ]
     )
     model.compile(
-        optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.01, steps), momentum=0.9),
+        optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.03, steps), momentum=0.9),
         loss="categorical_crossentropy",
         metrics=["accuracy"],
     )

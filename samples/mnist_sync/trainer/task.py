@@ -29,6 +29,7 @@ def arguments():
     parser.add_argument("--model_path", help="where the chief saves the model; else a folder in the job's")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch_size", type=int, default=64, help="images in a step, over all replicas")
+    parser.add_argument("--seed", type=int, default=1, help="of the first weights and of the order of the images")
     parser.add_argument("--steps_per_epoch", type=int, help="fewer than all the images, for a short try")
     return parser.parse_args()
 
@@ -56,11 +57,14 @@ def write_path(path, task_type, task_id):
     return os.path.join(folder, os.path.basename(path))
 
 
-def batches(images, labels, batch_size, training):
-    """The dataset of all replicas: each one reads every image and takes another share of every batch."""
+def batches(images, labels, batch_size, seed=None):
+    """The dataset of all replicas: each one reads every image and takes another share of every batch.
+
+    With a seed the images come without end and in another order each time; without one they come once, as they are.
+    """
     data = tf.data.Dataset.from_tensor_slices((images, labels))
-    if training:  # the same seed everywhere, or an image could be in two shares
-        data = data.shuffle(len(images), seed=1).repeat()
+    if seed is not None:  # the same one everywhere, or an image could be in two shares
+        data = data.shuffle(len(images), seed=seed).repeat()
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     scaled = data.batch(batch_size).map(lambda some, digits: (tf.cast(some, tf.float32) / 255, digits))
@@ -118,19 +122,20 @@ def main():
 
     images, labels = read(args.data_dir, "train")
     steps = args.steps_per_epoch or len(images) // args.batch_size
+    keras.utils.set_random_seed(args.seed)
     with strategy.scope():
         model = create_model(steps * args.epochs)
     writer = tf.summary.create_file_writer(args.job_dir) if is_chief(task_type) else None
     backup = keras.callbacks.BackupAndRestore(os.path.join(args.job_dir, "backup"))
     model.fit(
-        batches(images, labels, args.batch_size, training=True),
+        batches(images, labels, args.batch_size, args.seed),
         epochs=args.epochs,
         steps_per_epoch=steps,
         callbacks=[backup, Report(name, args.epochs, steps, strategy.num_replicas_in_sync, writer)],
         verbose=0,
     )
 
-    test = batches(*read(args.data_dir, "t10k"), args.batch_size * 8, training=False)
+    test = batches(*read(args.data_dir, "t10k"), args.batch_size * 8)
     loss, accuracy = model.evaluate(test, verbose=0)
     logging.info("Test loss: %.4f", loss)
     logging.info("Test accuracy: %.4f", accuracy)
