@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from trainshed.runtimes.pythons import Pythons
+from trainshed.runtimes.uv import find_uv
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.servers import RunningServer
 
@@ -32,6 +34,26 @@ def data():
 model = tf.estimator.DNNClassifier(feature_columns=columns, hidden_units=[4], model_dir=args.job_dir)
 model.train(data, steps=20)
 print("estimator", tf.__version__, model.evaluate(data, steps=1)["global_step"])
+"""
+
+OLD_GANG = """
+import argparse
+import tensorflow as tf
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--job-dir")
+args = parser.parse_args()
+tf.logging.set_verbosity(tf.logging.INFO)
+
+def data():
+    return tf.data.Dataset.from_tensors(({"x": [[0.0], [1.0], [2.0], [3.0]]}, [0, 0, 1, 1])).repeat()
+
+config = tf.estimator.RunConfig(model_dir=args.job_dir, experimental_max_worker_delay_secs=0)
+print("replica", config.task_type, config.task_id, tf.__version__, flush=True)
+columns = [tf.feature_column.numeric_column("x")]
+model = tf.estimator.DNNClassifier(feature_columns=columns, hidden_units=[4], config=config)
+spec = tf.estimator.EvalSpec(data, steps=1, throttle_secs=0)
+tf.estimator.train_and_evaluate(model, tf.estimator.TrainSpec(data, max_steps=100), spec)
 """
 
 
@@ -66,6 +88,46 @@ def test_the_iris_sample_trains_and_exports(framework_server: RunningServer) -> 
     assert (exported / "saved_model.pb").is_file()
     described = trainshed(framework_server, "jobs", "describe", "iris_1", "--format", "json")
     assert json.loads(described.stdout)["trainingInput"]["runtimeVersion"] == "2.21"
+
+
+@pytest.mark.timeout(900)
+def test_the_iris_sample_finds_its_files_in_a_bucket_that_it_is_told_of(framework_server: RunningServer) -> None:
+    project, bucket = "iris-bucket", "iris-bucket-ml"
+    env = ("--project", project)
+    assert trainshed(framework_server, "buckets", "mb", f"gs://{bucket}", *env).returncode == 0
+    data = str(SAMPLES / "iris" / "data")
+    assert trainshed(framework_server, "buckets", "cp", "-r", data, f"gs://{bucket}", *env).returncode == 0
+    flags = (
+        f"--package-path={SAMPLES / 'iris' / 'trainer'} --module-name=trainer.task --region=us-central1 "
+        f"--job-dir=gs://{bucket}/iris --staging-bucket=gs://{bucket} --runtime-version=2.21 --stream-logs "
+        f"-- --bucket={bucket} --project={project} --outdir=gs://{bucket}/iris --train_steps=300 "
+        f"--train_file=data/iris_training.csv --test_file=data/iris_test.csv"
+    ).split()
+    done = trainshed(framework_server, "jobs", "submit", "training", "iris_1", *env, *flags)
+    assert done.returncode == 0, done.stderr[-3000:]
+    accuracy = re.search(r"Saving dict for global step 300: accuracy = ([\d.]+)", done.stderr)
+    assert accuracy is not None
+    assert float(accuracy[1]) > 0.9
+
+
+@pytest.mark.timeout(900)
+def test_the_oldest_runtime_runs_a_gang(framework_server: RunningServer, tmp_path: Path) -> None:
+    if not Pythons(find_uv()).can_be_had("3.7"):
+        pytest.skip("this machine has no Python 3.7")
+    jobs = Submitter(framework_server, "old-gang", tmp_path)
+    roles = ("master", "worker", "parameterServer")
+    gang = {f"{role}Type": "n1-standard-4" for role in roles} | {f"{role}Count": "1" for role in roles[1:]}
+    jobs.submit("gang", OLD_GANG, runtimeVersion="1.15", jobDir=f"gs://{jobs.bucket}/model", scaleTier="CUSTOM", **gang)
+    done = jobs.wait("gang", timeout_s=800)
+    assert done["state"] == "SUCCEEDED", done.get("errorMessage")
+    lines = jobs.lines("gang")
+    assert {line for line in lines if line.startswith("replica ")} == {
+        "replica master 0 1.15.5",
+        "replica worker 0 1.15.5",
+        "replica ps 0 1.15.5",
+    }
+    measured = [line for line in lines if "Saving dict for global step" in line]
+    assert int(re.search(r"global step (\d+)", measured[-1])[1]) >= 100  # type: ignore[index]
 
 
 @pytest.mark.timeout(900)
