@@ -38,6 +38,7 @@ TRAINING = 3  #: replicas of the gang that train
 WINDOW_S = 1.0
 SETTLE_S = 0.3
 LIMIT_S = 300.0
+JOB, ONE_SESSION, OWN_SESSIONS = "a job", "by hand", "by hand, each with setsid"
 
 #: Between-graph replication on asynchronous parameter servers, on data of MNIST's shape. Prints when what happened, and
 #: keeps the number of its steps in a file.
@@ -176,10 +177,11 @@ class Shell:
         return measured(began, [line for log in folder.glob("*.log") for line in log.read_text().splitlines()])
 
     @contextmanager
-    def standing(self) -> Iterator[Standing]:
-        counts = self._scratch / "counts by hand"
+    def standing(self, *, before: str = "") -> Iterator[Standing]:
+        """`before` is what a command is started with, such as setsid."""
+        counts = self._scratch / f"counts by hand {before}"
         counts.mkdir()
-        folder, script = self._script([f"--steps={FOR_EVER}", f"'--counts={counts}'"], tuned=True)
+        folder, script = self._script([f"--steps={FOR_EVER}", f"'--counts={counts}'"], tuned=True, before=before)
         process = subprocess.Popen(["bash", "-c", script], stderr=subprocess.DEVNULL)
         try:
             wait_until_all_train(counts)
@@ -189,7 +191,7 @@ class Shell:
                 os.kill(int(pid), signal.SIGKILL)
             process.wait()
 
-    def _script(self, arguments: list[str], *, tuned: bool) -> tuple[Path, str]:
+    def _script(self, arguments: list[str], *, tuned: bool, before: str = "") -> tuple[Path, str]:
         self._count += 1
         folder = self._scratch / f"by_hand_{self._count}"
         folder.mkdir()
@@ -203,7 +205,7 @@ class Shell:
         lines = [f"cd {folder}"]
         for number, (kind, index) in enumerate((("ps", 0), ("chief", 0), ("worker", 0), ("worker", 1))):
             config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
-            command = " ".join([str(self._python), "-m", "task", *arguments])
+            command = " ".join([before, str(self._python), "-m", "task", *arguments])
             lines.append(f"TF_CONFIG='{config}' {command} > {kind}{index}.log 2>&1 &")
             lines += [f"pid{number}=$!", f"echo $pid{number} >> pids"]
         return folder, "\n".join([*lines, "wait $pid1 $pid2 $pid3", "kill $pid0"])
@@ -293,15 +295,18 @@ def median(runs: list[Run]) -> float:
     return float(statistics.median(run.first_step_s for run in runs))
 
 
-def throughput(gang: Gang, shell: Shell, windows: int) -> list[tuple[float, float]]:
-    """Steps a second of a job and of the same processes by hand, both alive all the time, in turn."""
-    pairs = []
-    with gang.standing() as job, shell.standing() as hand:
+def throughput(gang: Gang, shell: Shell, windows: int) -> dict[str, list[float]]:
+    """Steps a second of a job, and of the same processes by hand, in one session and in one each, in turn.
+
+    All three are alive all the time, and one of them moves.
+    """
+    rates: dict[str, list[float]] = {JOB: [], ONE_SESSION: [], OWN_SESSIONS: []}
+    with gang.standing() as job, shell.standing() as together, shell.standing(before="setsid") as apart:
+        turns = list(zip(rates, (job, together, apart), strict=True))
         for number in range(windows):
-            first, second = (job, hand) if number % 2 else (hand, job)
-            rates = {first: first.window(), second: second.window()}
-            pairs.append((rates[job], rates[hand]))
-    return pairs
+            for name, standing in turns if number % 2 else reversed(turns):
+                rates[name].append(standing.window())
+    return rates
 
 
 def main() -> None:
@@ -328,8 +333,8 @@ def main() -> None:
             warm_gang.run(patient, start="warm", tuned=False),
             cold_gang.run(patient, start="cold", tuned=False),
         ]
-        pairs = throughput(warm_gang, shell, args.windows)
-    publish("launch", [*start_rows(hand, warm, cold), *untuned_rows(*untuned), training_row(pairs)])
+        rates = throughput(warm_gang, shell, args.windows)
+    publish("launch", [*start_rows(hand, warm, cold), *untuned_rows(*untuned), *training_rows(rates)])
 
 
 def _row(what: str, measured_s: float, hand_s: float, aim: str = "") -> Row:
@@ -352,14 +357,17 @@ def untuned_rows(hand: Run, warm: Run, cold: Run) -> list[Row]:
     ]
 
 
-def training_row(pairs: list[tuple[float, float]]) -> Row:
-    ratios = [job / hand for job, hand in pairs]
+def training_rows(rates: dict[str, list[float]]) -> list[Row]:
+    return [_training_row(rates[JOB], rates[name], name) for name in (ONE_SESSION, OWN_SESSIONS)]
+
+
+def _training_row(job: list[float], other: list[float], name: str) -> Row:
+    ratios = [mine / theirs for mine, theirs in zip(job, other, strict=True)]
     error = statistics.stdev(ratios) / len(ratios) ** 0.5
-    job, hand = (statistics.median(rates) for rates in zip(*pairs, strict=True))
     return Row(
         what="training, warm, all replicas together",
-        value=f"{job:.0f} steps/s",
-        against=f"by hand: {hand:.0f} steps/s",
+        value=f"{statistics.median(job):.0f} steps/s",
+        against=f"{name}: {statistics.median(other):.0f} steps/s",
         ratio=f"{statistics.median(ratios):.3f} ± {error:.3f}",
         aim="within 1 %",
     )
