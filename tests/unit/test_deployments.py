@@ -16,9 +16,10 @@ import pytest
 from trainshed.buckets.tree import ObjectTree
 from trainshed.config import Home
 from trainshed.control.creations import Creations, Room, Supplies
-from trainshed.control.deployments import Deployments, alike
+from trainshed.control.deployments import CREATIONS, CREATIONS_EACH, Deployments, alike
 from trainshed.control.outcomes import Ledger
 from trainshed.control.pinning import Pins
+from trainshed.domain.deployments import Standing
 from trainshed.domain.models import Model
 from trainshed.domain.objects import Draft
 from trainshed.domain.operations import Operation, OperationType
@@ -29,7 +30,7 @@ from trainshed.engines.installs import Installs
 from trainshed.engines.references import References
 from trainshed.engines.warm import WarmProcesses
 from trainshed.errors import NotFound
-from trainshed.gateway.routes import Routes, RouteState, VersionRoute
+from trainshed.gateway.routes import Routes, VersionRoute
 from trainshed.runtimes.environments import RuntimeInfo, Runtimes, RuntimeState
 from trainshed.store.database import Database
 from trainshed.store.models import Change, ModelStore
@@ -203,7 +204,7 @@ class Shed:
     def route(self, name: str) -> VersionRoute:
         return self.routes.models["p", "m"].versions[name]
 
-    def until_route(self, name: str, state: RouteState) -> VersionRoute:
+    def until_route(self, name: str, state: Standing) -> VersionRoute:
         return wait_for(lambda: self.route(name), lambda route: route.state is state)
 
     def behave(self, version: Version, *behaviour: str) -> None:
@@ -256,7 +257,7 @@ def test_a_version_is_created_checked_and_routed(shed: Shed) -> None:
 def _is_ready(shed: Shed, name: str) -> bool:
     model = shed.routes.models.get(("p", "m"))
     route = model.versions.get(name) if model else None
-    return route is not None and route.state is RouteState.READY and bool(route.hosts)
+    return route is not None and route.state is Standing.READY and bool(route.hosts)
 
 
 def test_a_new_model_gets_things_ready_for_its_first_version(shed: Shed) -> None:
@@ -283,6 +284,26 @@ def test_a_version_that_arrives_stays_routed_whoever_else_publishes(shed: Shed) 
     shed.until("v1")
     assert published.is_set()
     assert not any(gone)
+
+
+def test_one_project_does_not_keep_all_the_threads_that_create(shed: Shed) -> None:
+    begun: list[str] = []
+    go_on = threading.Event()
+
+    def wait() -> None:
+        begun.append("")
+        assert go_on.wait(20)
+
+    shed.runtime.built = wait
+    for name in ("v1", "v2", "v3", "v4"):
+        shed.create(name)
+    wait_for(lambda: len(begun), lambda count: count == CREATIONS_EACH)
+    free = [name for name in ("v1", "v2", "v3", "v4") if not shed.deployments.progress("p", "m", name)]
+    assert len(free) == 4 - CREATIONS_EACH < 4
+    assert CREATIONS_EACH < CREATIONS
+    go_on.set()
+    for name in ("v1", "v2", "v3", "v4"):
+        shed.until(name)
 
 
 @pytest.mark.parametrize("behaviour", ["differs", "no-reference", "fail-openvino"])
@@ -319,7 +340,7 @@ def test_a_model_that_can_not_be_loaded_fails_in_its_own_words(shed: Shed, behav
     assert words in failed.error
     operation = shed.operations.get("p", version.operation)
     assert operation.error == {"code": 3, "message": failed.error}
-    assert shed.until_route("v1", RouteState.UNHEALTHY).reason == failed.error
+    assert shed.until_route("v1", Standing.UNHEALTHY).reason == failed.error
     assert not any(shed.home.models.glob("p/*"))
     assert shed.routes.models["p", "m"].default == ""
 
@@ -373,7 +394,7 @@ def test_a_dead_host_is_replaced_at_once_and_a_loop_of_deaths_is_unhealthy(shed:
     version = shed.until("v1")
     shed.behave(version, "die")
     os.kill(shed.deployments.hosts("p", "m", "v1")[0]["pid"], 9)
-    route = shed.until_route("v1", RouteState.UNHEALTHY)
+    route = shed.until_route("v1", Standing.UNHEALTHY)
     assert "was killed by SIGKILL" in route.reason
     assert "was killed by SIGKILL" in shed.deployments.progress("p", "m", "v1")
     assert shed.models.version("p", "m", "v1").state is VersionState.READY
@@ -440,13 +461,13 @@ def test_one_that_nobody_calls_sleeps_until_it_is_called(tmp_path: Path) -> None
     shed.open()
     shed.create("v1", autoScaling={"minNodes": 0})
     version = shed.until("v1")
-    route = shed.until_route("v1", RouteState.SLEEPING)
+    route = shed.until_route("v1", Standing.SLEEPING)
     assert route.hosts == ()
     wait_for(lambda: shed.deployments.hosts("p", "m", "v1"), lambda hosts: hosts == [])
     shed.behave(version, "slow")  # it takes longer to wake up than it would stay awake
     shed.deployments.rouse("p", "m", "v1")
-    assert shed.until_route("v1", RouteState.WAKING).hosts == ()
-    assert len(shed.until_route("v1", RouteState.READY).hosts) == 1
+    assert shed.until_route("v1", Standing.WAKING).hosts == ()
+    assert len(shed.until_route("v1", Standing.READY).hosts) == 1
     shed.close()
 
 
@@ -493,7 +514,7 @@ def test_the_next_server_serves_what_was_ready(tmp_path: Path) -> None:
     shed.until("v1")
     shed.close()
     shed.open()
-    assert len(shed.until_route("v1", RouteState.READY).hosts) == 1
+    assert len(shed.until_route("v1", Standing.READY).hosts) == 1
     shed.close()
 
 
@@ -524,6 +545,6 @@ def test_a_version_whose_runtime_is_gone_is_unhealthy_and_says_why(tmp_path: Pat
     shed.runtime.built = refuse
     shed.open()
     route = wait_for(lambda: shed.route("v1"), lambda route: bool(route.reason))
-    assert route.state in (RouteState.STARTING, RouteState.UNHEALTHY)
+    assert route.state in (Standing.STARTING, Standing.UNHEALTHY)
     assert route.reason == "The runtime was taken away."
     shed.close()

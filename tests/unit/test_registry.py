@@ -567,13 +567,13 @@ class TestRollout:
         told = shed.models.split("shed", "m", {"weights": {"v1": 90, "v2": 10}})
         assert told["split"] == {"v1": 90, "v2": 10}
         assert told["traffic"] == {"v1": {"count": 3}}
-        assert shed.store.get("shed", "m").weights == {"v1": 90, "v2": 10}
+        assert shed.store.get("shed", "m").split == {"v1": 90, "v2": 10}
         assert shed.deployments.published[-1] == ("shed", "m")
         assert shed.default() == "v1"
         with pytest.raises(FailedPrecondition, match="10 % of the requests"):
             shed.versions.delete("shed", "m", "v2")
         assert shed.models.split("shed", "m", {"weights": {}})["split"] == {}
-        assert shed.store.get("shed", "m").weights == {"v1": 100}
+        assert shed.store.get("shed", "m").split == {}
         shed.versions.delete("shed", "m", "v2")
 
     @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ LOG = logging.getLogger("trainshed.control.deployments")
 
 IDLE_S = 5.0  #: between looks when nothing is due; what is new wakes the loop at once
 CREATIONS = 4  #: at once
+CREATIONS_EACH = 2  #: of one project, so that its slow models leave room for others
 
 Key = tuple[str, str, str]  #: project, model, version
 
@@ -71,6 +72,7 @@ class Deployments:
         self._fleets: dict[Key, Fleet] = {}
         self._progress: dict[Key, str] = {}
         self._busy: set[Key] = set()  #: those that a thread of a pool creates, prepares or deletes
+        self._in_creation: set[Key] = set()  #: those of them that it creates
         self._calls: deque[Callable[[], None]] = deque()  #: from threads that must not wait
         self._publisher = Publisher(ledger.models, routes, self._fleet_of)
         self._news = threading.Event()
@@ -209,7 +211,9 @@ class Deployments:
             return IDLE_S
         match version.state:
             case VersionState.CREATING:
-                self._begin(self._creating, key, self._create, version)
+                if sum(project == version.project for project, _, _ in self._in_creation) < CREATIONS_EACH:
+                    self._in_creation.add(key)
+                    self._begin(self._creating, key, self._create, version)
             case VersionState.DELETING:
                 self._begin(self._chores, key, self._delete, version)
             case VersionState.READY | VersionState.UPDATING:
@@ -228,6 +232,7 @@ class Deployments:
                 LOG.exception("version.step_failed version=%s", version.name)
                 self._stopping.wait(1.0)
             finally:
+                self._in_creation.discard(key)
                 self._busy.discard(key)
                 self._news.set()
 

@@ -12,7 +12,7 @@ from trainshed.domain.deployments import Standing
 from trainshed.domain.models import Model
 from trainshed.domain.versions import Version, VersionState
 from trainshed.errors import NotFound
-from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLog, Routes, RouteState, VersionRoute
+from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLog, Routes, VersionRoute
 from trainshed.store.models import ModelStore
 
 
@@ -76,26 +76,26 @@ class Publisher:
         )
 
     def _version_route(self, model: Model, version: Version) -> VersionRoute:
-        state, reason = RouteState.STARTING, ""
+        state, reason = Standing.STARTING, ""
         hosts: tuple[HostAddress, ...] = ()
         if version.state is VersionState.FAILED:
-            state, reason = RouteState.UNHEALTHY, version.error
+            state, reason = Standing.UNHEALTHY, version.error
         elif version.state is VersionState.CREATING:
             reason = f"Version {version.id} of model {version.model} is being created."
         else:
             lock, fleet = self._fleet_of(version)
             with lock:
                 if fleet is not None:
-                    state, reason = RouteState(fleet.standing(version).value), fleet.reason
+                    state, reason = fleet.standing(version), fleet.reason
                     hosts = fleet.addresses()
                 elif version.nodes == 0:
-                    state = RouteState(Standing.SLEEPING.value)
+                    state = Standing.SLEEPING
         return VersionRoute(
             project=version.project,
             model=version.model,
             version=version.id,
             state=state,
-            reason=reason if state is not RouteState.READY else "",
+            reason=reason if state is not Standing.READY else "",
             hosts=hosts,
             access_log=model.access_log,
             log=_request_log(version),

@@ -18,11 +18,11 @@ _MIN_MEMORY = 1 << 30
 class Standing(StrEnum):
     """How a version stands towards requests."""
 
-    READY = "READY"  #: a host answers
-    STARTING = "STARTING"  #: one is on its way
-    SLEEPING = "SLEEPING"  #: nobody called for long; the next request wakes it
-    WAKING = "WAKING"  #: one is on its way because of a request
-    UNHEALTHY = "UNHEALTHY"  #: its hosts keep dying
+    READY = "READY"  #: at least one host answers
+    STARTING = "STARTING"  #: no host yet, or none any more and the next one is on its way: 503, come back
+    SLEEPING = "SLEEPING"  #: nobody called for long; the next request wakes it and is held until it answers
+    WAKING = "WAKING"  #: a host is on its way because of a request; further ones are held too
+    UNHEALTHY = "UNHEALTHY"  #: its hosts keep dying, or it could not be created: 503 with the reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

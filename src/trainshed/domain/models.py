@@ -51,11 +51,6 @@ class Model:
             "the end of it. online_prediction_console_logging is kept, and changes nothing.",
         )
 
-    @property
-    def weights(self) -> Mapping[str, int]:
-        """What percentage of the requests that name no version goes to which. Empty if there is no default."""
-        return self.split or ({self.default_version: 100} if self.default_version else {})
-
     def defaulting_to(self, version: Version) -> Model:
         """`version` answers from now on, alone: a split ends. `FailedPrecondition` unless it is READY."""
         _check_serving(version)

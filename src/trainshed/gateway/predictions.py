@@ -11,12 +11,13 @@ from collections.abc import Callable, Collection
 from time import monotonic, sleep  # uvloop's own clock tells milliseconds
 from typing import Protocol
 
+from trainshed.domain.deployments import Standing
 from trainshed.errors import Busy, FailedPrecondition, NotFound, TimedOut, TrainshedError, Unavailable
 from trainshed.gateway.connections import HostConnection, Waiter
 from trainshed.gateway.hosts import Hosts
 from trainshed.gateway.metrics import Metrics
 from trainshed.gateway.requestlog import RequestLogs
-from trainshed.gateway.routes import Keeper, ModelRoute, RequestLog, Routes, RouteState, Target, VersionRoute
+from trainshed.gateway.routes import Keeper, ModelRoute, RequestLog, Routes, Target, VersionRoute
 from trainshed.serving.frames import Kind, pack_raw, unpack_raw
 
 __all__ = [
@@ -124,7 +125,7 @@ class Predictions:
         """Ask now, without waiting for anything; None if that can't be, and `ask` is what may help."""
         began = monotonic()
         route = self._find(target)
-        connection = self._hosts.choose(route.hosts) if route.state is RouteState.READY else None
+        connection = self._hosts.choose(route.hosts) if route.state is Standing.READY else None
         if connection is None:
             return None
         question = Question(self, target, body, asker)
@@ -181,7 +182,7 @@ class Predictions:
         what is withdrawn meanwhile gets no more requests."""
         while True:
             route = self._find(target)
-            connection = self._hosts.choose(route.hosts) if route.state is RouteState.READY else None
+            connection = self._hosts.choose(route.hosts) if route.state is Standing.READY else None
             if connection is not None:
                 return route, connection
             try:
@@ -202,15 +203,15 @@ class Predictions:
     async def _reach(self, route: VersionRoute, began: float) -> None:
         """Wait until it makes sense to look again. `Unavailable` if it makes none."""
         match route.state:
-            case RouteState.READY if route.hosts:
+            case Standing.READY if route.hosts:
                 await self._hosts.reach(route.hosts)
-            case RouteState.READY | RouteState.STARTING:
+            case Standing.READY | Standing.STARTING:
                 raise Unavailable(route.reason or f"Version {route.version} of model {route.model} is not ready yet.")
-            case RouteState.UNHEALTHY:
+            case Standing.UNHEALTHY:
                 reason = route.reason or "its processes keep failing."
                 message = f"Version {route.version} of model {route.model} is unhealthy: {reason}"
                 raise Unavailable(message, retry_after_s=UNHEALTHY_S)
-            case RouteState.SLEEPING | RouteState.WAKING:
+            case Standing.SLEEPING | Standing.WAKING:
                 await self._hold(route, began)
 
     async def _hold(self, route: VersionRoute, began: float) -> None:
@@ -282,7 +283,7 @@ def _nobody(model: ModelRoute, target: Target) -> TrainshedError:
     """Why there is no version to ask."""
     if target.version:
         return NotFound(f"There is no version {target.version} of model {model.model} in project {model.project}.")
-    if any(route.state is RouteState.STARTING for route in model.versions.values()):
+    if any(route.state is Standing.STARTING for route in model.versions.values()):
         return Unavailable(f"The first version of model {model.model} is still being created.")
     return FailedPrecondition(
         f"Model {model.model} has no default version. Create a version, or choose one with "

@@ -5,19 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-
-class RouteState(StrEnum):
-    """What a request to a version meets."""
-
-    READY = "READY"  #: at least one host answers
-    STARTING = "STARTING"  #: no host yet, or none any more and the next one is on its way: 503, come back
-    SLEEPING = "SLEEPING"  #: no host; the first request wakes it and is held until it answers
-    WAKING = "WAKING"  #: a host is on its way because of a request; further ones are held too
-    UNHEALTHY = "UNHEALTHY"  #: hosts keep failing, or the version could not be created: 503 with the reason
+from trainshed.domain.deployments import Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +35,7 @@ class VersionRoute:
     project: str
     model: str
     version: str
-    state: RouteState
+    state: Standing
     reason: str = ""  #: why it is not READY, for whoever asks it
     hosts: tuple[HostAddress, ...] = ()
     access_log: bool = False  #: a line in the server's log for each request (onlinePredictionLogging)

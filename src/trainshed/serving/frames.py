@@ -35,10 +35,6 @@ def pack_request(request_id: int, kind: Kind, body: bytes) -> bytes:
     return REQUEST_HEAD.pack(len(body), request_id, kind) + body
 
 
-def pack_answer(request_id: int, status: int, body: bytes) -> bytes:
-    return ANSWER_HEAD.pack(len(body), request_id, status) + body
-
-
 def pack_raw(content_type: str, data: bytes) -> bytes:
     """The body of a `RAW` frame."""
     name = content_type.encode("latin-1", "replace")[:_TYPE_BYTES]

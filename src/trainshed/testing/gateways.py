@@ -15,7 +15,8 @@ import uvloop
 from trainshed.api.app import Api
 from trainshed.assembly import assemble
 from trainshed.config import Home, Settings
-from trainshed.gateway.routes import HostAddress, ModelRoute, Routes, RouteState, VersionRoute
+from trainshed.domain.deployments import Standing
+from trainshed.gateway.routes import HostAddress, ModelRoute, Routes, VersionRoute
 from trainshed.server import uvicorn_config
 from trainshed.services.registry import Services
 from trainshed.services.server import ServerInfo
@@ -73,7 +74,7 @@ class RunningGateway:
 
     def publish(self, model: str, *hosts: HostAddress, version: str = "v1", project: str = "trainshed") -> None:
         """A model with one version, its default, that is ready on these hosts."""
-        route = VersionRoute(project=project, model=model, version=version, state=RouteState.READY, hosts=hosts)
+        route = VersionRoute(project=project, model=model, version=version, state=Standing.READY, hosts=hosts)
         self.routes.publish(ModelRoute(project=project, model=model, default=version, versions={version: route}))
 
     def _run(self) -> None:

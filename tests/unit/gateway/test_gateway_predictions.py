@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from trainshed.domain.deployments import Standing
 from trainshed.errors import Busy, FailedPrecondition, NotFound, TimedOut, Unavailable
 from trainshed.gateway import connections, predictions
 from trainshed.gateway.predictions import Kind, Predictions
 from trainshed.gateway.requestlog import RequestLogs
-from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLog, Routes, RouteState, Target, VersionRoute
+from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLog, Routes, Target, VersionRoute
 from trainshed.testing.gateways import NotingKeeper
 from trainshed.testing.hosts import Behaviour, FakeHost, answering, echo
 
@@ -40,7 +41,7 @@ class Bench:
         return host
 
     def publish(
-        self, *hosts: HostAddress, state: RouteState = RouteState.READY, reason: str = "", log: RequestLog | None = None
+        self, *hosts: HostAddress, state: Standing = Standing.READY, reason: str = "", log: RequestLog | None = None
     ) -> None:
         route = VersionRoute(project="p", model="m", version="v1", state=state, reason=reason, hosts=hosts, log=log)
         self.routes.publish(ModelRoute(project="p", model="m", default="v1", versions={"v1": route}))
@@ -132,7 +133,7 @@ def test_who_has_least_to_do_is_asked(bench: Bench) -> None:
 def test_a_split_is_kept_with_a_fixed_source(bench: Bench) -> None:
     hosts = {name: bench.host(answering(name)) for name in ("v1", "v2")}
     versions = {
-        name: VersionRoute(project="p", model="m", version=name, state=RouteState.READY, hosts=(host.address,))
+        name: VersionRoute(project="p", model="m", version=name, state=Standing.READY, hosts=(host.address,))
         for name, host in hosts.items()
     }
     bench.routes.publish(
@@ -153,12 +154,12 @@ def test_a_split_is_kept_with_a_fixed_source(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        (RouteState.STARTING, "not ready yet"),
-        (RouteState.UNHEALTHY, "is unhealthy: it crashed five times"),
+        (Standing.STARTING, "not ready yet"),
+        (Standing.UNHEALTHY, "is unhealthy: it crashed five times"),
     ],
 )
-def test_a_version_that_does_not_answer_says_why(bench: Bench, state: RouteState, said: str) -> None:
-    bench.publish(state=state, reason="it crashed five times" if state is RouteState.UNHEALTHY else "")
+def test_a_version_that_does_not_answer_says_why(bench: Bench, state: Standing, said: str) -> None:
+    bench.publish(state=state, reason="it crashed five times" if state is Standing.UNHEALTHY else "")
 
     async def steps(made: Predictions) -> None:
         with pytest.raises(Unavailable, match=said):
@@ -169,7 +170,7 @@ def test_a_version_that_does_not_answer_says_why(bench: Bench, state: RouteState
 
 
 def test_what_is_not_there_is_told_apart(bench: Bench) -> None:
-    starting = VersionRoute(project="p", model="new", version="v1", state=RouteState.STARTING)
+    starting = VersionRoute(project="p", model="new", version="v1", state=Standing.STARTING)
     bench.routes.publish(
         ModelRoute(project="p", model="empty"),
         ModelRoute(project="p", model="new", versions={"v1": starting}),
@@ -271,11 +272,11 @@ def test_too_many_at_once_are_turned_away_at_once(bench: Bench, monkeypatch: pyt
 
 
 def test_a_sleeping_version_is_woken_and_the_requests_held(bench: Bench) -> None:
-    bench.publish(state=RouteState.SLEEPING)
+    bench.publish(state=Standing.SLEEPING)
 
     def wake() -> None:
         if len(bench.keeper.roused) == 1:
-            bench.publish(state=RouteState.WAKING)
+            bench.publish(state=Standing.WAKING)
         elif len(bench.keeper.roused) == 4:
             bench.publish(bench.host(answering("awake")).address)
 
@@ -291,7 +292,7 @@ def test_a_sleeping_version_is_woken_and_the_requests_held(bench: Bench) -> None
 
 def test_a_version_that_does_not_wake_in_time_is_unavailable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predictions, "HELD", 2)
-    bench.publish(state=RouteState.SLEEPING)
+    bench.publish(state=Standing.SLEEPING)
 
     async def steps(made: Predictions) -> None:
         results = await asyncio.gather(*(made.ask(TARGET, BODY) for _ in range(3)), return_exceptions=True)

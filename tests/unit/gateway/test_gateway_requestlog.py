@@ -10,11 +10,12 @@ import pytest
 
 from trainshed.buckets.tree import ObjectTree
 from trainshed.buckets.uploads import Sessions
+from trainshed.domain.deployments import Standing
 from trainshed.domain.objects import ListQuery
 from trainshed.errors import NotFound
 from trainshed.gateway import requestlog
 from trainshed.gateway.requestlog import RequestLogs
-from trainshed.gateway.routes import RequestLog, RouteState, VersionRoute
+from trainshed.gateway.routes import RequestLog, VersionRoute
 from trainshed.services.objects import Objects
 from trainshed.services.replays import LoggedRequests
 
@@ -32,7 +33,7 @@ class Clock:
 
 
 def version(name: str = "v1", model: str = "m") -> VersionRoute:
-    return VersionRoute(project="p", model=model, version=name, state=RouteState.READY, log=LOG)
+    return VersionRoute(project="p", model=model, version=name, state=Standing.READY, log=LOG)
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_a_bucket_that_is_anothers_now_gets_nothing(
     tree: ObjectTree, logged: LoggedRequests, caplog: pytest.LogCaptureFixture
 ) -> None:
     logs = RequestLogs(logged.write)
-    stranger = VersionRoute(project="q", model="m", version="v1", state=RouteState.READY, log=LOG)
+    stranger = VersionRoute(project="q", model="m", version="v1", state=Standing.READY, log=LOG)
     logs.add(stranger, LOG, b"{}", b"{}", seconds=0)
     logs.add(version(), RequestLog(bucket="gone", folder="", share=1), b"{}", b"{}", seconds=0)
     logs.add(version(), LOG, b"{}", b"{}", seconds=0)

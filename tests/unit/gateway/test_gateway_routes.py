@@ -8,11 +8,12 @@ from collections import Counter
 
 import pytest
 
-from trainshed.gateway.routes import ModelRoute, Routes, RouteState, VersionRoute
+from trainshed.domain.deployments import Standing
+from trainshed.gateway.routes import ModelRoute, Routes, VersionRoute
 
 
 def model(*versions: str, default: str = "", split: tuple[tuple[str, int], ...] = ()) -> ModelRoute:
-    routes = {name: VersionRoute(project="p", model="m", version=name, state=RouteState.READY) for name in versions}
+    routes = {name: VersionRoute(project="p", model="m", version=name, state=Standing.READY) for name in versions}
     return ModelRoute(project="p", model="m", default=default, split=split, versions=routes)
 
 

@@ -12,7 +12,6 @@ from trainshed.serving.frames import (
     BadFrame,
     FrameReader,
     Kind,
-    pack_answer,
     pack_raw,
     pack_request,
     unpack_raw,
@@ -33,7 +32,7 @@ def test_requests_arrive_as_they_were_sent(frames: list[tuple[int, Kind, bytes]]
 
 @given(st.lists(st.tuples(IDS, st.integers(0, 599), st.binary(max_size=50)), max_size=5), st.integers(1, 30))
 def test_answers_arrive_as_they_were_sent(frames: list[tuple[int, int, bytes]], size: int) -> None:
-    data = b"".join(pack_answer(*frame) for frame in frames)
+    data = b"".join(ANSWER_HEAD.pack(len(body), number, status) + body for number, status, body in frames)
     assert _fed(FrameReader(ANSWER_HEAD, body_limit=50), data, [size]) == frames
 
 
