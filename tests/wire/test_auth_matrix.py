@@ -158,3 +158,12 @@ def test_two_hosts_are_one_too_many(server: RunningServer) -> None:
     with socket.create_connection((address.hostname, address.port), timeout=30) as client:
         client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\nconnection: close\r\n\r\n")
         assert client.recv(1000).split(b" ")[1] in (b"400", b"403")
+
+
+def test_two_tokens_are_one_too_many(server: RunningServer) -> None:
+    address = urlsplit(server.url)
+    head = f"GET /trainshed/v1/tokens HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {server.token}\r\n"
+    for second, wanted in (("", b"200"), ("authorization: Bearer other\r\n", b"401")):
+        with socket.create_connection((address.hostname, address.port), timeout=30) as client:
+            client.sendall(f"{head}{second}connection: close\r\n\r\n".encode())
+            assert client.recv(1000).split(b" ")[1] == wanted

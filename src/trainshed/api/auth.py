@@ -63,7 +63,10 @@ def _is_address(name: str) -> bool:
 
 def bearer_token(request: Request) -> str:
     """The token that the request carries, good or not. `Unauthenticated` if it carries none."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    given = request.headers.getlist("authorization")
+    if len(given) > 1:
+        raise Unauthenticated("This request has more than one Authorization header. Send one.")
+    scheme, _, token = "".join(given).partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthenticated(
             "This request has no bearer token. Send 'Authorization: Bearer TOKEN'; "
