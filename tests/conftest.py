@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from trainshed.testing.servers import RunningServer
 
 settings.register_profile("patient", deadline=None)  # a slow machine is not a failure
 settings.load_profile("patient")
+
+# A suite in the background has SIGINT ignored, and with it every process that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Outlives the test run: TensorFlow is installed once for a checkout.
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "runtimes"
