@@ -263,7 +263,7 @@ def _refused_in_little_memory(archive: Path, into: Path) -> None:
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20))
-        resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
+        resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 
     done = subprocess.run(
         [sys.executable, "-c", code, archive, into], preexec_fn=limit, capture_output=True, text=True, check=False
