@@ -278,7 +278,12 @@ def test_a_killed_worker_comes_back_and_a_killed_server_resumes_from_the_checkpo
     assert GATE - 2 * EVERY < after <= before  # not from the beginning
     run.await_gate("master-replica-0", "worker-replica-0")
     run.succeed()
-    assert [run.starts(f"{kind}-replica-0") for kind in ("master", "worker", "ps")] == [1, 2, 2]
+    master, worker_starts, ps = (run.starts(f"{kind}-replica-0") for kind in ("master", "worker", "ps"))
+    assert (master, ps) == (1, 2)
+    assert worker_starts in (
+        2,
+        3,
+    )  # it may be lost with the server: TensorFlow gets over that in most moments, not in all
 
 
 @pytest.mark.timeout(600)

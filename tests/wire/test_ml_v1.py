@@ -211,9 +211,11 @@ class TestCreate:
         assert errors[0]["message"].replace("-other/", "-absent/") == errors[1]["message"]
         assert errors[0]["message"].startswith("Field: package_uris Error: The provided GCS paths cannot be read")
 
-    def test_batch_prediction_is_not_served(self, ml: Any) -> None:
+    def test_a_batch_prediction_without_a_model_is_refused(self, ml: Any) -> None:
         body = {"jobId": "x", "predictionInput": {"dataFormat": "TEXT"}}
-        assert refusal(ml.jobs().create(parent=PARENT, body=body))["status"] == "UNIMPLEMENTED"
+        error = refusal(ml.jobs().create(parent=PARENT, body=body))
+        assert error["status"] == "INVALID_ARGUMENT"
+        assert error["message"].startswith("Field: model_name Error: Name the model in one way")
 
     def test_a_body_that_is_no_job(self, shed: RunningServer) -> None:
         call = Caller(shed.url)
