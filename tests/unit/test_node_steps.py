@@ -12,6 +12,9 @@ from trainshed.node.steps import Progress, Restart, step_of
     [
         ("step 1204", 1204),
         ("step: 1204", 1204),
+        ("step 1,204 of 5,000", 1204),
+        ("step 1,204,567", 1204567),
+        ("step 3,loss 0.2", 3),
         ("step=1204 loss=0.1", 1204),
         ("global step 1204", 1204),
         ("Saving dict for global step 1204: accuracy = 0.9, global_step = 1204", 1204),

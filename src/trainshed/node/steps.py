@@ -11,7 +11,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Optional
 
-_STEP = re.compile(rb"(?<![a-z0-9])(?:global[ _])?step(?:\s*[:=#]\s*|\s+#?)(\d{1,12})(?![\d.]*\w)", re.IGNORECASE)
+_STEP = re.compile(
+    rb"(?<![a-z0-9])(?:global[ _])?step(?:\s*[:=#]\s*|\s+#?)(\d{1,3}(?:,\d{3}){1,3}|\d{1,12})(?![\d.]*\w)",
+    re.IGNORECASE,
+)
 _RESTORED = re.compile(rb"restoring parameters from \S+-(\d{1,12})\s*$", re.IGNORECASE)
 
 
@@ -22,7 +25,7 @@ def step_of(line: bytes) -> Optional[int]:
         found = _RESTORED.search(line)
     if found is None and (b"tep" in line or b"TEP" in line):
         found = _STEP.search(line)
-    return int(found.group(1)) if found else None
+    return int(found.group(1).replace(b",", b"")) if found else None
 
 
 class Restart:
