@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from trainshed.runtimes.catalogue import DEFAULT
+from trainshed.runtimes.environments import Runtimes
+from trainshed.runtimes.uv import find_uv
 from trainshed.testing.servers import RunningServer
 
 settings.register_profile("patient", deadline=None)  # a slow machine is not a failure
@@ -35,6 +38,12 @@ def own_server(tmp_path: Path) -> Iterator[RunningServer]:
     running = RunningServer(tmp_path / "home").start()
     yield running
     running.kill()
+
+
+@pytest.fixture(scope="session")
+def runtime_python() -> Path:
+    """The interpreter of the newest runtime, for programs that make models. Built on first use."""
+    return Runtimes(CACHE, find_uv()).ensure(DEFAULT, lambda fraction, text: None)
 
 
 @pytest.fixture(scope="session")

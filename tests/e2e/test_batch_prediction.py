@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,10 @@ from urllib.parse import quote
 
 import pytest
 
-from trainshed.runtimes.environments import Runtimes
-from trainshed.runtimes.uv import find_uv
 from trainshed.testing.deployer import Deployer
 from trainshed.testing.engines import wait_for
 from trainshed.testing.servers import Caller, RunningServer
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 MAKER = """
 import sys
 import tensorflow as tf
@@ -37,10 +33,11 @@ tf.saved_model.save(scores, sys.argv[1], signatures={"serving_default": scores.s
 
 
 @pytest.fixture(scope="module")
-def deployer(framework_server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
+def deployer(
+    framework_server: RunningServer, runtime_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Deployer:
     folder = tmp_path_factory.mktemp("batch")
-    python = Runtimes(CACHE, find_uv()).ensure("2.21", lambda fraction, text: None)
-    subprocess.run([python, "-c", MAKER, folder / "model"], check=True, capture_output=True)
+    subprocess.run([runtime_python, "-c", MAKER, folder / "model"], check=True, capture_output=True)
     deployer = Deployer(framework_server, "e2e-batch", folder)
     uri = deployer.upload_folder(folder / "model", "model")
     deployer.deploy("v1", uri, framework="TENSORFLOW", runtimeVersion="2.21")
@@ -174,7 +171,6 @@ def test_a_version_may_be_deleted_while_it_predicts_and_a_job_cancelled(deployer
     wait_for(lambda: int(batch.job()["predictionOutput"]["predictionCount"]), lambda count: count > before, within_s=60)
     deployer.server.call("POST", f"{batch.jobs}/cancelled:cancel", {})
     assert batch.ended()["state"] == "CANCELLED"
-    time.sleep(0.1)
     status, _ = Caller(deployer.server.url)(
         "GET",
         f"/storage/v1/b/{deployer.bucket}/o/{quote('cancelled/prediction.errors_stats-00000-of-00001', safe='')}",

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from trainshed.runtimes.environments import Runtimes
-from trainshed.runtimes.uv import find_uv
 from trainshed.testing.deployer import Deployer
 from trainshed.testing.engines import wait_for
 from trainshed.testing.servers import RunningServer
@@ -45,10 +43,9 @@ tf.saved_model.save(words, sys.argv[1] + "/words", signatures={"serving_default"
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(runtime_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exported")
-    python = Runtimes(CACHE, find_uv()).ensure("2.21", lambda fraction, text: None)
-    subprocess.run([python, "-c", MAKER, folder], check=True, capture_output=True)
+    subprocess.run([runtime_python, "-c", MAKER, folder], check=True, capture_output=True)
     return folder
 
 

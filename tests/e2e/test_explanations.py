@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainshed.runtimes.environments import Runtimes
-from trainshed.runtimes.uv import find_uv
 from trainshed.testing.deployer import Deployer
 from trainshed.testing.servers import Caller, RunningServer
-
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 
 MAKER = """
 import pathlib, sys
@@ -42,21 +37,15 @@ SHAPLEY = {"sampledShapleyAttribution": {"numPaths": 5}}
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(runtime_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exported")
-    python = Runtimes(CACHE, find_uv()).ensure("2.21", lambda fraction, text: None)
-    subprocess.run([python, "-c", MAKER, folder], check=True, capture_output=True)
+    subprocess.run([runtime_python, "-c", MAKER, folder], check=True, capture_output=True)
     return folder
 
 
 @pytest.fixture(scope="module")
-def deployer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployer]:
-    home = tmp_path_factory.mktemp("explanations") / "home"
-    home.mkdir()
-    (home / "runtimes").symlink_to(CACHE)
-    running = RunningServer(home).start()
-    yield Deployer(running, "e2e-explanations", tmp_path_factory.mktemp("scratch"))
-    assert running.stop() == 0
+def deployer(framework_server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
+    return Deployer(framework_server, "e2e-explanations", tmp_path_factory.mktemp("scratch"))
 
 
 def why(deployer: Deployer, version: str, instance: Any) -> dict[str, Any]:

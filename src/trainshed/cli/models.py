@@ -19,7 +19,7 @@ from trainshed.cli.options import (
     region_option,
     session,
 )
-from trainshed.cli.output import Column, say, show_list, show_one
+from trainshed.cli.output import Column, say, show_named, show_one
 from trainshed.cli.prompts import confirm, quiet_option
 from trainshed.cli.selection import select
 from trainshed.client.transport import segment
@@ -104,10 +104,7 @@ def list_(project: str | None, uri: bool, format: str | None, **choice: Any) -> 
     """
     here = session(project)
     found = select(here.client.pages(here.ml("models"), "models", query={"pageSize": 100}), **choice)
-    if uri:
-        click.echo("".join(f"{here.client.url}/v1/{model['name']}\n" for model in found), nl=False)
-    else:
-        show_list(found, format=format, columns=COLUMNS)
+    show_named(found, url=here.client.url if uri else "", format=format, columns=COLUMNS)
 
 
 @click.command(cls=Command)

@@ -128,6 +128,14 @@ def json_text(value: Any) -> str:
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
 
 
+def show_named(items: Sequence[Mapping[str, Any]], *, url: str, format: str | None, columns: Sequence[Column]) -> None:
+    """Print a listing of what has a resource name; with a server's `url`, only the URLs of the resources."""
+    if url:
+        click.echo("".join(f"{url}/v1/{item['name']}\n" for item in items), nl=False)
+    else:
+        show_list(items, format=format, columns=columns)
+
+
 def show_list(items: Sequence[Mapping[str, Any]], *, format: str | None, columns: Sequence[Column]) -> None:
     """Print a listing. An empty one says so on stderr, unless a program asked for JSON."""
     kind, keys = _parsed(format or "table")

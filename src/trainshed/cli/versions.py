@@ -21,7 +21,7 @@ from trainshed.cli.options import (
     region_option,
     session,
 )
-from trainshed.cli.output import Column, say, show_list, show_one
+from trainshed.cli.output import Column, say, show_named, show_one
 from trainshed.cli.prompts import confirm, quiet_option
 from trainshed.cli.rollout import check_replay
 from trainshed.cli.selection import select
@@ -59,10 +59,7 @@ def list_(model: str, project: str | None, uri: bool, format: str | None, **choi
     here = session(project)
     pages = here.client.pages(f"{path_of(here, model)}/versions", "versions", query={"pageSize": 100})
     found = select(pages, **choice)
-    if uri:
-        click.echo("".join(f"{here.client.url}/v1/{version['name']}\n" for version in found), nl=False)
-    else:
-        show_list(found, format=format, columns=COLUMNS)
+    show_named(found, url=here.client.url if uri else "", format=format, columns=COLUMNS)
 
 
 @click.command(cls=Command)
