@@ -278,12 +278,15 @@ def test_a_killed_worker_comes_back_and_a_killed_server_resumes_from_the_checkpo
     assert GATE - 2 * EVERY < after <= before  # not from the beginning
     run.await_gate("master-replica-0", "worker-replica-0")
     run.succeed()
-    master, worker_starts, ps = (run.starts(f"{kind}-replica-0") for kind in ("master", "worker", "ps"))
-    assert (master, ps) == (1, 2)
-    assert worker_starts in (
-        2,
-        3,
-    )  # it may be lost with the server: TensorFlow gets over that in most moments, not in all
+    assert [run.starts(f"{kind}-replica-0") for kind in ("master", "ps")] == [1, 2]
+    # A worker whose last words are of the connection to the lost server is started again too. TensorFlow gets over the
+    # loss in most moments, but not in all. Each start must be told of, and there is no other reason for one.
+    told = [restart.sentence for restart in run.restarts()]
+    killed = [sentence for sentence in told if "killed by signal 9" in sentence]
+    lost_too = [sentence for sentence in told if sentence.startswith("restarted worker-replica-0 (exited with")]
+    assert len(killed) == 2
+    assert sorted(told) == sorted(killed + lost_too)
+    assert run.starts("worker-replica-0") == 2 + len(lost_too) <= 3
 
 
 @pytest.mark.timeout(600)
