@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
 
-from trainshed.errors import Damaged
+LOG = logging.getLogger("trainshed.engines.predictions")
 
 FOLDER = "prediction"  #: of an attempt: the plan, the model's files, and what is done
 _LIMIT = 4096
@@ -29,15 +31,21 @@ class Predicted:
 
 
 def predicted(attempt: Path) -> Predicted | None:
-    """None if nothing was told yet, or nothing that makes sense: models may write there too."""
+    """None if nothing was told yet, or nothing that makes sense: models may write there too, and whatever they put
+    there must not keep their job, or a list that it is in, from being shown.
+    """
+    path = attempt / FOLDER / "progress.json"
     try:
-        fd = os.open(attempt / FOLDER / "progress.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
         return None
     except OSError as exc:
-        raise Damaged(f"{attempt / FOLDER} can't be read: {exc.strerror}.") from exc
-    with open(fd, "rb") as file:
-        content = file.read(_LIMIT)
+        LOG.warning("prediction.unreadable path=%s reason=%s", path, exc.strerror)
+        return None
+    try:
+        content = os.read(fd, _LIMIT) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    finally:
+        os.close(fd)
     try:
         told = orjson.loads(content)
         values = {name: told[name] for name in ("predictions", "errors", "read", "bytes")}

@@ -1,0 +1,53 @@
+"""How far a batch prediction is, from a file that its model may have tampered with."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainshed.engines.predictions import FOLDER, Predicted, predicted
+
+TOLD = {"predictions": 3, "errors": 1, "read": 50, "bytes": 200}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / FOLDER).mkdir()
+    return tmp_path / FOLDER / "progress.json"
+
+
+def test_what_was_told(tmp_path: Path, file: Path) -> None:
+    assert predicted(tmp_path) is None
+    file.write_text(json.dumps(TOLD))
+    found = predicted(tmp_path)
+    assert found == Predicted(**TOLD)
+    assert found.fraction == 0.25
+
+
+def _link(file: Path) -> None:
+    (file.parent / "elsewhere").write_text(json.dumps(TOLD))
+    file.symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize(
+    "tamper",
+    [
+        _link,
+        Path.mkdir,
+        os.mkfifo,
+        lambda file: file.write_bytes(b"no json"),
+        lambda file: file.write_bytes(b"[]"),
+        lambda file: file.write_bytes(b" " * 5000),
+        lambda file: file.write_text(json.dumps(TOLD | {"read": -1})),
+        lambda file: file.write_text(json.dumps(TOLD | {"errors": "1"})),
+        lambda file: file.parent.rmdir(),
+        lambda file: (file.parent.rmdir(), file.parent.write_text("")),
+    ],
+)
+def test_whatever_is_there_nothing_fails(tmp_path: Path, file: Path, tamper: Callable[[Path], object]) -> None:
+    tamper(file)
+    assert predicted(tmp_path) is None
