@@ -1,0 +1,137 @@
+// @ts-check
+// Windows above the page, and short messages at its edge.
+
+import { h, replace } from "./dom.js";
+import { icon } from "./icons.js";
+
+const TOAST_MS = 6000;
+
+/** @typedef {{text: string, kind?: "primary" | "danger" | "plain", run?: () => any, testid?: string}} Action */
+
+/**
+ * Show a window. An action that returns false, or throws, leaves it open, and what was thrown is shown in it; any other
+ * closes it. Escape closes it too.
+ * @param {{title: string, body: Node | string | (Node | string)[], actions?: Action[], wide?: boolean}} what
+ * @returns {{element: HTMLDialogElement, close: () => void, closed: Promise<void>}}
+ */
+export function dialog({ title, body, actions = [{ text: "Close" }], wide = false }) {
+  const problem = h("p", { class: "dialog-problem", role: "alert", hidden: true });
+  const close = () => element.close();
+  const buttons = actions.map((action) => actionButton(action, problem, close));
+  const heading = h("h2", { class: "dialog-title", id: `dialog-${Date.now()}` }, title);
+  const shut = h(
+    "button",
+    { class: "icon-button", type: "button", "aria-label": "Close", on: { click: close } },
+    icon("close"),
+  );
+  const element = h(
+    "dialog",
+    { class: wide ? "dialog dialog-wide" : "dialog", "aria-labelledby": heading.id, dataset: { testid: "dialog" } },
+    h("div", { class: "dialog-head" }, heading, shut),
+    h("div", { class: "dialog-body" }, typeof body === "string" ? h("p", null, body) : body, problem),
+    buttons.length > 0 ? h("div", { class: "dialog-foot" }, buttons) : null,
+  );
+  const before = document.activeElement;
+  const closed = new Promise((resolve) => {
+    element.addEventListener("close", () => {
+      element.remove();
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+      resolve(undefined);
+    });
+  });
+  element.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+    if (event.target === element) close(); // the dimmed page around it
+  });
+  document.body.append(element);
+  element.showModal();
+  const first = element.querySelector("[autofocus], input, textarea, select") ?? buttons.at(-1) ?? shut;
+  first.focus();
+  return { element, close, closed: /** @type {Promise<void>} */ (closed) };
+}
+
+/** @param {Action} action @param {HTMLElement} problem @param {() => void} close */
+function actionButton(action, problem, close) {
+  const element = h("button", { class: `button button-${action.kind ?? "plain"}`, type: "button" }, action.text);
+  if (action.testid) element.dataset.testid = action.testid;
+  element.addEventListener("click", async () => {
+    if (element.getAttribute("aria-busy") === "true") return;
+    element.setAttribute("aria-busy", "true");
+    problem.hidden = true;
+    try {
+      if ((await action.run?.()) !== false) close();
+    } catch (error) {
+      problem.textContent = error instanceof Error ? error.message : String(error);
+      problem.hidden = false;
+    } finally {
+      element.removeAttribute("aria-busy");
+    }
+  });
+  return element;
+}
+
+/**
+ * Ask before something that can't be undone.
+ * @param {{title: string, text: string | Node, action: string, danger?: boolean}} what
+ * @returns {Promise<boolean>}
+ */
+export async function confirm({ title, text, action, danger = false }) {
+  let agreed = false;
+  const window = dialog({
+    title,
+    body: typeof text === "string" ? h("p", null, text) : text,
+    actions: [
+      { text: "Cancel", testid: "confirm-no" },
+      { text: action, kind: danger ? "danger" : "primary", testid: "confirm-yes", run: () => void (agreed = true) },
+    ],
+  });
+  await window.closed;
+  return agreed;
+}
+
+/** @type {HTMLElement | null} */
+let corner = null;
+
+/**
+ * A message that goes away by itself; errors stay until they are closed.
+ * @param {string} text
+ * @param {"info" | "good" | "error"} [kind]
+ */
+export function toast(text, kind = "info") {
+  if (corner === null) {
+    corner = h("div", {
+      class: "toasts",
+      role: "region",
+      "aria-label": "Messages",
+      "aria-live": "polite",
+      popover: "manual",
+    });
+    document.body.append(/** @type {HTMLElement} */ (corner));
+  }
+  const region = /** @type {HTMLElement} */ (corner);
+  const drop = () => {
+    message.remove();
+    if (region.childElementCount === 0) region.hidePopover();
+  };
+  const shut = h(
+    "button",
+    { class: "icon-button", type: "button", "aria-label": "Close this message", on: { click: drop } },
+    icon("close"),
+  );
+  const message = h(
+    "div",
+    { class: `toast toast-${kind}`, role: kind === "error" ? "alert" : "status", dataset: { testid: "toast" } },
+    icon(kind === "error" ? "warning" : "check"),
+    h("p", null, text),
+    shut,
+  );
+  region.append(message);
+  region.hidePopover(); // shown again it is above a dialog that was opened since
+  region.showPopover();
+  if (kind !== "error") setTimeout(drop, TOAST_MS);
+}
+
+/** Change what a dialog shows. @param {{element: HTMLDialogElement}} window @param {...any} body */
+export function setBody(window, ...body) {
+  const place = window.element.querySelector(".dialog-body");
+  if (place) replace(place, ...body);
+}

@@ -1,0 +1,87 @@
+// @ts-check
+// Making elements. User text only ever becomes a text node or a property: there is no way in for markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Properties that elements do not have under this name, or have but cannot be written. */
+const ATTRIBUTES = new Set(["role", "list", "form", "colspan", "rowspan", "scope", "inputmode"]);
+
+/** @typedef {Node | string | number | null | undefined | false} Single */
+/** @typedef {Single | Single[] | Single[][]} Child */
+
+/**
+ * An HTML element. `props`: `class`, `on: {click: f}`, `dataset`, `style` (an object), `for`, `aria-*` and other names
+ * with a hyphen as attributes, anything else as a property. Null and undefined are left out.
+ * @param {string} tag
+ * @param {Record<string, any> | null} [props]
+ * @param {...Child} children
+ * @returns {any}
+ */
+export function h(tag, props, ...children) {
+  const element = document.createElement(tag);
+  append(element, children);
+  for (const [name, value] of Object.entries(props ?? {})) set(element, name, value);
+  return element;
+}
+
+/**
+ * An SVG element. All props are attributes, but `on`, `dataset` and `style`.
+ * @param {string} tag
+ * @param {Record<string, any> | null} [props]
+ * @param {...Child} children
+ * @returns {any}
+ */
+export function s(tag, props, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  append(element, children);
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === null || value === undefined) continue;
+    if (name === "on" || name === "dataset" || name === "style") set(element, name, value);
+    else element.setAttribute(name, String(value));
+  }
+  return element;
+}
+
+/**
+ * Take everything out of a node.
+ * @param {Node} node
+ */
+export function clear(node) {
+  node.textContent = "";
+}
+
+/**
+ * Put these children into a node, in the place of what it holds.
+ * @param {Element | DocumentFragment} node
+ * @param {...Child} children
+ */
+export function replace(node, ...children) {
+  const fragment = document.createDocumentFragment();
+  append(fragment, children);
+  node.replaceChildren(fragment);
+}
+
+/** @param {Node} node @param {any[]} children */
+function append(node, children) {
+  for (const child of children) {
+    if (Array.isArray(child)) append(node, child);
+    else if (child instanceof Node) node.appendChild(child);
+    else if (child !== null && child !== undefined && child !== false) {
+      node.appendChild(document.createTextNode(String(child)));
+    }
+  }
+}
+
+/** @param {any} element @param {string} name @param {any} value */
+function set(element, name, value) {
+  if (value === null || value === undefined) return;
+  if (name === "class") element.setAttribute("class", value);
+  else if (name === "on") {
+    for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+  } else if (name === "dataset") Object.assign(element.dataset, value);
+  else if (name === "style") {
+    for (const [property, text] of Object.entries(value)) element.style.setProperty(property, String(text));
+  } else if (name === "for") element.htmlFor = value;
+  else if (name.includes("-") || ATTRIBUTES.has(name)) element.setAttribute(name, String(value));
+  else element[name] = value;
+}

@@ -1,0 +1,125 @@
+// @ts-check
+// The console: who is it, where do they want to go, and the page that is there.
+
+import { loadSession, onSignedOut, session } from "./api.js";
+import { h, replace } from "./dom.js";
+import { errorBox, loading } from "./parts.js";
+import { remembered } from "./preferences.js";
+import { hashOf, parseHash } from "./routes.js";
+import { Shell } from "./shell.js";
+import signInPage from "./pages/signin.js";
+
+const app = /** @type {HTMLElement} */ (document.getElementById("app"));
+/** @type {Shell | null} */
+let shell = null;
+let turn = 0; // of the newest navigation: a page that was slow to come is not shown over a newer one
+
+async function start() {
+  onSignedOut(showSignIn);
+  window.addEventListener("hashchange", () => void route());
+  replace(app, loading());
+  try {
+    await loadSession();
+  } catch (error) {
+    if (/** @type {any} */ (error).status === 401) showSignIn();
+    else replace(app, h("div", { class: "alone" }, errorBox(error)));
+    return;
+  }
+  await route();
+}
+
+function showSignIn() {
+  turn += 1;
+  shell?.remove();
+  shell = null;
+  document.title = "Sign in · Trainshed";
+  for (const open of document.querySelectorAll("dialog")) open.close();
+  replace(app, signInPage({ onDone: () => void route() }));
+}
+
+async function route() {
+  if (session() === null) return;
+  const found = parseHash(location.hash);
+  if (found.project === "") {
+    history.replaceState(null, "", hashOf(home(), ""));
+    return void route();
+  }
+  const mine = ++turn;
+  const page = await build(found);
+  if (mine !== turn || session() === null) return;
+  const current = shell ?? frame();
+  document.title = titleOf(found);
+  current.show(found, page);
+  scrollTo(0, 0);
+  if (document.activeElement === document.body) current.main.focus({ preventScroll: true });
+}
+
+/** The project to begin with: the one of the last visit if it is still there. */
+function home() {
+  const { projects } = session();
+  const last = remembered("project");
+  return last !== null && projects.includes(last) ? last : projects[0];
+}
+
+function frame() {
+  shell = new Shell(session());
+  replace(app, shell.element);
+  return shell;
+}
+
+/** @param {ReturnType<typeof parseHash>} found @returns {Promise<Node>} */
+async function build(found) {
+  if (found.page === "") {
+    return notice("There is no such page", "The address leads nowhere. The navigation shows what there is.");
+  }
+  let module;
+  try {
+    module = await import(`./pages/${found.page}.js`);
+  } catch (error) {
+    console.warn(error);
+    return notice(
+      found.title,
+      "This page could not be loaded. Load the console again; if that does not help, the server's log may say why.",
+    );
+  }
+  try {
+    return module.default(context(found));
+  } catch (error) {
+    console.error(error);
+    return h("div", { class: "page" }, h("h1", null, found.title), errorBox(error));
+  }
+}
+
+/** @param {ReturnType<typeof parseHash>} found @returns {import("./routes.js").Context} */
+function context(found) {
+  const here = () => location.hash.split("?")[0];
+  return {
+    project: found.project,
+    params: found.params,
+    query: found.query,
+    session: session(),
+    go: (path, query) => void (location.hash = hashOf(found.project, path, query)),
+    href: (path, query) => hashOf(found.project, path, query),
+    setQuery: (query) => history.replaceState(null, "", withQuery(here(), query)),
+    setTitle: (title) => void (document.title = `${title} · Trainshed`),
+  };
+}
+
+/** @param {string} hash @param {Record<string, any>} query */
+function withQuery(hash, query) {
+  const params = hashOf("x", "", query).split("?")[1];
+  return params === undefined ? hash : `${hash}?${params}`;
+}
+
+/** @param {ReturnType<typeof parseHash>} found */
+function titleOf(found) {
+  const thing = found.params.filter((each) => each !== "").at(-1);
+  return `${thing === undefined ? found.title : `${thing} · ${found.title}`} · ${found.project} · Trainshed`;
+}
+
+/** @param {string} title @param {string} text */
+function notice(title, text) {
+  return h("div", { class: "page", dataset: { testid: "notice" } }, h("h1", null, title), h("p", null, text));
+}
+
+void start();

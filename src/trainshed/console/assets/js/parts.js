@@ -1,0 +1,302 @@
+// @ts-check
+// The pieces that pages are made of.
+
+import { h, replace } from "./dom.js";
+import { ago, when } from "./format.js";
+import { icon } from "./icons.js";
+import { toast } from "./dialogs.js";
+
+/** state -> [its look, its drawing, what people call it] @type {Record<string, [string, string, string]>} */
+const STATES = {
+  QUEUED: ["waiting", "clock", "Queued"],
+  PREPARING: ["busy", "", "Preparing"],
+  RUNNING: ["busy", "", "Running"],
+  CANCELLING: ["busy", "", "Cancelling"],
+  SUCCEEDED: ["good", "check", "Succeeded"],
+  FAILED: ["bad", "cross", "Failed"],
+  CANCELLED: ["off", "stop", "Cancelled"],
+  CREATING: ["busy", "", "Creating"],
+  UPDATING: ["busy", "", "Updating"],
+  DELETING: ["busy", "", "Deleting"],
+  READY: ["good", "check", "Ready"],
+};
+
+let ids = 0;
+
+/** An id that no other element has. @param {string} stem */
+export function newId(stem) {
+  ids += 1;
+  return `${stem}-${ids}`;
+}
+
+/** What a state is called. @param {string} state */
+export function stateName(state) {
+  return STATES[state]?.[2] ?? words(state);
+}
+
+/** A state as a word with a drawing: the colour alone says nothing. @param {string} state @returns {HTMLElement} */
+export function stateBadge(state) {
+  const [look, drawing] = STATES[state] ?? ["off", "help"];
+  const sign = look === "busy" ? h("span", { class: "spinner", "aria-hidden": "true" }) : icon(drawing);
+  return h("span", { class: `badge badge-${look}`, dataset: { state } }, sign, stateName(state));
+}
+
+/**
+ * A bar. `fraction` null: it is not known how far it is. `.update({fraction, label})` moves it.
+ * @param {{fraction: number | null, label?: string}} value
+ * @returns {HTMLElement & {update: (value: {fraction: number | null, label?: string}) => void}}
+ */
+export function progressBar(value) {
+  const fill = h("div", { class: "progress-fill" });
+  const track = h(
+    "div",
+    { class: "progress-track", role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100" },
+    fill,
+  );
+  const label = h("div", { class: "progress-label" });
+  const element = h("div", { class: "progress" }, track, label);
+  element.update = (/** @type {{fraction: number | null, label?: string}} */ { fraction, label: text = "" }) => {
+    const known = typeof fraction === "number" && Number.isFinite(fraction);
+    const share = known ? Math.min(1, Math.max(0, fraction)) : 0;
+    track.classList.toggle("progress-unknown", !known);
+    fill.style.transform = known ? `scaleX(${share})` : "";
+    if (known) track.setAttribute("aria-valuenow", String(Math.round(share * 100)));
+    else track.removeAttribute("aria-valuenow");
+    track.setAttribute("aria-label", text === "" ? "Progress" : text);
+    label.textContent = text;
+    label.hidden = text === "";
+  };
+  element.update(value);
+  return element;
+}
+
+/**
+ * Copies a text, or what a function gives when it is pressed.
+ * @param {string | (() => string)} text
+ * @param {string} [title]
+ * @returns {HTMLButtonElement}
+ */
+export function copyButton(text, title = "Copy") {
+  const element = h("button", { class: "icon-button", type: "button", title, "aria-label": title }, icon("copy"));
+  element.addEventListener("click", async (/** @type {Event} */ event) => {
+    event.stopPropagation();
+    await copy(typeof text === "function" ? text() : text);
+    replace(element, icon("check"));
+    setTimeout(() => replace(element, icon("copy")), 1500);
+  });
+  return element;
+}
+
+/** @param {string} text */
+async function copy(text) {
+  if (navigator.clipboard) {
+    await navigator.clipboard.writeText(text);
+    return;
+  }
+  const area = h("textarea", { class: "off-screen", value: text }); // pages that came over plain HTTP from elsewhere
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+}
+
+/** Text to be copied: commands, JSON. @param {string} text @returns {HTMLElement} */
+export function codeBlock(text) {
+  return h(
+    "div",
+    { class: "code-block" },
+    h("pre", { tabIndex: 0 }, h("code", null, text)),
+    copyButton(text, "Copy this"),
+  );
+}
+
+/** What went wrong, in the server's own sentence. @param {any} error @returns {HTMLElement} */
+export function errorBox(error) {
+  const text = error instanceof Error ? error.message : String(error);
+  return h(
+    "div",
+    { class: "error-box", role: "alert", dataset: { testid: "error" } },
+    icon("warning"),
+    h("p", null, sentences(text)),
+  );
+}
+
+/** A text in which a command behind `with: ` can be told from the sentence. @param {string} text */
+export function sentences(text) {
+  const [, before, command] = /^([^]*\bwith: )(trainshed [^]*?)\.?$/.exec(text) ?? [];
+  return command === undefined ? [text] : [before, h("code", null, command)];
+}
+
+/**
+ * What a page shows when there is nothing: what would be here, and how to get it.
+ * @param {{title: string, text?: string | Node, command?: string, action?: Node}} what
+ * @returns {HTMLElement}
+ */
+export function emptyState({ title, text, command, action }) {
+  return h(
+    "div",
+    { class: "empty", dataset: { testid: "empty" } },
+    h("h2", { class: "empty-title" }, title),
+    text ? h("p", null, text) : null,
+    command ? codeBlock(command) : null,
+    action ?? null,
+  );
+}
+
+/** Shown until the first answer is here. @param {string} [text] @returns {HTMLElement} */
+export function loading(text = "Loading…") {
+  return h("div", { class: "loading", role: "status" }, h("span", { class: "spinner", "aria-hidden": "true" }), text);
+}
+
+/**
+ * Tabs, by the pattern that screen readers know: arrow keys move between them. `show` makes the panel, each time that
+ * its tab is chosen.
+ * @param {{id: string, title: string | Node, show: () => Node}[]} list
+ * @param {string} current
+ * @param {(id: string) => void} [onChange]
+ * @returns {HTMLElement & {select: (id: string) => void}}
+ */
+export function tabs(list, current, onChange = () => {}) {
+  const stem = newId("tab");
+  const panel = h("div", { class: "tab-panel", role: "tabpanel", id: `${stem}-panel`, tabIndex: 0 });
+  const buttons = list.map((tab) =>
+    h(
+      "button",
+      {
+        class: "tab",
+        type: "button",
+        role: "tab",
+        id: `${stem}-${tab.id}`,
+        "aria-controls": `${stem}-panel`,
+        dataset: { tab: tab.id, testid: `tab-${tab.id}` },
+        on: { click: () => select(tab.id, true) },
+      },
+      tab.title,
+    ),
+  );
+  const bar = h(
+    "div",
+    { class: "tab-bar", role: "tablist", on: { keydown: (/** @type {KeyboardEvent} */ e) => move(e) } },
+    buttons,
+  );
+  const element = h("div", { class: "tabs" }, bar, panel);
+
+  /** @param {string} id @param {boolean} told */
+  function select(id, told) {
+    const tab = list.find((each) => each.id === id) ?? list[0];
+    buttons.forEach((/** @type {HTMLElement} */ button, /** @type {number} */ index) => {
+      const chosen = list[index] === tab;
+      button.setAttribute("aria-selected", String(chosen));
+      button.tabIndex = chosen ? 0 : -1;
+    });
+    panel.setAttribute("aria-labelledby", `${stem}-${tab.id}`);
+    replace(panel, tab.show());
+    if (told) onChange(tab.id);
+  }
+
+  /** @param {KeyboardEvent} event */
+  function move(event) {
+    const at = buttons.indexOf(document.activeElement);
+    const last = buttons.length - 1;
+    const next = { ArrowRight: at === last ? 0 : at + 1, ArrowLeft: at <= 0 ? last : at - 1, Home: 0, End: last }[
+      event.key
+    ];
+    if (next === undefined || at < 0) return;
+    event.preventDefault();
+    buttons[next].focus();
+    select(list[next].id, true);
+  }
+
+  element.select = (/** @type {string} */ id) => select(id, false);
+  select(current, false);
+  return element;
+}
+
+/**
+ * A button. While an async `onClick` runs it is busy; if it throws, a toast says why.
+ * @param {string | Node | (string | Node)[]} text
+ * @param {{kind?: "primary" | "danger" | "plain", onClick?: (event: Event) => any, title?: string, icon?: string,
+ *   testid?: string, disabled?: boolean, type?: string}} [options]
+ * @returns {HTMLButtonElement}
+ */
+export function button(
+  text,
+  { kind = "plain", onClick, title, icon: drawing, testid, disabled, type = "button" } = {},
+) {
+  const element = h(
+    "button",
+    { class: `button button-${kind}`, type, title, disabled },
+    drawing ? icon(drawing) : null,
+    text,
+  );
+  if (testid) element.dataset.testid = testid;
+  if (onClick)
+    element.addEventListener("click", (/** @type {Event} */ event) => void busyWhile(element, () => onClick(event)));
+  return element;
+}
+
+/** @param {HTMLButtonElement} element @param {() => any} work */
+export async function busyWhile(element, work) {
+  if (element.getAttribute("aria-busy") === "true") return;
+  element.setAttribute("aria-busy", "true");
+  try {
+    await work();
+  } catch (error) {
+    toast(error instanceof Error ? error.message : String(error), "error");
+  } finally {
+    element.removeAttribute("aria-busy");
+  }
+}
+
+/**
+ * An input with its name and a hint.
+ * @param {{label: string, input: HTMLElement, hint?: string | Node}} what
+ * @returns {HTMLElement}
+ */
+export function field({ label, input, hint }) {
+  if (!input.id) input.id = newId("field");
+  const words = hint ? h("p", { class: "field-hint", id: `${input.id}-hint` }, hint) : null;
+  if (words) input.setAttribute("aria-describedby", words.id);
+  return h("div", { class: "field" }, h("label", { class: "field-label", for: input.id }, label), input, words);
+}
+
+/** @param {string} href @param {string | Node} text @param {string} [look] @returns {HTMLAnchorElement} */
+export function link(href, text, look = "link") {
+  return h("a", { class: look, href }, text);
+}
+
+/** A time that says how long ago it was, goes on saying so, and tells the whole of it. @param {string} [iso] */
+export function timeAgo(iso) {
+  return h("time", { class: "time", dateTime: iso ?? "", title: when(iso), dataset: { ago: iso ?? "" } }, ago(iso));
+}
+
+/**
+ * Labels as small tags.
+ * @param {Record<string, string>} [labels]
+ * @param {(key: string, value: string) => void} [onPick]
+ */
+export function labelTags(labels = {}, onPick) {
+  const entries = Object.entries(labels).sort(([a], [b]) => a.localeCompare(b));
+  return h(
+    "span",
+    { class: "tags" },
+    entries.map(([key, value]) => {
+      const text = value === "" ? key : `${key}=${value}`;
+      if (!onPick) return h("span", { class: "tag" }, text);
+      const pick = (/** @type {Event} */ event) => (event.stopPropagation(), onPick(key, value));
+      return h("button", { class: "tag", type: "button", title: `Show only ${text}`, on: { click: pick } }, text);
+    }),
+  );
+}
+
+/** @param {string} state */
+function words(state) {
+  return state === "" ? "Unknown" : state[0].toUpperCase() + state.slice(1).toLowerCase().replaceAll("_", " ");
+}
+
+setInterval(() => {
+  for (const time of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("time[data-ago]"))) {
+    const text = ago(time.dataset.ago);
+    if (time.textContent !== text) time.textContent = text;
+  }
+}, 5000);

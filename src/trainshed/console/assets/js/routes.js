@@ -1,0 +1,85 @@
+// @ts-check
+// Addresses of the console: `#/p/PROJECT/PLACE/MORE?QUERY`.
+
+/**
+ * What a page is given. `go` leads to another place of the same project, `href` is the address of one, `setQuery`
+ * changes the query in the address and leaves the page as it is, `setTitle` says in the window's title what it
+ * is about.
+ * @typedef {object} Context
+ * @property {string} project
+ * @property {string[]} params
+ * @property {URLSearchParams} query
+ * @property {any} session
+ * @property {(path: string, query?: Record<string, any>) => void} go
+ * @property {(path: string, query?: Record<string, any>) => string} href
+ * @property {(query: Record<string, any>) => void} setQuery
+ * @property {(title: string) => void} setTitle
+ */
+
+/** @typedef {{name: string, title: string, icon: string, key: string}} Place */
+
+/** The places in the side navigation, in order. @type {Place[]} */
+export const PLACES = [
+  { name: "", title: "Overview", icon: "overview", key: "o" },
+  { name: "jobs", title: "Jobs", icon: "jobs", key: "j" },
+  { name: "models", title: "Models", icon: "models", key: "m" },
+  { name: "playground", title: "Playground", icon: "playground", key: "p" },
+  { name: "buckets", title: "Buckets", icon: "buckets", key: "b" },
+  { name: "tokens", title: "Tokens", icon: "tokens", key: "t" },
+  { name: "settings", title: "Settings", icon: "settings", key: "s" },
+];
+
+/**
+ * place -> [module of its page, module of the page of one thing in it, title]
+ * @type {Record<string, [string, string, string]>}
+ */
+const PAGES = {
+  "": ["overview", "", "Overview"],
+  jobs: ["jobs", "job", "Jobs"],
+  compare: ["compare", "", "Compare jobs"],
+  buckets: ["buckets", "buckets", "Buckets"],
+  models: ["models", "models", "Models"],
+  playground: ["playground", "", "Playground"],
+  tokens: ["tokens", "", "Tokens"],
+  settings: ["settings", "", "Settings"],
+};
+
+/**
+ * What an address means. `page` is "" for an address that leads nowhere, `project` "" for one without a project.
+ * @param {string} hash
+ * @returns {{project: string, place: string, page: string, title: string, params: string[], query: URLSearchParams}}
+ */
+export function parseHash(hash) {
+  const [path, ...rest] = hash.replace(/^#/, "").split("?");
+  const query = new URLSearchParams(rest.join("?"));
+  const segments = path.split("/").slice(1).map(decoded);
+  if (segments[0] !== "p" || !segments[1]) return { project: "", place: "", page: "", title: "", params: [], query };
+  const [, project, place = "", ...params] = segments;
+  const [list, one, title] = PAGES[place] ?? ["", "", "Not found"];
+  const given = params.some((each) => each !== "");
+  return { project, place, page: given ? one : list, title, params: given ? params : [], query };
+}
+
+/**
+ * @param {string} project
+ * @param {string} path within the project, such as `/jobs/one`, already encoded; or a whole address with `#`
+ * @param {Record<string, any>} [query] empty ones are left out
+ */
+export function hashOf(project, path, query = {}) {
+  if (path.startsWith("#")) return path;
+  const params = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== undefined && value !== null && value !== "") params.set(name, String(value));
+  }
+  const base = `#/p/${encodeURIComponent(project)}${path === "/" ? "" : path}`;
+  return params.size === 0 ? base : `${base}?${params}`;
+}
+
+/** @param {string} segment */
+function decoded(segment) {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment; // a stray per cent sign
+  }
+}

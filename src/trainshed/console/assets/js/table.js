@@ -1,0 +1,238 @@
+// @ts-check
+// Tables that are brought up to date in place: rows, selection and focus are kept by key.
+
+import { h, replace } from "./dom.js";
+import { newId } from "./parts.js";
+
+/**
+ * @template Row
+ * @typedef {{title: string | Node, cell: (row: Row) => Node | string | number | null, sort?: (row: Row) => any,
+ *   class?: string, label?: string}} Column `label` names a column whose title is not text
+ */
+
+/**
+ * A table. `.update(rows)` shows other rows; a cell that would look as before stays as it is, with its listeners, so
+ * these should go by the row's key. `.selected()` gives the rows that are ticked, `.deselect()` unticks all. Up and
+ * down arrows move between rows.
+ * @template Row
+ * @param {{columns: Column<Row>[], key: (row: Row) => string, rows: Row[], onOpen?: (row: Row) => void,
+ *   select?: boolean, onSelect?: (rows: Row[]) => void, empty?: Node | string, caption?: string,
+ *   testid?: string}} options
+ * @returns {HTMLElement & {update: (rows: Row[]) => void, selected: () => Row[], deselect: () => void}}
+ */
+export function table(options) {
+  const view = new Table(options);
+  const element = /** @type {any} */ (view.element);
+  element.update = (/** @type {Row[]} */ rows) => view.update(rows);
+  element.selected = () => view.selected();
+  element.deselect = () => view.deselect();
+  return element;
+}
+
+class Table {
+  /** @param {any} options */
+  constructor(options) {
+    this.options = options;
+    this.rows = /** @type {any[]} */ ([]);
+    this.lines = /** @type {Map<string, {tr: HTMLTableRowElement, row: any, sign: string, tick: any}>} */ (new Map());
+    this.ticked = /** @type {Set<string>} */ (new Set());
+    this.sorting = /** @type {{column: any, down: boolean} | null} */ (null);
+    this.body = h("tbody", {
+      on: { click: (/** @type {any} */ e) => this.clicked(e), keydown: (/** @type {any} */ e) => this.keyed(e) },
+    });
+    this.heads = options.columns.map((/** @type {any} */ column) => this.head(column));
+    this.all = h("input", {
+      type: "checkbox",
+      "aria-label": "Select all that are shown",
+      on: { change: () => this.tickAll() },
+    });
+    const first = options.select ? h("th", { class: "cell-tick", scope: "col" }, this.all) : null;
+    const caption = options.caption ? h("caption", { class: "sr-only" }, options.caption) : null;
+    const grid = h("table", { class: "table" }, caption, h("thead", null, h("tr", null, first, this.heads)), this.body);
+    this.nothing = h("div", { class: "table-empty", hidden: true }, options.empty ?? "There is nothing here.");
+    this.scroller = h("div", { class: "table-scroll" }, grid);
+    this.element = h("div", { class: "table-box" }, this.scroller, this.nothing);
+    if (options.testid) this.element.dataset.testid = options.testid;
+    this.update(options.rows);
+  }
+
+  /** @param {any} column */
+  head(column) {
+    const props = { scope: "col", class: column.class ?? null, "aria-label": column.label };
+    if (!column.sort) return h("th", props, column.title);
+    const button = h(
+      "button",
+      { class: "sort", type: "button", on: { click: () => this.sortBy(column) } },
+      column.title,
+    );
+    return h("th", { ...props, "aria-sort": "none" }, button);
+  }
+
+  /** @param {any[]} rows */
+  update(rows) {
+    this.rows = rows;
+    const keys = new Set(rows.map(this.options.key));
+    for (const [key, line] of this.lines) {
+      if (keys.has(key)) continue;
+      line.tr.remove();
+      this.lines.delete(key);
+      this.ticked.delete(key);
+    }
+    this.place(this.sorted().map((row) => this.line(row)));
+    this.nothing.hidden = rows.length > 0;
+    this.scroller.hidden = rows.length === 0;
+    this.told(false);
+  }
+
+  /**
+   * Put the lines in order, and move as few as can be: one that moves loses the focus and the pointer.
+   * @param {Element[]} lines
+   */
+  place(lines) {
+    let at = this.body.firstElementChild;
+    for (const line of lines) {
+      if (line === at) at = at.nextElementSibling;
+      else this.body.insertBefore(line, at);
+    }
+  }
+
+  /** @param {any} row */
+  line(row) {
+    const key = this.options.key(row);
+    const sign = JSON.stringify(row);
+    const found = this.lines.get(key);
+    if (!found) {
+      const tick = this.options.select ? this.tick(key) : null;
+      const tr = h("tr", { dataset: { key } }, tick ? h("td", { class: "cell-tick" }, tick) : null, this.cells(row));
+      if (this.options.onOpen) tr.classList.add("row-open");
+      this.lines.set(key, { tr, row, sign, tick });
+      return tr;
+    }
+    if (found.sign !== sign) {
+      found.row = row;
+      found.sign = sign;
+      this.refresh(found.tr, row);
+    }
+    return found.tr;
+  }
+
+  /** @param {any} row */
+  cells(row) {
+    return this.options.columns.map((/** @type {any} */ column) => {
+      const label = column.label ?? (typeof column.title === "string" ? column.title : "");
+      return h("td", { class: column.class ?? null, dataset: { label } }, column.cell(row));
+    });
+  }
+
+  /** @param {HTMLTableRowElement} tr @param {any} row */
+  refresh(tr, row) {
+    const skip = this.options.select ? 1 : 0;
+    this.cells(row).forEach((/** @type {Node} */ fresh, /** @type {number} */ index) => {
+      const old = tr.cells[index + skip];
+      if (old.isEqualNode(fresh)) return;
+      const focused = old.contains(document.activeElement);
+      replace(old, ...fresh.childNodes);
+      if (focused) /** @type {HTMLElement | null} */ (old.querySelector("a, button, input"))?.focus();
+    });
+  }
+
+  /** @param {string} key */
+  tick(key) {
+    const change = () => {
+      if (box.checked) this.ticked.add(key);
+      else this.ticked.delete(key);
+      this.told(true);
+    };
+    const box = h("input", {
+      type: "checkbox",
+      "aria-label": `Select ${key}`,
+      checked: this.ticked.has(key),
+      on: { change },
+    });
+    return box;
+  }
+
+  tickAll() {
+    this.ticked = new Set(this.all.checked ? this.lines.keys() : []);
+    for (const line of this.lines.values()) line.tick.checked = this.all.checked;
+    this.told(true);
+  }
+
+  deselect() {
+    this.all.checked = false;
+    this.tickAll();
+  }
+
+  selected() {
+    return this.rows.filter((row) => this.ticked.has(this.options.key(row)));
+  }
+
+  /** @param {boolean} changed */
+  told(changed) {
+    if (!this.options.select) return;
+    const count = this.ticked.size;
+    this.all.checked = count > 0 && count === this.rows.length;
+    this.all.indeterminate = count > 0 && count < this.rows.length;
+    for (const [key, line] of this.lines) line.tr.classList.toggle("row-ticked", this.ticked.has(key));
+    if (changed) this.options.onSelect?.(this.selected());
+  }
+
+  /** @param {any} column */
+  sortBy(column) {
+    this.sorting = { column, down: this.sorting?.column === column && !this.sorting?.down };
+    this.options.columns.forEach((/** @type {any} */ each, /** @type {number} */ index) => {
+      if (!each.sort) return;
+      const way = each !== column ? "none" : this.sorting?.down ? "descending" : "ascending";
+      this.heads[index].setAttribute("aria-sort", way);
+    });
+    this.update(this.rows);
+  }
+
+  sorted() {
+    if (this.sorting === null) return this.rows;
+    const { column, down } = this.sorting;
+    const sign = down ? -1 : 1;
+    return [...this.rows].sort((a, b) => sign * compare(column.sort(a), column.sort(b)));
+  }
+
+  /** @param {MouseEvent} event */
+  clicked(event) {
+    const target = /** @type {Element} */ (event.target);
+    if (!this.options.onOpen || target.closest("a, button, input, label, select") || String(getSelection()) !== "")
+      return;
+    const line = this.lines.get(/** @type {HTMLElement} */ (target.closest("tr"))?.dataset.key ?? "");
+    if (line) this.options.onOpen(line.row);
+  }
+
+  /** @param {KeyboardEvent} event */
+  keyed(event) {
+    const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
+    const target = /** @type {Element} */ (event.target);
+    if (step === undefined || target.matches("textarea, select, input:not([type=checkbox])")) return;
+    const row = /** @type {any} */ (target.closest("tr"));
+    const place = [...row.querySelectorAll("a, button, input")].indexOf(target);
+    const others = row[step]?.querySelectorAll("a, button, input") ?? [];
+    if (others.length === 0) return;
+    event.preventDefault();
+    (others[place] ?? others[0]).focus();
+  }
+}
+
+/** Nothing comes last; numbers and texts as one would. @param {any} a @param {any} b */
+function compare(a, b) {
+  const missing = Number(a === null || a === undefined || a === "") - Number(b === null || b === undefined || b === "");
+  if (missing !== 0 || a === b) return missing;
+  if (typeof a === "string" && typeof b === "string") return a.localeCompare(b, undefined, { numeric: true });
+  return a < b ? -1 : 1;
+}
+
+/** A list of names and values. @param {[string, any][]} pairs @returns {HTMLElement} */
+export function facts(pairs) {
+  const id = newId("facts");
+  const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return h(
+    "dl",
+    { class: "facts", id },
+    shown.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]),
+  );
+}
