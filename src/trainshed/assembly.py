@@ -44,6 +44,8 @@ from trainshed.runtimes.uv import find_uv
 from trainshed.services.buckets import Buckets
 from trainshed.services.chaos import Chaos
 from trainshed.services.jobs import Jobs, World
+from trainshed.services.jobtable import JobRows
+from trainshed.services.lines import Lines
 from trainshed.services.logs import Logs
 from trainshed.services.models import Models, Serving
 from trainshed.services.objects import Objects
@@ -61,6 +63,7 @@ from trainshed.services.versions import Versions
 from trainshed.store.buckets import BucketStore
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
+from trainshed.store.jobtable import JobTable
 from trainshed.store.models import ModelStore
 from trainshed.store.operations import OperationStore
 from trainshed.store.policies import PolicyStore
@@ -220,6 +223,7 @@ def _services(ground: _Ground, working: _Working, answering: _Answering, tokens:
         tokens=tokens,
         projects=projects,
         jobs=Jobs(ground.jobs, _world(ground, places, launches, control, progress), wake=control.wake),
+        job_rows=JobRows(JobTable(ground.database)),
         progress=progress,
         chaos=Chaos(ground.jobs, ground.engine, folder=launches.folder),
         models=models,
@@ -230,6 +234,7 @@ def _services(ground: _Ground, working: _Working, answering: _Answering, tokens:
         predictions=answering.predictions,
         replays=Replays(answering.routes, answering.predictions, answering.logged),
         logs=Logs(ground.jobs, ground.home),
+        lines=Lines(ground.jobs, ground.home),
         buckets=ground.buckets,
         objects=ground.objects,
         runtimes=RuntimeService(

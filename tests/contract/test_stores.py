@@ -16,6 +16,7 @@ from trainshed.domain.policies import Binding
 from trainshed.errors import Aborted, AlreadyExists, NotFound
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
+from trainshed.store.jobtable import JobSearch, JobTable
 from trainshed.store.operations import OperationStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
@@ -41,6 +42,79 @@ def at_once(count: int, work: Callable[[int], T]) -> list[T | Exception]:
 
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(one, range(count)))
+
+
+class TestJobTable:
+    """Ten jobs: j0, J_1, j2 ... ; every other one predicts, every third has failed, two have a team."""
+
+    @pytest.fixture
+    def table(self, database: Database) -> JobTable:
+        store = JobStore(database)
+        for number in range(10):
+            failed = number % 3 == 0
+            stored = store.add(
+                replace(
+                    job(f"J_{number}" if number == 1 else f"j{number}", created_us=number),
+                    body={"predictionInput": {}} if number % 2 else {"trainingInput": {}},
+                    labels={1: {"team": "vision"}, 2: {"team": "vision-2", "user": "me"}}.get(number, {}),
+                ),
+                [],
+            )
+            if failed:
+                store.record(replace(stored, state=JobState.FAILED, ended_us=100 + number))
+        store.add(job("j0", project="other"), [])
+        return JobTable(database)
+
+    def found(self, table: JobTable, search: JobSearch, *states: JobState) -> list[str]:
+        jobs = table.page("shed", search, states=states or tuple(JobState), before=START, limit=100)
+        assert len(jobs) == sum(n for s, n in table.counts("shed", search).items() if s in (states or JobState))
+        return [found.id for found in jobs]
+
+    @pytest.mark.parametrize(
+        ("search", "ids"),
+        [
+            (JobSearch(), ["j9", "j8", "j7", "j6", "j5", "j4", "j3", "j2", "J_1", "j0"]),
+            (JobSearch(text="j3"), ["j3"]),
+            (JobSearch(text="J3"), ["j3"]),
+            (JobSearch(text="j_"), ["J_1"]),
+            (JobSearch(text="%"), []),
+            (JobSearch(text="!"), []),
+            (JobSearch(text='"'), []),
+            (JobSearch(text="'; drop table jobs; --"), []),
+            (JobSearch(text="VISION"), ["j2", "J_1"]),
+            (JobSearch(text="team=vision-"), ["j2"]),
+            (JobSearch(text="ser=me"), ["j2"]),
+            (JobSearch(text="visionuser"), []),
+            (JobSearch(labels=(("team", "vision"),)), ["J_1"]),
+            (JobSearch(labels=(("team", None),)), ["j2", "J_1"]),
+            (JobSearch(labels=(("team", "vision-2"), ("user", "me"))), ["j2"]),
+            (JobSearch(labels=(("team", "vision"), ("user", "me"))), []),
+            (JobSearch(labels=(("tea", None),)), []),
+            (JobSearch(labels=(("t_am", "vision"),)), []),
+            (JobSearch(key="predictionInput", text="j"), ["j9", "j7", "j5", "j3", "J_1"]),
+            (JobSearch(key="trainingInput"), ["j8", "j6", "j4", "j2", "j0"]),
+        ],
+        ids=str,
+    )
+    def test_what_is_sought_is_found(self, table: JobTable, search: JobSearch, ids: list[str]) -> None:
+        assert self.found(table, search) == ids
+
+    def test_states_narrow_it(self, table: JobTable) -> None:
+        assert self.found(table, JobSearch(), JobState.FAILED) == ["j9", "j6", "j3", "j0"]
+        assert self.found(table, JobSearch(key="trainingInput"), JobState.FAILED) == ["j6", "j0"]
+        assert self.found(table, JobSearch(), JobState.FAILED, JobState.QUEUED)[:2] == ["j9", "j8"]
+        assert self.found(table, JobSearch(), JobState.RUNNING) == []
+
+    def test_pages_go_on_behind_the_last_row(self, table: JobTable) -> None:
+        every = tuple(JobState)
+        rows = table.page("shed", JobSearch(), states=every, before=START, limit=3)
+        assert [row.id for row in rows] == ["j9", "j8", "j7"]
+        rows = table.page("shed", JobSearch(), states=every, before=(rows[-1].created_us, rows[-1].id), limit=2)
+        assert [row.id for row in rows] == ["j6", "j5"]
+
+    def test_those_that_ended_since_are_counted(self, table: JobTable) -> None:
+        assert table.ended_since("shed", 103) == {JobState.FAILED: 3}
+        assert table.ended_since("shed", 110) == {}
 
 
 class TestJobs:

@@ -45,3 +45,16 @@ def test_a_duration_counts_back_from_the_first_question_by_the_servers_clock() -
     since = Moment().convert("10m", None, None)
     list(entries(cast(Session, pages), "job", query={"since": since}, follow=False))
     assert [asked["since"] for asked in pages.asked] == ["10m", "2998-12-31T23:50:00Z"]
+
+
+def test_without_follow_it_ends_at_what_was_there_when_it_began() -> None:
+    pages = Pages(page(1, more=True, at="1") | {"end": "9"}, page(2, more=True, at="2"), page(3, more=False, at="3"))
+    list(entries(cast(Session, pages), "job", follow=False))
+    assert [asked.get("until") for asked in pages.asked] == [None, "9", "9"]
+
+
+def test_with_follow_it_goes_on_past_it() -> None:
+    last = page(2, more=False, at="2") | {"ended": True}
+    pages = Pages(page(1, more=True, at="1") | {"end": "9"}, last)
+    list(entries(cast(Session, pages), "job", follow=True))
+    assert [asked.get("until") for asked in pages.asked] == [None, None]

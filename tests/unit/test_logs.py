@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainshed.api.logging import next_batch
+from trainshed.api.waiting import first_news
 from trainshed.config import Home
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.jobs import JobState
@@ -20,7 +20,7 @@ from trainshed.engines import logfiles
 from trainshed.engines.logfiles import LogFile
 from trainshed.errors import Denied, Invalid, NotFound
 from trainshed.services import logs as logs_service
-from trainshed.services.logs import Logs, Query
+from trainshed.services.logs import Batch, Logs, Query
 from trainshed.store.jobs import JobStore
 from trainshed.testing.joblogs import WrittenJob, open_jobs
 
@@ -229,6 +229,20 @@ def test_a_long_log_is_followed_in_batches(make_job: MakeJob, logs: Logs, monkey
     assert found == ["Job queued.", *(f"{n}" for n in range(1, 2501))]
 
 
+def test_a_reader_may_stop_at_what_was_there_when_it_began(make_job: MakeJob, logs: Logs) -> None:
+    job = make_job("j")
+    job.set_state(JobState.RUNNING)
+    job.say([(T0 + n, f"{n}") for n in range(1, 1501)])
+    first = logs.follow("proj", "j", EVERYTHING, None)
+    job.say([(T0 + n, f"{n}") for n in range(1501, 4001)])
+    job.tell("an event of later", T0 + 1400)
+    assert first.more
+    assert first.end is not None
+    second = logs.follow("proj", "j", EVERYTHING, first.cursor, Cursor.read(str(first.end)))
+    assert not second.more
+    assert texts(first.entries + second.entries) == ["Job queued.", *(f"{n}" for n in range(1, 1501))]
+
+
 @pytest.mark.parametrize(("tail", "first"), [(1, 3), (2, 2), (3, 1), (9, 1)])
 def test_the_last_matches_of_a_long_log_are_sought_in_steps(
     make_job: MakeJob, logs: Logs, monkeypatch: pytest.MonkeyPatch, tail: int, first: int
@@ -251,14 +265,22 @@ def test_the_last_matches_of_a_long_log_are_sought_in_steps(
     assert steps > 5
 
 
+async def news(logs: Logs, selection: Selection, after: Cursor | None, *, wait_s: float) -> Batch:
+    return await first_news(
+        lambda cursor: logs.follow("proj", "j", selection, cursor),
+        lambda cursor: logs.sizes("proj", "j", cursor),
+        after,
+        wait_s=wait_s,
+    )
+
+
 def test_a_follower_that_waits_gets_a_line_when_it_is_written(make_job: MakeJob, logs: Logs) -> None:
     job = make_job("j")
     job.set_state(JobState.RUNNING)
     selection = Selection(grep="wanted")
 
     async def follow() -> list[str]:
-        until = asyncio.get_running_loop().time() + 60
-        waiting = asyncio.create_task(next_batch(logs, "proj", "j", selection, None, until))
+        waiting = asyncio.create_task(news(logs, selection, None, wait_s=60))
         await asyncio.sleep(0.05)
         job.say([(T0 + 1, "something else")])
         await asyncio.sleep(0.3)
@@ -266,7 +288,7 @@ def test_a_follower_that_waits_gets_a_line_when_it_is_written(make_job: MakeJob,
         job.say([(T0 + 2, "wanted")])
         batch = await waiting
         assert not batch.ended
-        waiting = asyncio.create_task(next_batch(logs, "proj", "j", selection, batch.cursor, until))
+        waiting = asyncio.create_task(news(logs, selection, batch.cursor, wait_s=60))
         await asyncio.sleep(0.05)
         job.set_state(JobState.SUCCEEDED)
         job.say([(T0 + 3, "the wanted end")])
@@ -274,7 +296,7 @@ def test_a_follower_that_waits_gets_a_line_when_it_is_written(make_job: MakeJob,
         while not last.ended:
             assert last.entries
             batch = last
-            last = await next_batch(logs, "proj", "j", selection, batch.cursor, until)
+            last = await news(logs, selection, batch.cursor, wait_s=60)
         return texts(batch.entries) + texts(last.entries)
 
     assert asyncio.run(follow())[-1] == "the wanted end"
@@ -284,8 +306,7 @@ def test_a_follower_waits_no_longer_than_it_said(make_job: MakeJob, logs: Logs) 
     make_job("j").set_state(JobState.RUNNING)
 
     async def follow() -> bool:
-        clock = asyncio.get_running_loop().time
-        batch = await next_batch(logs, "proj", "j", Selection(tail=0), None, clock() + 0.2)
+        batch = await news(logs, Selection(tail=0), None, wait_s=0.2)
         return batch.ended or bool(batch.entries)
 
     assert asyncio.run(follow()) is False
@@ -300,7 +321,7 @@ def test_nonsense_is_refused(make_job: MakeJob, logs: Logs) -> None:
     with pytest.raises(Invalid, match="0 or more"):
         Selection(tail=-1)
     for text in ("", "x", "1.", "1.-2", "1" * 30):
-        with pytest.raises(Invalid, match="`next` of an earlier answer"):
+        with pytest.raises(Invalid, match="an earlier answer told"):
             Cursor.read(text)
     with pytest.raises(Invalid, match="duration like"):
         since("yesterday", now_us=T0)

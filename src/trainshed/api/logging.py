@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import orjson
@@ -13,17 +12,15 @@ from starlette.responses import Response
 from trainshed.api.access import principal, project, services
 from trainshed.api.bodies import read_json_object
 from trainshed.api.routing import Route, Scope
+from trainshed.api.waiting import first_news, wait_s
 from trainshed.domain.iam import Access
 from trainshed.domain.logs import Cursor, Entry, Selection, since
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import Invalid
-from trainshed.services.logs import Batch, Logs, Query
+from trainshed.services.logs import Batch, Query
 
-MAX_WAIT_S = 20.0
-_LOOK_S = 0.1  #: between looks at the size of the files
-_LOOKS = 3  #: between looks at the job and its events
 _LISTED = frozenset({"resourceNames", "projectIds", "filter", "orderBy", "pageSize", "pageToken"})
-_FOLLOWED = frozenset({"replica", "since", "grep", "tail", "after", "wait_s"})
+_FOLLOWED = frozenset({"replica", "since", "grep", "tail", "after", "until", "wait_s"})
 
 
 async def list_entries(request: Request) -> Response:
@@ -35,34 +32,27 @@ async def list_entries(request: Request) -> Response:
 
 async def follow(request: Request) -> Response:
     asked = _asked(request)
-    after = Cursor.read(asked["after"]) if asked["after"] else None
-    waiting = asyncio.get_running_loop().time() + _wait_s(asked["wait_s"])
-    selection = _selection(asked)
-    batch = await next_batch(
-        services(request).logs, project(request), request.path_params["job"], selection, after, waiting
+    selection, until = _selection(asked), _cursor(asked, "until")
+    reader, job, where = services(request).logs, request.path_params["job"], project(request)
+    batch = await first_news(
+        lambda after: reader.follow(where, job, selection, after, until),
+        lambda cursor: reader.sizes(where, job, cursor),
+        _cursor(asked, "after"),
+        wait_s=wait_s(asked["wait_s"]),
+        gone=request.is_disconnected,
     )
-    body = {"entries": [_line(entry) for entry in batch.entries], "next": str(batch.cursor)}
     since_then = {"since": rfc3339(selection.since_us)} if asked["since"] else {}  # a duration, by this clock
-    return _json(body | since_then | {"more": batch.more, "ended": batch.ended})
+    return _json(_batch_body(batch) | since_then)
 
 
-async def next_batch(
-    logs: Logs, project_id: str, job: str, selection: Selection, after: Cursor | None, until: float
-) -> Batch:
-    """What there is beyond `after`, as soon as there is something, the job has ended, or the time is up."""
-    clock = asyncio.get_running_loop().time
-    while True:
-        batch = await run_in_threadpool(logs.follow, project_id, job, selection, after)
-        if batch.entries or batch.ended or clock() >= until:
-            return batch
-        after = batch.cursor
-        if batch.more:
-            continue
-        sizes = logs.sizes(project_id, job, after)
-        for _ in range(_LOOKS):
-            await asyncio.sleep(_LOOK_S)
-            if clock() >= until or logs.sizes(project_id, job, after) != sizes:
-                break
+def _batch_body(batch: Batch) -> dict[str, Any]:
+    body = {"entries": [_line(entry) for entry in batch.entries], "next": str(batch.cursor)}
+    end = {"end": str(batch.end)} if batch.end is not None else {}
+    return body | end | {"more": batch.more, "ended": batch.ended}
+
+
+def _cursor(asked: dict[str, str], name: str) -> Cursor | None:
+    return Cursor.read(asked[name], field=name) if asked[name] else None
 
 
 def _query(body: dict[str, Any]) -> Query:
@@ -92,16 +82,6 @@ def _selection(asked: dict[str, str]) -> Selection:
         grep=asked["grep"],
         tail=_count(asked["tail"], "tail") if asked["tail"] else None,
     )
-
-
-def _wait_s(text: str) -> float:
-    try:
-        seconds = float(text or 0)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= MAX_WAIT_S:
-        raise Invalid(f"`wait_s` is a number of seconds from 0 to {MAX_WAIT_S:g}.", field="wait_s")
-    return seconds
 
 
 def _strings(body: dict[str, Any], name: str) -> list[str]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from trainshed.api.queries import number
+from trainshed.domain.pagetokens import not_ours, read_token, write_token
 from trainshed.errors import Invalid
 from trainshed.services.pages import Cursor, Page, PageRequest
 
@@ -35,27 +32,15 @@ def _cursor(query: Mapping[str, str]) -> Cursor | None:
     token = query.get("pageToken", "")
     if not token:
         return None
-    try:
-        created_us, item = orjson.loads(base64.b64decode(token, altchars=b"-_", validate=True))
-    except (binascii.Error, ValueError, TypeError):
-        raise _not_ours() from None
-    if type(created_us) is not int or not isinstance(item, str) or not 0 <= created_us < 2**63:
-        raise _not_ours()
-    return created_us, item
-
-
-def _not_ours() -> Invalid:
-    return Invalid("The page token is not one that this server gave. Start without one.", field="page_token")
-
-
-def page_token(cursor: Cursor) -> str:
-    """What clients send back as pageToken. Its inside is nobody's business but this module's."""
-    return base64.urlsafe_b64encode(orjson.dumps(cursor)).decode()
+    match read_token(token):
+        case [int(created_us), str(item)] if 0 <= created_us < 2**63:
+            return created_us, item
+    raise not_ours()
 
 
 def page_body(name: str, page: Page) -> dict[str, Any]:
     """The answer of a list method; an empty list is an empty object, as Google has it."""
     body: dict[str, Any] = {name: page.items} if page.items else {}
     if page.next is not None:
-        body["nextPageToken"] = page_token(page.next)
+        body["nextPageToken"] = write_token(page.next)
     return body

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from starlette.requests import Request
 
@@ -26,8 +26,11 @@ _STANDARD = frozenset(
 )
 
 
-def read_query(request: Request, *names: str) -> Mapping[str, str]:
-    """The parameters of these names. `Invalid` for any other, one given twice, and an `alt` that is not JSON."""
+def read_query(request: Request, *names: str, repeated: Collection[str] = ()) -> Mapping[str, str]:
+    """The parameters of these names. `Invalid` for any other, one given twice, and an `alt` that is not JSON.
+
+    Those in `repeated` may be given more than once: they come with commas between them.
+    """
     known = {name: name for name in names} | {snake(name): name for name in names}
     found: dict[str, str] = {}
     for key, value in request.query_params.multi_items():
@@ -40,7 +43,9 @@ def read_query(request: Request, *names: str) -> Mapping[str, str]:
                 f'Invalid JSON payload received. Unknown name "{key[:80]}": Cannot bind query parameter. '
                 f"Field '{key[:80]}' could not be found in request message."
             )
-        if known[key] in found:
+        if known[key] in found and known[key] in repeated:
+            value = f"{found[known[key]]},{value}"
+        elif known[key] in found:
             raise Invalid(f"The query parameter {key} is given twice.", field=snake(known[key]))
         found[known[key]] = value
     return found

@@ -46,6 +46,8 @@ def entries(
             return
         # `tail` is of what was there at first, and a duration counts from the first question
         asked |= {"after": page["next"], "tail": None, "since": page.get("since")}
+        if not follow and "end" in page:
+            asked["until"] = page["end"]  # a fast writer is ahead of any reader: what there is by now must do
         if pause_s and not page["entries"] and not page["more"]:
             time.sleep(pause_s)
 

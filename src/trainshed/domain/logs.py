@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from trainshed.domain.patterns import Search, compile_pattern
+from trainshed.domain.terms import SEVERITIES
 from trainshed.domain.times import parse_rfc3339, rfc3339
 from trainshed.errors import Invalid
 
@@ -78,9 +79,9 @@ class Cursor:
         return f"{self.seeking}~{place}" if self.seeking else place
 
     @classmethod
-    def read(cls, text: str) -> Self:
+    def read(cls, text: str, *, field: str = "after") -> Self:
         if not _CURSOR.fullmatch(text):
-            raise Invalid("`after` must be the `next` of an earlier answer.", field="after")
+            raise Invalid(f"`{field}` must be a place that an earlier answer told.", field=field)
         seeking, _, place = text.rpartition("~")
         events, *offsets = map(int, place.split("."))
         return cls(events, tuple(offsets), int(seeking or 0))
@@ -94,7 +95,11 @@ class Selection:
     since_us: int = 0
     grep: str = ""  #: a regular expression; empty: everything
     tail: int | None = None  #: begin that many matching lines before the end
+    severity: str = ""  #: the least; empty: all
+    words: str = ""  #: plain text, in either case; empty: everything
     _search: Search | None = field(init=False, repr=False, compare=False)
+    _rank: int = field(init=False, repr=False, compare=False)
+    _folded: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         try:
@@ -103,11 +108,18 @@ class Selection:
             raise Invalid(f"{exc}.", field="grep") from None
         if self.tail is not None and self.tail < 0:
             raise Invalid("`tail` is a number of lines, 0 or more.", field="tail")
+        if self.severity and self.severity not in SEVERITIES:
+            known = ", ".join(SEVERITIES)
+            raise Invalid(f"{self.severity[:40]!r} is not a severity; these are: {known}.", field="severity")
+        object.__setattr__(self, "_rank", SEVERITIES.get(self.severity, 0))
+        object.__setattr__(self, "_folded", self.words.casefold())
 
     def matches(self, entry: Entry) -> bool:
         return (
             entry.time_us >= self.since_us
             and (not self.replica or entry.replica == self.replica)
+            and (not self._rank or SEVERITIES[entry.severity] >= self._rank)
+            and (not self._folded or self._folded in entry.text.casefold())
             and (self._search is None or self._search(entry.text))
         )
 

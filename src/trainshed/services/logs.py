@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cmp_to_key
 from itertools import takewhile
 
@@ -18,10 +17,12 @@ from trainshed.config import Home
 from trainshed.domain import names
 from trainshed.domain.filters import Filter, parse
 from trainshed.domain.iam import Access, Principal
-from trainshed.domain.jobs import Event, Job
-from trainshed.domain.logs import SERVICE, Cursor, Entry, Selection, insert_id
+from trainshed.domain.jobs import Job
+from trainshed.domain.logs import Cursor, Entry, Selection
+from trainshed.domain.pagetokens import read_token, write_token
 from trainshed.engines.logfiles import MAX_TIME_US, Line, LogFile
 from trainshed.errors import Denied, Invalid, NotFound
+from trainshed.services.joblog import JobLog, Numbered, Places, event_entry, line_entries, log_files, sizes
 from trainshed.store.jobs import JobStore
 
 DEFAULT_PAGE = 50
@@ -30,6 +31,8 @@ PAGE_BYTES = 8 * 1024 * 1024  #: an answer is cut after about as much text
 SCAN_BYTES = 16 * 1024 * 1024  #: a request looks at about as much; the next page goes on from there
 _OVERHEAD = 256  #: what a line costs besides its text
 _JOBS_AT_ONCE = 500
+
+_TIMED = re.compile(r"\d{1,18}-", re.ASCII)
 
 Key = tuple[str, str, str]
 
@@ -61,6 +64,7 @@ class Batch:
     cursor: Cursor
     more: bool
     ended: bool
+    end: Cursor | None = None  #: behind all that was there, told to a reader who had no cursor
 
 
 class Logs:
@@ -85,23 +89,26 @@ class Logs:
                 return Page(found, _token(query, entry.key))
         return Page(found, "")
 
-    def follow(self, project: str, job_id: str, selection: Selection, after: Cursor | None) -> Batch:
-        """What has come since `after`, or from the start that the selection names. With each answer's cursor in the
-        next question, every line is told once. An answer may be empty and have `more`: it looks at so many bytes only.
+    def follow(
+        self, project: str, job_id: str, selection: Selection, after: Cursor | None, until: Cursor | None = None
+    ) -> Batch:
+        """What has come since `after`, or from the start that the selection names, up to `until` if that is given.
+
+        With each answer's cursor in the next question, every line is told once. An answer may be empty and have
+        `more`: it looks at so many bytes only.
         """
-        job = self._jobs.get(project, job_id)  # before the lines: once it has ended, none are added
-        events = self._jobs.events(project, job_id)
-        files = self._files(job.project, job.id, job.attempt, floor_us=job.created_us)
-        start = after or _start(events, files, selection)
-        positions = [start.events, *start.offsets[: len(files)]]
-        positions += [0] * (1 + len(files) - len(positions))
-        if start.seeking and (left := _seek(_backwards(job, events, files, positions), positions, selection, start)):
-            return Batch(entries=[], cursor=Cursor(positions[0], tuple(positions[1:]), left), more=True, ended=False)
+        log = JobLog.open(self._jobs, self._home, project, job_id)
+        end = log.end() if after is None else None
+        start = after or _start(log, selection)
+        places = log.places(start)
+        if start.seeking and (left := _seek(log.backwards(places), places, selection, start)):
+            cursor = Cursor(places[0], tuple(places[1:]), left)
+            return Batch(entries=[], cursor=cursor, more=True, ended=False, end=end)
         found: list[Entry] = []
         size = scanned = 0
         more = False
-        for entry, source, end in _numbered(job, events, files, positions):
-            positions[source] = end
+        for entry, source, place in log.forwards(places, log.places(until) if until else None):
+            places[source] = place
             scanned += len(entry.text) + _OVERHEAD
             if selection.matches(entry):
                 found.append(entry)
@@ -109,19 +116,11 @@ class Logs:
             if len(found) == MAX_PAGE or size > PAGE_BYTES or scanned > SCAN_BYTES:
                 more = True
                 break
-        cursor = Cursor(positions[0], tuple(positions[1:]))
-        return Batch(entries=found, cursor=cursor, more=more, ended=job.ended and not more)
+        cursor = Cursor(places[0], tuple(places[1:]))
+        return Batch(entries=found, cursor=cursor, more=more, ended=log.job.ended and not more, end=end)
 
     def sizes(self, project: str, job_id: str, cursor: Cursor) -> tuple[int, ...]:
-        """The bytes in the files that a cursor tells of. Costs microseconds: a follower asks this while it waits."""
-        files = self._files(names.project_id(project), names.job_id(job_id), len(cursor.offsets), floor_us=0)
-        return tuple(file.size() for file in files)
-
-    def _files(self, project: str, job_id: str, attempts: int, *, floor_us: int) -> list[LogFile]:
-        return [
-            LogFile(root=self._home.jobs, folder=(project, job_id, str(number)), floor_us=floor_us)
-            for number in range(1, attempts + 1)
-        ]
+        return sizes(self._home, project, job_id, cursor)
 
     def _merged(self, projects: Sequence[str], span: _Span) -> Iterator[Entry]:
         """All entries of the span, in its order. A job is opened only when the time of its lines has come."""
@@ -166,13 +165,13 @@ class Logs:
     def _open(self, job: Job, span: _Span) -> Iterator[Entry]:
         """The entries of one job in the span, in its order."""
         events = sorted(
-            (_event_entry(job, event) for event in self._jobs.events(job.project, job.id)),
+            (event_entry(job, event) for event in self._jobs.events(job.project, job.id)),
             key=lambda entry: entry.key,
             reverse=span.descending,
         )
         sources: list[Iterable[Entry]] = [events]
-        for number, file in enumerate(self._files(job.project, job.id, job.attempt, floor_us=job.created_us), start=1):
-            sources.append(_line_entries(job, number, span.lines(file)))
+        for number, file in enumerate(log_files(self._home, job), start=1):
+            sources.append(line_entries(job, number, span.lines(file)))
         merged = heapq.merge(*sources, key=lambda entry: entry.key, reverse=span.descending)
         return takewhile(span.not_past, filter(span.reached, merged))
 
@@ -287,90 +286,25 @@ def _digest(query: Query) -> str:
 
 
 def _token(query: Query, key: Key) -> str:
-    return base64.urlsafe_b64encode(orjson.dumps([_digest(query), *key])).decode()
+    return write_token((_digest(query), *key))
 
 
 def _position(query: Query) -> Key:
     """Where a page token says that the last page ended. `Invalid` if it is not one of ours for this query."""
-    try:
-        match orjson.loads(base64.urlsafe_b64decode(query.page_token)):
-            case [digest, str(entry), str(project), str(job)] if digest == _digest(query):
-                int(entry.partition("-")[0])
-                return entry, project, job
-    except (ValueError, binascii.Error):
-        pass
+    match read_token(query.page_token):
+        case [str(digest), str(entry), str(project), str(job)] if digest == _digest(query) and _TIMED.match(entry):
+            return entry, project, job
     raise Invalid("This page token does not belong to this query. Start again without one.", field="page_token")
 
 
-def _event_entry(job: Job, event: Event) -> Entry:
-    return Entry(
-        project=job.project,
-        job=job.id,
-        time_us=event.time_us,
-        replica=SERVICE,
-        severity=event.severity,
-        text=event.text,
-        insert_id=insert_id(event.time_us, attempt=0, position=event.seq),
-    )
-
-
-def _line_entry(job: Job, attempt: int, line: Line) -> Entry:
-    return Entry(
-        project=job.project,
-        job=job.id,
-        time_us=line.time_us,
-        replica=line.replica,
-        severity=line.severity,
-        text=line.text,
-        insert_id=insert_id(line.time_us, attempt=attempt, position=line.start),
-    )
-
-
-def _line_entries(job: Job, attempt: int, lines: Iterable[Line]) -> Iterator[Entry]:
-    return (_line_entry(job, attempt, line) for line in lines)
-
-
-Numbered = tuple[Entry, int, int]  #: an entry, its source (0: events, n: attempt n), and the position after it
-
-
-def _numbered(
-    job: Job, events: Sequence[Event], files: Sequence[LogFile], positions: Sequence[int]
-) -> Iterator[Numbered]:
-    """All entries beyond the positions, by time; within a source always in its own order."""
-    sources: list[Iterable[Numbered]] = [((_event_entry(job, e), 0, e.seq) for e in events if e.seq > positions[0])]
-    for number, file in enumerate(files, start=1):
-        sources.append(_numbered_lines(job, number, file.forwards(positions[number]), lambda line: line.end))
-    return heapq.merge(*sources, key=lambda item: item[0].key)
-
-
-def _numbered_lines(
-    job: Job, number: int, lines: Iterable[Line], position: Callable[[Line], int]
-) -> Iterator[Numbered]:
-    return ((_line_entry(job, number, line), number, position(line)) for line in lines)
-
-
-def _start(events: Sequence[Event], files: Sequence[LogFile], selection: Selection) -> Cursor:
+def _start(log: JobLog, selection: Selection) -> Cursor:
     """Where a reader begins who has no cursor: at the top, at a time, or at the end, to seek the last lines there."""
     if selection.tail is None:
-        return Cursor(0, tuple(file.find(selection.since_us) if selection.since_us else 0 for file in files))
-    last = max((e.seq for e in events), default=0)
-    return Cursor(last, tuple(file.complete() for file in files), selection.tail)
+        return Cursor(0, tuple(file.find(selection.since_us) if selection.since_us else 0 for file in log.files))
+    return replace(log.end(), seeking=selection.tail)
 
 
-def _backwards(
-    job: Job, events: Sequence[Event], files: Sequence[LogFile], positions: Sequence[int]
-) -> Iterator[Numbered]:
-    """All entries before the positions, newest first; each with the position before it."""
-    told = [event for event in events if event.seq <= positions[0]]
-    sources: list[Iterable[Numbered]] = [((_event_entry(job, e), 0, e.seq - 1) for e in reversed(told))]
-    for number, file in enumerate(files, start=1):
-        if positions[number]:
-            lines = file.backwards(positions[number])
-            sources.append(_numbered_lines(job, number, lines, lambda line: line.start))
-    return heapq.merge(*sources, key=lambda item: item[0].key, reverse=True)
-
-
-def _seek(entries: Iterator[Numbered], positions: list[int], selection: Selection, start: Cursor) -> int:
+def _seek(entries: Iterator[Numbered], positions: Places, selection: Selection, start: Cursor) -> int:
     """Move the positions back over the matching lines that are sought; return how many are yet to be found.
 
     0 also if there are no more of them. Looks at about SCAN_BYTES.

@@ -8,6 +8,8 @@ from trainshed.gateway.predictions import Predictions
 from trainshed.services.buckets import Buckets
 from trainshed.services.chaos import Chaos
 from trainshed.services.jobs import Jobs
+from trainshed.services.jobtable import JobRows
+from trainshed.services.lines import Lines
 from trainshed.services.logs import Logs
 from trainshed.services.models import Models
 from trainshed.services.objects import Objects
@@ -29,6 +31,7 @@ class Services:
     tokens: Tokens
     projects: Projects
     jobs: Jobs
+    job_rows: JobRows
     progress: Progress
     chaos: Chaos
     models: Models
@@ -39,6 +42,7 @@ class Services:
     predictions: Predictions
     replays: Replays
     logs: Logs
+    lines: Lines
     buckets: Buckets
     objects: Objects
     runtimes: RuntimeService

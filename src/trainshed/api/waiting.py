@@ -1,0 +1,77 @@
+"""Long polls: a request that has nothing to tell yet is held, without a thread, until there is something."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+
+from trainshed.domain.logs import Cursor, Entry
+from trainshed.errors import Invalid
+
+MAX_WAIT_S = 20.0
+_LOOK_S = 0.1  #: between looks at the size of the files
+_LOOKS = 3  #: between looks at the job and its events
+
+
+class Told(Protocol):
+    """An answer to what has come since a cursor."""
+
+    @property
+    def entries(self) -> Sequence[Entry]: ...
+
+    @property
+    def cursor(self) -> Cursor: ...
+
+    @property
+    def more(self) -> bool: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+
+Answer = TypeVar("Answer", bound=Told)
+
+
+async def _never() -> bool:
+    return False
+
+
+async def first_news(
+    read: Callable[[Cursor | None], Answer],
+    sizes: Callable[[Cursor], tuple[int, ...]],
+    after: Cursor | None,
+    *,
+    wait_s: float,
+    gone: Callable[[], Awaitable[bool]] = _never,
+) -> Answer:
+    """What there is beyond `after`, as soon as there is something, the job has ended, the time is up, or the client is
+    gone. `read` may block and runs in a thread; `sizes` costs microseconds.
+    """
+    clock = asyncio.get_running_loop().time
+    until = clock() + wait_s
+    while True:
+        answer = await run_in_threadpool(read, after)
+        if answer.entries or answer.ended or clock() >= until or await gone():
+            return answer
+        after = answer.cursor
+        if answer.more:
+            continue
+        before = sizes(after)
+        for _ in range(_LOOKS):
+            await asyncio.sleep(_LOOK_S)
+            if clock() >= until or sizes(after) != before:
+                break
+
+
+def wait_s(text: str) -> float:
+    """How long a request may be held. `Invalid` if it is no such number."""
+    try:
+        seconds = float(text or 0)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MAX_WAIT_S:
+        raise Invalid(f"`wait_s` is a number of seconds from 0 to {MAX_WAIT_S:g}.", field="wait_s")
+    return seconds

@@ -1,0 +1,27 @@
+-- Labels are looked through as lines of KEY=VALUE: neither holds any of the signs that are replaced. A body begins with
+-- the key that tells its kind. {and_labels} is a condition for each label that is asked for. "!" makes the sign behind it an ordinary one.
+
+-- page
+select * from jobs
+ where project = :project and (created_us, id) < (:before_us, :before_id) and state in :states
+   and (:pattern = '%' or lower(id) like :pattern escape '!'
+        or replace(replace(replace(replace(labels, '{"', ''), '":"', '='), '","', '
+'), '"}', '') like :pattern escape '!')
+   and body like :body escape '!' {and_labels}
+ order by created_us desc, id desc limit :limit;
+
+-- counts
+select state, count(*) as found from jobs
+ where project = :project
+   and (:pattern = '%' or lower(id) like :pattern escape '!'
+        or replace(replace(replace(replace(labels, '{"', ''), '":"', '='), '","', '
+'), '"}', '') like :pattern escape '!')
+   and body like :body escape '!' {and_labels}
+ group by state;
+
+-- counts_of_all
+select state, count(*) as found from jobs where project = :project group by state;
+
+-- counts_ended
+select state, count(*) as found from jobs
+ where project = :project and state in ('SUCCEEDED', 'FAILED') and ended_us >= :since_us group by state;

@@ -1,0 +1,125 @@
+"""Rows of the table of jobs, on a real database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.domain.jobs import Job, JobState
+from trainshed.errors import Invalid
+from trainshed.services.jobtable import JobRows, TableRequest, gang_text
+from trainshed.store.database import Database
+from trainshed.store.jobs import JobStore
+from trainshed.store.jobtable import JobTable
+
+JOB = Job(project="shed", id="j0", body={"trainingInput": {"pythonModule": "trainer.task"}}, created_us=1_000_000)
+
+PREDICTS = {"predictionInput": {"inputPaths": ["gs://b/in"], "outputPath": "gs://b/out", "dataFormat": "JSON"}}
+TYPES = {f"{role}Type": "n1-standard-4" for role in ("master", "worker", "parameterServer", "evaluator")}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    opened = Database(tmp_path / "state.db")
+    opened.migrate()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def rows(database: Database) -> JobRows:
+    store = JobStore(database)
+    for number in range(25):
+        store.add(replace(JOB, id=f"j{number}", created_us=1_000_000 + number // 2), [])
+    failed = replace(JOB, id="bad", created_us=2_000_000, labels={"team": "vision"}, body=PREDICTS)
+    stored = store.add(failed, [])
+    store.record(replace(stored, state=JobState.FAILED, started_us=3_000_000, ended_us=4_000_000, error="No.\nWhy."))
+    return JobRows(JobTable(database))
+
+
+def ids(answer: dict[str, Any]) -> list[str]:
+    return [row["jobId"] for row in answer["jobs"]]
+
+
+def test_a_row_has_what_a_table_shows(rows: JobRows) -> None:
+    assert rows.page("shed", TableRequest(limit=1))["jobs"] == [
+        {
+            "jobId": "bad",
+            "state": "FAILED",
+            "createTime": "1970-01-01T00:00:02.000000Z",
+            "startTime": "1970-01-01T00:00:03.000000Z",
+            "endTime": "1970-01-01T00:00:04.000000Z",
+            "labels": {"team": "vision"},
+            "kind": "prediction",
+            "gang": "1 master",
+            "message": "No.",
+        }
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 4, 13, 26, 500])
+def test_pages_have_every_job_once(rows: JobRows, limit: int) -> None:
+    found, page = [], rows.page("shed", TableRequest(limit=limit))
+    found += ids(page)
+    while page["next"]:
+        page = rows.page("shed", TableRequest(limit=limit, page=page["next"]))
+        found += ids(page)
+    assert sorted(found) == sorted(["bad", *(f"j{n}" for n in range(25))])
+    assert found[0] == "bad"
+
+
+def test_counts_are_of_the_search_and_of_every_state(rows: JobRows) -> None:
+    page = rows.page("shed", TableRequest(search="J1", state="running"))
+    assert page["jobs"] == []
+    assert page["counts"]["ALL"] == page["counts"]["QUEUED"] == 11
+    assert page["counts"]["FAILED"] == 0
+    assert set(page["counts"]) == {"ALL", *JobState}
+
+
+def test_states_may_be_listed_in_either_case(rows: JobRows) -> None:
+    assert ids(rows.page("shed", TableRequest(state="failed, RUNNING"))) == ["bad"]
+    assert ids(rows.page("shed", TableRequest(label="team=vision", kind="prediction"))) == ["bad"]
+    assert ids(rows.page("shed", TableRequest(label="team=vision", kind="training"))) == []
+
+
+def test_another_project_has_other_jobs(rows: JobRows) -> None:
+    assert rows.page("elsewhere", TableRequest()) == {
+        "jobs": [],
+        "next": "",
+        "counts": {"ALL": 0} | dict.fromkeys(JobState, 0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"state": "DONE"}, "'DONE' is not a state of a job; these are: QUEUED,"),
+        ({"kind": "other"}, "training or prediction"),
+        ({"limit": 0}, "from 1 to 500"),
+        ({"limit": 501}, "from 1 to 500"),
+        ({"page": "!!"}, "not one that this server gave"),
+        ({"page": "WzEsMl0="}, "not one that this server gave"),
+    ],
+)
+def test_nonsense_is_refused(rows: JobRows, wanted: dict[str, Any], words: str) -> None:
+    with pytest.raises(Invalid, match=words):
+        rows.page("shed", TableRequest(**wanted))
+
+
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        ({}, "1 master"),
+        ({"scaleTier": "STANDARD_1"}, "1 master, 4 workers, 3 ps"),
+        (
+            {"scaleTier": "CUSTOM", "workerCount": 1, "parameterServerCount": 1, "evaluatorCount": 2} | TYPES,
+            "1 master, 1 worker, 1 ps, 2 evaluators",
+        ),
+    ],
+)
+def test_a_gang_is_told_in_words(training: dict[str, Any], words: str) -> None:
+    assert gang_text(replace(JOB, body={"trainingInput": training})) == words

@@ -1,0 +1,268 @@
+"""A job's lines in pages, back and forth, on real files and a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainshed.api.waiting import first_news
+from trainshed.config import Home
+from trainshed.domain.jobs import JobState
+from trainshed.domain.logs import Cursor, Entry, Selection
+from trainshed.errors import Invalid, NotFound
+from trainshed.services import lines as lines_service
+from trainshed.services.lines import Lines, LinesPage, LinesRequest
+from trainshed.testing.joblogs import WrittenJob, open_jobs
+
+T0 = 1_763_000_000_000_000
+
+
+class Shelf:
+    """One job, `j`, and the reader of its lines."""
+
+    def __init__(self, path: Path) -> None:
+        home = Home(path)
+        jobs = open_jobs(home)
+        self.job = WrittenJob(jobs, home, project="proj", job_id="j", created_us=T0)
+        self.lines = Lines(jobs, home)
+
+    def page(
+        self, *, after: str = "", before: str = "", limit: int = 1000, selection: Selection | None = None
+    ) -> LinesPage:
+        wanted = LinesRequest(
+            selection=selection or Selection(),
+            after=Cursor.read(after) if after else None,
+            before=Cursor.read(before) if before else None,
+            limit=limit,
+        )
+        return self.lines.page("proj", "j", wanted)
+
+    def back(self, page: LinesPage, **how: object) -> list[str]:
+        """Every line up to the end of a page, read page by page towards the beginning."""
+        found = texts(page.entries)
+        while (before := page.body()["before"]) != "":
+            page = self.page(before=before, **how)  # type: ignore[arg-type]
+            found = texts(page.entries) + found
+        return found
+
+    def on(self, page: LinesPage, **how: object) -> list[str]:
+        """Every line behind a page."""
+        found: list[str] = []
+        while page.more or not found:
+            page = self.page(after=page.body()["after"], **how)  # type: ignore[arg-type]
+            found += texts(page.entries)
+            if not page.entries and not page.more:
+                break
+        return found
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path)
+
+
+def texts(entries: list[Entry]) -> list[str]:
+    return [entry.text for entry in entries]
+
+
+def counted(first: int, last: int) -> list[str]:
+    return [f"{n}" for n in range(first, last + 1)]
+
+
+def test_without_a_place_the_last_lines_are_told(shelf: Shelf) -> None:
+    shelf.job.say([(T0 + n, f"{n}") for n in range(1, 101)])
+    page = shelf.page(limit=3)
+    assert texts(page.entries) == ["98", "99", "100"]
+    assert page.ended
+    body = page.body()
+    assert body["replicas"] == ["master-replica-0", "service"]
+    assert body["lines"][-1] == {
+        "id": page.entries[-1].insert_id,
+        "time": "2025-11-13T02:13:20.000100Z",
+        "replica": "master-replica-0",
+        "severity": "INFO",
+        "text": "100",
+    }
+
+
+def test_a_job_without_lines_has_those_of_the_service(shelf: Shelf) -> None:
+    page = shelf.page()
+    assert [(entry.replica, entry.text) for entry in page.entries] == [("service", "Job queued.")]
+    assert page.body()["before"] == ""
+
+
+@pytest.mark.parametrize("limit", [1, 7, 20, 101, 5000])
+def test_pages_back_to_the_beginning_have_every_line_once(shelf: Shelf, limit: int) -> None:
+    shelf.job.say([(T0 + n, f"{n}") for n in range(1, 101)])
+    assert shelf.back(shelf.page(limit=limit), limit=limit) == ["Job queued.", *counted(1, 100)]
+
+
+def test_there_is_no_page_before_the_first_line(shelf: Shelf) -> None:
+    shelf.job.say([(T0 + n, f"{n}") for n in range(1, 10)])
+    assert shelf.page(limit=10).body()["before"] == ""
+    assert shelf.page(limit=9).body()["before"] != ""
+
+
+def test_what_came_since_is_told_once_and_in_order(shelf: Shelf) -> None:
+    shelf.job.set_state(JobState.RUNNING)
+    shelf.job.say([(T0 + n, f"{n}") for n in range(1, 6)])
+    page = shelf.page(limit=2)
+    assert not page.ended
+    assert shelf.on(page) == []
+    shelf.job.say([(T0 + n, f"{n}") for n in range(6, 31)])
+    shelf.job.tell("of the service, and late", T0 + 2)
+    assert sorted(shelf.on(page, limit=4)) == sorted([*counted(6, 30), "of the service, and late"])
+    assert shelf.back(page, limit=2) == ["Job queued.", *counted(1, 5)]
+
+
+def test_a_new_attempt_comes_after_what_was_told(shelf: Shelf) -> None:
+    shelf.job.set_state(JobState.RUNNING)
+    shelf.job.say([(T0 + 1, "first attempt")])
+    page = shelf.page()
+    shelf.job.set_state(JobState.RUNNING, attempt=2)
+    shelf.job.path = shelf.job.attempt(2)
+    shelf.job.say([(T0 + 2, "second attempt")])
+    assert shelf.on(page) == ["second attempt"]
+    assert texts(shelf.page(before=str(page.cursor)).entries) == ["Job queued.", "first attempt"]
+
+
+@settings(max_examples=30)
+@given(
+    written=st.lists(st.integers(1, 12), min_size=1, max_size=8),
+    limit=st.integers(1, 9),
+    torn=st.booleans(),
+)
+def test_nothing_is_lost_or_repeated_whenever_it_is_written(
+    tmp_path_factory: pytest.TempPathFactory, written: list[int], limit: int, torn: bool
+) -> None:
+    shelf = Shelf(tmp_path_factory.mktemp("home"))
+    shelf.job.set_state(JobState.RUNNING)
+    count = 0
+    page = shelf.page(limit=limit)
+    seen = texts(page.entries)
+    for lines in written:
+        shelf.job.say([(T0 + n, f"{n}") for n in range(count + 1, count + lines + 1)])
+        count += lines
+        if torn:
+            shelf.job.append(b'{"t":')  # a line on its way
+        page = shelf.page(after=str(page.cursor), limit=limit)
+        seen += texts(page.entries)
+        if torn:
+            shelf.job.append(b'%d,"r":"master-replica-0","s":"INFO","m":"torn"}\n' % (T0 + count))
+    while page.more or page.entries:
+        page = shelf.page(after=str(page.cursor), limit=limit)
+        seen += texts(page.entries)
+    assert [text for text in seen if text != "torn"] == ["Job queued.", *counted(1, count)]
+    assert seen.count("torn") == (len(written) if torn else 0)
+    assert shelf.back(shelf.page(limit=limit), limit=limit) == seen
+
+
+def test_only_the_lines_that_match_are_told(shelf: Shelf) -> None:
+    shelf.job.say([(T0 + 1, "loss 0.5 (a.b)"), (T0 + 2, "Saving CHECKPOINT")])
+    shelf.job.say([(T0 + 3, "cannot allocate")], severity="ERROR")
+    shelf.job.say([(T0 + 4, "slow checkpoint")], severity="WARNING", replica="worker-replica-0")
+
+    def found(**selection: str) -> list[str]:
+        return texts(shelf.page(selection=Selection(**selection)).entries)  # type: ignore[arg-type]
+
+    assert found(words="checkpoint") == ["Saving CHECKPOINT", "slow checkpoint"]
+    assert found(words="(A.B)") == ["loss 0.5 (a.b)"], "it is text and no expression"
+    assert found(severity="WARNING") == ["cannot allocate", "slow checkpoint"]
+    assert found(severity="ERROR") == ["cannot allocate"]
+    assert found(replica="worker-replica-0") == ["slow checkpoint"]
+    assert found(replica="service") == ["Job queued."]
+    assert found(words="checkpoint", severity="WARNING", replica="master-replica-0") == []
+
+
+def test_a_rare_line_in_a_long_log_is_sought_in_bounded_steps(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf.job.set_state(JobState.RUNNING)
+    shelf.job.say([(T0 + n, "needle" if n == 700 else f"{n}") for n in range(1, 2001)])
+    monkeypatch.setattr(lines_service, "SCAN_BYTES", 300 * 300)
+    wanted = Selection(words="needle")
+    page = shelf.page(selection=wanted)
+    assert page.entries == [], "it looked at too much at once"
+    steps, place = 0, page.body()["before"]
+    assert shelf.back(page, selection=wanted) == ["needle"]
+    while place:
+        steps, place = steps + 1, shelf.page(before=place, selection=wanted).body()["before"]
+    assert steps > 4
+    first = shelf.page(after="0", selection=wanted)
+    assert (first.entries, first.more) == ([], True)
+    assert shelf.on(first, selection=wanted) == ["needle"]
+
+
+def test_a_page_is_bounded_in_bytes(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf.job.say([(T0 + n, "x" * 1000) for n in range(1, 101)])
+    monkeypatch.setattr(lines_service, "PAGE_BYTES", 20_000)
+    assert 10 <= len(shelf.page(limit=100).entries) <= 20
+    assert len(shelf.back(shelf.page(limit=100), limit=100)) == 101
+
+
+def test_a_thousand_lines_a_second_are_read_without_a_gap(shelf: Shelf) -> None:
+    shelf.job.set_state(JobState.RUNNING)
+    total, stop = 5000, threading.Event()
+
+    def write() -> None:
+        for n in range(1, total + 1):
+            shelf.job.say([(T0 + n, f"{n}")])
+        stop.set()
+
+    writer = threading.Thread(target=write)
+    page = shelf.page()
+    seen = texts(page.entries)
+    writer.start()
+    while not stop.is_set() or page.entries:
+        page = shelf.page(after=str(page.cursor))
+        seen += texts(page.entries)
+    writer.join()
+    seen += shelf.on(page)
+    assert seen == ["Job queued.", *counted(1, total)]
+
+
+def read_news(shelf: Shelf, after: Cursor, *, gone: Callable[[], bool]) -> LinesPage:
+    async def is_gone() -> bool:
+        return gone()
+
+    async def read() -> LinesPage:
+        wanted = LinesRequest(selection=Selection())
+        return await first_news(
+            lambda cursor: shelf.lines.page("proj", "j", wanted.since(cursor)),
+            lambda cursor: shelf.lines.sizes("proj", "j", cursor),
+            after,
+            wait_s=60,
+            gone=is_gone,
+        )
+
+    return asyncio.run(asyncio.wait_for(read(), 30))
+
+
+def test_a_held_request_ends_when_its_client_is_gone(shelf: Shelf) -> None:
+    shelf.job.set_state(JobState.RUNNING)
+    looks = iter([False, True])
+    page = read_news(shelf, shelf.page().cursor, gone=lambda: next(looks))
+    assert (page.entries, page.ended) == ([], False)
+
+
+def test_a_held_request_ends_with_the_job(shelf: Shelf) -> None:
+    shelf.job.set_state(JobState.RUNNING)
+    page = shelf.page()
+    shelf.job.set_state(JobState.SUCCEEDED)
+    assert read_news(shelf, page.cursor, gone=lambda: False).ended
+
+
+def test_nonsense_is_refused(shelf: Shelf) -> None:
+    for limit in (0, 5001, -1):
+        with pytest.raises(Invalid, match="from 1 to 5000"):
+            shelf.page(limit=limit)
+    with pytest.raises(Invalid, match="not both"):
+        shelf.page(after="0", before="0")
+    with pytest.raises(Invalid, match="'LOUD' is not a severity"):
+        Selection(severity="LOUD")
+    with pytest.raises(NotFound):
+        shelf.lines.page("proj", "nope", LinesRequest(selection=Selection()))

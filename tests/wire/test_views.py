@@ -1,0 +1,112 @@
+"""What views of jobs and models read over HTTP, from a real server with a real job."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from trainshed.testing.jobs import Submitter
+from trainshed.testing.servers import Caller, RunningServer
+
+PROJECT = "views-project"
+OWN = f"/trainshed/v1/projects/{PROJECT}"
+PRINTER = """
+import sys, time
+for n in range(20):
+    print("line", n, flush=True)
+sys.stdin.close()
+open("ready", "w").close()
+while True:
+    time.sleep(0.05)
+    print("tick", flush=True)
+"""
+FAILER = """
+print("step 1", flush=True)
+raise FileNotFoundError(2, "No such file or directory", "gs://views-project-bucket/data/train.csv")
+"""
+
+
+@pytest.fixture(scope="module")
+def submitter(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Submitter:
+    made = Submitter(server, PROJECT, tmp_path_factory.mktemp("views"))
+    made.submit("printer", PRINTER)
+    made.submit("failer", FAILER)
+    made.wait("printer", ["RUNNING"])
+    made.wait("failer")
+    return made
+
+
+def test_lines_are_followed_while_a_job_writes(submitter: Submitter) -> None:
+    server, seen = submitter.server, []
+    page = server.call("GET", f"{OWN}/jobs/printer/lines?limit=5")
+    for _ in range(5):
+        page = server.call("GET", f"{OWN}/jobs/printer/lines?after={page['after']}&wait_s=20")
+        assert page["lines"], "a held request came back without a line"
+        assert not page["ended"]
+        seen += [line["id"] for line in page["lines"]]
+    assert seen == sorted(set(seen))
+    found = server.call("GET", f"{OWN}/jobs/printer/lines?search=LINE%207&replica=master-replica-0&severity=INFO")
+    assert [line["text"] for line in found["lines"]] == ["line 7"]
+    assert found["replicas"] == ["master-replica-0", "service"]
+
+
+def test_a_held_request_costs_no_other_one_its_answer(submitter: Submitter) -> None:
+    """More requests are held than there are threads."""
+    server = submitter.server
+    address = urlsplit(server.url)
+    after = server.call("GET", f"{OWN}/jobs/printer/lines?search=never&limit=1")["after"]
+    held = []
+    try:
+        for _ in range(60):
+            client = socket.create_connection((address.hostname, address.port), timeout=30)
+            head = f"GET {OWN}/jobs/printer/lines?search=never&after={after}&wait_s=20 HTTP/1.1\r\nhost: localhost\r\n"
+            client.sendall(f"{head}authorization: Bearer {server.token}\r\n\r\n".encode())
+            held.append(client)
+        began = time.monotonic()
+        server.call("GET", f"{OWN}/jobs?limit=1")
+        assert time.monotonic() - began < 15, "it waited for those that wait"
+    finally:
+        for client in held:
+            client.close()
+
+
+def test_the_table_finds_jobs(submitter: Submitter) -> None:
+    server = submitter.server
+    page = server.call("GET", f"{OWN}/jobs?search=PRINT&state=RUNNING&state=FAILED,QUEUED&kind=training")
+    assert [(row["jobId"], row["state"], row["gang"]) for row in page["jobs"]] == [("printer", "RUNNING", "1 master")]
+    page = server.call("GET", f"{OWN}/jobs?limit=1")
+    assert page["counts"]["ALL"] == 2
+    rest = server.call("GET", f"{OWN}/jobs?limit=1&page={page['next']}")
+    assert {row["jobId"] for row in page["jobs"] + rest["jobs"]} == {"printer", "failer"}
+    assert rest["next"] == ""
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("jobs/printer/lines?limit=6000", "from 1 to 5000"),
+        ("jobs/printer/lines?after=x", "`after` must be a place"),
+        ("jobs/printer/lines?before=x", "`before` must be a place"),
+        ("jobs/printer/lines?severity=LOUD", "is not a severity"),
+        ("jobs/printer/lines?wait_s=21", "from 0 to 20"),
+        ("jobs/printer/lines?colour=red", "Unknown name"),
+        ("jobs?state=DONE", "is not a state"),
+        ("jobs?limit=x", "limit"),
+        ("jobs?kind=training&kind=prediction", "given twice"),
+    ],
+)
+def test_nonsense_is_refused_in_words(submitter: Submitter, query: str, words: str) -> None:
+    status, body = Caller(submitter.server.url)("GET", f"{OWN}/{query}", token=submitter.server.token)
+    assert status == 400
+    assert words in body["error"]["message"]
+
+
+def test_the_jobs_are_ended(submitter: Submitter, tmp_path: Path) -> None:
+    submitter.server.call("POST", f"/v1/projects/{PROJECT}/jobs/printer:cancel", {})
+    submitter.wait("printer", ["CANCELLED"])
+    page = submitter.server.call("GET", f"{OWN}/jobs/printer/lines?limit=1")
+    assert page["ended"]
