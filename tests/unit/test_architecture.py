@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,3 +118,13 @@ def test_only_the_edges_read_the_environment(path: Path) -> None:
 def test_no_drawer_for_odds_and_ends(path: Path) -> None:
     assert not {"utils", "util", "helpers", "helper", "common", "misc"} & set(path.with_suffix("").parts)
     assert len(path.read_text().splitlines()) <= 450
+
+
+def test_no_link_is_tracked() -> None:
+    """A link such as `.cache` is of one checkout. Merged into another, it takes the place of the folder there."""
+    root = ROOT.parents[1]
+    if not (root / ".git").exists():
+        pytest.skip("this is not a checkout")
+    tracked = subprocess.run(["git", "ls-files", "--stage"], cwd=root, capture_output=True, text=True, check=True)
+    links = [line.partition("\t")[2] for line in tracked.stdout.splitlines() if line.startswith("120000")]
+    assert links == [], f"take them out with: git rm --cached {' '.join(links)}"
