@@ -13,7 +13,7 @@ import psutil
 
 from trainshed.buckets.tree import ObjectTree
 from trainshed.buckets.uploads import Sessions
-from trainshed.config import Home, Settings
+from trainshed.config import Home, Settings, default_project, environment
 from trainshed.control.batches import Batches
 from trainshed.control.creations import Creations, Room, Supplies
 from trainshed.control.credentials import Credentials, Reach
@@ -58,6 +58,7 @@ from trainshed.services.registry import Services
 from trainshed.services.replays import LoggedRequests, Replays
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
+from trainshed.services.sessions import BrowserSessions
 from trainshed.services.tokens import Tokens
 from trainshed.services.versions import Versions
 from trainshed.store.buckets import BucketStore
@@ -217,10 +218,12 @@ def _services(ground: _Ground, working: _Working, answering: _Answering, tokens:
         matches=ground.objects.matches,
     )
     progress = Progress(ground.jobs, ground.home, owner=ground.buckets.owner)
-    projects, policies = Projects(ProjectStore(ground.database)), PolicyStore(ground.database)
+    projects = Projects(ProjectStore(ground.database), default=default_project(ground.home, environment()))
+    policies = PolicyStore(ground.database)
     models, versions = _registry(ground, places, projects, deployments, answering.predictions)
     return Services(
         tokens=tokens,
+        sessions=BrowserSessions(tokens),
         projects=projects,
         jobs=Jobs(ground.jobs, _world(ground, places, launches, control, progress), wake=control.wake),
         job_rows=JobRows(JobTable(ground.database)),

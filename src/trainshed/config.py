@@ -302,13 +302,18 @@ class ClientSettings:
             raise Refused(
                 f"{home.config} sets {', '.join(sorted(unknown))} under [client]; only `project` is known there."
             )
-        project = env.get("TRAINSHED_PROJECT") or table.get("project") or DEFAULT_PROJECT
         return cls(
             home=home,
-            project=str(project),
+            project=default_project(home, env),
             url=env.get("TRAINSHED_URL") or None,
             token=env.get("TRAINSHED_TOKEN") or None,
         )
 
 
 DEFAULT_PROJECT = "trainshed"
+
+
+def default_project(home: Home, env: Mapping[str, str]) -> str:
+    """The project of whoever names none."""
+    set_here = home.file_settings().get("client", {}).get("project")
+    return str(env.get("TRAINSHED_PROJECT") or set_here or DEFAULT_PROJECT)

@@ -25,7 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gateway": {"serving"},
     "services": {"store", "buckets", "runtimes", "engines", "gateway", "config"},
     "control": {"store", "buckets", "runtimes", "engines", "gateway", "config"},
-    "api": {"services", "gateway"},
+    "api": {"services", "gateway", "console"},
+    "console": set(),  # files, and nothing that could know what they show
     "node": set(),
     "serving": set(),
     "packaging": {"runtimes"},

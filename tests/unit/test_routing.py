@@ -26,6 +26,9 @@ ROUTER = Router(
         route("GET", "/v1/projects/{project}/jobs/{job}:getIamPolicy"),
         route("GET", "/b/{bucket}/o/{object}"),
         route("POST", "/b/{bucket}/o/{object}/rewriteTo/b/{to}/o/{name}"),
+        route("GET", "/open/{path*}"),
+        route("GET", "/open/door"),
+        route("POST", "/open/{key}/{path*}"),
     ]
 )
 
@@ -48,6 +51,12 @@ ROUTER = Router(
         ),
         ("GET", b"/b/x/o/a%2Fb%2F..%2Fc", "/b/{bucket}/o/{object}", {"bucket": "x", "object": "a/b/../c"}),
         ("GET", b"/b/x/o/a%252Fb", "/b/{bucket}/o/{object}", {"bucket": "x", "object": "a%2Fb"}),
+        ("GET", b"/open", "/open/{path*}", {"path": ""}),
+        ("GET", b"/open/", "/open/{path*}", {"path": ""}),
+        ("GET", b"/open/a/b%2Fc/../d", "/open/{path*}", {"path": "a/b/c/../d"}),
+        ("GET", b"/open/door", "/open/door", {}),
+        ("POST", b"/open/k/", "/open/{key}/{path*}", {"key": "k", "path": ""}),
+        ("POST", b"/open/k/a/b", "/open/{key}/{path*}", {"key": "k", "path": "a/b"}),
         ("GET", "/b/x/o/käse%20%3A1".encode(), "/b/{bucket}/o/{object}", {"bucket": "x", "object": "käse :1"}),
     ],
 )
@@ -59,6 +68,7 @@ def test_a_path_finds_its_route(method: str, path: bytes, wanted: str, params: d
 
 def test_a_known_path_with_another_method_names_the_methods() -> None:
     assert ROUTER.find("PUT", b"/b/x/o/y") == (None, {}, ("GET",))
+    assert ROUTER.find("PUT", b"/open/x/y") == (None, {}, ("GET", "POST"))
 
 
 @pytest.mark.parametrize("path", [b"/", b"/v1", b"/v1/projects/p/jobs/", b"/b/x/o/a/b", b"/v2/projects/p/jobs/j"])

@@ -49,7 +49,7 @@ def tokens(server: RunningServer, call: Caller) -> Iterator[dict[str, str]]:
 
 def path_of(route: Route) -> str:
     known = {"project": PROJECT, "bucket": BUCKET, "dbucket": BUCKET}
-    path = re.sub(r"\{(\w+)\}", lambda m: known.get(m[1], f"no-such-{m[1]}"), route.path)
+    path = re.sub(r"\{(\w+)\*?\}", lambda m: known.get(m[1], f"no-such-{m[1]}"), route.path)
     return f"{path}?project={PROJECT}" if route.scope is Scope.QUERY else path
 
 
@@ -59,7 +59,10 @@ NAMES = [f"{route.method} {route.path}" for route in GUARDED]
 
 def test_only_these_are_public() -> None:
     public = {f"{route.method} {route.path}" for route in ROUTES if route.access is Access.PUBLIC}
-    assert public == {"GET /healthz", "POST /token", "POST /oauth2/token"}
+    assert public == {
+        *("GET /healthz", "POST /token", "POST /oauth2/token"),
+        *("GET /", "GET /console/{path*}", "GET /console/enter", "POST /trainshed/v1/session"),
+    }
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=NAMES)

@@ -83,7 +83,7 @@ def test_media_is_never_shown_by_a_browser(storage: Storage) -> None:
     headers = storage.get("page.html").headers
     assert headers["content-disposition"] == "attachment"
     assert headers["x-content-type-options"] == "nosniff"
-    assert headers["content-security-policy"] == "sandbox"
+    assert headers["content-security-policy"] == "sandbox; default-src 'none'"
     assert headers["x-goog-hash"].startswith("crc32c=")
 
 

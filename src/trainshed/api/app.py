@@ -16,6 +16,8 @@ from starlette.types import Scope as AsgiScope
 from trainshed.api import (
     auth,
     chaos,
+    console,
+    cookies,
     health,
     job_progress,
     job_table,
@@ -31,6 +33,7 @@ from trainshed.api import (
     replays,
     runtimes,
     server,
+    sessions,
     storage_batch,
     storage_buckets,
     storage_objects,
@@ -51,6 +54,8 @@ LOG = logging.getLogger("trainshed.api")
 
 ROUTES: tuple[Route, ...] = (
     *health.ROUTES,
+    *console.ROUTES,
+    *sessions.ROUTES,
     *oauth.ROUTES,
     *server.ROUTES,
     *tokens.ROUTES,
@@ -73,6 +78,10 @@ ROUTES: tuple[Route, ...] = (
     *storage_uploads.ROUTES,
     *storage_batch.ROUTES,
 )
+
+
+#: a browser takes an answer for what it says it is, and gives it to no page of another origin
+_ALWAYS = {"x-content-type-options": "nosniff", "cross-origin-resource-policy": "same-origin"}
 
 
 class Api:
@@ -98,7 +107,8 @@ class Api:
             response = await self._answer(Request(scope, receive))
         except Exception as exc:  # noqa: BLE001  the edge: whatever went wrong becomes an answer, and unforeseen errors a log entry
             response = problem(exc)
-        response.headers.setdefault("x-content-type-options", "nosniff")
+        for name, value in _ALWAYS.items():
+            response.headers.setdefault(name, value)
         await response(scope, receive, send)
         if "trainshed.quiet" not in scope:
             ms = (time.perf_counter() - began) * 1000
@@ -109,14 +119,16 @@ class Api:
 
     async def _answer(self, request: Request) -> Response:
         scope = request.scope
-        auth.check_origin(request, allowed_hosts=self._hosts)
+        auth.check_host(request, allowed_hosts=self._hosts)
         route, params, methods = self._router.find(scope["method"], scope["raw_path"])
+        auth.check_origin(request, route)
         scope.update(
             {
                 "path_params": params,
                 "trainshed.services": self._services,
                 "trainshed.app": self,
                 "trainshed.body_limit": self._body_limit,
+                "trainshed.authentication": self._authentication,
             }
         )
         if route is not None and route.access is Access.PUBLIC:
@@ -135,10 +147,11 @@ class Api:
     async def _principal(self, request: Request) -> Principal:
         if not self._authentication:
             return auth.ANONYMOUS
-        token, tokens = auth.bearer_token(request), self._services.tokens
+        session = request.scope["trainshed.session"] = cookies.session_of(request)
+        token, tokens = session or auth.bearer_token(request), self._services.tokens
         principal = tokens.known(token) or await run_in_threadpool(tokens.find, token)
         if principal is None:
-            raise auth.unknown_token()
+            raise cookies.ended() if session else auth.unknown_token()
         return principal
 
 

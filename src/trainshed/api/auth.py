@@ -17,11 +17,8 @@ from trainshed.errors import Denied, Invalid, Unauthenticated
 ANONYMOUS = Principal(user="anonymous", project=EVERY_PROJECT, role=Role.OWNER)
 
 
-def check_origin(request: Request, *, allowed_hosts: Collection[str]) -> None:
-    """`Denied` for a Host that is not ours (DNS rebinding) and for requests made by another site's page.
-
-    An address in digits can't be rebound, so it is always a fine Host.
-    """
+def check_host(request: Request, *, allowed_hosts: Collection[str]) -> None:
+    """`Denied` for a Host that is not ours (DNS rebinding). An address in digits can't be rebound, so it is fine."""
     if len(hosts := request.headers.getlist("host")) != 1:
         raise Denied(f"A request names one Host; this one names {len(hosts)}.")
     [host] = hosts
@@ -31,11 +28,23 @@ def check_origin(request: Request, *, allowed_hosts: Collection[str]) -> None:
             f"This server does not answer to the host name {name!r}. If it is yours, add it to "
             f"TRAINSHED_SERVER_ALLOWED_HOSTS."
         )
+
+
+def check_origin(request: Request, route: Route | None) -> None:
+    """`Denied` for requests made by another site's page. That it may link to a route that says so is no request."""
     origin = request.headers.get("origin")
-    if origin is not None and _netloc(origin) != host:
+    if origin is not None and _netloc(origin) != request.headers["host"]:
         raise Denied("Pages of other sites may not call this server.")
-    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+    if request.headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
+        return
+    if route is None or not route.linked or not _follows_a_link(request):
         raise Denied("Pages of other sites may not call this server.")
+
+
+def _follows_a_link(request: Request) -> bool:
+    """Whether a browser goes to this address with a window of its own, not for another page's use."""
+    asked = (request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-dest"))
+    return asked == ("navigate", "document")
 
 
 def _host_name(host: str) -> str:

@@ -28,13 +28,16 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One method of one path. `{name}` stands for one segment, decoded once, slashes in it included."""
+    """One method of one path. `{name}` stands for one segment, decoded once, slashes in it included; `{name*}`, at the
+    end, for all that follow, also none.
+    """
 
     method: str
     path: str
     access: Access
     scope: Scope
     handler: Handler
+    linked: bool = False  #: a link on a page of another site may lead a browser here
 
 
 class Router:
@@ -43,9 +46,13 @@ class Router:
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
         self._by_length: dict[int, list[tuple[Route, tuple[str, ...]]]] = {}
+        self._open: list[tuple[Route, tuple[str, ...]]] = []  #: those that go on with any number of segments
         for route in self.routes:
             pattern = tuple(route.path.strip("/").split("/"))
-            self._by_length.setdefault(len(pattern), []).append((route, pattern))
+            if pattern[-1].endswith("*}"):
+                self._open.append((route, pattern))
+            else:
+                self._by_length.setdefault(len(pattern), []).append((route, pattern))
         for candidates in self._by_length.values():  # `{job}:cancel` before `{job}`, literals before both
             candidates.sort(key=lambda item: [_looseness(segment) for segment in item[1]])
 
@@ -55,6 +62,12 @@ class Router:
         known: list[str] = []
         for route, pattern in self._by_length.get(len(segments), ()):
             if (params := _match(pattern, segments)) is None:
+                continue
+            if route.method == method:
+                return route, params, ()
+            known.append(route.method)
+        for route, pattern in self._open:
+            if (params := _match_open(pattern, segments)) is None:
                 continue
             if route.method == method:
                 return route, params, ()
@@ -80,6 +93,13 @@ def _match(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | No
             return None
         params[name] = given[: len(given) - len(verb)]
     return params
+
+
+def _match_open(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
+    fixed, rest = pattern[:-1], pattern[-1].strip("{*}")
+    if len(segments) < len(fixed) or (params := _match(fixed, segments[: len(fixed)])) is None:
+        return None
+    return params | {rest: "/".join(segments[len(fixed) :])}
 
 
 def _decoded(segment: bytes) -> str:

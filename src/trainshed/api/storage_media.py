@@ -15,6 +15,7 @@ from trainshed.domain.objects import ObjectInfo
 from trainshed.errors import RangeNotMet
 from trainshed.services.objects import PIECE, Objects, Reader, Source
 
+_HARMLESS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "text/plain"})
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 
 
@@ -48,7 +49,7 @@ async def media(request: Request, objects: Objects, source: Source) -> Response:
     """The answer to a read of an object's bytes."""
     asked = request.headers.get("range", "")
     reader, part, data = await run_in_threadpool(_opened, objects, source, asked)
-    headers = _headers(reader.info, part)
+    headers = _headers(reader.info, part) | _shown(reader.info, request)
     status = 206 if part.partial else 200
     if data is not None:
         return Response(data, status, headers)
@@ -92,6 +93,19 @@ class _Streamed(Response):
             self._reader.close()
 
 
+def _shown(info: ObjectInfo, request: Request) -> dict[str, str]:
+    """An object is anyone's content on the console's own origin: nothing in it may run. A browser with a session may
+    look at pictures and plain text, for which it needs no program, and saves the rest.
+    """
+    kind = info.traits.content_type.partition(";")[0].strip().lower()
+    harmless = request.scope.get("trainshed.session") is not None and kind in _HARMLESS
+    return {
+        "content-disposition": "inline" if harmless else "attachment",
+        "x-content-type-options": "nosniff",
+        "content-security-policy": "sandbox; default-src 'none'",
+    }
+
+
 def _headers(info: ObjectInfo, part: Window) -> dict[str, str]:
     traits = info.traits
     hashes = [f"{name}={value}" for name, value in (("crc32c", info.crc32c), ("md5", info.md5)) if value]
@@ -105,9 +119,6 @@ def _headers(info: ObjectInfo, part: Window) -> dict[str, str]:
         "x-goog-storage-class": traits.storage_class,
         "x-goog-stored-content-encoding": traits.content_encoding or "identity",
         "x-goog-stored-content-length": str(info.size),
-        "content-disposition": "attachment",
-        "x-content-type-options": "nosniff",
-        "content-security-policy": "sandbox",
         "cache-control": traits.cache_control or "no-cache, no-transform",
     }
     if hashes:

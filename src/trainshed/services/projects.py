@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from trainshed.domain.iam import EVERY_PROJECT, Principal
 from trainshed.domain.times import now_us
 from trainshed.errors import NotFound
 from trainshed.store.projects import Project, ProjectStore
@@ -15,8 +16,9 @@ LOCATION = "local"
 class Projects:
     """Threads may share it. A project comes into being when it is first asked about."""
 
-    def __init__(self, store: ProjectStore, *, clock: Callable[[], int] = now_us) -> None:
+    def __init__(self, store: ProjectStore, *, default: str, clock: Callable[[], int] = now_us) -> None:
         self._store = store
+        self._default = default
         self._clock = clock
         self._known: dict[str, Project] = {}  # a project's number never changes
 
@@ -24,6 +26,12 @@ class Projects:
         if (known := self._known.get(project)) is None:
             known = self._known[project] = self._store.ensure(project, now_us=self._clock())
         return known.number
+
+    def known_to(self, principal: Principal) -> list[str]:
+        """The ids of the projects that there is something of, as far as this principal may know, the default first."""
+        if principal.project != EVERY_PROJECT:
+            return [principal.project]
+        return list(dict.fromkeys((self._default, *self._store.used())))
 
     def config(self, project: str) -> dict[str, Any]:
         """The answer to getConfig. No such account exists: documents only pass its name on to `gsutil acl`."""

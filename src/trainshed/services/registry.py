@@ -20,6 +20,7 @@ from trainshed.services.projects import Projects
 from trainshed.services.replays import Replays
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
+from trainshed.services.sessions import BrowserSessions
 from trainshed.services.tokens import Tokens
 from trainshed.services.versions import Versions
 
@@ -29,6 +30,7 @@ class Services:
     """One attribute a resource."""
 
     tokens: Tokens
+    sessions: BrowserSessions
     projects: Projects
     jobs: Jobs
     job_rows: JobRows

@@ -60,7 +60,7 @@ class Tokens:
         key = digest(secret)
         revocations = self._revocations
         token = self._store.find(key)
-        if token is None or not token.good_at(self._clock()) or not self._job_goes_on(token.principal):
+        if token is None or not self._is_good(token):
             return None
         with self._lock:
             if self._revocations == revocations:  # else it may have been revoked since it was read
@@ -68,6 +68,9 @@ class Tokens:
                     self._known.clear()
                 self._known[key] = token
         return token
+
+    def _is_good(self, token: Token) -> bool:
+        return token.good_at(self._clock()) and self._job_goes_on(token.principal)
 
     def ensure_owner(self, path: Path) -> None:
         """See to it that `path` holds a good token of the owner, readable by this user alone."""
@@ -98,17 +101,38 @@ class Tokens:
         secret, token = self._issue(principal, label=str(body.get("label", "")), ttl_s=_ttl(body.get("ttl_s")))
         return {"token": secret} | token_body(token)
 
-    def exchange(self, secret: str, *, ttl_s: float) -> str | None:
-        """A short-lived token with the rights of the one given, or None if that one is not good.
+    def exchange(self, secret: str, *, ttl_s: float, label: str = "by refresh token") -> str | None:
+        """A token of limited life with the rights of the one given, or None if that one is not good.
 
         It ends no later than that one and is revoked with it, and nothing can be got for it in turn.
         """
+        token_id = self.exchangeable(secret)
+        return None if token_id is None else self.got_for(token_id, ttl_s=ttl_s, label=label)
+
+    def exchangeable(self, secret: str) -> str | None:
+        """The id of a token for which another one can be got; None if it is not good, or was itself got for one."""
         token = self._find(secret)
-        if token is None or token.parent:
+        return None if token is None or token.parent else token.id
+
+    def got_for(self, token_id: str, *, ttl_s: float, label: str) -> str | None:
+        """As `exchange`, for one that was `exchangeable`. None if that is good no more."""
+        token = self._store.get(token_id)
+        if token is None or not self._is_good(token):
             return None
         if token.expires_us is not None:
             ttl_s = min(ttl_s, (token.expires_us - self._clock()) / 1_000_000)
-        return self._issue(token.principal, label="by refresh token", ttl_s=ttl_s, parent=token.id)[0]
+        secret, got = self._issue(token.principal, label=label, ttl_s=ttl_s, parent=token.id)
+        if (now := self._store.get(token_id)) is None or now.revoked_us is not None:  # revoked before it was written
+            self._store.revoke(got.id, now_us=self._clock())
+            return None
+        return secret
+
+    def give_back(self, secret: str) -> None:
+        """End a token that was got for another one. Any other is left as it is."""
+        token = self._find(secret)
+        if token is not None and token.parent:
+            self._store.revoke(token.id, now_us=self._clock())
+            self._forget()
 
     def issue_for_job(self, project: str, job: str, *, ttl_s: float) -> str:
         """A token for the code of one job: an editor of its project.
@@ -137,11 +161,15 @@ class Tokens:
             raise NotFound(f"There is no token {token_id}.")
         _check_owner(caller, token.principal.project)
         self._store.revoke(token_id, now_us=self._clock())
+        self._forget()
+        revoked = self._store.get(token_id)
+        return token_body(revoked or token)
+
+    def _forget(self) -> None:
+        """A row was revoked: what is in memory may be older than that."""
         with self._lock:
             self._revocations += 1
             self._known.clear()
-        revoked = self._store.get(token_id)
-        return token_body(revoked or token)
 
     def _issue(self, principal: Principal, *, label: str, ttl_s: float | None, parent: str = "") -> tuple[str, Token]:
         secret = f"ts_{secrets.token_urlsafe(32)}"

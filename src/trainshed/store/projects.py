@@ -34,6 +34,11 @@ class ProjectStore:
             rows = tx.rows(QUERY["get_project"], {"id": project_id})
         return _project(rows[0]) if rows else None
 
+    def used(self) -> list[str]:
+        """The ids of all projects that have a bucket, a job or a model, in order."""
+        with self._database.read() as tx:
+            return [str(row["project"]) for row in tx.rows(QUERY["used_projects"], {})]
+
     def ensure(self, project_id: str, *, now_us: int) -> Project:
         """The project, made if there was none. Two callers at once get the same one."""
         for attempt in range(_TRIES):

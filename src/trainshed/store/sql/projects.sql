@@ -3,3 +3,6 @@ select id, number, created_us from projects where id = :id;
 
 -- insert_project
 insert into projects (id, number, created_us) values (:id, :number, :created_us);
+
+-- used_projects
+select project from buckets union select project from jobs union select project from models order by project;
