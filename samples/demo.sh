@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The main job end to end: a server, a bucket, MNIST, a real distributed TensorFlow job with a parameter server, a master
 # and two workers, its logs, its accuracy on the test images; then its exported model, deployed and asked about ten digits.
+# The server goes on running, for its console; a second run uses the same one.
 # State goes to .demo/ beside this project, so that a second run finds the runtime built.
 set -eu
 cd "$(dirname "$0")/.."
@@ -15,9 +16,13 @@ JOB="mnist_$(date +%Y%m%d_%H%M%S)"
 BUCKET="gs://${TRAINSHED_PROJECT}-ml"
 
 say "Start a server of our own, in the background"
-run trainshed up --port 0 --tls-port 0
-trap 'say "Stop the server"; run trainshed down' EXIT
+trainshed status >/dev/null 2>&1 && WAS_RUNNING=yes || WAS_RUNNING=no
+ended() {  # a server that was started for a demo that failed is of no use
+    [ "$1" = 0 ] || [ "$WAS_RUNNING" = yes ] || { say "Stop the server"; run trainshed down; }
+}
+trap 'ended $?' EXIT
 trap 'exit 130' INT TERM
+run trainshed up --port 0 --tls-port 0
 
 say "Make a bucket and copy MNIST in: 60,000 images to learn from, 10,000 to measure with"
 if ! trainshed buckets ls "$BUCKET" >/dev/null 2>&1; then
@@ -62,3 +67,12 @@ done
 say "Ask it about the first ten test images: 7 2 1 0 4 1 4 9 5 9"
 run python samples/mnist_async/scripts/make_request.py --output .demo/request.json
 run trainshed predict --model MNIST --json-instances .demo/request.json
+
+say "Look at it in the console: the job and its charts, the model, and a pad to draw digits on"
+URL="$(trainshed console --no-browser 2>/dev/null)"
+cat <<END
+Open this URL:     $URL
+                   (it signs you in once, within a minute; for another one:
+                   TRAINSHED_HOME="$TRAINSHED_HOME" TRAINSHED_PROJECT=$TRAINSHED_PROJECT "$PWD/.venv/bin/trainshed" console)
+Stop the server:   TRAINSHED_HOME="$TRAINSHED_HOME" "$PWD/.venv/bin/trainshed" down
+END

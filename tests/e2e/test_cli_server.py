@@ -63,9 +63,11 @@ def test_a_server_is_started_seen_and_stopped(shell: Shell) -> None:
     out, err = shell("up")
     assert out == ""
     info = json.loads(shell("status", "--format", "json")[0])
-    assert set(info) == {"url", "tls_url", "pid", "home", "version"}
+    assert set(info) == {"url", "tls_url", "pid", "home", "version", "console"}
+    assert info["console"] == f"{info['url']}/"
+    assert healthy(info["console"])
     assert info["home"] == str(shell.home)
-    for text in (info["url"], info["tls_url"], str(shell.home / "token"), "trainshed buckets mb"):
+    for text in (info["url"], info["tls_url"], str(shell.home / "token"), f"Console: {info['console']}"):
         assert text in err
     assert (shell.home / "token").read_text().strip() not in err
     assert healthy(info["url"])

@@ -86,6 +86,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "down": ("servers:down", "Stop the server."),
     "logs": ("servers:logs", "Show the server's own log."),
     "serve": ("servers:serve", "Run the server in the foreground."),
+    "console": ("console:console", "Open the console in a browser, signed in."),
     **ML,
     "buckets": ("buckets:buckets", "Make buckets and copy files in and out."),
     "runtimes": (

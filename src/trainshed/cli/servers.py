@@ -59,14 +59,21 @@ def up(**address: Any) -> None:
     home = Home.find(environment())
     if (server := running(home)) is not None:
         say(f"The server is already running at {server.url} (process {server.pid}).")
+        say(f"Console: {_console(server)}")
         return
     _settings(home, address)  # a setting that makes no sense is said here, before anything is started
     home.create()
     server = _start(home, address)
     say(f"Trainshed is ready at {server.url}")
-    say(f"TLS:    {server.tls_url}")
-    say(f"Token:  {home.token} (print it with: trainshed auth print-access-token)")
-    say("Next:   trainshed buckets mb gs://my-bucket")
+    say(f"Console: {_console(server)} (opened and signed in by: trainshed console)")
+    say(f"TLS:     {server.tls_url}")
+    say(f"Token:   {home.token} (print it with: trainshed auth print-access-token)")
+    say("Next:    trainshed buckets mb gs://my-bucket")
+
+
+def _console(server: Running) -> str:
+    """Where its page is, for a browser on this machine."""
+    return f"{server.url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:')}/"
 
 
 def _start(home: Home, address: dict[str, Any]) -> Running:
@@ -154,7 +161,8 @@ def status(ctx: click.Context, format: str | None) -> None:
     if (server := running(home)) is None:
         say(str(NotRunning(home)))
         ctx.exit(1)
-    show_one(asdict(server), format=format, columns=[Column(name.upper(), name) for name in asdict(server)])
+    shown = asdict(server) | {"console": _console(server)}
+    show_one(shown, format=format, columns=[Column(name.upper(), name) for name in shown])
 
 
 @click.command(cls=Command)

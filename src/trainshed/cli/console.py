@@ -1,0 +1,51 @@
+"""console: the server's page in a browser, signed in."""
+
+from __future__ import annotations
+
+import click
+
+from trainshed.cli.group import Command
+from trainshed.cli.options import format_option, project_option, session
+from trainshed.cli.output import Column, say, show_one
+
+#: browsers of the terminal; the console is a program that none of them can run
+_OF_THE_TERMINAL = frozenset({"www-browser", "links", "elinks", "lynx", "w3m"})
+
+
+@click.command(cls=Command)
+@click.option("--no-browser", is_flag=True, help="Only print the address that signs a browser in.")
+@project_option
+@format_option
+def console(no_browser: bool, project: str | None, format: str | None) -> None:
+    """Open the console in a browser, signed in with the token of this command line.
+
+    The address works once, within a minute. It is printed if there is no browser to open it.
+
+    \b
+    Example:
+      trainshed console
+      trainshed console --no-browser
+    """
+    here = session(project)
+    url = here.client.call("POST", "/trainshed/v1/session:link", body={"project": here.project})["url"]
+    opened = not no_browser and _opened(url)
+    if format is not None:
+        show_one(
+            {"url": url, "opened": opened}, format=format, columns=[Column("URL", "url"), Column("OPENED", "opened")]
+        )
+    elif opened:
+        say(f"The console of {here.client.url} is open in your browser.")
+    else:
+        say("Open this address in a browser within a minute; it signs in once:")
+        click.echo(url)
+
+
+def _opened(url: str) -> bool:
+    """Whether a browser was told to show it."""
+    import webbrowser
+
+    try:
+        browser = webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return getattr(browser, "name", "") not in _OF_THE_TERMINAL and browser.open(url)
