@@ -1,0 +1,325 @@
+// @ts-check
+// The folders and objects of one bucket: a page of them at a time, however many there are.
+
+import { putFile } from "../../api.js";
+import { dialog, toast } from "../../dialogs.js";
+import { h, replace } from "../../dom.js";
+import { bytes, count } from "../../format.js";
+import { icon } from "../../icons.js";
+import { live } from "../../live.js";
+import { button, emptyState, field, link, loading, timeAgo } from "../../parts.js";
+import { table } from "../../table.js";
+import { askAndDelete } from "./deletion.js";
+import { folderLink, listFolder, mediaPath } from "./objects.js";
+import { address, preview } from "./preview.js";
+import { chosen, dropped, uploadList } from "./uploads.js";
+
+/** @typedef {{kind: "folder" | "object", name: string, short: string, item?: import("./objects.js").Item}} Row */
+
+/**
+ * @param {string} project @param {string} bucket
+ * @param {string} prefix of the folder: empty, or with "/" at its end
+ * @returns {HTMLElement}
+ */
+export function browser(project, bucket, prefix) {
+  const folder = prefix && !prefix.endsWith("/") ? `${prefix}/` : prefix;
+  const view = new Browser(project, bucket, folder);
+  return view.element;
+}
+
+class Browser {
+  /** @param {string} project @param {string} bucket @param {string} prefix */
+  constructor(project, bucket, prefix) {
+    this.project = project;
+    this.bucket = bucket;
+    this.prefix = prefix;
+    this.tokens = [""]; // of the pages up to the one that is shown
+    this.next = "";
+    /** @type {any} */
+    this.table = null;
+    this.body = h("div", null, loading());
+    this.uploads = uploadList();
+    this.pager = h("div", { class: "pager", hidden: true });
+    this.element = h(
+      "div",
+      { class: "page browser", dataset: { testid: "browser" } },
+      h(
+        "div",
+        { class: "page-head" },
+        h("h1", { class: "breadcrumbs" }, this.crumbs()),
+        h("div", { class: "page-actions" }, this.actions()),
+      ),
+      address(bucket, prefix),
+      this.uploads,
+      this.body,
+      this.pager,
+    );
+    this.acceptDrops();
+    this.poll = live(
+      this.element,
+      5,
+      () => listFolder(bucket, prefix, this.tokens[this.tokens.length - 1]),
+      (listing) => this.show(listing),
+    );
+  }
+
+  crumbs() {
+    const parts = this.prefix.split("/").slice(0, -1);
+    const at = (/** @type {number} */ end) =>
+      folderLink(
+        this.project,
+        this.bucket,
+        parts
+          .slice(0, end)
+          .map((part) => `${part}/`)
+          .join(""),
+      );
+    const steps = [this.bucket, ...parts];
+    return [
+      link(`#/p/${encodeURIComponent(this.project)}/buckets`, "Buckets"),
+      steps
+        .map((name, index) => [
+          h("span", { class: "crumb-mark", "aria-hidden": "true" }, "/"),
+          index === steps.length - 1
+            ? h("span", { "aria-current": "page" }, name || "(no name)")
+            : link(at(index), name || "(no name)"),
+        ])
+        .flat(),
+    ];
+  }
+
+  actions() {
+    const pick = (/** @type {boolean} */ folders) => {
+      const input = h("input", {
+        type: "file",
+        multiple: true,
+        webkitdirectory: folders,
+        hidden: true,
+        dataset: { testid: folders ? "folder-input" : "file-input" },
+        on: { change: () => (this.upload(chosen(input.files)), (input.value = "")) },
+      });
+      return input;
+    };
+    const [files, folders] = [pick(false), pick(true)];
+    this.deleteButton = button("Delete…", {
+      kind: "danger",
+      icon: "trash",
+      onClick: () => this.deleteRows(this.table.selected()),
+      testid: "delete-selected",
+    });
+    this.deleteButton.hidden = true;
+    return [
+      files,
+      folders,
+      this.deleteButton,
+      button("New folder", { icon: "folder", onClick: () => this.newFolder(), testid: "new-folder" }),
+      button("Upload a folder", { icon: "upload", onClick: () => folders.click() }),
+      button("Upload files", { kind: "primary", icon: "upload", onClick: () => files.click(), testid: "upload-files" }),
+    ];
+  }
+
+  acceptDrops() {
+    const on = (/** @type {string} */ name, /** @type {(event: DragEvent) => void} */ act) =>
+      this.element.addEventListener(name, (event) => act(/** @type {DragEvent} */ (event)));
+    on("dragover", (event) => {
+      if (!event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      this.element.classList.add("drop-over");
+    });
+    on("dragleave", (event) => {
+      if (!this.element.contains(/** @type {Node | null} */ (event.relatedTarget)))
+        this.element.classList.remove("drop-over");
+    });
+    on("drop", async (event) => {
+      if (!event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      this.element.classList.remove("drop-over");
+      try {
+        this.upload(await dropped(event.dataTransfer));
+      } catch (error) {
+        toast(`What was dropped can't be read: ${/** @type {Error} */ (error).message}`, "error");
+      }
+    });
+  }
+
+  /** @param {import("./uploads.js").Wanted[]} files */
+  upload(files) {
+    this.uploads.add(this.bucket, this.prefix, files, () => void this.poll.now());
+  }
+
+  /** @param {import("./objects.js").Listing} listing */
+  show({ items, prefixes, next }) {
+    const short = (/** @type {string} */ name) => name.slice(this.prefix.length);
+    const rows = [
+      ...prefixes.map((name) => ({ kind: "folder", name, short: short(name) })),
+      ...items
+        .filter((item) => item.name !== this.prefix)
+        .map((item) => ({ kind: "object", name: item.name, short: short(item.name), item })),
+    ];
+    this.next = next;
+    if (!rows.length && this.tokens.length === 1) {
+      this.table = null;
+      replace(
+        this.body,
+        emptyState({
+          title: "Nothing in here",
+          text: "Drop files or folders onto this page, or upload from a shell with:",
+          command: `trainshed buckets cp FILE ${shellWord(`gs://${this.bucket}/${this.prefix}`)}`,
+        }),
+      );
+    } else if (this.table) this.table.update(rows);
+    else replace(this.body, (this.table = this.makeTable(/** @type {Row[]} */ (rows))));
+    this.selected(this.table?.selected() ?? []);
+    this.showPager(rows.length);
+  }
+
+  /** @param {Row[]} rows */
+  makeTable(rows) {
+    return table({
+      testid: "objects",
+      columns: [
+        { title: "Name", cell: (row) => this.nameOf(row), class: "cell-name" },
+        {
+          title: "Size",
+          cell: (row) => (row.item ? bytes(Number(row.item.size)) : "–"),
+          class: "cell-number wide-only",
+        },
+        { title: "Type", cell: (row) => row.item?.contentType ?? "folder", class: "wide-only clip cell-type" },
+        { title: "Written", cell: (row) => (row.item ? timeAgo(row.item.updated) : "–"), class: "wide-only nowrap" },
+        { title: "", label: "Actions", class: "cell-actions", cell: (row) => this.rowActions(row) },
+      ],
+      key: (row) => row.name,
+      rows,
+      select: true,
+      onSelect: (selected) => this.selected(selected),
+    });
+  }
+
+  /** @param {Row} row */
+  nameOf(row) {
+    if (row.kind === "folder")
+      return h(
+        "span",
+        { class: "with-icon" },
+        icon("folder"),
+        link(folderLink(this.project, this.bucket, row.name), row.short),
+      );
+    const item = /** @type {import("./objects.js").Item} */ (row.item);
+    const open = () => preview(this.bucket, item, () => void this.deleteRows([row]));
+    const name = h(
+      "button",
+      { class: "link-button", type: "button", on: { click: open }, dataset: { testid: "object" } },
+      row.short,
+    );
+    const facts = h(
+      "div",
+      { class: "muted small narrow-only" },
+      bytes(Number(item.size)),
+      " · ",
+      timeAgo(item.updated),
+    );
+    return h("span", { class: "with-icon" }, icon("file"), h("span", null, name, facts));
+  }
+
+  /** @param {Row} row */
+  rowActions(row) {
+    const load =
+      row.kind === "object"
+        ? h(
+            "a",
+            {
+              class: "icon-button",
+              href: mediaPath(this.bucket, row.name),
+              download: row.short,
+              title: "Download",
+              "aria-label": `Download ${row.short}`,
+            },
+            icon("download"),
+          )
+        : null;
+    return [
+      load,
+      h(
+        "button",
+        {
+          class: "icon-button",
+          type: "button",
+          title: "Delete",
+          "aria-label": `Delete ${row.short}`,
+          on: { click: () => void this.deleteRows([row]) },
+        },
+        icon("trash"),
+      ),
+    ];
+  }
+
+  /** @param {Row[]} rows */
+  selected(rows) {
+    if (!this.deleteButton) return;
+    this.deleteButton.hidden = rows.length === 0;
+    this.deleteButton.lastChild?.replaceWith(`Delete ${rows.length}…`);
+  }
+
+  /** @param {Row[]} rows */
+  async deleteRows(rows) {
+    await askAndDelete(
+      this.bucket,
+      rows.map((row) => ({ name: row.name, folder: row.kind === "folder", size: Number(row.item?.size ?? 0) })),
+    );
+    this.table?.deselect();
+    await this.poll.now();
+  }
+
+  newFolder() {
+    const name = h("input", { class: "input", type: "text", autocomplete: "off", dataset: { testid: "folder-name" } });
+    dialog({
+      title: "New folder",
+      body: field({
+        label: "Name",
+        input: name,
+        hint: "Folders are parts of the names of objects; an empty one is an object whose name ends in “/”.",
+      }),
+      actions: [
+        { text: "Cancel" },
+        {
+          text: "Create",
+          kind: "primary",
+          testid: "new-folder-go",
+          run: async () => {
+            const short = name.value.replace(/\/+$/, "");
+            if (!short) throw new Error("Give the folder a name.");
+            await putFile(this.bucket, `${this.prefix}${short}/`, new Blob([]));
+            await this.poll.now();
+          },
+        },
+      ],
+    });
+  }
+
+  /** @param {number} shown */
+  showPager(shown) {
+    const at = this.tokens.length;
+    this.pager.hidden = at === 1 && !this.next;
+    const turn = (/** @type {string[]} */ tokens) => {
+      this.tokens = tokens;
+      this.table?.deselect();
+      return this.poll.now();
+    };
+    const back = button("Previous", {
+      onClick: () => turn(this.tokens.slice(0, -1)),
+      disabled: at === 1,
+      testid: "previous",
+    });
+    const on = button("Next", {
+      onClick: () => turn([...this.tokens, this.next]),
+      disabled: !this.next,
+      testid: "next",
+    });
+    replace(this.pager, back, h("span", { role: "status" }, `Page ${at}, ${count(shown, "row")}`), on);
+  }
+}
+
+/** A word as a shell takes it. @param {string} text */
+function shellWord(text) {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}

@@ -1,0 +1,103 @@
+// @ts-check
+// Buckets and objects over the Cloud Storage API. Names may hold any character, and are taken apart at "/" alone.
+
+import { del, get } from "../../api.js";
+import { path } from "../../paths.js";
+
+export const PAGE = 200;
+const LIST_PAGE = 1000;
+const AT_ONCE = 6;
+
+/** @typedef {{name: string, size: string, updated: string, contentType: string, contentEncoding?: string}} Item */
+/** @typedef {{items: Item[], prefixes: string[], next: string}} Listing */
+
+/** @param {string} bucket @param {string} name */
+export function gsAddress(bucket, name = "") {
+  return `gs://${bucket}/${name}`;
+}
+
+/** Where an object's bytes are. @param {string} bucket @param {string} name */
+export function mediaPath(bucket, name) {
+  return `${path`/download/storage/v1/b/${bucket}/o/${name}`}?alt=media`;
+}
+
+/** @param {string} bucket @param {string} name */
+export function objectPath(bucket, name) {
+  return path`/storage/v1/b/${bucket}/o/${name}`;
+}
+
+/** The console's address of a folder. @param {string} project @param {string} bucket @param {string} [prefix] */
+export function folderLink(project, bucket, prefix = "") {
+  return (
+    path`#/p/${project}/buckets/${bucket}/` +
+    prefix
+      .split("/")
+      .map((part) => encodeURIComponent(part))
+      .join("/")
+  );
+}
+
+/**
+ * One page of a folder.
+ * @param {string} bucket @param {string} prefix @param {string} pageToken
+ * @returns {Promise<Listing>}
+ */
+export async function listFolder(bucket, prefix, pageToken) {
+  const answer = await get(path`/storage/v1/b/${bucket}/o`, {
+    prefix,
+    delimiter: "/",
+    maxResults: PAGE,
+    pageToken,
+    fields: "items(name,size,updated,contentType,contentEncoding),prefixes,nextPageToken",
+  });
+  return { items: answer.items ?? [], prefixes: answer.prefixes ?? [], next: answer.nextPageToken ?? "" };
+}
+
+/**
+ * All objects below a prefix, however many.
+ * @param {string} bucket @param {string} prefix
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<{name: string, size: number}[]>}
+ */
+export async function below(bucket, prefix, signal) {
+  const found = [];
+  let pageToken = "";
+  do {
+    const answer = await get(
+      path`/storage/v1/b/${bucket}/o`,
+      { prefix, maxResults: LIST_PAGE, pageToken, fields: "items(name,size),nextPageToken" },
+      { signal },
+    );
+    for (const item of answer.items ?? []) found.push({ name: item.name, size: Number(item.size) });
+    pageToken = answer.nextPageToken ?? "";
+  } while (pageToken);
+  return found;
+}
+
+/**
+ * Delete objects, a few at a time. One that is gone already is no failure.
+ * @param {string} bucket @param {string[]} names
+ * @param {(done: number) => void} onProgress
+ * @param {AbortSignal} signal
+ * @returns {Promise<{done: number, failures: string[]}>}
+ */
+export async function deleteAll(bucket, names, onProgress, signal) {
+  const waiting = [...names];
+  /** @type {string[]} */
+  const failures = [];
+  let done = 0;
+  const worker = async () => {
+    for (let name = waiting.shift(); name !== undefined && !signal.aborted; name = waiting.shift()) {
+      try {
+        await del(objectPath(bucket, name));
+        done += 1;
+      } catch (error) {
+        if (/** @type {any} */ (error).status === 404) done += 1;
+        else failures.push(`${name}: ${/** @type {Error} */ (error).message}`);
+      }
+      onProgress(done + failures.length);
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(AT_ONCE, names.length) }, worker));
+  return { done, failures };
+}

@@ -1,0 +1,198 @@
+// @ts-check
+// One model: its versions, what serves them, how they do, and the lines to call it.
+
+import { get } from "../api.js";
+import { lineChart } from "../charts.js";
+import { h, replace } from "../dom.js";
+import { number } from "../format.js";
+import { live } from "../live.js";
+import { button, codeBlock, labelTags, link, loading, tabs } from "../parts.js";
+import { path } from "../paths.js";
+import { calls } from "./models/calls.js";
+import { createVersion, deleteModel, rollBack, splitTraffic } from "./models/changes.js";
+import { totals, trafficSeries } from "./models/traffic.js";
+import { versionsTable } from "./models/versions.js";
+
+const PAGE = 30;
+
+/** @typedef {{project: string, model: string, refresh: () => Promise<void>}} Here */
+
+/** @param {{project: string, params: string[], query: URLSearchParams, session: any}} ctx @returns {HTMLElement} */
+export default function page(ctx) {
+  const model = ctx.params[0];
+  const body = h("div", { class: "stack" }, loading());
+  const actions = h("div", { class: "page-actions" });
+  const node = h(
+    "div",
+    { class: "page model", dataset: { testid: "model-page" } },
+    h(
+      "div",
+      { class: "page-head" },
+      h(
+        "h1",
+        { class: "breadcrumbs" },
+        link(path`#/p/${ctx.project}/models`, "Models"),
+        h("span", { class: "crumb-mark", "aria-hidden": "true" }, "/"),
+        h("span", { "aria-current": "page" }, model),
+      ),
+      actions,
+    ),
+    body,
+  );
+  /** @type {ReturnType<typeof view> | null} */
+  let shown = null;
+  const load = () => allOf(ctx.project, model, "");
+  const poll = live(node, 3, load, (found) => {
+    if (shown) shown.update(found);
+    else replace(body, (shown = view(ctx, here, found)).element);
+    replace(actions, modelActions(here, found));
+  });
+  /** @type {Here} */
+  const here = { project: ctx.project, model, refresh: () => poll.now() };
+  return node;
+}
+
+/** @param {string} project @param {string} model @param {string} pageToken */
+async function allOf(project, model, pageToken) {
+  const [details, answer] = await Promise.all([
+    get(path`/trainshed/v1/projects/${project}/models/${model}`),
+    get(path`/v1/projects/${project}/models/${model}/versions`, { pageSize: PAGE, pageToken }),
+  ]);
+  const versions = await Promise.all((answer.versions ?? []).map(detailsOf));
+  return { ...details, versions: versions.filter((each) => each !== null), more: Boolean(answer.nextPageToken) };
+}
+
+/** What serves a version; null if it is gone since it was listed. @param {any} version */
+async function detailsOf(version) {
+  try {
+    return { id: version.name.split("/").pop(), ...(await get(`/trainshed/v1/${version.name}`)) };
+  } catch (error) {
+    if (/** @type {any} */ (error).status === 404) return null;
+    throw error;
+  }
+}
+
+/** @param {Here} here @param {any} found */
+function modelActions(here, found) {
+  const answers = found.versions.some((/** @type {any} */ each) => ["READY", "UPDATING"].includes(each.version.state));
+  const canGoBack = found.previousVersion || Object.keys(found.split).length > 0;
+  return [
+    answers
+      ? link(
+          `${path`#/p/${here.project}/playground`}?${new URLSearchParams({ model: here.model })}`,
+          "Playground",
+          "button button-plain",
+        )
+      : null,
+    answers ? button("Split traffic…", { onClick: () => splitTraffic(here, found), testid: "split" }) : null,
+    canGoBack ? button("Roll back", { onClick: () => rollBack(here, found), testid: "rollback" }) : null,
+    button("Delete…", { kind: "danger", onClick: () => deleteModel(here, found), testid: "delete-model" }),
+    button("Create a version", {
+      kind: "primary",
+      onClick: () => createVersion(here, found),
+      testid: "create-version",
+    }),
+  ];
+}
+
+/** @param {any} ctx @param {Here} here @param {any} first */
+function view(ctx, here, first) {
+  const about = h("div", { class: "model-about" });
+  const sums = h("div", { class: "figures", dataset: { testid: "figures" } });
+  const chart = (/** @type {string} */ title, /** @type {any} */ options) =>
+    lineChart({ title, series: [], x: "time", height: 170, zero: true, ...options });
+  const charts = {
+    requests: chart("Requests a minute", { yFormat: number }),
+    latency: chart("Latency, ms", { yFormat: number }),
+    errors: chart("Errors a minute", { yFormat: number }),
+  };
+  const table = versionsTable(here);
+  const lines = h("section", { class: "card", "aria-label": "Call it" });
+  const element = h(
+    "div",
+    { class: "stack" },
+    about,
+    table,
+    h(
+      "section",
+      { class: "card", "aria-label": "Traffic of the last hour" },
+      h("div", { class: "card-head" }, h("h2", null, "Last hour"), sums),
+      h(
+        "div",
+        { class: "chart-grid-3", dataset: { testid: "traffic" } },
+        charts.requests,
+        charts.latency,
+        charts.errors,
+      ),
+    ),
+    lines,
+  );
+
+  let called = "";
+  const update = (/** @type {any} */ found) => {
+    replace(
+      about,
+      found.model.description ? h("p", null, found.model.description) : null,
+      labelTags(found.model.labels),
+      found.notes.map((/** @type {string} */ note) => h("p", { class: "muted" }, note)),
+      splitBar(found),
+    );
+    table.update(found);
+    const series = trafficSeries(found.traffic);
+    charts.requests.update(series.requests);
+    charts.latency.update(series.latency);
+    charts.errors.update(series.errors);
+    replace(sums, figures(found.traffic));
+    const chosen = found.versions.find((/** @type {any} */ each) => each.version.isDefault) ?? found.versions[0];
+    const key = JSON.stringify([chosen?.id, chosen?.sample]);
+    if (key !== called) replace(lines, callLines(ctx, here.model, chosen));
+    called = key;
+  };
+  update(first);
+  return { element, update };
+}
+
+/** @param {Record<string, any>} traffic */
+function figures(traffic) {
+  const { count, errors } = totals(traffic);
+  if (!count) return h("span", { class: "muted" }, "No requests since the server started, or in this hour");
+  return [
+    h("span", null, h("b", null, number(count)), " requests"),
+    h("span", { class: errors ? "bad" : "" }, h("b", null, number(errors)), " errors"),
+  ];
+}
+
+/** A split as a bar of shares. @param {any} found */
+function splitBar(found) {
+  const parts = Object.entries(found.split);
+  if (!parts.length) return null;
+  return h(
+    "div",
+    { class: "split", dataset: { testid: "split-bar" } },
+    parts.map(([name, share], at) =>
+      h("div", { class: `split-part series-${(at % 6) + 1}`, style: { "flex-grow": share } }, `${name} ${share} %`),
+    ),
+  );
+}
+
+/** @param {any} ctx @param {string} model @param {any} version */
+function callLines(ctx, model, version) {
+  const url = ctx.session?.url || location.origin;
+  const list = calls({ url, project: ctx.project, model, version: "", sample: version?.sample ?? null });
+  return [
+    h(
+      "div",
+      { class: "card-head" },
+      h("h2", null, "Call it"),
+      h("span", { class: "muted small" }, "The token is put in when the line runs."),
+    ),
+    h(
+      "div",
+      { dataset: { testid: "calls" } },
+      tabs(
+        list.map(({ id, title, text }) => ({ id, title, show: () => codeBlock(text) })),
+        "curl",
+      ),
+    ),
+  ];
+}

@@ -1,0 +1,182 @@
+// @ts-check
+// Models: which version of each answers, and how much it is asked.
+
+import { get, post } from "../api.js";
+import { spark } from "../charts.js";
+import { dialog } from "../dialogs.js";
+import { h, replace } from "../dom.js";
+import { number } from "../format.js";
+import { live } from "../live.js";
+import { button, emptyState, field, labelTags, link, loading, stateBadge, timeAgo } from "../parts.js";
+import { path } from "../paths.js";
+import { table } from "../table.js";
+import { requestsByMinute, totals } from "./models/traffic.js";
+
+const PAGE = 25;
+
+/** @param {{project: string, go: (path: string, query?: any) => void}} ctx @returns {HTMLElement} */
+export default function page(ctx) {
+  const body = h("div", null, loading());
+  const pager = h("div", { class: "pager", hidden: true });
+  const node = h(
+    "div",
+    { class: "page models" },
+    h(
+      "div",
+      { class: "page-head" },
+      h("h1", null, "Models"),
+      h(
+        "div",
+        { class: "page-actions" },
+        button("Create a model", { kind: "primary", onClick: () => create(ctx), testid: "create-model" }),
+      ),
+    ),
+    body,
+    pager,
+  );
+  let tokens = [""];
+  /** @type {any} */
+  let shown = null;
+  const poll = live(
+    node,
+    10,
+    () => load(ctx.project, tokens[tokens.length - 1]),
+    ({ rows, next }) => {
+      if (!rows.length && tokens.length === 1) {
+        shown = null;
+        replace(body, nothing());
+      } else if (shown) shown.update(rows);
+      else replace(body, (shown = modelTable(ctx, rows)));
+      const turn = (/** @type {string[]} */ to) => {
+        tokens = to;
+        return poll.now();
+      };
+      pager.hidden = tokens.length === 1 && !next;
+      replace(
+        pager,
+        button("Previous", { disabled: tokens.length === 1, onClick: () => turn(tokens.slice(0, -1)) }),
+        h("span", { role: "status" }, `Page ${tokens.length}`),
+        button("Next", { disabled: !next, onClick: () => turn([...tokens, next]) }),
+      );
+    },
+  );
+  return node;
+}
+
+function nothing() {
+  return emptyState({
+    title: "No models in this project",
+    text: "A model is a name that clients call; versions of it are what a training exported. Create one here, or with:",
+    command: "trainshed models create MNIST",
+  });
+}
+
+/** @param {string} project @param {string} pageToken */
+async function load(project, pageToken) {
+  const answer = await get(path`/v1/projects/${project}/models`, { pageSize: PAGE, pageToken });
+  const models = answer.models ?? [];
+  const details = await Promise.all(models.map((/** @type {any} */ model) => detailsOf(`/trainshed/v1/${model.name}`)));
+  const rows = models.map((/** @type {any} */ model, /** @type {number} */ at) => ({
+    id: model.name.split("/").pop(),
+    model,
+    split: details[at]?.split ?? {},
+    minutes: requestsByMinute(details[at]?.traffic ?? {}),
+    totals: totals(details[at]?.traffic ?? {}),
+  }));
+  return { rows, next: answer.nextPageToken ?? "" };
+}
+
+/** What is known of a model; null if it was deleted since it was listed. @param {string} address */
+async function detailsOf(address) {
+  try {
+    return await get(address);
+  } catch (error) {
+    if (/** @type {any} */ (error).status === 404) return null;
+    throw error;
+  }
+}
+
+/** @param {{project: string, go: (path: string) => void}} ctx @param {any[]} rows */
+function modelTable(ctx, rows) {
+  const address = (/** @type {any} */ row) => path`#/p/${ctx.project}/models/${row.id}`;
+  return table({
+    testid: "models",
+    columns: [
+      {
+        title: "Model",
+        sort: (row) => row.id,
+        cell: (row) => [
+          link(address(row), row.id),
+          row.model.description ? h("div", { class: "muted small clip" }, row.model.description) : null,
+        ],
+      },
+      { title: "Answers", cell: (row) => answering(row) },
+      {
+        title: "Last hour",
+        cell: (row) =>
+          row.totals.count
+            ? h("span", { class: "spark-cell" }, spark(row.minutes), `${number(row.totals.count)}`)
+            : h("span", { class: "muted" }, "no requests"),
+        sort: (row) => row.totals.count,
+      },
+      {
+        title: "Errors",
+        class: "cell-number",
+        sort: (row) => row.totals.errors,
+        cell: (row) => h("span", { class: row.totals.errors ? "bad" : "muted" }, number(row.totals.errors)),
+      },
+      {
+        title: "p50 / p99",
+        class: "cell-number wide-only",
+        sort: (row) => row.totals.p50,
+        cell: (row) => (row.totals.count ? `${number(row.totals.p50)} / ${number(row.totals.p99)} ms` : "–"),
+      },
+      { title: "Last asked", class: "wide-only", cell: (row) => timeAgo(row.model.defaultVersion?.lastUseTime) },
+      { title: "Labels", class: "wide-only", cell: (row) => labelTags(row.model.labels) },
+    ],
+    key: (row) => row.id,
+    rows,
+    onOpen: (row) => (window.location.hash = address(row)),
+  });
+}
+
+/** Which versions get the requests. @param {any} row */
+function answering(row) {
+  const split = Object.entries(row.split);
+  if (split.length) return h("span", null, split.map(([name, share]) => `${name} ${share} %`).join(", "));
+  const version = row.model.defaultVersion;
+  if (!version) return h("span", { class: "muted" }, "no version yet");
+  return h("span", { class: "with-icon" }, version.name.split("/").pop(), " ", stateBadge(version.state));
+}
+
+/** @param {{project: string, go: (path: string) => void}} ctx */
+function create(ctx) {
+  const name = h("input", {
+    class: "input",
+    type: "text",
+    autocomplete: "off",
+    spellcheck: false,
+    placeholder: "MNIST",
+    dataset: { testid: "model-name" },
+  });
+  const description = h("input", { class: "input", type: "text", autocomplete: "off" });
+  const logging = h("input", { type: "checkbox" });
+  const run = async () => {
+    const body = {
+      name: name.value.trim(),
+      ...(description.value && { description: description.value }),
+      ...(logging.checked && { onlinePredictionLogging: true }),
+    };
+    await post(path`/v1/projects/${ctx.project}/models`, body);
+    window.location.hash = path`#/p/${ctx.project}/models/${name.value.trim()}`;
+  };
+  dialog({
+    title: "Create a model",
+    body: [
+      field({ label: "Name", input: name, hint: "Letters, digits and underscores, beginning with a letter." }),
+      field({ label: "Description", input: description }),
+      h("label", { class: "check" }, logging, " A line in the server's log for each request"),
+    ],
+    actions: [{ text: "Cancel" }, { text: "Create", kind: "primary", run, testid: "create-model-go" }],
+  });
+}

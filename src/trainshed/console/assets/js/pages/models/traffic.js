@@ -1,0 +1,59 @@
+// @ts-check
+// Requests, latencies and errors by the minute, as series for charts.
+
+const MINUTE = 60_000;
+const MINUTES = 60;
+
+/** The minutes of the last hour, oldest first, as milliseconds. @param {number} [now] */
+function lastHour(now = Date.now()) {
+  const last = Math.floor(now / MINUTE) * MINUTE;
+  return Array.from({ length: MINUTES }, (_, at) => last - (MINUTES - 1 - at) * MINUTE);
+}
+
+/** @param {any} version of the traffic @returns {Map<number, any>} */
+function byMinute(version) {
+  return new Map((version.minutes ?? []).map((/** @type {any} */ each) => [Date.parse(each.time), each]));
+}
+
+/** Requests of all versions in each of the last 60 minutes. @param {Record<string, any>} traffic @returns {number[]} */
+export function requestsByMinute(traffic) {
+  const versions = Object.values(traffic).map(byMinute);
+  return lastHour().map((minute) => versions.reduce((sum, version) => sum + (version.get(minute)?.count ?? 0), 0));
+}
+
+/**
+ * The hour as a whole. Percentiles are those of the version that was asked most.
+ * @param {Record<string, any>} traffic
+ */
+export function totals(traffic) {
+  const versions = Object.values(traffic);
+  const sum = (/** @type {string} */ name) => versions.reduce((all, each) => all + each[name], 0);
+  const busiest = versions.reduce((most, each) => (each.count > (most?.count ?? 0) ? each : most), null);
+  return { count: sum("count"), errors: sum("errors"), p50: busiest?.p50_ms ?? 0, p99: busiest?.p99_ms ?? 0 };
+}
+
+/**
+ * Series for three charts: requests a minute, milliseconds, errors a minute; a line for each version.
+ * @param {Record<string, any>} traffic
+ */
+export function trafficSeries(traffic) {
+  const hour = lastHour();
+  const versions = Object.entries(traffic).map(([name, version]) => ({ name, minutes: byMinute(version) }));
+  const counted = (/** @type {string} */ what) =>
+    versions.map(({ name, minutes }) => ({
+      name,
+      points: hour.map((minute) => /** @type {[number, number]} */ ([minute, minutes.get(minute)?.[what] ?? 0])),
+    }));
+  const timed = (/** @type {string} */ what, /** @type {string} */ word) =>
+    versions.map(({ name, minutes }) => ({
+      name: `${name} ${word}`,
+      points: hour.map(
+        (minute) => /** @type {[number, number | null]} */ ([minute, minutes.get(minute)?.[what] ?? null]),
+      ),
+    }));
+  return {
+    requests: counted("count"),
+    errors: counted("errors"),
+    latency: versions.length ? [...timed("p50_ms", "p50"), ...timed("p99_ms", "p99")] : [],
+  };
+}

@@ -1,0 +1,76 @@
+// @ts-check
+// Asking a version, and the JSON that goes to it and comes back: predictions may hold NaN, which JSON does not have.
+
+import { postText } from "../../api.js";
+import { path } from "../../paths.js";
+
+const WORDS = /"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b/g;
+
+/**
+ * The parsed text. Bare NaN, Infinity and -Infinity become texts. Throws a sentence if it is no JSON.
+ * @param {string} text
+ */
+export function parse(text) {
+  try {
+    return JSON.parse(text.replace(WORDS, (word) => (word.startsWith('"') ? word : `"${word}"`)));
+  } catch (error) {
+    throw new Error(`This is not JSON: ${error instanceof Error ? error.message : error}`);
+  }
+}
+
+/**
+ * JSON for reading: an array of plain values stays on a line.
+ * @param {any} value
+ * @param {string} [indent]
+ * @returns {string}
+ */
+export function pretty(value, indent = "") {
+  if (value === null || typeof value !== "object") return JSON.stringify(value);
+  const deeper = `${indent}  `;
+  if (Array.isArray(value)) {
+    if (!value.some((each) => each !== null && typeof each === "object"))
+      return `[${value.map((each) => pretty(each)).join(", ")}]`;
+    return `[\n${value.map((each) => deeper + pretty(each, deeper)).join(",\n")}\n${indent}]`;
+  }
+  const entries = Object.entries(value);
+  if (!entries.length) return "{}";
+  const lines = entries.map(([name, each]) => `${deeper}${JSON.stringify(name)}: ${pretty(each, deeper)}`);
+  return `{\n${lines.join(",\n")}\n${indent}}`;
+}
+
+/**
+ * @param {{project: string, model: string, version: string}} target no version: the model's default
+ * @param {string} body
+ * @returns {Promise<{text: string, answer: any, ms: number}>}
+ */
+export async function predict({ project, model, version }, body) {
+  const name = path`/v1/projects/${project}/models/${model}` + (version ? path`/versions/${version}` : "");
+  const began = performance.now();
+  const text = await postText(`${name}:predict`, body);
+  return { text, answer: parse(text), ms: performance.now() - began };
+}
+
+/**
+ * A function that does `work` for its last argument: one at a time, and what came in between is passed over.
+ * @template T
+ * @param {(value: T) => Promise<void>} work
+ * @returns {(value: T) => void}
+ */
+export function latest(work) {
+  let busy = false;
+  /** @type {{value: T} | null} */
+  let next = null;
+  const go = async () => {
+    busy = true;
+    while (next) {
+      const { value } = next;
+      next = null;
+      await work(value);
+    }
+    busy = false;
+  };
+  return (value) => {
+    next = { value };
+    if (!busy) void go();
+  };
+}
