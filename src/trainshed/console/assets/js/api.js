@@ -63,6 +63,11 @@ export function post(path, body = {}, options = {}) {
   return json("POST", path, body, options);
 }
 
+/** JSON as it is written, for an answer as it is written. @param {string} path @param {string} body */
+export async function postText(path, body) {
+  return (await call("POST", path, undefined, { text: body })).text();
+}
+
 /** @param {string} path @param {any} body */
 export function patch(path, body) {
   return json("PATCH", path, body);
@@ -132,9 +137,11 @@ async function json(method, path, body, options) {
  * @param {string} method
  * @param {string} path
  * @param {any} body
- * @param {{signal?: AbortSignal, quiet?: boolean}} [options] `quiet`: a 401 is the caller's to handle
+ * @param {{signal?: AbortSignal, quiet?: boolean, headers?: Record<string, string>, text?: string}} [options] `quiet`: a
+ *   401 is the caller's to handle; `text`: the body, as it is written
  */
 async function call(method, path, body, options = {}) {
+  const sent = options.text ?? (body === undefined ? undefined : JSON.stringify(body));
   /** @type {Response} */
   let answer;
   try {
@@ -142,8 +149,8 @@ async function call(method, path, body, options = {}) {
       method,
       credentials: "same-origin",
       cache: "no-store",
-      headers: body === undefined ? {} : { "content-type": "application/json" },
-      body: body === undefined ? undefined : JSON.stringify(body),
+      headers: { ...(sent === undefined ? {} : { "content-type": "application/json" }), ...options.headers },
+      body: sent,
       signal: options.signal,
     });
   } catch (error) {

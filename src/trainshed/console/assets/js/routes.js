@@ -38,7 +38,7 @@ const PAGES = {
   jobs: ["jobs", "job", "Jobs"],
   compare: ["compare", "", "Compare jobs"],
   buckets: ["buckets", "buckets", "Buckets"],
-  models: ["models", "models", "Models"],
+  models: ["models", "model", "Models"],
   playground: ["playground", "", "Playground"],
   tokens: ["tokens", "", "Tokens"],
   settings: ["settings", "", "Settings"],

@@ -14,7 +14,7 @@ import { reading } from "./playground/reading.js";
 
 const SERVING = new Set(["READY", "UPDATING"]);
 
-/** @param {{project: string, query: URLSearchParams}} ctx @returns {HTMLElement} */
+/** @param {import("../routes.js").Context} ctx @returns {HTMLElement} */
 export default function page(ctx) {
   const body = h("div", null, loading());
   const node = h(
@@ -55,7 +55,7 @@ function nothing() {
 }
 
 /**
- * @param {{project: string, query: URLSearchParams}} ctx
+ * @param {import("../routes.js").Context} ctx
  * @param {any[]} models
  */
 function workbench(ctx, models) {
@@ -93,7 +93,7 @@ function workbench(ctx, models) {
 
   const chooseVersion = async () => {
     if (!element.isConnected) return; // another page is shown meanwhile
-    remember(model.value, version.value);
+    ctx.setQuery({ model: model.value, version: version.value });
     const name = version.value || version.dataset.standard;
     const details = await get(path`/trainshed/v1/projects/${ctx.project}/models/${model.value}/versions/${name}`);
     const chosen = {
@@ -155,12 +155,6 @@ function ways(chosen, draft) {
     ],
     refusal ? "json" : "draw",
   );
-}
-
-/** The address names the choice, so that it can be shared; the page is not built again for it. */
-function remember(/** @type {string} */ model, /** @type {string} */ version) {
-  const query = new URLSearchParams({ model, ...(version && { version }) });
-  history.replaceState(history.state, "", `${location.hash.split("?")[0]}?${query}`);
 }
 
 /** @param {string} name */
