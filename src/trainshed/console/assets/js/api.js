@@ -137,8 +137,8 @@ async function json(method, path, body, options) {
  * @param {string} method
  * @param {string} path
  * @param {any} body
- * @param {{signal?: AbortSignal, quiet?: boolean, headers?: Record<string, string>, text?: string}} [options] `quiet`: a
- *   401 is the caller's to handle; `text`: the body, as it is written
+ * @param {{signal?: AbortSignal, quiet?: boolean, headers?: Record<string, string>, text?: string}} [options]
+ *   `quiet`: a 401 is the caller's to handle; `text`: the body, as it is written
  */
 async function call(method, path, body, options = {}) {
   const sent = options.text ?? (body === undefined ? undefined : JSON.stringify(body));
