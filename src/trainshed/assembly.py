@@ -16,7 +16,7 @@ from trainshed.buckets.uploads import Sessions
 from trainshed.config import Home, Settings, default_project, environment
 from trainshed.control.batches import Batches
 from trainshed.control.creations import Creations, Room, Supplies
-from trainshed.control.credentials import Credentials, Reach
+from trainshed.control.credentials import Credentials
 from trainshed.control.deployments import Deployments, alike, in_use
 from trainshed.control.jobs import JobControl
 from trainshed.control.launches import Launches
@@ -37,6 +37,7 @@ from trainshed.errors import NotFound
 from trainshed.gateway.predictions import Predictions
 from trainshed.gateway.requestlog import RequestLogs
 from trainshed.gateway.routes import Routes
+from trainshed.proxy.clients import Reach
 from trainshed.runtimes.builds import Place
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes

@@ -280,6 +280,11 @@ class Home:
         return self.path / "hosts"
 
     @property
+    def shell(self) -> Path:
+        """What `trainshed shell` puts on the PATH, and files with its token."""
+        return self.path / "shell"
+
+    @property
     def warm(self) -> Path:
         """`warm/KEY/`: the socket of a warm process, and what it was started with."""
         return self.path / "warm"

@@ -15,7 +15,7 @@ import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -29,10 +29,10 @@ from trainshed.api.connections import HEADER_S, TimedProtocol
 from trainshed.assembly import Assembly, assemble
 from trainshed.certificates import Certificates, ensure_certificates, write_bundle
 from trainshed.config import Home, Machine, Settings, environment
-from trainshed.control.credentials import Reach
 from trainshed.errors import Refused
 from trainshed.proxy import addresses
 from trainshed.proxy.answers import spelled
+from trainshed.proxy.clients import Reach
 from trainshed.proxy.listener import Proxy, tls_context
 from trainshed.proxy.tunnels import Gateway
 from trainshed.services.server import ServerInfo
@@ -69,7 +69,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
             authentication=settings.authentication,
             body_limit=settings.body_limit_mb << 20,
         )
-        stack.enter_context(_announced(home, info))
+        stack.enter_context(_announced(home, info, lead))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(app, assembly, (http, tls), certificates, lead, lambda: ready(info)))
 
@@ -193,9 +193,12 @@ def _from_here(url: str) -> str:
 
 
 @contextmanager
-def _announced(home: Home, info: ServerInfo) -> Iterator[None]:
+def _announced(home: Home, info: ServerInfo, lead: _Lead | None) -> Iterator[None]:
+    body = info.body()
+    if lead is not None:  # for programs on this machine that want to be led here as replicas are
+        body["reach"] = asdict(lead.reach) | {"bundle": str(lead.reach.bundle)}
     fresh = home.server.with_suffix(".new")
-    fresh.write_text(json.dumps(info.body()))
+    fresh.write_text(json.dumps(body))
     fresh.rename(home.server)
     try:
         yield

@@ -24,18 +24,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engines": {"config", "node", "serving"},
     "gateway": {"serving"},
     "services": {"store", "buckets", "runtimes", "engines", "gateway", "config"},
-    "control": {"store", "buckets", "runtimes", "engines", "gateway", "config"},
+    "control": {"store", "buckets", "runtimes", "engines", "gateway", "config", "proxy"},
     "api": {"services", "gateway", "console"},
     "console": set(),  # files, and nothing that could know what they show
     "node": set(),
     "serving": set(),
     "packaging": {"runtimes"},
-    "client": {"config"},
-    "cli": {"client", "config", "local", "packaging", "server"},
+    "client": {"config", "proxy"},
+    "cli": {"client", "config", "local", "packaging", "proxy", "server", "shell"},
     "local": {"buckets", "config", "engines", "node", "runtimes"},  # on the user's own machine, without a server
+    "shell": {"config", "proxy"},  # what the words of other programs mean here; the command line does it
     "certificates": set(),
     "proxy": set(),
-    "assembly": {"services", "store", "buckets", "runtimes", "engines", "gateway", "control", "config"},
+    "assembly": {"services", "store", "buckets", "runtimes", "engines", "gateway", "control", "config", "proxy"},
     "server": {"api", "assembly", "certificates", "config", "control", "proxy", "services", "store"},
     "testing": {  # small real things, put together from wherever they are
         *("api", "assembly", "config", "engines", "gateway", "node"),

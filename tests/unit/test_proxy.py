@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from trainshed.certificates import ensure_certificates, write_bundle
 from trainshed.config import Machine, Settings
-from trainshed.control.credentials import Credentials, Reach, environment, files
+from trainshed.control.credentials import Credentials, environment
 from trainshed.engines.base import Launch, Replica
 from trainshed.errors import Invalid, Refused
 from trainshed.proxy.addresses import served, target
+from trainshed.proxy.clients import Reach, files
 from trainshed.proxy.requests import Cleaner
 from trainshed.proxy.tunnels import Gateway
 
@@ -308,6 +309,6 @@ def test_the_token_is_in_files_of_this_user_alone(tmp_path: Path) -> None:
     folder = tmp_path / "attempt" / "credentials"
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == dict.fromkeys(
-        files(REACH, given, ""), 0o600
+        files(REACH, project="p-one", folder=folder, token=""), 0o600
     )
     assert json.loads(Path(made.env["GOOGLE_APPLICATION_CREDENTIALS"]).read_text())["refresh_token"] == "ts_secret"

@@ -1,4 +1,6 @@
-"""buckets mb, cp, rsync, cat, rm: gsutil's words for Trainshed's buckets. ls, du and stat are in `bucket_lists`."""
+"""buckets mb, cp, rsync, cat, rm: gsutil's words for Trainshed's buckets. The others are in `bucket_lists` and
+`bucket_changes`.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,17 @@ _TABLE: dict[str, tuple[Any, str]] = {
     "cat": ("buckets:cat", "Print objects."),
     "rm": ("buckets:rm", "Remove objects, folders and buckets."),
     "rsync": ("buckets:rsync", "Make one folder hold what another one holds."),
+    "mv": ("bucket_changes:mv", "Move files and objects."),
+    "rb": ("bucket_changes:rb", "Remove empty buckets."),
     "du": ("bucket_lists:du", "Show how much space objects take."),
     "stat": ("bucket_lists:stat", "Show what is known about objects."),
+    "acl": (
+        {
+            "ch": ("bucket_changes:acl_ch", "Accepted as in gsutil; tokens decide who may read and write."),
+            "set": ("bucket_changes:acl_set", "Accepted as in gsutil; tokens decide who may read and write."),
+        },
+        "Accepted as in gsutil; tokens decide who may read and write.",
+    ),
 }
 
 

@@ -24,6 +24,7 @@ from trainshed.client import NotRunning, Running, running
 from trainshed.client.locate import locked
 from trainshed.config import Home, Settings, environment
 from trainshed.errors import Refused, TrainshedError
+from trainshed.shell.environment import outside
 
 START_S = 60.0
 STOP_S = 40.0
@@ -62,8 +63,7 @@ def up(**address: Any) -> None:
         say(f"Console: {_console(server)}")
         return
     _settings(home, address)  # a setting that makes no sense is said here, before anything is started
-    home.create()
-    server = _start(home, address)
+    server = start(home, address)
     say(f"Trainshed is ready at {server.url}")
     say(f"Console: {_console(server)} (opened and signed in by: trainshed console)")
     say(f"TLS:     {server.tls_url}")
@@ -76,8 +76,9 @@ def _console(server: Running) -> str:
     return f"{server.url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:')}/"
 
 
-def _start(home: Home, address: dict[str, Any]) -> Running:
+def start(home: Home, address: dict[str, Any]) -> Running:
     """Spawn `trainshed serve`, on its own from then on, and wait for its word on the readiness pipe."""
+    home.create()
     reader, writer = os.pipe()
     given = [f"--{name.replace('_', '-')}={value}" for name, value in address.items() if value is not None]
     command = [sys.executable, "-m", "trainshed.cli", "serve", f"--ready-fd={writer}", *given]
@@ -92,6 +93,7 @@ def _start(home: Home, address: dict[str, Any]) -> Running:
             pass_fds=(writer,),
             start_new_session=True,
             cwd=home.path,
+            env=outside(environment()),
         )
     finally:
         os.close(writer)

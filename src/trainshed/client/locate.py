@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from trainshed.client.transport import Client
 from trainshed.config import ClientSettings, Home
 from trainshed.errors import Refused
+from trainshed.proxy.clients import Reach
 
 
 class NotRunning(Refused):
@@ -43,6 +44,14 @@ def running(home: Home) -> Running | None:
         return None  # it has the lock, but has not yet written who it is
     holders = _holders(home)
     return server if not holders or server.pid in holders else None  # else the file is its predecessor's
+
+
+def reach(home: Home) -> Reach | None:
+    """How programs here are led to this state folder's server under Google's names; None if it leads nobody."""
+    if running(home) is None:
+        return None
+    said = json.loads(home.server.read_text()).get("reach")
+    return Reach(**said | {"bundle": Path(said["bundle"])}) if said else None
 
 
 def _holders(home: Home) -> set[int]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from trainshed.config import Home
 from trainshed.domain.versions import serving_runtime
 from trainshed.errors import Refused
+from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.progress import Progress
 from trainshed.runtimes.resolution import Choice
@@ -42,6 +43,12 @@ def of_runtime(home: Home, version: str, progress: Progress) -> tuple[Path, Choi
     """The interpreter of the runtime for this version, and which runtime that is. Built first if it is not there."""
     choice = _runtimes(home).resolve(version, None)
     return built(home, choice.name, progress), choice
+
+
+def folder_of(home: Home, version: str) -> tuple[str, Path]:
+    """The name of the runtime for this version, and the folder in which it is, once it is built."""
+    name = version if version in CATALOGUE else _runtimes(home).resolve(version, None).name
+    return name, home.runtimes / CATALOGUE[name].key
 
 
 def chosen_to_serve(home: Home, version: str | None) -> Choice:

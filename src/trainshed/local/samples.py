@@ -52,17 +52,29 @@ def catalogue(root: Path) -> dict[str, Sample]:
 
 
 def copy(sample: Sample, target: Path) -> None:
-    """Copy a sample, with the data it needs in `data`, to a folder that is new or empty.
+    """Copy a sample, with the data it needs in `data`, to a folder. `AlreadyExists` if it is not new or empty."""
+    check_new(target)
+    copy_part(sample, ".", target)
 
-    `AlreadyExists` if something is there: nothing of the user's is ever written over.
-    """
+
+def check_new(target: Path) -> None:
+    """`AlreadyExists` if something is there: nothing of the user's is ever written over."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise AlreadyExists(f"{target} is there and is not a folder. Choose another name.")
     if target.is_dir() and any(target.iterdir()):
         raise AlreadyExists(f"The folder {target} is not empty. Choose a new one; nothing was copied.")
+
+
+def copy_part(sample: Sample, part: str, target: Path) -> None:
+    """Copy a file or a folder of a sample; all of it, with the data it needs, if `part` is a dot."""
+    source = sample.folder / part
     try:
-        shutil.copytree(sample.folder, target, ignore=_LEFT_OUT, dirs_exist_ok=True)
-        if sample.data is not None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_file():
+            shutil.copy2(source, target)
+        else:
+            shutil.copytree(source, target, ignore=_LEFT_OUT, dirs_exist_ok=True)
+        if part == "." and sample.data is not None:
             shutil.copytree(sample.data, target / "data", ignore=_LEFT_OUT, dirs_exist_ok=True)
     except (OSError, shutil.Error) as exc:
         raise Refused(f"The sample {sample.name} can't be copied to {target}: {exc}.") from exc

@@ -44,7 +44,9 @@ def find_uv() -> Path:
 def uv_command(uv: Path, *arguments: str | Path, settings: Mapping[str, str] | None = None) -> list[str]:
     """The argument list for a call of uv that is not led astray by the environment the server was started from."""
     unset = [part for name in _FOREIGN for part in ("-u", name)]
-    put = [f"{name}={value}" for name, value in {"UV_NO_PROGRESS": "1", "NO_COLOR": "1", **(settings or {})}.items()]
+    # The last one: the `python` of `trainshed shell` must not ask for the runtime that is being built.
+    fixed = {"UV_NO_PROGRESS": "1", "NO_COLOR": "1", "TRAINSHED_BUILDING": "1"}
+    put = [f"{name}={value}" for name, value in {**fixed, **(settings or {})}.items()]
     return ["/usr/bin/env", *unset, *put, str(uv), *map(str, arguments)]
 
 

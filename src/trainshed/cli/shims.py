@@ -1,0 +1,96 @@
+"""The programs of `trainshed shell`: `python -m trainshed.cli.shims gcloud ...` does what its name says.
+
+Each takes the words of the program whose place it has, and calls the commands of Trainshed in this very process.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from trainshed.cli.group import Failure
+from trainshed.cli.output import say
+from trainshed.config import environment
+from trainshed.errors import Refused, TrainshedError
+from trainshed.shell import datalab as datalab_lines
+from trainshed.shell import git as git_lines
+from trainshed.shell.environment import outside
+
+
+def gcloud(args: Sequence[str]) -> None:
+    from trainshed.cli.gcloud import run
+
+    run(args)
+
+
+def gsutil(args: Sequence[str]) -> None:
+    from trainshed.cli.gsutil import run
+
+    run(args)
+
+
+def datalab(args: Sequence[str]) -> None:
+    from trainshed.cli.root import main
+
+    words = datalab_lines.words(args)
+    if words is None:
+        raise Refused(datalab_lines.refusal(args))
+    if words[0] == "notebook":
+        say("The notebook runs on this machine, whatever the zone.")
+    main(words, prog_name="trainshed")
+
+
+def tensorboard(args: Sequence[str]) -> None:
+    from trainshed.cli.root import main
+
+    spelled = {"--bind_all": ("--host", "0.0.0.0")}  # noqa: S104  asked for by this very flag
+    main(["tensorboard", *(word for given in args for word in spelled.get(given, (given,)))], prog_name="trainshed")
+
+
+def git(args: Sequence[str]) -> None:
+    """A known repository becomes a copy of a sample; everything else is the real git's."""
+    asked = git_lines.clone(args)
+    if asked is None:
+        program = shutil.which("git", path=outside(environment())["PATH"])
+        if program is None:
+            raise Refused("git is not installed. `trainshed samples list` shows what needs no clone.")
+        os.execv(program, [program, *args])  # noqa: S606  the real one, with the words it was given
+    from trainshed.local import samples
+
+    target = Path(asked.folder)
+    samples.check_new(target)
+    root = samples.samples_folder()
+    for part in asked.parts:
+        samples.copy_part(samples.find(root, part.sample), part.source, target / part.target)
+    names = " and ".join(dict.fromkeys(part.sample for part in asked.parts))
+    say(f"Cloning into '{asked.folder}'...")
+    say(f"{asked.repository} was not downloaded: this is Trainshed's own sample {names}, which takes its place.")
+
+
+PROGRAMS: Mapping[str, Callable[[Sequence[str]], None]] = {
+    "gcloud": gcloud,
+    "gsutil": gsutil,
+    "datalab": datalab,
+    "tensorboard": tensorboard,
+    "git": git,
+}
+
+
+def main(name: str, args: Sequence[str]) -> None:
+    try:
+        PROGRAMS[name](args)
+    except TrainshedError as exc:
+        failure = Failure(name, str(exc))
+        failure.show()
+        sys.exit(failure.exit_code)
+    except click.exceptions.Exit as exc:
+        sys.exit(exc.exit_code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,127 @@
+"""gcloud's command lines: flags that may stand anywhere, and what to use in place of what is not served."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_VALUED = ("--project", "--format")  #: flags of every command that are passed on
+_QUIET = ("--quiet", "-q")
+#: flags of every command that change nothing here, and whether they have a value
+_WITHOUT_EFFECT: Mapping[str, bool] = {
+    "--verbosity": True,
+    "--billing-project": True,
+    "--trace-token": True,
+    "--user-output-enabled": False,
+    "--no-user-output-enabled": False,
+    "--log-http": False,
+    "--no-log-http": False,
+}
+_SAID = ("--account", "--configuration", "--impersonate-service-account")  #: the same, but it is said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A command line without the flags that may stand anywhere in it."""
+
+    words: tuple[str, ...]
+    project: str | None = None
+    format: str | None = None
+    quiet: bool = False
+    notes: tuple[str, ...] = ()  #: sentences about flags that have no effect
+
+
+def parse(args: Sequence[str]) -> Line:
+    """Take out what every command of gcloud knows. What stands after `--` is the trainer's and stays."""
+    words: list[str] = []
+    notes: list[str] = []
+    found: dict[str, str] = {}
+    quiet = False
+    rest = list(args)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            words += [word, *rest]
+            break
+        name, equals, value = word.partition("=")
+        takes_value = name in _VALUED or name in _SAID or _WITHOUT_EFFECT.get(name, False)
+        if takes_value and not equals:
+            value = rest.pop(0) if rest else ""
+        if name in _VALUED:
+            found[name] = value
+        elif word in _QUIET:
+            quiet = True
+        elif name in _SAID:
+            notes.append(f"{name} has no effect here: who you are is decided by your token.")
+        elif name not in _WITHOUT_EFFECT:
+            words.append(word)
+    return Line(
+        words=tuple(words),
+        project=found.get("--project"),
+        format=found.get("--format"),
+        quiet=quiet,
+        notes=tuple(notes),
+    )
+
+
+#: what is not needed here, by the words it begins with: said, and taken for done
+NOT_NEEDED: Mapping[tuple[str, ...], str] = {
+    ("auth", "login"): "You are signed in already, with the token of this state folder. "
+    "`gcloud auth print-access-token` prints it; TRAINSHED_TOKEN chooses another one.",
+    ("auth", "application-default", "login"): "Programs in this shell find their credentials already: "
+    "GOOGLE_APPLICATION_CREDENTIALS names them.",
+    ("auth", "configure-docker"): "There is no registry to sign in to.",
+    ("services", "enable"): "Every API that Trainshed serves is enabled.",
+    ("components", "install"): "There are no components to install.",
+    ("components", "update"): "There are no components to update.",
+    ("init",): "There is nothing to set up. `gcloud config set project ID` chooses a project.",
+}
+
+#: what to use in place of what is not served, by the words it begins with
+INSTEAD: Mapping[tuple[str, ...], str] = {
+    ("ai",): "That is another API, Vertex AI. `gcloud ai-platform` has jobs, models and predictions.",
+    ("app",): "Deploy a model with `gcloud ai-platform versions create`.",
+    ("artifacts",): "There is no registry; trainers are submitted as packages, with --package-path.",
+    ("auth", "activate-service-account"): "There are no service accounts. `trainshed auth tokens create` makes a token "
+    "for someone; TRAINSHED_TOKEN uses it.",
+    ("builds",): "There is no registry; trainers are submitted as packages, with --package-path.",
+    ("compute", "ssh"): "Jobs run on this machine. `gcloud ai-platform jobs stream-logs JOB` shows what they write.",
+    ("compute",): "There are no machines to make: jobs run on this one. `--scale-tier` and `--config` say how many "
+    "replicas a job has.",
+    ("config", "configurations"): "TRAINSHED_HOME chooses another state folder, `gcloud config set project` another "
+    "project.",
+    ("container",): "There is no registry; trainers are submitted as packages, with --package-path.",
+    ("iam",): "Tokens decide who may do what. `trainshed auth tokens create --role viewer` makes one.",
+    ("logging",): "`gcloud ai-platform jobs stream-logs JOB` and `trainshed jobs logs JOB` show logs.",
+    ("projects", "add-iam-policy-binding"): "Tokens decide who may do what. `trainshed auth tokens create --role "
+    "viewer` makes one.",
+    ("projects", "create"): "A project comes into being when it is first used: `gcloud config set project ID`.",
+    ("projects", "delete"): "Delete what is in it: jobs, models, and buckets with `gsutil rm -r gs://BUCKET`.",
+    ("storage",): "`gsutil` and `trainshed buckets` have what there is for buckets.",
+}
+
+
+def longest(table: Mapping[tuple[str, ...], str], words: Sequence[str]) -> str | None:
+    """The entry for the most words that a command line begins with."""
+    for count in range(len(words), 0, -1):
+        if (text := table.get(tuple(words[:count]))) is not None:
+            return text
+    return None
+
+
+def names(words: Sequence[str]) -> tuple[str, ...]:
+    """The words before the first flag, without the tracks `alpha` and `beta`."""
+    found: list[str] = []
+    for word in words:
+        if word.startswith("-"):
+            break
+        found.append(word)
+    return tuple(found[1:] if found[:1] in (["alpha"], ["beta"]) else found)
+
+
+def refusal(words: Sequence[str]) -> str:
+    """A sentence about a command that is not served."""
+    shown = " ".join(words[:3])
+    known = "`gcloud ai-platform` (also `ml-engine` and `beta ml`), `config`, `auth`, `projects`, `compute zones list`"
+    remedy = longest(INSTEAD, words) or f"What there is: {known}, and `gsutil`."
+    return f"Trainshed does not serve `gcloud {shown}`. {remedy}"
