@@ -63,6 +63,8 @@ def test_a_script_on_stdin_reaches_the_server_by_every_program(server: RunningSe
     gcloud ai-platform models delete digits --quiet
     gcloud ai-platform models list
     gcloud compute zones list --filter region=australia-southeast1 --format "value(name)"
+    gcloud projects list --filter projectId=${PROJECT_ID} --format "value(projectId)"
+    gcloud auth list --format "value(account)"
     gcloud projects describe ${PROJECT_ID} --format "value(projectId)"
     env | grep -c "${AUTH_TOKEN}" || true
     """
@@ -73,7 +75,7 @@ def test_a_script_on_stdin_reaches_the_server_by_every_program(server: RunningSe
     assert [line.split() for line in lines[2:4]] == [["NAME", "DEFAULT_VERSION_NAME"], ["digits"]]
     assert json.loads(lines[4])["name"] == "projects/shell-stdin/models/digits"
     assert lines[5:8] == [f"australia-southeast1-{letter}" for letter in "abc"]
-    assert lines[8:] == ["shell-stdin", "0"]  # the token is in no variable
+    assert lines[8:] == ["shell-stdin", "owner", "shell-stdin", "0"]  # the token is in no variable
     assert "Listed 0 items." in done.stderr
     assert "All of them are this machine" in done.stderr
     kept = list((server.home / "shell").glob("*/token"))

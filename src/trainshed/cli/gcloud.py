@@ -196,8 +196,7 @@ def config_list(ctx: click.Context, property: str | None, format: str | None) ->
 @format_option
 def accounts(format: str | None) -> None:
     """List who you are here: the holder of the token that this shell uses."""
-    here = session()
-    user = "owner" if here.settings.token is None else "the holder of TRAINSHED_TOKEN"
+    user = session().client.call("GET", "/trainshed/v1/session")["user"]
     show_list(
         [{"account": user, "status": "ACTIVE"}],
         format=format,
@@ -236,7 +235,7 @@ def _project(here: Session, name: str) -> dict[str, str]:
 def list_projects(format: str | None, **choice: Any) -> None:
     """List projects."""
     here = session()
-    known = here.client.call("GET", "/trainshed/v1/session").get("projects", [here.project])
+    known = here.client.call("GET", "/trainshed/v1/session")["projects"]
     columns = (Column("PROJECT_ID", "projectId"), Column("NAME", "name"), Column("PROJECT_NUMBER", "projectNumber"))
     show_list(select([_project(here, name) for name in known], **choice), format=format, columns=columns)
 
