@@ -1,0 +1,115 @@
+// @ts-check
+// A job: how it stands at the top, and below it logs, charts, replicas, files, TensorBoard and everything else.
+
+import { ApiError, get } from "../api.js";
+import { h, replace } from "../dom.js";
+import { live } from "../live.js";
+import { emptyState, link, loading, stateName, tabs } from "../parts.js";
+import { chartsTab } from "./job/charts.js";
+import { detailsTab } from "./job/details.js";
+import { filesTab } from "./job/files.js";
+import { Header } from "./job/header.js";
+import { hasEnded, isPrediction } from "./job/jobinfo.js";
+import { logsTab } from "./job/logs.js";
+import { Place } from "./job/place.js";
+import { replicasTab } from "./job/replicas.js";
+import { tensorboardTab } from "./job/tensorboard.js";
+
+const EVERY_S = 1;
+const ENDED_EVERY_S = 15; // labels and notes may still change
+
+/** @typedef {HTMLElement & {update?: (details: any) => void, leave?: () => void}} Panel */
+
+class JobPage {
+  /** @param {import("../routes.js").Context} ctx */
+  constructor(ctx) {
+    this.ctx = ctx;
+    this.name = ctx.params[0];
+    this.api = `/trainshed/v1/projects/${encodeURIComponent(ctx.project)}/jobs/${encodeURIComponent(this.name)}`;
+    this.place = new Place(ctx, this.name);
+    /** @type {any} */
+    this.details = null;
+    this.loadedAt = 0;
+    /** @type {Panel | null} */
+    this.panel = null;
+    this.header = new Header({ ctx, place: this.place, refresh: () => this.#refresh() });
+    this.body = h("div", { class: "job-body" }, loading(`Reading ${this.name}…`));
+    this.node = h("div", { class: "page job-page", dataset: { testid: "job-page" } }, this.header.node, this.body);
+    this.poll = live(
+      this.node,
+      EVERY_S,
+      () => this.#load(),
+      (details) => this.#show(details),
+    );
+    addEventListener("hashchange", () => this.panel?.leave?.(), { once: true });
+  }
+
+  /** What will hardly change any more is not asked for every second. */
+  async #load() {
+    const calm = this.details && hasEnded(this.details.job.state);
+    if (calm && Date.now() - this.loadedAt < ENDED_EVERY_S * 1000) return this.details;
+    try {
+      const found = await get(this.api);
+      this.loadedAt = Date.now();
+      return found;
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 404) return null;
+      throw error;
+    }
+  }
+
+  #refresh() {
+    this.loadedAt = 0;
+    return this.poll.now();
+  }
+
+  /** @param {any} details null: there is no such job */
+  #show(details) {
+    if (details === null) {
+      this.#showAbsent();
+      return;
+    }
+    const first = this.details === null;
+    const changed = details !== this.details;
+    this.details = details;
+    if (!changed) return;
+    this.header.update(details);
+    if (first) replace(this.body, this.#tabs());
+    else this.panel?.update?.(details);
+    this.ctx.setTitle(`${this.name} · ${stateName(details.job.state)}`);
+  }
+
+  #showAbsent() {
+    this.poll.stop();
+    const jobs = link(this.ctx.href("/jobs"), "All jobs", "button button-plain");
+    const text = `Project ${this.ctx.project} has no job of this name.`;
+    replace(this.node, h("h1", null, this.name), emptyState({ title: "There is no such job", text, action: jobs }));
+  }
+
+  #tabs() {
+    const training = !isPrediction(this.details.job);
+    const list = [
+      { id: "logs", title: "Logs", make: () => logsTab(this.api, this.place) },
+      { id: "charts", title: "Charts", make: () => chartsTab(this.api) },
+      { id: "replicas", title: "Replicas", make: () => replicasTab(this.api, this.place) },
+      { id: "files", title: "Files", make: () => filesTab(this.details.job, this.place) },
+      ...(training
+        ? [{ id: "tensorboard", title: "TensorBoard", make: () => tensorboardTab(this.api, this.details.job) }]
+        : []),
+      { id: "details", title: "Details", make: () => detailsTab(this.details) },
+    ].map(({ id, title, make }) => ({ id, title, show: () => this.#shown(make) }));
+    return tabs(list, this.place.get("tab") || "logs", (id) => this.place.reset({ tab: id }));
+  }
+
+  /** @param {() => Panel} make */
+  #shown(make) {
+    this.panel?.leave?.();
+    this.panel = make();
+    return this.panel;
+  }
+}
+
+/** @param {import("../routes.js").Context} ctx @returns {Node} */
+export default function page(ctx) {
+  return new JobPage(ctx).node;
+}

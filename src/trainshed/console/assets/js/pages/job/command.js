@@ -1,0 +1,108 @@
+// The command line that submits a job like this one again.
+
+const PLAIN = /^[\w@%+=:,./-]+$/;
+
+const TRAINING_FLAGS = [
+  ["pythonModule", "--module-name"],
+  ["packageUris", "--packages"],
+  ["jobDir", "--job-dir"],
+  ["region", "--region"],
+  ["runtimeVersion", "--runtime-version"],
+  ["pythonVersion", "--python-version"],
+  ["scaleTier", "--scale-tier"],
+  ["masterType", "--master-machine-type"],
+  ["workerCount", "--worker-count"],
+  ["workerType", "--worker-machine-type"],
+  ["parameterServerCount", "--parameter-server-count"],
+  ["parameterServerType", "--parameter-server-machine-type"],
+  ["useChiefInTfConfig", "--use-chief-in-tf-config"],
+];
+
+const PREDICTION_FLAGS = [
+  ["uri", "--model-dir"],
+  ["dataFormat", "--data-format"],
+  ["inputPaths", "--input-paths"],
+  ["outputPath", "--output-path"],
+  ["batchSize", "--batch-size"],
+  ["maxWorkerCount", "--max-worker-count"],
+  ["signatureName", "--signature-name"],
+  ["runtimeVersion", "--runtime-version"],
+  ["region", "--region"],
+];
+
+const WORDS = new Set(["scaleTier", "dataFormat"]); // enums of the API that the command line spells its own way
+const BY_DEFAULT = { trainingInput: ["args"], predictionInput: ["modelName", "versionName", "outputDataFormat"] };
+
+/**
+ * A word that a POSIX shell reads as exactly this text.
+ * @param {string} text
+ * @returns {string}
+ */
+export function quoted(text) {
+  return PLAIN.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+function flagValue(field, value) {
+  if (Array.isArray(value)) return value.join(",");
+  return WORDS.has(field) ? String(value).toLowerCase().replaceAll("_", "-") : String(value);
+}
+
+function flags(input, table) {
+  return table
+    .filter(([field]) => input[field] !== undefined && input[field] !== "")
+    .map(([field, flag]) => `${flag} ${quoted(flagValue(field, input[field]))}`);
+}
+
+function modelFlags(input) {
+  const name = input.versionName ?? input.modelName ?? "";
+  const parts = name.split("/");
+  const found = parts.length > 3 ? [`--model ${quoted(parts[3])}`] : [];
+  return parts.length > 5 ? [...found, `--version ${quoted(parts[5])}`] : found;
+}
+
+/**
+ * @param {object} job as the API has it
+ * @param {string} name of the new job: an id is taken for ever
+ * @param {"trainshed" | "gcloud"} tool
+ * @returns {string}
+ */
+export function submitCommand(job, name, tool) {
+  const program = tool === "gcloud" ? "gcloud ai-platform" : "trainshed";
+  const training = job.trainingInput;
+  const input = training ?? job.predictionInput ?? {};
+  const labels = Object.entries(job.labels ?? {}).map(([key, value]) => `${key}=${value}`);
+  const lines = [
+    `${program} jobs submit ${training ? "training" : "prediction"} ${quoted(name)}`,
+    ...(training ? flags(input, TRAINING_FLAGS) : [...modelFlags(input), ...flags(input, PREDICTION_FLAGS)]),
+    ...(labels.length ? [`--labels ${quoted(labels.join(","))}`] : []),
+  ];
+  const args = (training?.args ?? []).map(quoted);
+  const all = args.length ? [...lines, "--", ...paired(args)] : lines;
+  return all.join(" \\\n    ");
+}
+
+/** `--name value` on one line, as people write it. */
+function paired(args) {
+  const found = [];
+  for (const arg of args) {
+    const last = found.at(-1);
+    const open = last !== undefined && last.startsWith("--") && !/[= ]/.test(last);
+    if (open && !arg.startsWith("-")) found[found.length - 1] = `${last} ${arg}`;
+    else found.push(arg);
+  }
+  return found;
+}
+
+/**
+ * The fields of a job that no flag can say; a file with --config can.
+ * @param {object} job
+ * @returns {string[]}
+ */
+export function withoutFlag(job) {
+  const key = job.trainingInput ? "trainingInput" : "predictionInput";
+  const said = new Set([
+    ...(job.trainingInput ? TRAINING_FLAGS : PREDICTION_FLAGS).map(([field]) => field),
+    ...BY_DEFAULT[key],
+  ]);
+  return Object.keys(job[key] ?? {}).filter((field) => !said.has(field));
+}

@@ -1,0 +1,240 @@
+// @ts-check
+// From a job's export to a version that answers: one click opens this, the next one deploys.
+
+import { ApiError, get, post } from "../../api.js";
+import { dialog } from "../../dialogs.js";
+import { h, replace } from "../../dom.js";
+import { emptyState, field, link, loading, progressBar, timeAgo } from "../../parts.js";
+
+const EVERY_MS = 700;
+
+/** @param {string} project @param {string} path */
+function ml(project, path) {
+  return `/v1/projects/${encodeURIComponent(project)}/${path}`;
+}
+
+/** @param {string} resource @returns {string} the last part of its name */
+function lastPart(resource) {
+  return resource.slice(resource.lastIndexOf("/") + 1);
+}
+
+/** The model that the job's name speaks of, or a name for one. @param {string} job @param {string[]} models */
+function proposedModel(job, models) {
+  const stem = job.replace(/[_\d]+$/, "") || job;
+  const wanted = stem.toLowerCase();
+  return models.find((name) => name.toLowerCase() === wanted) ?? (models.length === 1 ? models[0] : stem);
+}
+
+/** @param {string[]} versions @returns {string} v1, or the one after the last of that kind */
+function proposedVersion(versions) {
+  const numbers = versions.map((name) => Number(/^v(\d{1,9})$/.exec(name)?.[1] ?? 0));
+  return `v${Math.max(0, ...numbers) + 1}`;
+}
+
+/** @param {string} project @param {string} model @returns {Promise<string[] | null>} null: there is no such model */
+async function versionsOf(project, model) {
+  try {
+    const found = await get(ml(project, `models/${encodeURIComponent(model)}/versions`), { pageSize: 100 });
+    return (found.versions ?? []).map((/** @type {any} */ version) => lastPart(version.name));
+  } catch (error) {
+    if (error instanceof ApiError && (error.status === 404 || error.status === 400)) return null;
+    throw error;
+  }
+}
+
+class Deploy {
+  /** @param {string} project @param {string} job */
+  constructor(project, job) {
+    this.project = project;
+    this.job = job;
+    this.asked = 0;
+    this.model = h("input", {
+      type: "text",
+      list: "deploy-models",
+      autocomplete: "off",
+      spellcheck: false,
+      dataset: { testid: "deploy-model" },
+    });
+    this.models = h("datalist", { id: "deploy-models" });
+    this.version = h("input", {
+      type: "text",
+      autocomplete: "off",
+      spellcheck: false,
+      dataset: { testid: "deploy-version" },
+    });
+    this.hint = h("p", { class: "field-hint" });
+    this.body = h("div", { class: "deploy" }, loading("Looking for exports…"));
+    this.model.addEventListener("input", () => void this.#propose());
+  }
+
+  async open() {
+    const shown = dialog({
+      title: `Deploy ${this.job}`,
+      body: this.body,
+      actions: [{ text: "Close" }, { text: "Deploy", kind: "primary", run: () => this.#deploy(), testid: "deploy-go" }],
+    });
+    this.go = /** @type {HTMLButtonElement} */ (shown.element.querySelector("[data-testid=deploy-go]"));
+    this.go.hidden = true;
+    this.window = shown;
+    const [{ exports }, { models = [] }] = await Promise.all([
+      get(`/trainshed${ml(this.project, `jobs/${encodeURIComponent(this.job)}/exports`)}`),
+      get(ml(this.project, "models"), { pageSize: 100 }),
+    ]);
+    if (exports.length === 0) replace(this.body, noExports());
+    else
+      await this.#show(
+        exports,
+        models.map((/** @type {any} */ model) => lastPart(model.name)),
+      );
+  }
+
+  /** @param {any[]} exports newest first @param {string[]} models */
+  async #show(exports, models) {
+    const newest = [...exports].sort((a, b) => String(b.time).localeCompare(String(a.time)));
+    const choices = newest.map((each, index) => exportChoice(each, index));
+    this.choices = h("fieldset", { class: "deploy-exports" }, h("legend", null, "Export"), choices);
+    this.exports = newest;
+    replace(
+      this.models,
+      models.map((name) => h("option", { value: name })),
+    );
+    this.model.value = proposedModel(this.job, models);
+    await this.#propose();
+    replace(
+      this.body,
+      this.choices,
+      h(
+        "div",
+        { class: "clone-pair" },
+        field({ label: "Model", input: this.model }),
+        field({ label: "Version", input: this.version }),
+      ),
+      this.hint,
+      this.models,
+    );
+    if (this.go) {
+      this.go.hidden = false;
+      this.go.focus();
+    }
+  }
+
+  /** A name for the version, by what the model has. */
+  async #propose() {
+    const asked = ++this.asked;
+    const name = this.model.value.trim();
+    const versions = name === "" ? null : await versionsOf(this.project, name);
+    if (asked !== this.asked) return;
+    this.isNew = versions === null;
+    this.version.value = proposedVersion(versions ?? []);
+    this.hint.textContent = this.isNew
+      ? `There is no model ${name} yet; it is made. Its first version becomes the default.`
+      : `${name} has ${versions?.length ? `the versions ${versions.join(", ")}` : "no versions yet"}.`;
+  }
+
+  async #deploy() {
+    const model = this.model.value.trim();
+    const version = this.version.value.trim();
+    const picked = /** @type {HTMLInputElement} */ (this.choices?.querySelector("input:checked"));
+    const source = /** @type {any[]} */ (this.exports)[Number(picked.value)];
+    if (this.isNew) await this.#makeModel(model);
+    const operation = await post(ml(this.project, `models/${encodeURIComponent(model)}/versions`), {
+      name: version,
+      deploymentUri: source.uri,
+      ...(source.runtime ? { runtimeVersion: source.runtime } : {}),
+      ...(source.framework ? { framework: source.framework } : {}),
+    });
+    this.isNew = false;
+    await this.#follow(operation, model, version);
+    this.#done(model, version);
+    return false;
+  }
+
+  /** @param {string} model */
+  async #makeModel(model) {
+    try {
+      await post(ml(this.project, "models"), { name: model, regions: ["us-central1"] });
+    } catch (error) {
+      if (!(error instanceof ApiError && error.status === 409)) throw error; // someone else made it meanwhile
+    }
+  }
+
+  /**
+   * Show how far it is until the version is there.
+   * @param {any} operation @param {string} model @param {string} version
+   */
+  async #follow(operation, model, version) {
+    const bar = progressBar({ fraction: null, label: "Creating the version…" });
+    const before = [...this.body.childNodes];
+    replace(
+      this.body,
+      bar,
+      h("p", { class: "muted" }, "This goes on without you: closing the window does not stop it."),
+    );
+    const path = `models/${encodeURIComponent(model)}/versions/${encodeURIComponent(version)}`;
+    const details = `/trainshed${ml(this.project, path)}`;
+    let found = operation;
+    while (!found.done) {
+      await new Promise((resolve) => setTimeout(resolve, EVERY_MS));
+      const [now, news] = await Promise.all([get(`/v1/${operation.name}`), get(details)]);
+      found = now;
+      bar.update({ fraction: null, label: news.progress || "Creating the version…" });
+    }
+    if (found.error) {
+      replace(this.body, before);
+      throw new Error(found.error.message);
+    }
+  }
+
+  /** @param {string} model @param {string} version */
+  #done(model, version) {
+    const base = `#/p/${encodeURIComponent(this.project)}`;
+    const play = new URLSearchParams({ model, version });
+    const close = () => this.window?.close();
+    const links = [
+      link(`${base}/models/${encodeURIComponent(model)}`, `Open the model ${model}`, "button button-plain"),
+      link(`${base}/playground?${play}`, "Try it in the playground", "button button-primary"),
+    ];
+    for (const each of links) each.addEventListener("click", close);
+    replace(
+      this.body,
+      h(
+        "p",
+        { class: "deploy-done", role: "status", dataset: { testid: "deploy-done" } },
+        `Version ${version} of ${model} is ready to predict.`,
+      ),
+      h("div", { class: "deploy-links" }, links),
+    );
+    if (this.go) this.go.hidden = true;
+    links[1].focus();
+  }
+}
+
+/** @param {any} each @param {number} index */
+function exportChoice(each, index) {
+  const facts = [each.framework, each.runtime && `runtime ${each.runtime}`].filter(Boolean).join(" · ");
+  return h(
+    "label",
+    { class: "deploy-export" },
+    h("input", { type: "radio", name: "export", value: String(index), checked: index === 0 }),
+    h(
+      "span",
+      null,
+      h("span", { class: "deploy-uri" }, each.uri),
+      h("span", { class: "muted" }, timeAgo(each.time), facts ? ` · ${facts}` : ""),
+    ),
+  );
+}
+
+function noExports() {
+  return emptyState({
+    title: "There is nothing to deploy yet",
+    text:
+      "No folder of this job holds a model: a SavedModel, a model.joblib, model.pkl or model.bst. A trainer exports " +
+      "one at its end, mostly below its --job-dir.",
+  });
+}
+
+/** @param {string} project @param {string} job */
+export function deployDialog(project, job) {
+  return new Deploy(project, job).open();
+}

@@ -1,0 +1,52 @@
+// @ts-check
+// Why a job failed, what to do about it, and the lines that show it.
+
+import { h } from "../../dom.js";
+import { icon } from "../../icons.js";
+import { copyButton, link, sentences } from "../../parts.js";
+import { plain } from "./logtext.js";
+
+/** @typedef {import("./place.js").Place} Place */
+
+/** @param {{time: string, replica: string, severity: string, text: string}[]} lines */
+function lineBlock(lines) {
+  const text = lines.map((line) => plain(line.text)).join("\n");
+  return h(
+    "div",
+    { class: "code-block job-failure-lines" },
+    h(
+      "pre",
+      { tabIndex: 0, dataset: { testid: "failure-lines" } },
+      lines.map((line) => h("span", { class: `job-failure-line log-${line.severity}` }, `${plain(line.text)}\n`)),
+    ),
+    copyButton(text, "Copy these lines"),
+  );
+}
+
+/**
+ * @param {any} details
+ * @param {Place} place
+ * @returns {HTMLElement | null} nothing for a job that did not fail
+ */
+export function failureBox({ job, failure }, place) {
+  if (!failure && !(job.state === "FAILED" && job.errorMessage)) return null;
+  const told = failure ?? { summary: job.errorMessage, remedy: "", replica: "", lines: [] };
+  const errors = { tab: "logs", severity: "ERROR", ...(told.replica ? { replica: told.replica } : {}) };
+  return h(
+    "section",
+    { class: "job-failure", "aria-label": "Why it failed", dataset: { testid: "job-failure" } },
+    h(
+      "div",
+      { class: "job-failure-head" },
+      icon("warning"),
+      h("h2", null, "It failed"),
+      told.replica ? h("span", { class: "tag" }, told.replica) : null,
+    ),
+    h("p", { class: "job-failure-summary", dataset: { testid: "failure-summary" } }, plain(told.summary)),
+    told.remedy
+      ? h("p", { class: "job-failure-remedy" }, h("strong", null, "What to do: "), sentences(told.remedy))
+      : null,
+    told.lines?.length ? lineBlock(told.lines) : null,
+    h("p", { class: "job-failure-more" }, link(place.link(errors), "All its errors in the log")),
+  );
+}

@@ -1,0 +1,220 @@
+// @ts-check
+// What a job wrote: the objects in its folders, to look into and to keep.
+
+import { get } from "../../api.js";
+import { h, replace } from "../../dom.js";
+import { bytes } from "../../format.js";
+import { icon } from "../../icons.js";
+import { live } from "../../live.js";
+import { emptyState, link, loading, timeAgo } from "../../parts.js";
+import { table } from "../../table.js";
+import { outputFolders, placeOf } from "./jobinfo.js";
+import { preview } from "./preview.js";
+
+const EVERY_S = 5;
+const PAGES = 10; // of a thousand names each; a folder with more is better looked at in its bucket
+
+/** @typedef {import("./place.js").Place} Place */
+
+/** @param {string} bucket @param {string} name */
+export function mediaPath(bucket, name) {
+  return `/download/storage/v1/b/${encodeURIComponent(bucket)}/o/${encodeURIComponent(name)}?alt=media`;
+}
+
+/**
+ * The folders and objects directly in a folder.
+ * @param {string} bucket
+ * @param {string} prefix
+ */
+async function contents(bucket, prefix) {
+  const folders = [];
+  const objects = [];
+  let pageToken = "";
+  for (let page = 0; page < PAGES; page += 1) {
+    const found = await get(`/storage/v1/b/${encodeURIComponent(bucket)}/o`, { prefix, delimiter: "/", pageToken });
+    folders.push(...(found.prefixes ?? []));
+    objects.push(...(found.items ?? []));
+    pageToken = found.nextPageToken ?? "";
+    if (!pageToken) break;
+  }
+  return { folders, objects, more: pageToken !== "" };
+}
+
+/** @param {any} found @param {string} prefix */
+function rowsOf({ folders, objects }, prefix) {
+  return [
+    ...folders.map((/** @type {string} */ name) => ({ name, title: name.slice(prefix.length), folder: true })),
+    ...objects
+      .filter((/** @type {any} */ object) => object.name !== prefix)
+      .map((/** @type {any} */ object) => ({
+        name: object.name,
+        title: object.name.slice(prefix.length),
+        folder: false,
+        size: Number(object.size),
+        updated: object.updated,
+        type: object.contentType ?? "",
+      })),
+  ];
+}
+
+class FilesTab {
+  /** @param {string[]} roots @param {Place} place */
+  constructor(roots, place) {
+    this.roots = roots;
+    this.place = place;
+    const asked = place.get("folder");
+    this.folder = roots.some((root) => asked.startsWith(root)) ? asked : roots[0];
+    this.crumbs = h("nav", { class: "crumbs file-crumbs", "aria-label": "Folder" });
+    this.list = h("div", null, loading("Reading the folder…"));
+    this.node = h("section", { class: "job-files", "aria-label": "Files" }, this.crumbs, this.list);
+    /** @type {any} */
+    this.table = null;
+    this.poll = live(
+      this.node,
+      EVERY_S,
+      () => this.#load(),
+      (found) => this.#show(found),
+    );
+    this.#showCrumbs();
+  }
+
+  async #load() {
+    const folder = this.folder;
+    const { bucket, prefix } = placeOf(folder);
+    return { folder, ...(await contents(bucket, prefix)) };
+  }
+
+  /** @param {string} folder */
+  #open(folder) {
+    this.folder = folder;
+    this.place.set({ folder });
+    this.table = null;
+    replace(this.list, loading("Reading the folder…"));
+    this.#showCrumbs();
+    void this.poll.now();
+  }
+
+  #showCrumbs() {
+    const root = this.roots.find((each) => this.folder.startsWith(each)) ?? this.roots[0];
+    const parts = this.folder.slice(root.length).split("/").filter(Boolean);
+    const picker =
+      this.roots.length > 1
+        ? h(
+            "select",
+            {
+              "aria-label": "Folder of the job",
+              value: root,
+              on: { change: (/** @type {any} */ event) => this.#open(event.target.value) },
+            },
+            this.roots.map((each) => h("option", { value: each }, each)),
+          )
+        : this.#crumb(root, root);
+    if (this.roots.length > 1) picker.value = root;
+    const steps = parts.map((part, index) => [
+      h("span", { class: "crumb-sep", "aria-hidden": "true" }, "/"),
+      this.#crumb(`${root}${parts.slice(0, index + 1).join("/")}/`, part),
+    ]);
+    const { bucket, prefix } = placeOf(this.folder);
+    const path = prefix.split("/").map(encodeURIComponent).join("/");
+    const there = `#/p/${encodeURIComponent(this.place.project)}/buckets/${encodeURIComponent(bucket)}/${path}`;
+    replace(this.crumbs, picker, steps, h("span", { class: "log-bar-space" }), link(there, "Open in Buckets"));
+  }
+
+  /** @param {string} folder @param {string} text */
+  #crumb(folder, text) {
+    return h("button", { class: "link-button", type: "button", on: { click: () => this.#open(folder) } }, text);
+  }
+
+  /** @param {any} found */
+  #show(found) {
+    if (found.folder !== this.folder) return;
+    const { bucket, prefix } = placeOf(this.folder);
+    const rows = rowsOf(found, prefix);
+    if (this.table) {
+      this.table.update(rows);
+      return;
+    }
+    this.table = table({
+      columns: this.#columns(bucket),
+      key: (/** @type {any} */ row) => row.name,
+      rows,
+      onOpen: (/** @type {any} */ row) => this.#openRow(bucket, row),
+      empty: emptyState({
+        title: "Nothing is here yet",
+        text: "What the job writes to its folder appears here by itself.",
+      }),
+    });
+    this.table.dataset.testid = "file-table";
+    const more = found.more
+      ? h("p", { class: "muted" }, "There are more files than are shown here; open the folder in Buckets.")
+      : null;
+    replace(this.list, this.table, more);
+  }
+
+  /** @param {string} bucket @param {any} row */
+  #openRow(bucket, row) {
+    if (row.folder) this.#open(`gs://${bucket}/${row.name}`);
+    else preview(bucket, row);
+  }
+
+  /** @param {string} bucket */
+  #columns(bucket) {
+    return [
+      {
+        title: "Name",
+        cell: (/** @type {any} */ row) =>
+          h(
+            "button",
+            { class: "link-button file-name", type: "button", on: { click: () => this.#openRow(bucket, row) } },
+            icon(row.folder ? "folder" : "file"),
+            row.title,
+          ),
+        sort: (/** @type {any} */ row) => `${row.folder ? 0 : 1}${row.title}`,
+      },
+      {
+        title: "Size",
+        cell: (/** @type {any} */ row) => (row.folder ? "" : bytes(row.size)),
+        sort: (/** @type {any} */ row) => row.size ?? -1,
+        class: "cell-number",
+      },
+      {
+        title: "Changed",
+        cell: (/** @type {any} */ row) => (row.folder ? "" : timeAgo(row.updated)),
+        sort: (/** @type {any} */ row) => row.updated ?? "",
+      },
+      {
+        title: "",
+        cell: (/** @type {any} */ row) =>
+          row.folder
+            ? ""
+            : h(
+                "a",
+                {
+                  class: "icon-button",
+                  href: mediaPath(bucket, row.name),
+                  download: row.title,
+                  title: "Download",
+                  "aria-label": `Download ${row.title}`,
+                },
+                icon("download"),
+              ),
+        class: "cell-actions",
+      },
+    ];
+  }
+}
+
+/**
+ * @param {any} job
+ * @param {Place} place
+ * @returns {HTMLElement}
+ */
+export function filesTab(job, place) {
+  const roots = outputFolders(job);
+  if (roots.length > 0) return new FilesTab(roots, place).node;
+  return emptyState({
+    title: "This job has no folder",
+    text: "Give a job a folder with --job-dir, and what its trainer writes there is shown here.",
+    command: "trainshed jobs submit training my_job --job-dir gs://my-bucket/my_job …",
+  });
+}

@@ -1,0 +1,110 @@
+// What follows from a job's own JSON: nothing here asks the server or touches the page.
+
+const ENDED = new Set(["SUCCEEDED", "FAILED", "CANCELLED"]);
+const TIERS = { BASIC: [0, 0], STANDARD_1: [4, 3], PREMIUM_1: [19, 11] };
+
+/** @param {string} state @returns {boolean} whether a job in this state never changes again */
+export function hasEnded(state) {
+  return ENDED.has(state);
+}
+
+/** @param {object} job @returns {boolean} */
+export function isPrediction(job) {
+  return Boolean(job.predictionInput);
+}
+
+function counted(count, one, many) {
+  return count === 0 ? [] : [`${count} ${count === 1 ? one : many}`];
+}
+
+/**
+ * The replicas that a job is made of, in words.
+ * @param {object} job
+ * @returns {string}
+ */
+export function gang(job) {
+  if (isPrediction(job)) return "1 master";
+  const input = job.trainingInput ?? {};
+  const tier = input.scaleTier ?? "BASIC";
+  const custom = [Number(input.workerCount ?? 0), Number(input.parameterServerCount ?? 0)];
+  const [workers, servers] = TIERS[tier] ?? custom;
+  const evaluators = tier === "CUSTOM" ? Number(input.evaluatorCount ?? 0) : 0;
+  return [
+    "1 master",
+    ...counted(workers, "worker", "workers"),
+    ...counted(servers, "parameter server", "parameter servers"),
+    ...counted(evaluators, "evaluator", "evaluators"),
+  ].join(", ");
+}
+
+/**
+ * A name for the next job of the same kind: mnist_1 is followed by mnist_2, and mnist by mnist_2.
+ * @param {string} name
+ * @returns {string}
+ */
+export function nextName(name) {
+  const found = /^(.*?)(\d{1,15})$/.exec(name);
+  if (!found) return `${name}_2`.slice(0, 128);
+  const [, stem, digits] = found;
+  return `${stem}${String(Number(digits) + 1).padStart(digits.length, "0")}`;
+}
+
+/**
+ * The gs:// folders that a job writes to, its own folder first.
+ * @param {object} job
+ * @returns {string[]}
+ */
+export function outputFolders(job) {
+  const input = job.trainingInput ?? job.predictionInput ?? {};
+  const found = [input.jobDir, input.outputPath];
+  let option = "";
+  for (const arg of input.args ?? []) {
+    const at = arg.startsWith("--") ? arg.indexOf("=") : -1;
+    if (arg.startsWith("--")) option = at < 0 ? arg : arg.slice(0, at);
+    const value = at < 0 ? arg : arg.slice(at + 1);
+    if (value.startsWith("gs://") && /out|dir|path|export|model|log/.test(option)) found.push(value);
+  }
+  const folders = found.filter(Boolean).map((uri) => (uri.endsWith("/") ? uri : `${uri}/`));
+  return [...new Set(folders)];
+}
+
+/**
+ * @param {string} uri a gs:// address
+ * @returns {{bucket: string, prefix: string}}
+ */
+export function placeOf(uri) {
+  const rest = uri.slice("gs://".length);
+  const at = rest.indexOf("/");
+  return at < 0 ? { bucket: rest, prefix: "" } : { bucket: rest.slice(0, at), prefix: rest.slice(at + 1) };
+}
+
+/**
+ * The same job under another name: what the server wrote is left out, and folders that carry the old name get the new.
+ * @param {object} job
+ * @param {string} name
+ * @returns {object}
+ */
+export function renamed(job, name) {
+  const copy = { jobId: name };
+  for (const key of ["labels", "trainingInput", "predictionInput"]) {
+    if (job[key]) copy[key] = structuredClone(job[key]);
+  }
+  const input = copy.trainingInput ?? copy.predictionInput ?? {};
+  for (const key of ["jobDir", "outputPath"]) {
+    if (input[key]) input[key] = withName(input[key], job.jobId, name);
+  }
+  if (input.args) input.args = input.args.map((arg) => (arg.includes("gs://") ? withName(arg, job.jobId, name) : arg));
+  return copy;
+}
+
+/**
+ * A text in which a whole part of a path that is the old name became the new one.
+ * @param {string} text @param {string} before @param {string} after
+ * @returns {string}
+ */
+export function withName(text, before, after) {
+  return text
+    .split("/")
+    .map((part) => (part === before ? after : part))
+    .join("/");
+}

@@ -1,0 +1,198 @@
+// @ts-check
+// The lines of a job under one choice of filters, read forwards as they come and backwards as they are asked for.
+
+import { ApiError } from "../../api.js";
+
+/** Lines kept in memory. Older ones are let go while following, and read again when someone scrolls up to them. */
+export const MOST_LINES = 200_000;
+const PAGE = 2000;
+const WAIT_S = 20;
+const GATHER_MS = 120; // between two answers that were not full: a few large ones cost less than many small ones
+const LONGEST_MS = 15_000;
+
+/**
+ * @typedef {{id: string, time: string, replica: string, severity: string, text: string}} Line
+ * @typedef {{lines: Line[], after: string, before: string, more: boolean, ended: boolean, replicas: string[]}} Page
+ * @typedef {(params: Record<string, any>, signal: AbortSignal) => Promise<Page>} Read
+ */
+
+/**
+ * Every line once, in order. A line keeps its number (`first`, `first` + 1, ...) when lines before it come or go.
+ * `changed` is called after each change; `trouble` holds the error while the server can't be read.
+ */
+export class LogFeed {
+  /** @param {Read} read @param {() => void} changed @param {number} [most] */
+  constructor(read, changed, most = MOST_LINES) {
+    this.read = read;
+    this.changed = changed;
+    this.most = most;
+    /** @type {Line[]} */
+    this.lines = [];
+    this.first = 0; // the number of lines[0]
+    /** @type {{count: number, before: string, after: string}[]} the pages that `lines` is made of */
+    this.pages = [];
+    /** @type {string[]} */
+    this.replicas = [];
+    this.loaded = false;
+    this.ended = false;
+    this.held = false; // memory is full and nobody follows: what is new stays with the server
+    /** @type {any} */
+    this.trouble = null;
+    this.before = "";
+    this.after = "";
+    this.stopping = new AbortController();
+    /** @type {Promise<number> | null} */
+    this.reading = null;
+    this.following = true;
+  }
+
+  /** The number behind the last line. */
+  get end() {
+    return this.first + this.lines.length;
+  }
+
+  /** @param {number} number @returns {Line | undefined} */
+  line(number) {
+    return this.lines[number - this.first];
+  }
+
+  /** Read the last page, and then what comes, until the job has ended or `stop` is called. */
+  async start() {
+    await this.#persist(async (signal) => {
+      const page = await this.read({ limit: PAGE }, signal);
+      this.before = page.before;
+      this.#append(page);
+      this.loaded = true;
+    });
+    while (!this.#over && !this.ended && !this.held) {
+      const full = await this.#persist((signal) => this.#next(signal));
+      if (!full) await this.#pause(GATHER_MS);
+    }
+  }
+
+  stop() {
+    this.stopping.abort();
+  }
+
+  /**
+   * Read the page before the first line.
+   * @returns {Promise<number>} how many lines came
+   */
+  earlier() {
+    if (this.reading === null && this.before !== "" && this.loaded) {
+      this.reading = this.#persist((signal) => this.#previous(signal)).finally(() => {
+        this.reading = null;
+      });
+    }
+    return this.reading ?? Promise.resolve(0);
+  }
+
+  /** @param {AbortSignal} signal @returns {Promise<boolean>} whether there may be more at once */
+  async #next(signal) {
+    const page = await this.read({ after: this.after, limit: PAGE, wait_s: WAIT_S }, signal);
+    if (this.#over) return false;
+    this.#append(page);
+    return page.more;
+  }
+
+  /** @param {AbortSignal} signal @returns {Promise<number>} */
+  async #previous(signal) {
+    const page = await this.read({ before: this.before, limit: PAGE }, signal);
+    if (this.#over) return 0;
+    this.lines = page.lines.concat(this.lines);
+    this.first -= page.lines.length;
+    this.pages.unshift({ count: page.lines.length, before: page.before, after: this.before });
+    this.before = page.before;
+    this.#dropLast();
+    this.changed();
+    return page.lines.length;
+  }
+
+  /** @param {Page} page */
+  #append(page) {
+    this.pages.push({
+      count: page.lines.length,
+      before: this.pages.length ? this.after : page.before,
+      after: page.after,
+    });
+    for (const line of page.lines) this.lines.push(line);
+    this.after = page.after;
+    this.ended = page.ended;
+    this.replicas = page.replicas;
+    if (this.following) this.#dropFirst();
+    else this.held = this.lines.length >= this.most;
+    this.#joinLast();
+    this.changed();
+  }
+
+  /** Small pages become one, so that there are never many. */
+  #joinLast() {
+    const [before, last] = this.pages.slice(-2);
+    if (last === undefined || before === undefined || before.count + last.count > PAGE) return;
+    this.pages.splice(-2, 2, { count: before.count + last.count, before: before.before, after: last.after });
+  }
+
+  #dropFirst() {
+    let gone = 0;
+    while (this.pages.length > 1 && this.lines.length - gone > this.most) {
+      const page = /** @type {{count: number, before: string, after: string}} */ (this.pages.shift());
+      gone += page.count;
+      this.before = page.after;
+    }
+    if (gone > 0) {
+      this.lines.splice(0, gone);
+      this.first += gone;
+    }
+  }
+
+  #dropLast() {
+    while (this.pages.length > 1 && this.lines.length > this.most) {
+      const page = /** @type {{count: number, before: string, after: string}} */ (this.pages.pop());
+      this.lines.length -= page.count;
+      this.after = /** @type {{after: string}} */ (this.pages.at(-1)).after;
+      this.held = true;
+      this.ended = false;
+    }
+  }
+
+  get #over() {
+    return this.stopping.signal.aborted;
+  }
+
+  /**
+   * Do it until it succeeds: a server that is away for a while costs nothing but time.
+   * @template T
+   * @param {(signal: AbortSignal) => Promise<T>} action
+   * @returns {Promise<T | any>}
+   */
+  async #persist(action) {
+    for (let wait = 500; !this.#over; wait = Math.min(LONGEST_MS, wait * 2)) {
+      try {
+        const found = await action(this.stopping.signal);
+        this.#tell(null);
+        return found;
+      } catch (error) {
+        if (this.#over) return undefined;
+        this.#tell(error);
+        if (error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 429) {
+          this.stop(); // the server will not change its mind
+          return undefined;
+        }
+        await this.#pause(wait);
+      }
+    }
+    return undefined;
+  }
+
+  /** @param {any} trouble */
+  #tell(trouble) {
+    if (this.trouble === trouble) return;
+    this.trouble = trouble;
+    this.changed();
+  }
+
+  /** @param {number} ms */
+  #pause(ms) {
+    return new Promise((resolve) => setTimeout(resolve, ms));
+  }
+}

@@ -1,0 +1,163 @@
+// @ts-check
+// A row for each replica of a job, and the means to kill one and see how the job gets over it.
+
+import { get, post } from "../../api.js";
+import { spark } from "../../charts.js";
+import { confirm, toast } from "../../dialogs.js";
+import { h, replace } from "../../dom.js";
+import { bytes, number } from "../../format.js";
+import { button, emptyState, link, loading } from "../../parts.js";
+import { table } from "../../table.js";
+import { cpuText, watch } from "./charts.js";
+
+const POINTS = 60; // of a small curve
+
+/** @typedef {import("./place.js").Place} Place */
+
+/**
+ * What the job does when it loses a replica; docs/training.md has the whole table.
+ * @param {string} replica
+ * @param {string[]} all the names of its replicas
+ */
+function outcome(replica, all) {
+  const served = all.some((name) => name.startsWith("ps-"));
+  if (replica.startsWith("evaluator-") || (served && replica.startsWith("worker-"))) {
+    return "It alone is started again; the others go on meanwhile.";
+  }
+  if (replica.startsWith("ps-"))
+    return "It alone is started again, and TensorFlow restores the last checkpoint into it.";
+  if (all.length === 1) return "It is started again. A trainer that writes checkpoints goes on from the last one.";
+  return "The whole gang is started again. Trainers that write checkpoints go on from the last one.";
+}
+
+/** @param {string} path @param {string} replica @param {string[]} all */
+async function kill(path, replica, all) {
+  const agreed = await confirm({
+    title: `Kill ${replica}?`,
+    text: `It gets SIGKILL, as if its machine had failed. ${outcome(replica, all)} The log tells of it.`,
+    action: "Kill it",
+    danger: true,
+  });
+  if (!agreed) return;
+  const done = await post(`${path}:chaos`, { kill: replica });
+  toast(`${done.signal} was sent to ${done.replica}. The log tells what comes of it.`);
+}
+
+/**
+ * What a replica uses now, or the most that it used, and how that went.
+ * @param {number | null} now
+ * @param {{max: number | null, value: number[]} | undefined} series
+ * @param {(value: any) => string} format
+ */
+function use(now, series, format) {
+  const most = series?.max ?? null;
+  const text = now !== null ? format(now) : most === null ? "–" : `max ${format(most)}`;
+  const values = series?.value ?? [];
+  return h("span", { class: "replica-use" }, values.length > 1 ? spark(values) : null, h("span", null, text));
+}
+
+/** @param {string} state */
+function stateCell(state) {
+  const look = state === "running" ? "busy" : state === "done" ? "good" : /^(exit|killed)/.test(state) ? "bad" : "off";
+  return h("span", { class: `badge badge-${look}` }, state);
+}
+
+/** @param {string} path @param {Place} place */
+function columns(path, place) {
+  return [
+    {
+      title: "Replica",
+      cell: (/** @type {any} */ row) => link(place.link({ tab: "logs", replica: row.name }), row.name),
+      sort: (/** @type {any} */ row) => row.name,
+    },
+    {
+      title: "State",
+      cell: (/** @type {any} */ row) => stateCell(row.state),
+      sort: (/** @type {any} */ row) => row.state,
+    },
+    {
+      title: "Step",
+      cell: (/** @type {any} */ row) => number(row.step),
+      sort: (/** @type {any} */ row) => row.step ?? -1,
+      class: "cell-number",
+    },
+    { title: "Loss", cell: (/** @type {any} */ row) => number(row.loss), class: "cell-number" },
+    { title: "Steps/s", cell: (/** @type {any} */ row) => number(row.local_steps_per_s), class: "cell-number" },
+    {
+      title: "CPU",
+      cell: (/** @type {any} */ row) => use(row.cpu, row.use?.cpu, cpuText),
+      sort: (/** @type {any} */ row) => row.cpu ?? -1,
+      class: "cell-number",
+    },
+    {
+      title: "Memory",
+      cell: (/** @type {any} */ row) => use(row.memory_bytes, row.use?.memory_bytes, bytes),
+      sort: (/** @type {any} */ row) => row.memory_bytes ?? -1,
+      class: "cell-number",
+    },
+    {
+      title: "Restarts",
+      cell: (/** @type {any} */ row) => String(row.restarts),
+      sort: (/** @type {any} */ row) => row.restarts,
+      class: "cell-number",
+    },
+    {
+      title: "",
+      cell: (/** @type {any} */ row) =>
+        row.killable
+          ? button("Kill…", {
+              onClick: () => kill(path, row.name, row.all),
+              title: "See how the job gets over the loss of it",
+              testid: `kill-${row.name}`,
+            })
+          : "",
+      class: "cell-actions",
+    },
+  ];
+}
+
+/**
+ * @param {string} path of the job in Trainshed's own API
+ * @param {Place} place
+ * @returns {HTMLElement}
+ */
+export function replicasTab(path, place) {
+  const node = h("section", { class: "job-replicas", "aria-label": "Replicas" }, loading("Reading the replicas…"));
+  /** @type {any} */
+  let shown = null;
+  const load = async () => {
+    const [found, stats] = await Promise.all([get(`${path}/progress`), get(`${path}/stats`, { points: POINTS })]);
+    return {
+      ...found,
+      complete: stats.complete,
+      use: new Map(stats.replicas.map((/** @type {any} */ each) => [each.name, each])),
+    };
+  };
+  watch(node, load, (found) => {
+    const all = found.replicas.map((/** @type {any} */ each) => each.name);
+    const rows = found.replicas.map((/** @type {any} */ replica) => ({
+      ...replica,
+      all,
+      use: found.use.get(replica.name),
+      killable: found.state === "RUNNING" && replica.state === "running",
+    }));
+    if (shown) shown.update(rows);
+    else {
+      const empty = emptyState({ title: "No replicas yet", text: "They are here once the job is prepared." });
+      shown = table({ columns: columns(path, place), key: (/** @type {any} */ row) => row.name, rows, empty });
+      shown.dataset.testid = "replica-table";
+      replace(
+        node,
+        shown,
+        h(
+          "p",
+          { class: "muted" },
+          "CPU: 100 % is one core. Memory is that of a replica with every process that it started. The curves are in ",
+          link(place.link({ tab: "charts" }), "Charts"),
+          ".",
+        ),
+      );
+    }
+  });
+  return node;
+}
