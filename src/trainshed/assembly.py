@@ -44,6 +44,7 @@ from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.services.buckets import Buckets
 from trainshed.services.chaos import Chaos
+from trainshed.services.failures import Failures
 from trainshed.services.jobs import Jobs, World
 from trainshed.services.jobtable import JobRows
 from trainshed.services.lines import Lines
@@ -316,6 +317,7 @@ def _world(ground: _Ground, places: Places, launches: Launches, control: JobCont
         restarts=lambda job: [restart.sentence for restart in restarts(launches.folder(job))],
         progress=progress.of,
         predicted=lambda job: predicted(launches.folder(job)) if Prediction.key in job.body else None,
+        failure=Failures(ground.home).of,
         cpus=ground.cpus,
     )
 

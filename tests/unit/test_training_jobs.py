@@ -78,6 +78,7 @@ class Shed:
             restarts=lambda job: [],
             progress=lambda job: None,
             predicted=lambda job: self.predicted,
+            failure=lambda job: None,
             cpus=4,
         )
         self.jobs = Jobs(self.store, world, wake=self.wake, clock=self.tick)

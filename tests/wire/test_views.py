@@ -74,6 +74,19 @@ def test_a_held_request_costs_no_other_one_its_answer(submitter: Submitter) -> N
             client.close()
 
 
+def test_a_failed_job_says_why(submitter: Submitter) -> None:
+    details = submitter.server.call("GET", f"{OWN}/jobs/failer")
+    failure = details["failure"]
+    assert failure["summary"] == "There is no gs://views-project-bucket/data/train.csv."
+    assert "trainshed buckets ls gs://views-project-bucket/" in failure["remedy"]
+    assert failure["replica"] == "master-replica-0"
+    assert failure["lines"][0]["text"] == "Traceback (most recent call last):"
+    assert failure["lines"][-1]["text"].startswith("FileNotFoundError: ")
+    [row] = submitter.server.call("GET", f"{OWN}/jobs?state=FAILED")["jobs"]
+    assert row["message"] == failure["summary"]
+    assert submitter.server.call("GET", f"{OWN}/jobs/printer")["failure"] is None
+
+
 def test_the_table_finds_jobs(submitter: Submitter) -> None:
     server = submitter.server
     page = server.call("GET", f"{OWN}/jobs?search=PRINT&state=RUNNING&state=FAILED,QUEUED&kind=training")

@@ -48,6 +48,7 @@ class World:
     restarts: Callable[[Job], Sequence[str]]  #: what was started again in a job, a sentence each
     progress: Callable[[Job], Mapping[str, Any] | None]  #: how far it has come; None if nothing told of it
     predicted: Callable[[Job], Predicted | None]  #: the same of a batch prediction
+    failure: Callable[[Job], Mapping[str, Any] | None]  #: why it failed; None if it did not
     cpus: int  #: cores of the machine that replicas share
 
 
@@ -88,7 +89,7 @@ class Jobs:
         return self._shown(self._store.get(project, job_id))
 
     def details(self, project: str, job_id: str) -> dict[str, Any]:
-        """The job with what the API has no field for: its runtime, notes, why it waits, how far it is, its history."""
+        """The job with what the API has no field for: runtime, notes, why it waits or failed, progress, history."""
         job = self._store.get(project, job_id)
         events = self._store.events(project, job_id)
         ahead = self._store.ahead_of(job) if job.state is JobState.QUEUED else 0
@@ -102,6 +103,7 @@ class Jobs:
             "restarts": list(self._world.restarts(job)),
             "progress": self._world.progress(job),
             "waiting": waiting(job, ahead, self._world.room()),
+            "failure": self._world.failure(job),
             "events": [
                 {"time": rfc3339(event.time_us), "severity": event.severity, "text": event.text} for event in events
             ],

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainshed.domain.clusters import gang
+from trainshed.domain.failures import diagnose
 from trainshed.domain.jobs import Job, JobState
 from trainshed.domain.pagetokens import not_ours, read_token, write_token
 from trainshed.domain.prediction import Prediction
@@ -21,7 +22,6 @@ from trainshed.store.jobtable import JobSearch, JobTable
 DEFAULT_ROWS = 100
 MAX_ROWS = 500
 _KINDS = {"": "", "training": Training.key, "prediction": Prediction.key}
-_MESSAGE = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ def row_body(job: Job) -> dict[str, Any]:
         "labels": job.labels,
         "kind": "prediction" if Prediction.key in job.body else "training",
         "gang": gang_text(job),
-        "message": job.error.partition("\n")[0].strip()[:_MESSAGE],
+        "message": diagnose(job.error, runtime=job.runtime).summary,
     }
 
 

@@ -1,0 +1,280 @@
+"""Why jobs fail and what to do about it: a table of causes, and the first of them that fits a job's error."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import product
+
+_OPENING = re.compile(r"The replica (\w+) (\d+) (.*)")
+_STATUS = re.compile(r"exited with a non-zero status of (-?\d+)")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+_POINTER = re.compile(r"\s*To find out more\b.*", re.DOTALL)
+_TRACEBACK = "Traceback (most recent call last):"
+_MODULES = re.compile(r"\A(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_]\w*(?::|\Z))")  #: in front of an exception's name
+_LONGEST = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """A failure for people: the cause in a sentence, and what to do where that is known."""
+
+    summary: str
+    remedy: str = ""
+    replica: str = ""  #: whose end was the job's; empty if it was no replica's
+    cause: str = ""  #: its name in the table, if it is there
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """`sign` is sought in how the replica ended and what it wrote last. Its named groups can stand in the sentences, as
+    can `who`, the replica.
+    """
+
+    name: str
+    sign: re.Pattern[str]
+    summary: str
+    remedy: str
+    runtime: str = ""  #: only on runtimes that begin so
+
+
+def _cause(name: str, sign: str, summary: str, remedy: str, *, runtime: str = "") -> Cause:
+    return Cause(name, re.compile(sign, re.MULTILINE), summary, remedy, runtime)
+
+
+_LESS_MEMORY = "Use a smaller batch size, read the data in parts, or run fewer jobs at once."
+
+#: The first that fits is told, so the narrow ones come first.
+CAUSES = (
+    _cause(
+        "time limit",
+        r"ran longer than its maxRunningTime of (?P<limit>[\d.e+]+ s)",
+        "The job ran longer than its time limit of {limit}.",
+        "Give it more time with scheduling.maxRunningTime, or continue from its last checkpoint in a new job.",
+    ),
+    _cause(
+        "memory",
+        r"ran out-of-memory|^MemoryError|std::bad_alloc|OOM when allocating|ResourceExhaustedError: (?!.*space)"
+        r"|Unable to allocate [\d.]+ \w+ for an array|Cannot allocate memory",
+        "{who} ran out of memory.",
+        _LESS_MEMORY,
+    ),
+    _cause(
+        "killed",
+        r"was killed by signal 9 \(SIGKILL\)",
+        "{who} was killed by signal 9 (SIGKILL), and not by Trainshed.",
+        "Most often it is the kernel, when the machine's memory runs out. " + _LESS_MEMORY,
+    ),
+    _cause(
+        "crash",
+        r"was killed by signal \d+ \((?P<signal>SIGSEGV|SIGABRT|SIGBUS|SIGILL|SIGFPE)\)",
+        "{who} crashed in compiled code ({signal}).",
+        "Most often two packages don't go together: pin the versions in install_requires to those that the runtime "
+        "has, or leave them out. `trainshed runtimes list` shows the runtimes.",
+    ),
+    _cause(
+        "signal",
+        r"was killed by signal (?P<number>\d+) \((?P<signal>[\w+]+)\)",
+        "{who} was killed by signal {number} ({signal}).",
+        "Someone or something on this machine sent it. Submit the job again; it goes on from its last checkpoint if "
+        "the trainer does.",
+    ),
+    _cause(
+        "disk",
+        r"No space left on device|\[Errno 28\]|Disk quota exceeded",
+        "The disk is full.",
+        "Delete what you no longer need, such as old checkpoints in buckets, and submit again.",
+    ),
+    _cause(
+        "job-dir",
+        r"unrecognized arguments:.*--job-dir",
+        "The trainer does not take --job-dir, which every trainer is given.",
+        "Add it to the parser, parser.add_argument('--job-dir'), or ignore what is not known with "
+        "parser.parse_known_args().",
+    ),
+    _cause(
+        "arguments",
+        r"error: unrecognized arguments: (?P<given>.+)",
+        "The trainer does not take these arguments: {given}.",
+        "Check what stands behind ` -- ` in the submit command: it reaches the trainer as it is.",
+    ),
+    _cause(
+        "missing arguments",
+        r"error: the following arguments are required: (?P<missing>.+)",
+        "The trainer was not given what it needs: {missing}.",
+        "Add it behind ` -- ` at the end of the submit command.",
+    ),
+    _cause(
+        "own module",
+        r"^\S*python[\d.]*: (?:Error while finding module specification for '(?P<name>[\w.]+)'"
+        r"|No module named '?(?P<other>[\w.]+)'?)",
+        "There is no module {name}{other} in the package that was submitted.",
+        "Check --module-name (PACKAGE.MODULE) and --package-path (the folder PACKAGE, with an __init__.py in it).",
+    ),
+    _cause(
+        "TensorFlow 1",
+        r"No module named '?(?P<name>tensorflow\.contrib[\w.]*)'?"
+        r"|module 'tensorflow(?:\._api\.v2)?' has no attribute '(?P<other>Session|placeholder|app|flags|gfile|logging"
+        r"|ConfigProto|get_default_graph|global_variables_initializer|contrib|layers|log|set_random_seed|variable_scope"
+        r"|get_variable|trainable_variables|to_float|reset_default_graph|GraphKeys|InteractiveSession)'",
+        "The trainer uses {name}{other}, which TensorFlow 2 does not have.",
+        "Submit it with --runtime-version 1.15, or use tensorflow.compat.v1 where the module is there.",
+        runtime="2.",
+    ),
+    _cause(
+        "old runtime",
+        r"module 'tensorflow(?:\.[\w.]+)?' has no attribute '(?P<name>\w+)'",
+        "The trainer uses {name}, which the TensorFlow of this runtime does not have.",
+        "The runtime is too old for it: submit it with a newer one, such as --runtime-version 2.21.",
+        runtime="1.",
+    ),
+    _cause(
+        "old Python",
+        r"current Python version \((?P<has>[\d.]+)\) does not satisfy Python(?P<wants>[<>=!~\d.,]+)"
+        r"|requires a different Python: (?P<other>[\d.]+) not in '?(?P<needs>[<>=!~\d., ]+)'?",
+        "A package needs Python {wants}{needs}, and this runtime has {has}{other}.",
+        "Submit it with a newer runtime (`trainshed runtimes list` shows them), or ask for an older version of the "
+        "package in install_requires.",
+    ),
+    _cause(
+        "syntax",
+        r"^SyntaxError: (?P<what>.+)",
+        "Python can't read the trainer's code: {what}.",
+        "If it is right for a newer Python, the runtime is too old: this one has Python 3.7. Choose another with "
+        "--runtime-version.",
+        runtime="1.",
+    ),
+    _cause(
+        "requirement",
+        r"Because (?:there (?:is|are) no versions? of )?(?P<name>[\w.-]+(?:[<>=!~]=?[\w.]+)?) "
+        r"(?:was not found in|and you)"
+        r"|No matching distribution found for (?P<other>\S+)",
+        "The package {name}{other}, which the trainer requires, can't be found.",
+        "Check its name and version in install_requires in setup.py, and that this machine can reach a package index.",
+    ),
+    _cause(
+        "module",
+        r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<name>[\w.]+)'?",
+        "The module {name} is not there.",
+        "If it belongs to another package, add that to install_requires in setup.py; if it is yours, check that its "
+        "folder has an __init__.py.",
+    ),
+    _cause(
+        "package",
+        r"(?:DistributionNotFound|PackageNotFoundError): (?:The ')?(?P<name>[\w.-]+)",
+        "The package {name} is not installed.",
+        "Add it to install_requires in setup.py.",
+    ),
+    _cause(
+        "import",
+        r"ImportError: cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'",
+        "There is no {name} in the module {module} of this runtime.",
+        "The trainer was written for another version of it: choose another runtime with --runtime-version, or pin the "
+        "package in install_requires.",
+    ),
+    _cause(
+        "bucket access",
+        r"(?:403|Forbidden|PermissionDenied|PERMISSION_DENIED)\b.*?gs://(?P<bucket>[\w.-]+)"
+        r"|(?P<other>This token \([^)]*\) may not [^.]+)",
+        "The trainer may not use what it asked for in a bucket.",
+        "A job reaches the buckets of its own project alone. Copy the data there: trainshed buckets cp -r SOURCE gs://BUCKET/",
+    ),
+    _cause(
+        "object",
+        r"(?:NotFoundError|FileNotFoundError|No such file|does not exist|No files? (?:found|match)|NOT_FOUND|404)"
+        r".*?(?P<uri>gs://(?P<bucket>[\w.-]+)[^\s'\";,\])]*)|(?P<other>gs://(?P<there>[\w.-]+)\S*?);? No such file",
+        "There is no {uri}{other}.",
+        "Check the address. See what is there with: trainshed buckets ls gs://{bucket}{there}/",
+    ),
+    _cause(
+        "file",
+        r"No such file or directory: b?'(?P<path>[^']+)'|(?P<other>/\S+?);? No such file or directory",
+        "There is no file {path}{other}.",
+        "A trainer starts in an empty folder, without the files of your machine. Copy data into a bucket, `trainshed "
+        "buckets cp FILE gs://BUCKET/`, and give the trainer that address, or pack it with package_data in setup.py.",
+    ),
+    _cause(
+        "port",
+        r"Address already in use|EADDRINUSE|\[Errno 98\]|Hardly any port from",
+        "A port that the job wanted to listen on is in use.",
+        "Let the trainer listen where TF_CONFIG says, or on port 0; a fixed port may be taken by another job. Else end "
+        "the program that listens there.",
+    ),
+    _cause(
+        "permission",
+        r"(?:PermissionError|Read-only file system): .*?'(?P<path>[^']+)'"
+        r"|(?P<other>/\S+?);? (?:Permission denied|Read-only file system)",
+        "The trainer may not read or write {path}{other}.",
+        "Let it write below --job-dir or into the folder that it starts in; what it reads must be readable for the "
+        "user who runs the server.",
+    ),
+    _cause(
+        "NaN",
+        r"NanLossDuringTrainingError|NaN loss during training|Model diverged with loss = NaN",
+        "The loss became NaN: the training diverged.",
+        "Use a lower learning rate, check the data for empty or huge values, or clip the gradients.",
+    ),
+    _cause(
+        "interrupted",
+        r"^KeyboardInterrupt",
+        "{who} was interrupted.",
+        "Submit the job again.",
+    ),
+)
+
+
+def diagnose(error: str, *, runtime: str = "") -> Diagnosis:
+    """What a job's error message comes down to."""
+    text = _POINTER.sub("", error)
+    opening, _, excerpt = text.partition("\n\n")[0].partition("\n")
+    ended = _OPENING.match(opening)
+    if ended is None:
+        return _known((text,), "", runtime) or _in_our_own_words(text)
+    replica = f"{ended[1]}-replica-{ended[2]}"
+    last = _last_words(excerpt)
+    wider = () if _TRACEBACK in excerpt else (excerpt,)
+    return _known((opening, last, *wider), replica, runtime) or Diagnosis(
+        summary=_plainly(replica, opening, last), replica=replica
+    )
+
+
+def _known(texts: tuple[str, ...], replica: str, runtime: str) -> Diagnosis | None:
+    """The cause that fits, if one does. What is in a text further on counts only if nothing before it does."""
+    for text, cause in product(texts, CAUSES):
+        if runtime.startswith(cause.runtime) and (sign := cause.sign.search(text)):
+            words = {name: _short(value or "") for name, value in sign.groupdict().items()}
+            words |= {"who": replica or "The job"}
+            summary, remedy = cause.summary.format(**words), cause.remedy.format(**words)
+            return Diagnosis(summary=summary, remedy=remedy, replica=replica, cause=cause.name)
+    return None
+
+
+def _last_words(excerpt: str) -> str:
+    """What was raised, with its whole text; without a traceback, the last line."""
+    lines = [line for line in excerpt.split("\n") if line.strip()]
+    if _TRACEBACK not in excerpt:
+        return lines[-1].strip() if lines else ""
+    frames = [number for number, line in enumerate(lines) if line.startswith((" ", _TRACEBACK))]
+    raised = lines[frames[-1] + 1 :] or lines[-1:]
+    return _MODULES.sub("", "\n".join(raised))
+
+
+def _in_our_own_words(text: str) -> Diagnosis:
+    """An error of the server or the supervisor says itself what to do, in its second sentence."""
+    first, *rest = _SENTENCE.split(text.strip().partition("\n")[0], maxsplit=1)
+    return Diagnosis(summary=_short(first), remedy=_short(rest[0]) if rest else "")
+
+
+def _plainly(replica: str, opening: str, last: str) -> str:
+    """How it ended, and its last words."""
+    words = last.partition("\n")[0]
+    status = _STATUS.search(opening)
+    ended = f"{replica} ended with status {status[1]}" if status else opening.strip().rstrip(".")
+    return _short(f"{ended}: {words}" if words else ended, stop=True)
+
+
+def _short(text: str, *, stop: bool = False) -> str:
+    text = text.strip()
+    if len(text) > _LONGEST:
+        return f"{text[:_LONGEST]}…"
+    return text if not stop or text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,350 @@
+"""Why a job failed, from texts that trainers, TensorFlow, uv and supervisors really write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.config import Home
+from trainshed.domain.failures import CAUSES, diagnose
+from trainshed.domain.jobs import Job, JobState
+from trainshed.domain.plan import LOST_SUPERVISOR
+from trainshed.node.failure import advise, explain
+from trainshed.node.gang import Exit
+from trainshed.services.failures import Failures
+from trainshed.testing.joblogs import WrittenJob, open_jobs
+
+T0 = 1_763_000_000_000_000
+SPEC: dict[str, Any] = {"job": "mnist_1", "module": "trainer.task"}
+WORKER: dict[str, Any] = {"type": "worker", "index": 1, "name": "worker-replica-1"}
+TRACEBACK = 'Traceback (most recent call last):\n  File "/w/task.py", line 3, in <module>\n    main(job_dir)\n'
+TF = "tensorflow.python.framework.errors_impl."
+UV_UNKNOWN = (
+    "The package can't be installed: its requirements (nosuchpkg).\n"
+    "  x No solution found when resolving dependencies:\n"
+    "  `-> Because nosuchpkg was not found in the package registry and you require\n"
+    "      nosuchpkg, we can conclude that your requirements are unsatisfiable."
+)
+UV_PYTHON = (
+    "The package can't be installed: its requirements (pandas>=2).\n"
+    "  `-> Because the current Python version (3.7.9) does not satisfy Python>=3.9 and pandas>=2 depends on it."
+)
+
+
+def ended(tail: str, end: Exit | None = None, *, oom: bool = False) -> str:
+    return explain(SPEC, WORKER, end or Exit(1), tail, oom)
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "summary", "remedy"),
+    [
+        (ended("", Exit(None, 9), oom=True), "memory", "worker-replica-1 ran out of memory.", "smaller batch size"),
+        (ended(TRACEBACK + "MemoryError\n"), "memory", "worker-replica-1 ran out of memory.", "smaller batch size"),
+        (
+            ended(TRACEBACK + "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array\n"),
+            "memory",
+            "ran out of memory",
+            "fewer jobs at once",
+        ),
+        (
+            ended(
+                TRACEBACK + f"{TF}ResourceExhaustedError: {{{{function_node f}}}} OOM when allocating tensor [Op:Add]\n"
+            ),
+            "memory",
+            "ran out of memory",
+            "smaller batch size",
+        ),
+        (ended("", Exit(None, 9)), "killed", "killed by signal 9 (SIGKILL), and not by Trainshed", "Most often it is"),
+        (ended("step 3\n", Exit(None, 11)), "crash", "crashed in compiled code (SIGSEGV)", "pin the versions"),
+        (ended("", Exit(None, 15)), "signal", "was killed by signal 15 (SIGTERM)", "Submit the job again"),
+        (ended(TRACEBACK + "OSError: [Errno 28] No space left on device\n"), "disk", "The disk is full.", "Delete"),
+        (
+            ended("usage: task.py [-h]\ntask.py: error: unrecognized arguments: --job-dir gs://b/x\n", Exit(2)),
+            "job-dir",
+            "does not take --job-dir",
+            "parser.parse_known_args()",
+        ),
+        (
+            ended("usage: task.py [-h]\ntask.py: error: unrecognized arguments: --lr 3\n", Exit(2)),
+            "arguments",
+            "does not take these arguments: --lr 3.",
+            "Check what stands behind",
+        ),
+        (
+            ended("task.py: error: the following arguments are required: --train-files\n", Exit(2)),
+            "missing arguments",
+            "not given what it needs: --train-files.",
+            "Add it behind",
+        ),
+        (
+            ended("/r/bin/python: No module named trainer.task\n"),
+            "own module",
+            "no module trainer.task in the package",
+            "--module-name",
+        ),
+        (
+            ended(
+                "/r/bin/python3.7: Error while finding module specification for 'trainer.task' "
+                "(ModuleNotFoundError: No module named 'trainer')\n"
+            ),
+            "own module",
+            "no module trainer.task in the package",
+            "--package-path",
+        ),
+        (
+            ended(TRACEBACK + "ModuleNotFoundError: No module named 'pandas'\n"),
+            "module",
+            "The module pandas is not there.",
+            "install_requires",
+        ),
+        (
+            ended(TRACEBACK + "ModuleNotFoundError: No module named 'tensorflow.contrib'\n"),
+            "TensorFlow 1",
+            "uses tensorflow.contrib, which TensorFlow 2 does not have",
+            "--runtime-version 1.15",
+        ),
+        (
+            ended(TRACEBACK + "AttributeError: module 'tensorflow' has no attribute 'placeholder'\n"),
+            "TensorFlow 1",
+            "uses placeholder, which",
+            "--runtime-version 1.15",
+        ),
+        (
+            ended(TRACEBACK + "ImportError: cannot import name 'Self' from 'typing' (/usr/lib/python3.7/typing.py)\n"),
+            "import",
+            "no Self in the module typing",
+            "--runtime-version",
+        ),
+        (
+            ended(TRACEBACK + "pkg_resources.DistributionNotFound: The 'tfx' distribution was not found\n"),
+            "package",
+            "The package tfx is not installed.",
+            "install_requires",
+        ),
+        (
+            ended(TRACEBACK + "FileNotFoundError: [Errno 2] No such file or directory: 'gs://shed/data/train.csv'\n"),
+            "object",
+            "There is no gs://shed/data/train.csv.",
+            "trainshed buckets ls gs://shed/",
+        ),
+        (
+            ended(
+                TRACEBACK + f"{TF}NotFoundError: {{{{function_node __wrapped__IteratorGetNext}}}} "
+                "gs://shed/eval.tfrecord; No such file or directory [Op:IteratorGetNext]\n"
+            ),
+            "object",
+            "There is no gs://shed/eval.tfrecord.",
+            "trainshed buckets ls gs://shed/",
+        ),
+        (
+            ended(
+                TRACEBACK + "google.api_core.exceptions.NotFound: 404 GET http://x/storage: No such object: gs://b/o\n"
+            ),
+            "object",
+            "There is no gs://b/o.",
+            "trainshed buckets ls gs://b/",
+        ),
+        (
+            ended(TRACEBACK + "FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'\n"),
+            "file",
+            "There is no file data/train.csv.",
+            "trainshed buckets cp",
+        ),
+        (
+            ended(TRACEBACK + "OSError: [Errno 98] Address already in use\n"),
+            "port",
+            "A port that the job wanted to listen on is in use.",
+            "TF_CONFIG",
+        ),
+        (
+            ended(TRACEBACK + "PermissionError: [Errno 13] Permission denied: '/etc/model'\n"),
+            "permission",
+            "may not read or write /etc/model.",
+            "--job-dir",
+        ),
+        (
+            ended(TRACEBACK + f"{TF}PermissionDeniedError: /srv/out; Permission denied\n"),
+            "permission",
+            "may not read or write /srv/out.",
+            "--job-dir",
+        ),
+        (
+            ended(
+                TRACEBACK + "tensorflow_estimator.python.estimator.basic_session_run_hooks.NanLossDuringTrainingError: "
+                "NaN loss during training.\n"
+            ),
+            "NaN",
+            "The loss became NaN",
+            "lower learning rate",
+        ),
+        (UV_UNKNOWN, "requirement", "The package nosuchpkg, which the trainer requires,", "install_requires"),
+        (UV_PYTHON, "old Python", "needs Python >=3.9, and this runtime has 3.7.9", "newer runtime"),
+        (
+            "The job ran longer than its maxRunningTime of 60 s and was cancelled. Raise scheduling.maxRunningTime.",
+            "time limit",
+            "longer than its time limit of 60 s.",
+            "more time",
+        ),
+    ],
+)
+def test_a_known_cause_is_told_with_its_remedy(error: str, cause: str, summary: str, remedy: str) -> None:
+    found = diagnose(error, runtime="2.21")
+    assert found.cause == cause
+    assert summary in found.summary
+    assert remedy in found.remedy
+    assert found.replica == ("worker-replica-1" if error.startswith("The replica") else "")
+
+
+@pytest.mark.parametrize(
+    ("last", "cause", "words"),
+    [
+        ("AttributeError: module 'tensorflow' has no attribute 'function'", "old runtime", "--runtime-version 2.21"),
+        ("SyntaxError: invalid syntax", "syntax", "Python 3.7"),
+    ],
+)
+def test_a_runtime_may_be_too_old(last: str, cause: str, words: str) -> None:
+    old = diagnose(ended(f"{TRACEBACK}{last}\n"), runtime="1.15")
+    assert (old.cause, words in old.remedy) == (cause, True)
+    new = diagnose(ended(f"{TRACEBACK}{last}\n"), runtime="2.21")
+    assert (new.cause, new.remedy) == ("", "")
+
+
+def test_an_unknown_cause_is_told_in_the_words_of_the_trainer() -> None:
+    found = diagnose(ended(TRACEBACK + "mine.errors.Diverged: at step 3\n"))
+    assert (found.summary, found.remedy) == ("worker-replica-1 ended with status 1: Diverged: at step 3.", "")
+    assert diagnose(ended("giving up\n", Exit(7))).summary == "worker-replica-1 ended with status 7: giving up."
+    assert diagnose(ended("", Exit(7))).summary == "worker-replica-1 ended with status 7."
+
+
+def test_frames_and_what_was_got_over_do_not_make_a_cause() -> None:
+    frames = TRACEBACK.replace("main(job_dir)", "raise MemoryError  # No space left on device")
+    assert diagnose(ended(f"{frames}ValueError: bad\n")).cause == ""
+    assert diagnose(ended(f"ImportError: No module named 'x'\n{TRACEBACK}ValueError: bad\n")).cause == ""
+
+
+def test_an_error_of_the_server_has_its_own_remedy() -> None:
+    found = diagnose(LOST_SUPERVISOR)
+    assert found.summary == "The supervisor of this job was killed, and its replicas were ended with it."
+    assert found.remedy.startswith("Nothing is wrong with the job itself")
+    assert diagnose("").summary == ""
+
+
+def test_braces_of_trainers_are_no_templates() -> None:
+    found = diagnose(ended(TRACEBACK + "FileNotFoundError: [Errno 2] No such file or directory: 'gs://b/{who}'\n"))
+    assert found.summary == "There is no gs://b/{who}."
+    assert len(diagnose(ended("x" * 100_000)).summary) < 500
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.name)
+def test_every_cause_has_a_name_a_sentence_and_a_remedy(cause: Any) -> None:
+    assert [each.name for each in CAUSES].count(cause.name) == 1
+    assert cause.summary.endswith(".") and cause.remedy
+    words = dict.fromkeys(cause.sign.groupindex, "x") | {"who": "x"}
+    assert "{" not in cause.summary.format(**words) + cause.remedy.format(**words)
+
+
+@pytest.mark.parametrize(
+    ("end", "tail", "oom"),
+    [
+        (Exit(None, 9), "", True),
+        (Exit(None, 9), "", False),
+        (Exit(1), "[Errno 28] No space left on device", False),
+        (Exit(2), "error: unrecognized arguments: --job-dir x", False),
+        (Exit(1), "/p/python: No module named trainer.task", False),
+        (Exit(1), TRACEBACK + "ModuleNotFoundError: No module named 'pandas'", False),
+        (Exit(1), TRACEBACK + "importlib.metadata.PackageNotFoundError: tfx", False),
+    ],
+)
+def test_wherever_a_supervisor_has_advice_there_is_a_remedy(end: Exit, tail: str, oom: bool) -> None:
+    assert advise("trainer.task", end, tail, oom)
+    assert diagnose(explain(SPEC, WORKER, end, tail, oom)).remedy
+
+
+class Failed:
+    """A job that was written by hand, and what is told of its failure."""
+
+    def __init__(self, path: Path) -> None:
+        self.home = Home(path)
+        self.written = WrittenJob(open_jobs(self.home), self.home, project="proj", job_id="j", created_us=T0)
+        self.failures = Failures(self.home)
+
+    def told(self, error: str, state: JobState = JobState.FAILED) -> dict[str, Any]:
+        found = self.failures.of(_as(self.written.job, error, state))
+        assert found is not None
+        return found
+
+
+def _as(job: Job, error: str, state: JobState) -> Job:
+    return replace(job, error=error, state=state)
+
+
+@pytest.fixture
+def failed(tmp_path: Path) -> Failed:
+    return Failed(tmp_path)
+
+
+def say(failed: Failed, text: str, *, replica: str = "worker-replica-1", severity: str = "ERROR") -> None:
+    failed.written.say([(T0 + 1, line) for line in text.splitlines()], replica=replica, severity=severity)
+
+
+def lines(told: dict[str, Any]) -> list[str]:
+    return [line["text"] for line in told["lines"]]
+
+
+def test_the_lines_are_the_last_traceback_of_the_replica(failed: Failed) -> None:
+    say(failed, f"{TRACEBACK}KeyError: 'got over'\n")
+    say(failed, "step 5", severity="INFO")
+    say(failed, f"{TRACEBACK}ValueError: bad")
+    say(failed, f"{TRACEBACK}RuntimeError: of another", replica="master-replica-0")
+    say(failed, "Module completed; cleaning up.\nClean up finished.", severity="INFO")
+    told = failed.told(ended(f"{TRACEBACK}ValueError: bad\n"))
+    assert lines(told) == [*TRACEBACK.splitlines(), "ValueError: bad"]
+    assert told["replica"] == told["lines"][0]["replica"] == "worker-replica-1"
+    assert set(told["lines"][0]) == {"id", "time", "replica", "severity", "text"}
+
+
+def test_a_chain_of_tracebacks_is_one(failed: Failed) -> None:
+    chained = "During handling of the above exception, another exception occurred:"
+    text = f"{TRACEBACK}KeyError: 1\n{chained}\n{TRACEBACK}ValueError: 2"
+    say(failed, f"{TRACEBACK}OSError: 0\nstep 1\n{text}")
+    assert lines(failed.told(ended(text))) == text.splitlines()
+
+
+def test_a_long_traceback_keeps_its_head_and_its_end(failed: Failed) -> None:
+    text = "Traceback (most recent call last):\n" + "  frame\n" * 500 + "RecursionError: deep"
+    say(failed, text)
+    told = lines(failed.told(ended(text)))
+    assert (told[0], told[-1], len(told)) == ("Traceback (most recent call last):", "RecursionError: deep", 60)
+
+
+def test_without_a_traceback_the_last_errors_are_the_lines(failed: Failed) -> None:
+    say(failed, "\n".join(f"error {n}" for n in range(50)))
+    say(failed, "step 9", severity="INFO")
+    assert lines(failed.told(ended("error 49", Exit(3)))) == [f"error {n}" for n in range(30, 50)]
+
+
+def test_without_any_error_they_are_the_last_lines(failed: Failed) -> None:
+    say(failed, "\n".join(f"step {n}" for n in range(50)), severity="INFO")
+    assert lines(failed.told(ended("", Exit(None, 9))))[-1] == "step 49"
+
+
+def test_a_job_whose_packages_cannot_be_installed(failed: Failed) -> None:
+    say(failed, "No solution found", replica="master-replica-0")
+    told = failed.told(UV_UNKNOWN)
+    assert (told["replica"], lines(told)) == ("service", ["No solution found"])
+
+
+def test_a_path_into_a_bucket_is_told_as_its_address(failed: Failed) -> None:
+    path = failed.home.buckets / "shed" / "data.csv"
+    told = failed.told(ended(f"{TRACEBACK}FileNotFoundError: [Errno 2] No such file or directory: '{path}'\n"))
+    assert told["summary"] == "There is no gs://shed/data.csv."
+
+
+def test_only_jobs_that_failed_have_a_failure(failed: Failed) -> None:
+    late = "The job ran longer than its maxRunningTime of 60 s and was cancelled."
+    assert "time limit" in failed.told(late, JobState.CANCELLED)["summary"]
+    for error, state in (("", JobState.SUCCEEDED), ("", JobState.RUNNING), ("By me.", JobState.CANCELLED)):
+        assert failed.failures.of(_as(failed.written.job, error, state)) is None
