@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trainshed.cli import main
-from trainshed.cli.submit import brief, read_config, training
-from trainshed.cli.training import check_flags, check_runnable, job_body
+from trainshed.cli.submit import brief, training
+from trainshed.cli.training import check_flags, job_body
+from trainshed.client.submission import check_runnable, read_config
 from trainshed.errors import Invalid
 
 PACKAGE = "gs://bkt/z.whl"

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from trainshed.cli.copying import plan
 from trainshed.cli.group import Command
 from trainshed.cli.options import Session, project_option, session
 from trainshed.cli.output import say
 from trainshed.cli.transfers import run
-from trainshed.cli.urls import Url
+from trainshed.client.copying import plan
+from trainshed.client.urls import Url
 from trainshed.errors import Invalid
 
 

@@ -12,7 +12,7 @@ from trainshed.cli.group import Command
 from trainshed.cli.options import Session, format_option, project_option, session
 from trainshed.cli.output import Column, show_list
 from trainshed.cli.transfers import human
-from trainshed.cli.urls import Match, Url, expand, match, match_buckets
+from trainshed.client.urls import Match, Url, expand, match, match_buckets
 from trainshed.domain.times import parse_rfc3339
 from trainshed.errors import NotFound
 

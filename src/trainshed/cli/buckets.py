@@ -10,13 +10,14 @@ from typing import Any
 
 import click
 
-from trainshed.cli.copying import Transfer, plan
 from trainshed.cli.group import Command, LazyGroup
 from trainshed.cli.options import Session, project_option, session
 from trainshed.cli.output import say, sentence
-from trainshed.cli.transfers import in_parallel, run
-from trainshed.cli.urls import Source, Url, expand, match_buckets
+from trainshed.cli.transfers import run
+from trainshed.client.copying import Transfer, plan
+from trainshed.client.parallel import in_parallel
 from trainshed.client.storage import crc32c, encoded
+from trainshed.client.urls import Source, Url, expand, match_buckets
 from trainshed.errors import Invalid, NotFound, TrainshedError
 
 _TABLE: dict[str, tuple[Any, str]] = {

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from trainshed.cli.copying import Transfer
 from trainshed.cli.group import Command
 from trainshed.cli.models import own_path_of, path_of
 from trainshed.cli.operations import finished
@@ -17,12 +15,12 @@ from trainshed.cli.options import Choice, KeyValues, Names, Session, project_opt
 from trainshed.cli.output import say
 from trainshed.cli.submit import BucketName
 from trainshed.cli.transfers import run
-from trainshed.cli.urls import Source, Url, expand
 from trainshed.cli.version_bodies import CREATABLE, check_fields, check_flags, version_body
-from trainshed.cli.yaml_files import read_yaml
-from trainshed.client import ApiError, Lost
+from trainshed.client import Lost
+from trainshed.client.staging import staged
 from trainshed.client.transport import segment
-from trainshed.errors import Invalid, NotFound, Refused
+from trainshed.client.yaml_files import read_yaml
+from trainshed.errors import Invalid
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -166,51 +164,4 @@ def read_config(path: Path | None, allowed: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _staged(here: Session, path: Path, staging: str | None) -> str:
-    """Upload a local folder or file below a checksum of it; the gs:// name that it has then."""
-    sources = _files(here, path)
-    bucket = (staging or f"gs://{here.project}-staging").removeprefix("gs://")
-    _check_bucket(here, bucket, may_make=staging is None)
-    prefix = _digest(sources)
-    transfers = [Transfer(source, Url(bucket, f"{prefix}/{source.stripped}")) for source in sources]
-    run(here.storage, transfers, bar=None, quiet=True)
-    return f"gs://{bucket}/{prefix}/" + ("" if path.is_dir() else path.name)
-
-
-def _check_bucket(here: Session, bucket: str, *, may_make: bool) -> None:
-    try:
-        here.storage.bucket(bucket)
-        return
-    except ApiError as exc:
-        if exc.code != 404:
-            raise
-        if not may_make:
-            raise NotFound(
-                f"Could not upload file: [{bucket}] bucket does not exist. Make it with: "
-                f"trainshed buckets mb gs://{bucket}"
-            ) from exc
-    try:
-        here.storage.create_bucket(here.project, {"name": bucket})
-    except ApiError as exc:
-        raise Refused(
-            f"The bucket gs://{bucket} for uploads can't be made: {exc} Choose another one with --staging-bucket."
-        ) from exc
-    say(f"Created gs://{bucket} for uploads.")
-
-
-def _files(here: Session, path: Path) -> list[Source]:
-    if not path.expanduser().exists():
-        raise Invalid(f"There is no folder or file [{path}] on this machine. What is in a bucket begins with gs://.")
-    try:
-        return list(expand(here.storage, here.project, Url(None, str(path.expanduser())), recursive=True))
-    except NotFound as exc:
-        raise Invalid(f"The folder [{path}] is empty. Name the folder that holds the exported model.") from exc
-
-
-def _digest(sources: list[Source]) -> str:
-    """Of names and contents: a file that is renamed makes another folder, and never a second file in the same one."""
-    total = hashlib.sha256()
-    for source in sources:
-        with open(source.url.name, "rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        total.update(f"{content} {source.stripped}\n".encode())
-    return total.hexdigest()
+    return staged(here, path, staging, carry=lambda all_: run(here.storage, all_, bar=None, quiet=True), say=say)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
@@ -11,14 +10,12 @@ from typing import Any
 import click
 
 from trainshed.cli.group import Command
-from trainshed.cli.options import Choice, Session, project_option, session
+from trainshed.cli.options import Choice, project_option, session
 from trainshed.cli.output import say
-from trainshed.client.transport import segment
+from trainshed.client.job_reading import entries
 from trainshed.domain.logs import since
 from trainshed.domain.times import parse_rfc3339
 from trainshed.errors import Invalid
-
-WAIT_S = 20.0  #: how long the server may hold a request that has nothing to tell yet
 
 
 def lines_of(entry: dict[str, Any], *, whole: bool = False) -> Iterator[str]:
@@ -27,29 +24,6 @@ def lines_of(entry: dict[str, Any], *, whole: bool = False) -> Iterator[str]:
     head = f"{entry['severity']}\t{moment:%Y-%m-%d %H:%M:%S %z}\t{entry['replica']}\t\t"
     for message in [entry["message"]] if whole else entry["message"].split("\n"):
         yield head + message
-
-
-def entries(
-    here: Session, job: str, *, query: dict[str, Any] | None = None, follow: bool, pause_s: float | None = None
-) -> Iterator[dict[str, Any]]:
-    """The job's log entries in order; with `follow` until the job has ended and all of them are out.
-
-    `pause_s` asks every so many seconds; without it the server answers as soon as there is something.
-    """
-    path = f"/trainshed/v1/projects/{here.project}/jobs/{segment(job)}/logs"
-    wait_s = WAIT_S if follow and pause_s is None else None
-    asked = {**(query or {}), "wait_s": wait_s, "after": None}
-    while True:
-        page = here.client.call("GET", path, query=asked)
-        yield from page["entries"]
-        if page["ended"] or not (follow or page["more"]):
-            return
-        # `tail` is of what was there at first, and a duration counts from the first question
-        asked |= {"after": page["next"], "tail": None, "since": page.get("since")}
-        if not follow and "end" in page:
-            asked["until"] = page["end"]  # a fast writer is ahead of any reader: what there is by now must do
-        if pause_s and not page["entries"] and not page["more"]:
-            time.sleep(pause_s)
 
 
 def show_stream(

@@ -11,13 +11,12 @@ import click
 
 from trainshed.cli import charts
 from trainshed.cli.group import Command
-from trainshed.cli.job_progress import cores, duration, number, rate, size
-from trainshed.cli.options import Choice, Session, project_option, session
+from trainshed.cli.options import Choice, project_option, session
 from trainshed.cli.output import json_text, say, table_text
-from trainshed.client.transport import segment
+from trainshed.client.job_reading import stats as series_of
+from trainshed.client.job_words import cores, duration, number, rate, size
 from trainshed.domain.times import parse_rfc3339
 
-_LOOKS = 100  #: each reads on where the last one ended
 _HEIGHT = 6
 _HEADINGS = ("REPLICA", "CPU_MEAN", "CPU_MAX", "MEMORY_MEAN", "MEMORY_MAX")
 
@@ -52,7 +51,7 @@ def stats(job: str, project: str | None, plot: bool, points: int, format: str) -
       trainshed jobs stats my_job --plot
       trainshed jobs stats my_job --format json
     """
-    found = fetch(session(project), job, points)
+    found = series_of(session(project), job, points)
     if format == "json":
         click.echo(json_text(found))
         return
@@ -68,16 +67,6 @@ def stats(job: str, project: str | None, plot: bool, points: int, format: str) -
     if found["elapsed_s"] is not None:
         ran = "has run" if found["state"] == "RUNNING" else "ran"
         say(f"\nJob [{job}] is {found['state']}; it {ran} for {duration(found['elapsed_s'])}.")
-
-
-def fetch(here: Session, job: str, points: int) -> dict[str, Any]:
-    """The series of a job, once the server has read all of them."""
-    path = f"/trainshed/v1/projects/{here.project}/jobs/{segment(job)}/stats"
-    for _ in range(_LOOKS):
-        found: dict[str, Any] = here.client.call("GET", path, query={"points": points})
-        if found["complete"]:
-            break
-    return found
 
 
 def _row(replica: dict[str, Any]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -12,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainshed.cli.group import Command
-from trainshed.cli.job_progress import cores, duration, evaluated, facts, number, percent, rate, size
-from trainshed.cli.options import Choice, Session, project_option, session
+from trainshed.cli.options import Choice, project_option, session
 from trainshed.cli.output import say
-from trainshed.client.transport import segment
-from trainshed.domain.jobs import ENDS, JobState
+from trainshed.client.job_reading import LOOK_S, looks
+from trainshed.client.job_words import cores, duration, evaluated, facts, number, percent, rate, size
+from trainshed.domain.jobs import JobState
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_LOOK_S = 1.0
 _LINES_S = 10.0  #: between two lines where there is no terminal
 
 
@@ -55,11 +53,11 @@ def watch(job: str, project: str | None, interval: float | None, format: str) ->
     here = session(project)
     try:
         if format == "json":
-            last = _print_json(_looks(here, job, interval or _LINES_S))
+            last = _print_json(looks(here, job, interval or _LINES_S))
         elif sys.stdout.isatty():
-            last = _show_live(_looks(here, job, interval or _LOOK_S))
+            last = _show_live(looks(here, job, interval or LOOK_S))
         else:
-            last = _print_lines(_looks(here, job, interval or _LINES_S))
+            last = _print_lines(looks(here, job, interval or _LINES_S))
     except KeyboardInterrupt:
         say(
             f"\nJob [{job}] goes on. To go on watching it:\n\n  $ trainshed jobs watch {job}\n\n"
@@ -68,23 +66,6 @@ def watch(job: str, project: str | None, interval: float | None, format: str) ->
         raise click.exceptions.Exit(130) from None
     say(f"\nJob [{job}] is {last['state']}.{'' if not last['error'] else chr(10) + last['error']}")
     raise click.exceptions.Exit(0 if last["state"] == JobState.SUCCEEDED else 1)
-
-
-def _looks(here: Session, job: str, interval_s: float) -> Iterator[dict[str, Any]]:
-    """The job at each interval, as soon as its state changes, and at its end."""
-    path = f"/trainshed/v1/projects/{here.project}/jobs/{segment(job)}"
-    state, due_s = "", 0.0
-    while state not in ENDS:
-        found: dict[str, Any] = here.client.call("GET", f"{path}/progress")
-        now_s = time.monotonic()
-        if found["state"] != state or now_s >= due_s:
-            due_s = now_s + interval_s
-            state = found["state"]
-            quiet = state == JobState.RUNNING or state in ENDS
-            found["waiting"] = "" if quiet else here.client.call("GET", path)["waiting"]
-            yield found
-        if state not in ENDS:
-            time.sleep(min(_LOOK_S, interval_s))
 
 
 def _print_json(looks: Iterator[dict[str, Any]]) -> dict[str, Any]:

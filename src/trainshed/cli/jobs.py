@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from trainshed.cli.group import Command
-from trainshed.cli.job_progress import sentences
 from trainshed.cli.labels import asks_for_labels, changed, label_options
 from trainshed.cli.options import Session, format_option, listing_options, project_option, session
 from trainshed.cli.output import Column, boxed_text, heading, local_time, say, show_list, show_one, text_of
 from trainshed.cli.selection import select
+from trainshed.client.job_words import sentences
 from trainshed.client.transport import segment
 from trainshed.errors import Invalid
 

@@ -12,6 +12,7 @@ from trainshed.cli.group import Command
 from trainshed.cli.options import Session, format_option, listing_options, project_option, region_option, session
 from trainshed.cli.output import Column, say, show_list, show_one
 from trainshed.cli.selection import select
+from trainshed.client.operations import POLL_S, fetch, followed, id_of
 from trainshed.client.transport import segment
 from trainshed.errors import TrainshedError
 
@@ -20,8 +21,6 @@ _COLUMNS = (
     Column("OPERATION_TYPE", "metadata.operationType"),
     Column("DONE", "done"),
 )
-_POLL_S = 1.0
-_FIRST_POLL_S = 0.05
 _PATIENCE_S = 10.0  #: until then a line that grows says enough
 
 
@@ -42,11 +41,6 @@ def list_(project: str | None, format: str | None, **choice: Any) -> None:
     show_list(select(found, **choice), format=format, columns=_COLUMNS)
 
 
-def _fetch(here: Session, operation: str) -> dict[str, Any]:
-    found: dict[str, Any] = here.client.call("GET", here.ml(f"operations/{segment(operation)}"))
-    return found
-
-
 @click.command(cls=Command)
 @click.argument("operation")
 @project_option
@@ -59,7 +53,7 @@ def describe(operation: str, project: str | None, format: str | None) -> None:
     Example:
       trainshed operations describe create_my_model_v1-1605475055000
     """
-    show_one(_fetch(session(project), operation), format=format, columns=_COLUMNS)
+    show_one(fetch(session(project), operation), format=format, columns=_COLUMNS)
 
 
 @click.command(cls=Command)
@@ -76,10 +70,9 @@ def wait(operation: str, project: str | None, format: str | None) -> None:
     """
     here = session(project)
     say(f"Waiting for operation [{operation}]...")
-    pause_s = _FIRST_POLL_S
-    while not (found := _fetch(here, operation)).get("done"):
-        time.sleep(pause_s)
-        pause_s = min(_POLL_S, pause_s * 1.5)
+    for found in followed(here, fetch(here, operation)):
+        if found.get("done"):
+            break
     show_one(found, format=format, columns=_COLUMNS)
     if "error" in found:
         raise TrainshedError(str(found["error"].get("message", "The operation failed.")))
@@ -93,12 +86,11 @@ def finished(
     `news` is asked each second, once it takes long, for something worth a line of its own; "" if there is nothing.
     Returns the operation, or raises what it failed with.
     """
-    name = str(operation["name"]).rpartition("/")[2]
     click.echo(f"{words}...", nl=False, err=True)
     try:
-        operation = _watched(here, operation, name, news or (lambda: ""))
+        operation = _watched(here, operation, news or (lambda: ""))
     except KeyboardInterrupt:
-        say(f"\nThis goes on without you. Wait for its end with: trainshed operations wait {name}")
+        say(f"\nThis goes on without you. Wait for its end with: trainshed operations wait {id_of(operation)}")
         click.get_current_context().exit(130)
     if "error" in operation:
         click.echo("failed.", err=True)
@@ -107,14 +99,11 @@ def finished(
     return operation
 
 
-def _watched(here: Session, operation: dict[str, Any], name: str, news: Callable[[], str]) -> dict[str, Any]:
-    pause_s, told, began = _FIRST_POLL_S, "", time.monotonic()
+def _watched(here: Session, begun: dict[str, Any], news: Callable[[], str]) -> dict[str, Any]:
+    told, began = "", time.monotonic()
     dotted = began
-    while not operation.get("done"):
-        time.sleep(pause_s)
-        pause_s = min(_POLL_S, pause_s * 1.5)
-        operation = _fetch(here, name)
-        if time.monotonic() - dotted < _POLL_S or operation.get("done"):
+    for operation in followed(here, begun):
+        if time.monotonic() - dotted < POLL_S or operation.get("done"):
             continue
         dotted = time.monotonic()
         text = news() if dotted - began > _PATIENCE_S else ""

@@ -12,7 +12,7 @@ from trainshed.cli.group import Command
 from trainshed.cli.models import path_of
 from trainshed.cli.options import Session, format_option, project_option, region_option, session
 from trainshed.cli.output import say, show_one
-from trainshed.cli.yaml_files import read_yaml
+from trainshed.client.yaml_files import read_yaml
 from trainshed.errors import Invalid, NotFound
 
 F = TypeVar("F", bound=Callable[..., Any])

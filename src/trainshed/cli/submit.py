@@ -11,14 +11,13 @@ from typing import Any
 import click
 
 from trainshed.cli.group import Command
-from trainshed.cli.job_logs import entries, show_stream
+from trainshed.cli.job_logs import show_stream
 from trainshed.cli.jobs import fetch
 from trainshed.cli.options import Choice, KeyValues, Names, Session, format_option, project_option, session
 from trainshed.cli.output import local_time, say, show_one
-from trainshed.cli.training import check_flags, check_runnable, job_body
-from trainshed.cli.yaml_files import read_yaml
-from trainshed.client import ApiError, Lost
-from trainshed.errors import Invalid, NotFound
+from trainshed.cli.training import check_flags, job_body
+from trainshed.client.job_reading import entries
+from trainshed.client.submission import check_runnable, created, packages, read_config, upload
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _GS = re.compile(r"gs://[^/]+(/.*)?", re.DOTALL)
@@ -128,25 +127,13 @@ def training(ctx: click.Context, /, job: str, project: str | None, format: str |
     here = session(project)
     config = read_config(flags["config"]) if flags["config"] else {}
     with ExitStack() as stack:
-        files, remote = _packages(stack, flags)
+        files, remote = packages(stack, package_path=flags["package_path"], given=flags["packages"] or ())
         names = _upload_names(files, job, flags, config)
         parts = {"flags": flags | {"project": here.project}, "config": config}
         body = job_body(job, package_uris=[*remote, *names.values()], user_args=ctx.meta["user_args"], **parts)
         check_runnable(body)
         upload(here, names)
     finish(ctx, here, created(here, body), stream=flags["stream_logs"], format=format)
-
-
-def created(here: Session, body: dict[str, Any]) -> dict[str, Any]:
-    """The job that the server made of a body."""
-    try:
-        made: dict[str, Any] = here.client.call("POST", here.ml("jobs"), body=body)
-    except Lost as exc:
-        if not exc.sent:
-            raise
-        hint = f"The job may be there all the same; look with: trainshed jobs describe {body['jobId']}"
-        raise Lost(f"{exc} {hint}", sent=True) from exc
-    return made
 
 
 def finish(ctx: click.Context, here: Session, made: dict[str, Any], *, stream: bool, format: str | None) -> None:
@@ -174,36 +161,6 @@ def brief(job: dict[str, Any]) -> dict[str, Any]:
     return {"jobId": job["jobId"], "state": job["state"]} | times
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The Job in a YAML or JSON file. Versions, labels and arguments are texts, however they are written."""
-    config, words = read_yaml(path)
-    if config is None:
-        return {}
-    if not isinstance(config, dict) or not isinstance(config.get("trainingInput") or {}, dict):
-        raise Invalid(f"[{path}] must hold a Job: a map with jobId, labels and trainingInput, all of them optional.")
-    if config.get("labels"):
-        config["labels"] = words["labels"]
-    for name in ("runtimeVersion", "pythonVersion", "args"):  # 1.10 is not 1.1
-        if name in (config.get("trainingInput") or {}):
-            config["trainingInput"][name] = words["trainingInput"][name]
-    return config
-
-
-def _packages(stack: ExitStack, flags: dict[str, Any]) -> tuple[list[Path], list[str]]:
-    """Local archives, with the one built from --package-path, and the names of those that are in buckets already."""
-    given: Sequence[str] = flags["packages"] or ()
-    remote = [name for name in given if name.startswith("gs://")]
-    files = [Path(name) for name in given if not name.startswith("gs://")]
-    for file in files:
-        if not file.is_file():
-            raise Invalid(f"Unable to read file [{file}]: there is no such file.")
-    if flags["package_path"] is not None:
-        from trainshed.packaging import build
-
-        files.insert(0, stack.enter_context(build(flags["package_path"])).path)
-    return files, remote
-
-
 def _upload_names(files: Sequence[Path], job: str, flags: dict[str, Any], config: dict[str, Any]) -> dict[Path, str]:
     if not files:
         return {}
@@ -211,20 +168,3 @@ def _upload_names(files: Sequence[Path], job: str, flags: dict[str, Any], config
 
     job_dir = flags["job_dir"] or (config.get("trainingInput") or {}).get("jobDir")
     return upload_names(files, job_id=job, staging_bucket=flags["staging_bucket"], job_dir=job_dir)
-
-
-def upload(here: Session, names: dict[Path, str]) -> None:
-    """Put each file under its name. A bucket that does not exist is said to be the trouble."""
-    for path, name in names.items():
-        bucket, _, rest = name.removeprefix("gs://").partition("/")
-        try:
-            with open(path, "rb") as file:
-                size = path.stat().st_size
-                here.storage.upload(file, (bucket, rest), content_type="application/x-tar", size=size)
-        except ApiError as exc:
-            if exc.code == 404:
-                raise NotFound(
-                    f"Could not upload file: [{bucket}] bucket does not exist. Make it with: "
-                    f"trainshed buckets mb gs://{bucket}"
-                ) from exc
-            raise

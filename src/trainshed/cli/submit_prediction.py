@@ -8,7 +8,8 @@ import click
 
 from trainshed.cli.group import Command
 from trainshed.cli.options import Choice, KeyValues, Names, format_option, project_option, session
-from trainshed.cli.submit import ObjectPath, created, finish
+from trainshed.cli.submit import ObjectPath, finish
+from trainshed.client.submission import created
 
 
 @click.command(cls=Command)

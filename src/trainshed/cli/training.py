@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
+from trainshed.client.submission import REGION
 from trainshed.errors import Invalid
-
-REGION = "us-central1"
 
 #: flag -> field of trainingInput
 _FIELDS = {
@@ -102,14 +101,3 @@ def _key_name(flags: Mapping[str, Any]) -> str | None:
         raise click.UsageError(f"argument {missing[0]}: Must be specified.")
     project = parts["project"] or flags["project"]
     return f"projects/{project}/locations/{parts['location']}/keyRings/{parts['keyring']}/cryptoKeys/{key}"
-
-
-def check_runnable(body: Mapping[str, Any]) -> None:
-    """A job without an image of its own needs a module and packages."""
-    training = body["trainingInput"]
-    if training.get("masterConfig", {}).get("imageUri"):
-        return
-    if not training.get("packageUris"):
-        raise Invalid("Non-custom jobs must have packages.")
-    if not training.get("pythonModule"):
-        raise Invalid("Non-custom jobs must have a module name: give --module-name.")

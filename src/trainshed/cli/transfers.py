@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
 
-from trainshed.cli.copying import Transfer, carry_out
 from trainshed.cli.output import say, sentence
 from trainshed.client import Storage
+from trainshed.client.copying import Transfer, carry_out
+from trainshed.client.parallel import AT_ONCE, in_parallel
 from trainshed.client.storage import Progress
 from trainshed.errors import TrainshedError
-
-T = TypeVar("T")
-
-AT_ONCE = 8
 
 
 def human(size: float) -> str:
@@ -74,30 +69,6 @@ class _Copying:
         with self._lock:
             self.moved += count
         self._shown(count)
-
-
-def in_parallel(
-    work: Callable[[T], None],
-    items: Sequence[T],
-    *,
-    at_once: int = AT_ONCE,
-    stopping: threading.Event | None = None,
-) -> None:
-    """`work` for each item, several at a time. After an error or Ctrl-C nothing is begun, and `stopping` is set."""
-    if len(items) <= 1 or at_once == 1:
-        for item in items:
-            work(item)
-        return
-    with ThreadPoolExecutor(min(at_once, len(items))) as pool:
-        futures = [pool.submit(work, item) for item in items]
-        try:
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:
-            if stopping is not None:
-                stopping.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+from trainshed import errors
 from trainshed.errors import Refused, TrainshedError
 
 T = TypeVar("T")
@@ -24,7 +25,10 @@ _REPEATABLE = frozenset({"GET", "PUT", "DELETE", "PATCH"})
 
 
 class ApiError(TrainshedError):
-    """The server's own error: HTTP `code`, `status` such as NOT_FOUND, `details` as it sent them, its `raw` body."""
+    """The server's own error: HTTP `code`, `status` such as NOT_FOUND, `details` as it sent them, its `raw` body.
+
+    Those that `trainshed.errors` has a word for are of that kind too: `except NotFound` catches a 404.
+    """
 
     def __init__(
         self, message: str, *, code: int, status: str, details: tuple[Mapping[str, Any], ...] = (), raw: str = ""
@@ -34,6 +38,55 @@ class ApiError(TrainshedError):
         self.details = details
         self.raw = raw
         super().__init__(message)
+
+
+class ApiInvalid(ApiError, errors.Invalid):
+    """400: what was asked makes no sense."""
+
+
+class ApiFailedPrecondition(ApiError, errors.FailedPrecondition):
+    """400, FAILED_PRECONDITION: the thing is in a state that forbids this."""
+
+
+class ApiUnauthenticated(ApiError, errors.Unauthenticated):
+    """401: no token, or a bad one."""
+
+
+class ApiDenied(ApiError, errors.Denied):
+    """403: the token may not do this."""
+
+
+class ApiNotFound(ApiError, errors.NotFound):
+    """404: there is no such thing."""
+
+
+class ApiAlreadyExists(ApiError, errors.AlreadyExists):
+    """409: the name is taken."""
+
+
+class ApiAborted(ApiError, errors.Aborted):
+    """409, ABORTED: someone else changed it meanwhile."""
+
+
+class ApiNotServed(ApiError, errors.NotServed):
+    """501: this server does not offer it."""
+
+
+class ApiUnavailable(ApiError, errors.Unavailable):
+    """429 and 503: not now."""
+
+
+_BY_STATUS: Mapping[str, type[ApiError]] = {"FAILED_PRECONDITION": ApiFailedPrecondition, "ABORTED": ApiAborted}
+_BY_CODE: Mapping[int, type[ApiError]] = {
+    400: ApiInvalid,
+    401: ApiUnauthenticated,
+    403: ApiDenied,
+    404: ApiNotFound,
+    409: ApiAlreadyExists,
+    429: ApiUnavailable,
+    501: ApiNotServed,
+    503: ApiUnavailable,
+}
 
 
 class Lost(TrainshedError):
@@ -186,7 +239,8 @@ class Client:
             details = tuple(error.get("details", ()))
         except (ValueError, KeyError, TypeError, AttributeError):
             message, status, details = (raw.strip() or response.reason)[:500], response.reason, ()
-        return ApiError(message, code=response.status, status=status, details=details, raw=raw)
+        kind = _BY_STATUS.get(status) or _BY_CODE.get(response.status, ApiError)
+        return kind(message, code=response.status, status=status, details=details, raw=raw)
 
     def _headers(self, given: Mapping[str, str]) -> dict[str, str]:
         headers = {"accept": "application/json", **given}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainshed.client import Storage
+from trainshed.client.storage import Storage
 from trainshed.errors import Invalid, NotFound
 
 _WILD = re.compile(r"[*?\[]")

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainshed.cli.urls import Source, Url, exists_below, expand
-from trainshed.client import Storage
-from trainshed.client.storage import Progress
+from trainshed.client.storage import Progress, Storage
+from trainshed.client.urls import Source, Url, exists_below, expand
 from trainshed.errors import Invalid, NotFound
 
 _SEVERAL = (

@@ -1,0 +1,92 @@
+"""From a trainer on the user's machine to a job: its packages, built and uploaded, and the Job that a file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from trainshed.client.scope import Scope
+from trainshed.client.transport import ApiError, Lost
+from trainshed.client.yaml_files import read_yaml
+from trainshed.errors import Invalid, NotFound
+
+REGION = "us-central1"
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The Job in a YAML or JSON file. Versions, labels and arguments are texts, however they are written."""
+    config, words = read_yaml(path)
+    if config is None:
+        return {}
+    if not isinstance(config, dict) or not isinstance(config.get("trainingInput") or {}, dict):
+        raise Invalid(f"[{path}] must hold a Job: a map with jobId, labels and trainingInput, all of them optional.")
+    if config.get("labels"):
+        config["labels"] = words["labels"]
+    for name in ("runtimeVersion", "pythonVersion", "args"):  # 1.10 is not 1.1
+        if name in (config.get("trainingInput") or {}):
+            config["trainingInput"][name] = words["trainingInput"][name]
+    return config
+
+
+def packages(
+    stack: ExitStack, *, package_path: Path | None, given: Sequence[str | Path]
+) -> tuple[list[Path], list[str]]:
+    """Local archives, with the one built from `package_path`, and the names of those that are in buckets already.
+
+    What is built is gone when `stack` is left.
+    """
+    remote = [str(name) for name in given if str(name).startswith("gs://")]
+    files = [Path(name) for name in given if not str(name).startswith("gs://")]
+    for file in files:
+        if not file.is_file():
+            raise Invalid(f"Unable to read file [{file}]: there is no such file.")
+    if package_path is not None:
+        from trainshed.packaging import build
+
+        files.insert(0, stack.enter_context(build(package_path)).path)
+    return files, remote
+
+
+def upload(here: Scope, names: dict[Path, str]) -> None:
+    """Put each file under its name. A bucket that does not exist is said to be the trouble."""
+    for path, name in names.items():
+        bucket, _, rest = name.removeprefix("gs://").partition("/")
+        try:
+            with open(path, "rb") as file:
+                size = path.stat().st_size
+                here.storage.upload(file, (bucket, rest), content_type="application/x-tar", size=size)
+        except ApiError as exc:
+            if exc.code == 404:
+                raise no_bucket(bucket) from exc
+            raise
+
+
+def no_bucket(bucket: str) -> NotFound:
+    return NotFound(
+        f"Could not upload file: [{bucket}] bucket does not exist. Make it with: trainshed buckets mb gs://{bucket}"
+    )
+
+
+def check_runnable(body: dict[str, Any]) -> None:
+    """A job without an image of its own needs a module and packages."""
+    training = body["trainingInput"]
+    if training.get("masterConfig", {}).get("imageUri"):
+        return
+    if not training.get("packageUris"):
+        raise Invalid("Non-custom jobs must have packages.")
+    if not training.get("pythonModule"):
+        raise Invalid("Non-custom jobs must have a module name: give --module-name.")
+
+
+def created(here: Scope, body: dict[str, Any]) -> dict[str, Any]:
+    """The job that the server made of a body."""
+    try:
+        made: dict[str, Any] = here.client.call("POST", here.ml("jobs"), body=body)
+    except Lost as exc:
+        if not exc.sent:
+            raise
+        hint = f"The job may be there all the same; look with: trainshed jobs describe {body['jobId']}"
+        raise Lost(f"{exc} {hint}", sent=True) from exc
+    return made

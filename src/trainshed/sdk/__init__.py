@@ -1,0 +1,27 @@
+"""The Python client: what `trainshed.connect()` leads to. Small, typed, and at home in notebooks."""
+
+from trainshed.sdk.buckets import Bucket, Buckets, StoredObject
+from trainshed.sdk.jobs import Job, Jobs
+from trainshed.sdk.models import Model, Models, Version
+from trainshed.sdk.predictions import Predictions
+from trainshed.sdk.readings import Export, LogLine, Metrics, Point, Progress
+from trainshed.sdk.session import Trainshed, connect
+
+__all__ = [
+    "Bucket",
+    "Buckets",
+    "Export",
+    "Job",
+    "Jobs",
+    "LogLine",
+    "Metrics",
+    "Model",
+    "Models",
+    "Point",
+    "Predictions",
+    "Progress",
+    "StoredObject",
+    "Trainshed",
+    "Version",
+    "connect",
+]
