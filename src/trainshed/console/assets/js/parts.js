@@ -2,7 +2,7 @@
 // The pieces that pages are made of.
 
 import { h, replace } from "./dom.js";
-import { ago, when } from "./format.js";
+import { ago, between, duration, when } from "./format.js";
 import { icon } from "./icons.js";
 import { toast } from "./dialogs.js";
 
@@ -265,6 +265,12 @@ export function link(href, text, look = "link") {
   return h("a", { class: look, href }, text);
 }
 
+/** How long something took, or takes so far. @param {string} [start] @param {string} [end] @returns {HTMLElement} */
+export function elapsed(start, end) {
+  const text = duration(between(start, end));
+  return h("span", { class: "nowrap", dataset: start && !end ? { since: start } : {} }, text);
+}
+
 /** A time that says how long ago it was, goes on saying so, and tells the whole of it. @param {string} [iso] */
 export function timeAgo(iso) {
   return h("time", { class: "time", dateTime: iso ?? "", title: when(iso), dataset: { ago: iso ?? "" } }, ago(iso));
@@ -295,8 +301,12 @@ function words(state) {
 }
 
 setInterval(() => {
-  for (const time of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("time[data-ago]"))) {
-    const text = ago(time.dataset.ago);
-    if (time.textContent !== text) time.textContent = text;
+  if (document.visibilityState === "hidden") return;
+  for (const element of /** @type {NodeListOf<HTMLElement>} */ (
+    document.querySelectorAll("[data-ago], [data-since]")
+  )) {
+    const { ago: time, since } = element.dataset;
+    const text = since ? duration(between(since)) : ago(time);
+    if (element.textContent !== text) element.textContent = text;
   }
-}, 5000);
+}, 1000);

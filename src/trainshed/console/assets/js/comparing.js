@@ -1,0 +1,202 @@
+// @ts-check
+// What there is to compare about jobs, as plain values.
+
+import { between, duration, percent } from "./format.js";
+import { stateName } from "./parts.js";
+
+/** @typedef {{name: string, values: (string | number | null)[], different?: boolean, best?: number}} Line */
+
+/** @type {[string, string][]} fields of a trainingInput, in the order that people ask for them */
+const FIELDS = [
+  ["pythonModule", "Module"],
+  ["scaleTier", "Scale tier"],
+  ["masterType", "Master type"],
+  ["workerType", "Worker type"],
+  ["workerCount", "Workers"],
+  ["parameterServerType", "Parameter server type"],
+  ["parameterServerCount", "Parameter servers"],
+  ["evaluatorType", "Evaluator type"],
+  ["evaluatorCount", "Evaluators"],
+  ["runtimeVersion", "Runtime version"],
+  ["pythonVersion", "Python version"],
+  ["region", "Region"],
+  ["jobDir", "Job folder"],
+  ["packageUris", "Packages"],
+  ["modelName", "Model"],
+  ["versionName", "Version"],
+  ["inputPaths", "Input"],
+  ["outputPath", "Output"],
+  ["dataFormat", "Input format"],
+  ["batchSize", "Batch size"],
+];
+
+/**
+ * A trainer's arguments by name. One that is given twice has both values; what has no name is under "arguments".
+ * @param {string[]} args
+ * @returns {Map<string, string>}
+ */
+export function options(args) {
+  /** @type {Map<string, string>} */
+  const found = new Map();
+  const put = (/** @type {string} */ name, /** @type {string} */ value) =>
+    found.set(name, found.has(name) ? `${found.get(name)} ${value}` : value);
+  for (let at = 0; at < args.length; at += 1) {
+    const [, name, equals, value] = /^(--?[A-Za-z][^=\s]*)(=?)([^]*)$/.exec(args[at]) ?? [];
+    if (name === undefined) put("arguments", args[at]);
+    else if (equals !== "") put(name, value);
+    else if (at + 1 < args.length && !/^--?[A-Za-z]/.test(args[at + 1])) put(name, args[++at]);
+    else put(name, "yes");
+  }
+  return found;
+}
+
+/**
+ * What each job was asked for: the fields of its request, and below them the arguments of its trainer.
+ * @param {any[]} jobs
+ * @returns {Line[]}
+ */
+export function parameters(jobs) {
+  const inputs = jobs.map(({ details }) => details.job.trainingInput ?? details.job.predictionInput ?? {});
+  const fields = FIELDS.map(([key, name]) =>
+    line(
+      name,
+      inputs.map((input) => text(input[key])),
+    ),
+  );
+  const args = inputs.map((input) => options(input.args ?? []));
+  const names = [...new Set(args.flatMap((each) => [...each.keys()]))].sort();
+  const labels = jobs.map(({ details }) => details.job.labels ?? {});
+  const keys = [...new Set(labels.flatMap((each) => Object.keys(each)))].sort();
+  return [
+    ...names.map((name) =>
+      line(
+        name,
+        args.map((each) => each.get(name) ?? null),
+      ),
+    ),
+    ...fields,
+    ...keys.map((key) =>
+      line(
+        `Label ${key}`,
+        labels.map((each) => each[key] ?? null),
+      ),
+    ),
+  ].filter((row) => row.values.some((value) => value !== null));
+}
+
+/**
+ * What came out, a line for each thing: jobs that have none of it are left empty.
+ * @param {any[]} jobs
+ * @returns {Line[]}
+ */
+export function jobColumns(jobs) {
+  const progress = jobs.map(({ details }) => details.progress ?? {});
+  const evaluation = progress.map((each) => each.evaluation ?? {});
+  const share = (/** @type {any} */ value) => (typeof value === "number" ? percent(value) : (value ?? null));
+  const lines = [
+    { name: "State", values: jobs.map(({ details }) => stateName(details.job.state)) },
+    { name: "Ran for", values: jobs.map(({ details: { job } }) => (job.endTime ? ran(job) : null)) },
+    ranked(
+      "Loss",
+      progress.map((each) => each.loss),
+      -1,
+    ),
+    ranked(
+      "Accuracy",
+      progress.map((each) => each.accuracy),
+      1,
+      share,
+    ),
+    ranked(
+      "Loss, evaluation",
+      evaluation.map((each) => each.loss),
+      -1,
+    ),
+    ranked(
+      "Accuracy, evaluation",
+      evaluation.map((each) => each.accuracy),
+      1,
+      share,
+    ),
+    { name: "Steps", values: progress.map((each) => each.step ?? null) },
+    ranked(
+      "Steps per second",
+      jobs.map((job) => meanRate(job)),
+      1,
+    ),
+    { name: "Replicas", values: jobs.map(({ stats }) => stats.replicas.length) },
+    { name: "CPU of all replicas, cores", values: jobs.map(({ stats }) => total(stats, "cpu")) },
+    { name: "Runtime", values: jobs.map(({ details }) => details.runtime || null) },
+    { name: "Error", values: jobs.map(({ details }) => details.job.errorMessage ?? null) },
+  ];
+  return lines.filter((row) => row.values.some((value) => value !== null && value !== undefined));
+}
+
+/**
+ * The points of one metric of a job, over steps or over seconds since its start. A job that was started again after a
+ * loss goes back: its points are put in order.
+ * @param {any} job
+ * @param {string} metric
+ * @param {boolean} evaluation
+ * @param {"step" | "time"} x
+ * @returns {[number, number][]}
+ */
+export function measured(job, metric, evaluation, x) {
+  const found = job.stats.metrics.find(
+    (/** @type {any} */ each) => each.name === metric && each.evaluation === evaluation,
+  );
+  if (!found) return [];
+  const start = Date.parse(job.details.job.startTime ?? job.details.job.createTime);
+  const points = found.value.map((/** @type {any} */ value, /** @type {number} */ index) => [
+    x === "time" ? (Date.parse(found.time[index]) - start) / 1000 : found.step[index],
+    Number(value),
+  ]);
+  return points.sort((/** @type {number[]} */ a, /** @type {number[]} */ b) => a[0] - b[0]);
+}
+
+/** @param {string} name @param {(string | null)[]} values @returns {Line} */
+function line(name, values) {
+  return { name, values, different: new Set(values).size > 1 };
+}
+
+/**
+ * A line in which the best number is set off: the largest, or with -1 the smallest.
+ * @param {string} name
+ * @param {any[]} given
+ * @param {1 | -1} sign
+ * @param {(value: any) => any} [format]
+ */
+function ranked(name, given, sign, format = (value) => value ?? null) {
+  const numbers = given.map((value) => (typeof value === "number" ? value * sign : -Infinity));
+  const top = Math.max(...numbers);
+  const known = numbers.filter((value) => value !== -Infinity);
+  const best = known.length > 1 && new Set(known).size > 1 ? numbers.indexOf(top) : undefined;
+  return { name, values: given.map(format), best };
+}
+
+/** Of its whole time: the last of all is what the end of a training happens to show. @param {any} job */
+function meanRate(job) {
+  const found = job.stats.metrics.find((/** @type {any} */ each) => each.name === "steps_per_s" && !each.evaluation);
+  return found?.mean ?? job.details.progress?.global_steps_per_s ?? null;
+}
+
+/** @param {any} stats @param {string} what */
+function total(stats, what) {
+  const means = stats.replicas
+    .map((/** @type {any} */ each) => each[what].mean)
+    .filter((/** @type {any} */ m) => m !== null);
+  return means.length > 0
+    ? means.reduce((/** @type {number} */ sum, /** @type {number} */ each) => sum + each, 0)
+    : null;
+}
+
+/** @param {any} job */
+function ran(job) {
+  return job.startTime ? duration(between(job.startTime, job.endTime)) : null;
+}
+
+/** @param {any} value @returns {string | null} */
+function text(value) {
+  if (value === undefined || value === null || value === "") return null;
+  return Array.isArray(value) ? value.join("\n") : String(value);
+}

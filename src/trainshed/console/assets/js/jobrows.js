@@ -1,0 +1,85 @@
+// @ts-check
+// The rows of a long list, read page by page, and read again where someone looks.
+
+const PAGE = 100;
+const LARGEST = 500;
+
+/** @typedef {(params: Record<string, any>, signal: AbortSignal) => Promise<any>} Read */
+
+export class JobRows {
+  /** @param {Read} read */
+  constructor(read) {
+    this.read = read;
+    this.counts = /** @type {Record<string, number> | null} */ (null);
+    this.next = "";
+    this.pages = /** @type {{token: string, rows: any[]}[]} */ ([]);
+    this.loading = false;
+    this.control = new AbortController();
+  }
+
+  /** All that is loaded, newest first. */
+  get rows() {
+    return this.pages.flatMap((page) => page.rows);
+  }
+
+  /** Begin with the first page: the filter is another one. What is on its way is given up. */
+  restart() {
+    this.control.abort();
+    this.control = new AbortController();
+    this.pages = this.pages.slice(0, 1);
+    this.loading = false;
+    this.fresh = true;
+  }
+
+  /**
+   * Read the first page again, because new jobs come there, and those that hold the rows from `first` to `last`.
+   * @param {[number, number]} range
+   */
+  async refresh([first, last]) {
+    const { signal } = this.control;
+    await this.refreshFirst(signal);
+    let start = this.pages[0].rows.length;
+    for (const page of this.pages.slice(1)) {
+      const end = start + page.rows.length;
+      if (start <= last && end >= first) {
+        const answer = await this.read({ limit: PAGE, page: page.token }, signal);
+        if (!signal.aborted) page.rows = answer.jobs;
+      }
+      start = end;
+    }
+  }
+
+  /**
+   * New jobs make the first page longer, so that none is lost between it and the second.
+   * @param {AbortSignal} signal
+   */
+  async refreshFirst(signal) {
+    const had = this.fresh ? 0 : (this.pages[0]?.rows.length ?? 0);
+    const limit = Math.min(LARGEST, this.pages.length > 1 ? had + PAGE : PAGE);
+    const answer = await this.read({ limit }, signal);
+    this.fresh = false;
+    this.counts = answer.counts;
+    const later = new Set(this.pages.slice(1).flatMap((page) => page.rows.map((row) => row.jobId)));
+    const rows = answer.jobs.filter((/** @type {any} */ row) => !later.has(row.jobId));
+    this.pages = [{ token: "", rows }, ...this.pages.slice(1)];
+    if (this.pages.length === 1) this.next = answer.next;
+  }
+
+  /** Read the page after the last one. @returns {Promise<boolean>} whether there was one */
+  async more() {
+    if (this.loading || this.next === "") return false;
+    this.loading = true;
+    const { signal } = this.control;
+    const token = this.next;
+    try {
+      const answer = await this.read({ limit: PAGE, page: token }, signal);
+      if (signal.aborted) return false;
+      const known = new Set(this.rows.map((row) => row.jobId));
+      this.pages.push({ token, rows: answer.jobs.filter((/** @type {any} */ row) => !known.has(row.jobId)) });
+      this.next = answer.next;
+      return true;
+    } finally {
+      if (!signal.aborted) this.loading = false;
+    }
+  }
+}

@@ -1,0 +1,342 @@
+// @ts-check
+// What goes on in a project, and on the machine below it.
+
+import { get } from "../api.js";
+import { lineChart } from "../charts.js";
+import { h, replace } from "../dom.js";
+import { bytes, count, duration, number, percent } from "../format.js";
+import { icon } from "../icons.js";
+import { live } from "../live.js";
+import { button, elapsed, emptyState, link, loading, progressBar, sentences, stateBadge, timeAgo } from "../parts.js";
+import { table } from "../table.js";
+import { showSubmitHelp } from "../submit.js";
+
+const SECONDS = 2;
+
+/** @type {[string, string, string, string][]} key of the count, title, state to filter by, look */
+const FIGURES = [
+  ["RUNNING", "Running", "PREPARING,RUNNING,CANCELLING", "busy"],
+  ["QUEUED", "Queued", "QUEUED", "waiting"],
+  ["SUCCEEDED_24H", "Succeeded, last 24 h", "SUCCEEDED", "good"],
+  ["FAILED_24H", "Failed, last 24 h", "FAILED", "bad"],
+];
+
+/** @param {import("../routes.js").Context} ctx @returns {Node} */
+export default function page(ctx) {
+  const path = `/trainshed/v1/projects/${encodeURIComponent(ctx.project)}/overview`;
+  const body = h("div", { class: "overview" }, loading());
+  const node = h(
+    "div",
+    { class: "page", dataset: { testid: "overview" } },
+    h(
+      "div",
+      { class: "page-head" },
+      h("h1", null, "Overview"),
+      button("Submit a job", { onClick: () => showSubmitHelp(ctx.project), testid: "submit-help" }),
+    ),
+    body,
+  );
+  /** @type {View | null} */
+  let view = null;
+  live(
+    node,
+    SECONDS,
+    () => get(path),
+    (value) => {
+      if (view === null) {
+        view = new View(ctx);
+        replace(body, view.parts());
+      }
+      view.update(value);
+    },
+  );
+  return node;
+}
+
+class View {
+  /** @param {import("../routes.js").Context} ctx */
+  constructor(ctx) {
+    this.ctx = ctx;
+    this.figures = new Map(FIGURES.map(([key, title, state, look]) => [key, this.figure(title, state, look)]));
+    this.attention = h("section", {
+      class: "attention",
+      "aria-label": "Needs attention",
+      dataset: { testid: "attention" },
+    });
+    this.running = new RunningList(ctx);
+    this.queued = this.queue();
+    this.queuedCard = card("Queued", this.queued);
+    this.models = this.modelTable();
+    this.machine = new MachineCard();
+  }
+
+  parts() {
+    return [
+      this.attention,
+      h(
+        "div",
+        { class: "figures" },
+        [...this.figures.values()].map(({ element }) => element),
+      ),
+      h(
+        "div",
+        { class: "overview-columns" },
+        h(
+          "div",
+          { class: "overview-column" },
+          card("Running", this.running.element, link(this.ctx.href("/jobs"), "All jobs")),
+          this.queuedCard,
+          card("Models", this.models, link(this.ctx.href("/models"), "All models")),
+        ),
+        h("div", { class: "overview-column" }, this.machine.element),
+      ),
+    ];
+  }
+
+  /** @param {string} title @param {string} state @param {string} look */
+  figure(title, state, look) {
+    const value = h("span", { class: "figure-value" }, "0");
+    const href = this.ctx.href("/jobs", { state });
+    const element = h(
+      "a",
+      { class: `figure figure-${look}`, href },
+      value,
+      h("span", { class: "figure-title" }, title),
+    );
+    return { element, value };
+  }
+
+  queue() {
+    return table({
+      columns: [
+        { title: "Job", cell: (row) => link(this.ctx.href(`/jobs/${row.jobId}`), row.jobId), class: "cell-name" },
+        { title: "Why it waits", cell: (row) => row.waiting ?? "" },
+        { title: "Since", cell: (row) => timeAgo(row.createTime), class: "nowrap" },
+      ],
+      key: (row) => row.jobId,
+      rows: [],
+      onOpen: (row) => this.ctx.go(`/jobs/${row.jobId}`),
+      caption: "Queued jobs",
+    });
+  }
+
+  modelTable() {
+    const command = "trainshed versions create v1 --model MODEL --origin gs://BUCKET/EXPORT --runtime-version 2.21";
+    return table({
+      columns: [
+        { title: "Model", cell: (row) => link(this.ctx.href(`/models/${row.name}`), row.name), class: "cell-name" },
+        { title: "Default", cell: (row) => row.default_version || h("span", { class: "muted" }, "none") },
+        { title: "Requests, 1 h", cell: (row) => number(row.requests_1h), class: "cell-number" },
+        { title: "Errors", cell: (row) => errors(row), class: "cell-number" },
+        { title: "p50", cell: (row) => milliseconds(row.p50_ms), class: "cell-number" },
+        { title: "p99", cell: (row) => milliseconds(row.p99_ms), class: "cell-number" },
+      ],
+      key: (row) => row.name,
+      rows: [],
+      onOpen: (row) => this.ctx.go(`/models/${row.name}`),
+      caption: "Models",
+      empty: emptyState({
+        title: "No models yet",
+        text: "A job's export becomes a model that answers requests, from the job's page in two clicks, or with:",
+        command,
+      }),
+    });
+  }
+
+  /** @param {any} value */
+  update(value) {
+    for (const [key, { value: shown }] of this.figures) shown.textContent = number(value.jobs[key] ?? 0);
+    this.showAttention(value.attention);
+    this.running.update(value.running);
+    this.queued.update(value.queued);
+    this.queuedCard.hidden = value.queued.length === 0;
+    this.models.update(value.models);
+    this.machine.update(value.machine);
+  }
+
+  /** @param {any[]} items */
+  showAttention(items) {
+    const sign = JSON.stringify(items);
+    if (sign === this.told) return;
+    this.told = sign;
+    this.attention.hidden = items.length === 0;
+    replace(
+      this.attention,
+      items.map((item) =>
+        h(
+          "div",
+          { class: `notice notice-${item.severity === "error" ? "error" : "warning"}` },
+          icon("warning"),
+          h(
+            "div",
+            { class: "notice-text" },
+            h("b", null, item.text),
+            item.remedy ? h("p", null, sentences(item.remedy)) : null,
+          ),
+          item.link?.startsWith("#/") ? link(item.link, "Look", "notice-link") : null,
+        ),
+      ),
+    );
+  }
+}
+
+/** The jobs that run, each with a bar that moves on. */
+class RunningList {
+  /** @param {import("../routes.js").Context} ctx */
+  constructor(ctx) {
+    this.ctx = ctx;
+    this.items = /** @type {Map<string, any>} */ (new Map());
+    this.list = h("ul", { class: "running", dataset: { testid: "running" } });
+    this.nothing = emptyState({
+      title: "Nothing runs",
+      text: "Jobs that run are here, with their progress.",
+      action: button("Submit a job", { kind: "primary", onClick: () => showSubmitHelp(ctx.project) }),
+    });
+    this.element = h("div", null, this.list, this.nothing);
+  }
+
+  /** @param {any[]} rows */
+  update(rows) {
+    const keys = new Set(rows.map((row) => row.jobId));
+    for (const [key, item] of this.items) {
+      if (keys.has(key)) continue;
+      item.element.remove();
+      this.items.delete(key);
+    }
+    rows.forEach((row, index) => {
+      const item = this.items.get(row.jobId) ?? this.item(row);
+      this.items.set(row.jobId, item);
+      if (this.list.children[index] !== item.element)
+        this.list.insertBefore(item.element, this.list.children[index] ?? null);
+      item.update(row);
+    });
+    this.nothing.hidden = rows.length > 0;
+  }
+
+  /** @param {any} row */
+  item(row) {
+    const bar = progressBar({ fraction: null });
+    const state = h("span");
+    const facts = h("span", { class: "running-facts" });
+    const element = h(
+      "li",
+      { class: "running-item", dataset: { key: row.jobId } },
+      h(
+        "div",
+        { class: "running-head" },
+        link(this.ctx.href(`/jobs/${row.jobId}`), row.jobId, "link running-name"),
+        state,
+        facts,
+      ),
+      bar,
+    );
+    const update = (/** @type {any} */ now) => {
+      if (state.dataset.state !== now.state) {
+        state.dataset.state = now.state;
+        replace(state, stateBadge(now.state));
+      }
+      const { fraction, label } = progressOf(now.progress);
+      bar.update({ fraction, label });
+      const text = [now.gang, measures(now.progress)].filter(Boolean).join(" · ");
+      replace(facts, text, " · ", elapsed(now.startTime ?? now.createTime));
+    };
+    return { element, update };
+  }
+}
+
+/** What a bar shows of a job's progress. @param {any} progress */
+export function progressOf(progress) {
+  if (!progress) return { fraction: null, label: "" };
+  const words = [];
+  if (progress.step !== null && progress.step !== undefined) {
+    words.push(`step ${number(progress.step)}${progress.total_steps ? ` of ${number(progress.total_steps)}` : ""}`);
+  } else if (progress.epoch) {
+    words.push(`epoch ${number(progress.epoch)}${progress.total_epochs ? ` of ${number(progress.total_epochs)}` : ""}`);
+  }
+  if (typeof progress.global_steps_per_s === "number") words.push(`${number(progress.global_steps_per_s)} steps/s`);
+  if (typeof progress.left_s === "number") words.push(`${duration(progress.left_s)} left`);
+  return { fraction: progress.fraction ?? null, label: words.join(" · ") };
+}
+
+/** @param {any} progress */
+function measures(progress) {
+  const loss = progress?.loss === null || progress?.loss === undefined ? "" : `loss ${number(progress.loss)}`;
+  const accuracy = typeof progress?.accuracy === "number" ? `accuracy ${percent(progress.accuracy)}` : "";
+  return [loss, accuracy].filter(Boolean).join(" · ");
+}
+
+/** CPU over the last minutes, memory and disk. */
+class MachineCard {
+  constructor() {
+    this.cpus = h("span", { class: "muted" });
+    this.cpu = meter("CPU");
+    this.memory = meter("Memory");
+    this.disk = meter("Disk");
+    this.chart = lineChart({ series: [], x: "time", height: 150, yFormat: percent, zero: true, title: "" });
+    this.element = card(
+      "Machine",
+      h("div", { class: "machine" }, this.cpu.element, this.memory.element, this.disk.element, this.chart),
+      this.cpus,
+    );
+    this.element.dataset.testid = "machine";
+  }
+
+  /** @param {any} machine */
+  update(machine) {
+    const {
+      cpus,
+      cpu,
+      memory_bytes: memory,
+      memory_used_bytes: used,
+      disk_bytes: disk,
+      disk_free_bytes: free,
+    } = machine;
+    this.cpus.textContent = count(cpus, "core");
+    this.cpu.update(cpu, percent(cpu));
+    this.memory.update(used / memory, `${bytes(used)} of ${bytes(memory)}`);
+    this.disk.update((disk - free) / disk, `${bytes(free)} free of ${bytes(disk)}`);
+    this.chart.update([
+      { name: "CPU", points: machine.history.map((/** @type {any} */ at) => [at.time, at.cpu]) },
+      {
+        name: "Memory",
+        points: machine.history.map((/** @type {any} */ at) => [at.time, at.memory_used_bytes / memory]),
+      },
+    ]);
+  }
+}
+
+/** @param {string} title */
+function meter(title) {
+  const value = h("span", { class: "meter-value" });
+  const bar = progressBar({ fraction: 0 });
+  const element = h("div", { class: "meter" }, h("span", { class: "meter-title" }, title), value, bar);
+  return {
+    element,
+    update: (/** @type {number} */ share, /** @type {string} */ text) => {
+      value.textContent = text;
+      bar.update({ fraction: Number.isFinite(share) ? share : 0 });
+      bar.firstElementChild?.setAttribute("aria-label", `${title}: ${text}`);
+      element.classList.toggle("meter-high", share > 0.9);
+    },
+  };
+}
+
+/** @param {string} title @param {Node} content @param {Node} [aside] */
+function card(title, content, aside) {
+  return h(
+    "section",
+    { class: "card" },
+    h("div", { class: "card-head" }, h("h2", null, title), aside ?? null),
+    content,
+  );
+}
+
+/** @param {any} row */
+function errors(row) {
+  return row.errors_1h > 0 ? h("span", { class: "text-bad" }, number(row.errors_1h)) : number(row.errors_1h);
+}
+
+/** @param {number | null} value */
+function milliseconds(value) {
+  return value === null || value === undefined ? "–" : `${number(value)} ms`;
+}
