@@ -127,7 +127,7 @@ export function jobColumns(jobs) {
     { name: "Replicas", values: jobs.map(({ stats }) => stats.replicas.length) },
     { name: "CPU of all replicas, cores", values: jobs.map(({ stats }) => total(stats, "cpu")) },
     { name: "Runtime", values: jobs.map(({ details }) => details.runtime || null) },
-    { name: "Error", values: jobs.map(({ details }) => details.job.errorMessage ?? null) },
+    { name: "Error", values: jobs.map(({ details }) => failure(details)) },
   ];
   return lines.filter((row) => row.values.some((value) => value !== null && value !== undefined));
 }
@@ -188,6 +188,11 @@ function total(stats, what) {
   return means.length > 0
     ? means.reduce((/** @type {number} */ sum, /** @type {number} */ each) => sum + each, 0)
     : null;
+}
+
+/** Why it failed, in a line: the whole of it is on the job's page. @param {any} details @returns {string | null} */
+function failure({ failure: found, job }) {
+  return found?.summary ?? job.errorMessage?.split("\n")[0] ?? null;
 }
 
 /** @param {any} job */

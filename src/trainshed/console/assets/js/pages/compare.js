@@ -271,7 +271,11 @@ class ComparePage {
     const head = h("thead", null, h("tr", null, h("th", null, h("span", { class: "sr-only" }, "Name")), heads));
     const grid = h(
       "table",
-      { class: "table compare-table", dataset: { testid: `compare-${caption.toLowerCase()}` } },
+      {
+        class: "table compare-table",
+        dataset: { testid: `compare-${caption.toLowerCase()}` },
+        style: { "min-width": `${190 + jobs.length * 150}px` },
+      },
       h("caption", { class: "sr-only" }, caption),
       head,
       h("tbody", null, body),

@@ -277,7 +277,8 @@ function nameCell(ctx, row) {
 
 /** @param {any} row */
 function kindCell(row) {
-  return row.kind === "prediction" ? "batch prediction" : (row.gang ?? "");
+  const text = row.kind === "prediction" ? "batch prediction" : (row.gang ?? "");
+  return h("span", { title: text }, text);
 }
 
 /** @param {any} row */
