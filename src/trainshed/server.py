@@ -36,6 +36,7 @@ from trainshed.proxy.clients import Reach
 from trainshed.proxy.listener import Proxy, tls_context
 from trainshed.proxy.tunnels import Gateway
 from trainshed.services.server import ServerInfo
+from trainshed.serving.memory import share_arenas
 from trainshed.store.database import Database
 
 LOG = logging.getLogger("trainshed.server")
@@ -49,6 +50,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
     machine = Machine.read(environment())
     gateway = Gateway.of(machine.https_proxy, bypass=machine.no_proxy) if settings.serves_gs(machine) else None
     os.umask(0o077)
+    share_arenas()
     with ExitStack() as stack:
         http = stack.enter_context(_listen(settings.host, settings.port))
         tls = stack.enter_context(_listen(settings.host, settings.tls_port))

@@ -20,7 +20,9 @@ import psutil
 import pytest
 
 from trainshed.config import Settings
+from trainshed.domain.deployments import Standing
 from trainshed.gateway import connections
+from trainshed.gateway.routes import ModelRoute, VersionRoute
 from trainshed.testing.engines import wait_for
 from trainshed.testing.gateways import RunningGateway
 from trainshed.testing.hosts import FakeHost, answering
@@ -115,6 +117,34 @@ class TestBodies:
             assert b" 200 " in first_line(client)
         assert host.seen[-1][1] == body
 
+    def test_bodies_in_small_and_large_pieces_are_put_together(self, shed: RunningGateway, host: FakeHost) -> None:
+        body = json.dumps({"instances": [number / 7 for number in range(30_000)]}).encode()
+        sizes = [*[1] * 300, 5000, *[100] * 50, 200_000, *[3] * 100, len(body)]
+        with connected(shed) as client:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.sendall(head(shed, f"content-length: {len(body)}"))
+            at = 0
+            for size in sizes:
+                client.sendall(body[at : at + size])
+                at += size
+            assert b" 200 " in first_line(client)
+        assert host.seen[-1][1] == body
+
+    @pytest.mark.parametrize("spelling", [PATH, f"{PATH}?by=route"])
+    def test_a_body_in_another_coding_is_refused_unread(
+        self, shed: RunningGateway, host: FakeHost, spelling: str
+    ) -> None:
+        before = len(host.seen)
+        with connected(shed) as client:
+            request = head(shed, "transfer-encoding: gzip, chunked").replace(PATH.encode(), spelling.encode())
+            client.sendall(request + b'12\r\n{"instances": [1]}\r\n0\r\n\r\n')
+            answer = http.client.HTTPResponse(client)
+            answer.begin()
+            error = json.loads(answer.read())["error"]
+        assert (answer.status, error["code"], error["status"]) == (501, 501, "UNIMPLEMENTED")
+        assert "Transfer-Encoding 'gzip, chunked'" in error["message"]
+        assert len(host.seen) == before
+
     def test_a_body_that_ends_early_asks_nobody(self, shed: RunningGateway, host: FakeHost) -> None:
         before = len(host.seen)
         with connected(shed) as client:
@@ -159,6 +189,20 @@ class TestLoss:
                 client.sendall(request + body)
                 wait_for(lambda: len(host.seen), number.__lt__)
         until(lambda: len(host.cancelled) == 2)
+
+    def test_a_client_that_goes_away_while_the_version_wakes_asks_nobody(
+        self, shed: RunningGateway, host: FakeHost
+    ) -> None:
+        asleep = VersionRoute(project="trainshed", model="m", version="v1", state=Standing.SLEEPING)
+        shed.routes.publish(ModelRoute(project="trainshed", model="m", default="v1", versions={"v1": asleep}))
+        before, body = len(host.seen), json.dumps(GOOD).encode()
+        with connected(shed) as client:
+            client.sendall(head(shed, f"content-length: {len(body)}") + body)
+            until(lambda: len(shed.keeper.roused) == 1)
+        time.sleep(0.1)  # the server hears that the client has gone
+        shed.publish("m", host.address)
+        assert ask(shed)[0] == 200
+        assert len(host.seen) == before + 1
 
     def test_a_client_that_reads_slowly_holds_up_nobody(self, shed: RunningGateway, host: FakeHost) -> None:
         big = json.dumps({"predictions": "x" * (20 << 20)}).encode()

@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "certificates": set(),
     "proxy": set(),
     "assembly": {"services", "store", "buckets", "runtimes", "engines", "gateway", "control", "config", "proxy"},
-    "server": {"api", "assembly", "certificates", "config", "control", "proxy", "services", "store"},
+    "server": {"api", "assembly", "certificates", "config", "control", "proxy", "services", "serving", "store"},
     "testing": {  # small real things, put together from wherever they are
         *("api", "assembly", "config", "engines", "gateway", "node"),
         *("packaging", "runtimes", "server", "services", "serving", "store"),

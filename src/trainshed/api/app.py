@@ -47,7 +47,7 @@ from trainshed.api.problems import problem, problem_response
 from trainshed.api.routing import Route, Router, Scope
 from trainshed.api.short_way import ShortWay
 from trainshed.domain.iam import Access, Principal
-from trainshed.errors import NotFound
+from trainshed.errors import NotFound, NotServed
 from trainshed.services.registry import Services
 
 LOG = logging.getLogger("trainshed.api")
@@ -120,6 +120,7 @@ class Api:
     async def _answer(self, request: Request) -> Response:
         scope = request.scope
         auth.check_host(request, allowed_hosts=self._hosts)
+        _check_transfer(request)
         route, params, methods = self._router.find(scope["method"], scope["raw_path"])
         auth.check_origin(request, route)
         scope.update(
@@ -153,6 +154,15 @@ class Api:
         if principal is None:
             raise cookies.ended() if session else auth.unknown_token()
         return principal
+
+
+def _check_transfer(request: Request) -> None:
+    """Chunks are put together on the way here. Any other coding would be taken for the body itself."""
+    codings = ", ".join(request.headers.getlist("transfer-encoding"))
+    if codings.lower() not in ("", "chunked"):
+        raise NotServed(
+            f"A body with Transfer-Encoding {codings[:40]!r} is not read here. Send it as it is, or chunked."
+        )
 
 
 def _as_sent(raw_path: bytes) -> str:

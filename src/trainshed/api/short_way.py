@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from starlette.responses import Response
 from starlette.types import Scope
@@ -34,6 +34,7 @@ _LEFT_TO_THE_ROUTE = frozenset(
     {b"origin", b"sec-fetch-site", b"content-encoding", b"transfer-encoding", b"expect", b"upgrade"}
 )
 _JSON = b"content-type: application/json\r\nx-content-type-options: nosniff\r\ncontent-length: %d\r\n"
+_SHORT = 1024  #: bytes of a piece that is worth a copy
 _RETRY = {429: b"retry-after: 1\r\n", 503: b"retry-after: 1\r\n"}
 
 
@@ -100,6 +101,28 @@ class Line(Protocol):
         """The answer is written."""
 
 
+class _Pieces:
+    """The body of a request as it comes, in the place where uvicorn has a bytearray. It goes to the host as it is."""
+
+    __slots__ = ("all",)
+
+    def __init__(self) -> None:
+        self.all: list[bytes | bytearray] = []
+
+    def __iadd__(self, piece: bytes) -> Self:
+        if len(piece) >= _SHORT:
+            self.all.append(piece)
+        elif self.all and isinstance(last := self.all[-1], bytearray):
+            last += piece  # a client that sends byte by byte does not cost an object for each
+        else:
+            self.all.append(bytearray(piece))
+        return self
+
+    def __len__(self) -> int:
+        """uvicorn would stop reading while much of it waits. But all of it has to come, and its size is known."""
+        return 0
+
+
 class Exchange:
     """One request for a prediction and its answer. It stands where uvicorn keeps the exchange that it is about, and is
     itself the event that uvicorn sets when more has come or the client has gone."""
@@ -114,6 +137,7 @@ class Exchange:
         "keep_alive",
         "more_body",
         "response_complete",
+        "waiter",
     )
 
     def __init__(self, line: Line, predictions: Predictions, target: Target, *, keep_alive: bool) -> None:
@@ -121,8 +145,9 @@ class Exchange:
         self._predictions = predictions
         self._target = target
         self._question: Question | None = None
-        self.body = bytearray()
+        self.body = _Pieces()
         self.more_body = True
+        self.waiter: asyncio.Future[Answer | None] | None = None
         self.disconnected = False
         self.response_complete = False
         self.keep_alive = keep_alive
@@ -131,11 +156,18 @@ class Exchange:
     def message_event(self) -> Exchange:
         return self
 
+    @property
+    def gone(self) -> bool:
+        """As a `Client` says it."""
+        return self.disconnected
+
     def set(self) -> None:
         """More has come, or all, or the client is gone."""
         if self.disconnected:
             if self._question is not None and not self.response_complete:
                 self._question.abandon()
+            if self.waiter is not None and not self.waiter.done():
+                self.waiter.set_result(None)
         elif self.more_body:
             self._line.resume()
         elif self._question is None and not self.response_complete:
@@ -143,19 +175,20 @@ class Exchange:
 
     def _ask(self) -> None:
         try:
-            self._question = self._predictions.put(self._target, bytes(self.body), self)
+            self._question = self._predictions.put(self._target, self.body.all, self)
         except Exception as exc:  # noqa: BLE001  the edge: whatever went wrong becomes an answer
             self._refuse(exc)
             return
+        body, self.body = self.body.all, _Pieces()  # the next request may be long in coming
         if self._question is None:
-            task = self._line.loop.create_task(self._wait())
+            task = self._line.loop.create_task(self._wait(b"".join(body)))
             self._line.tasks.add(task)
             task.add_done_callback(self._line.tasks.discard)
 
-    async def _wait(self) -> None:
+    async def _wait(self, body: bytes) -> None:
         """The version is asleep, or not connected: that takes a while."""
         try:
-            answer: Answer | None = await self._predictions.ask(self._target, bytes(self.body))
+            answer: Answer | None = await self._predictions.ask(self._target, body, self)
         except Exception as exc:  # noqa: BLE001  as above
             self._refuse(exc)
             return

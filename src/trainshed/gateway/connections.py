@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from itertools import count
 from time import monotonic
 from typing import Protocol, cast
@@ -16,6 +17,9 @@ LOG = logging.getLogger("trainshed.predict")
 IN_FLIGHT = 512  #: requests that one host is sent before it has answered; the host's own queue is shorter
 IN_FLIGHT_BYTES = 64 << 20  #: of their bodies
 ANSWER_BYTES = 256 << 20  #: of one answer
+
+
+Body = Sequence[bytes | bytearray]  #: of a request, in the pieces that it came in
 
 
 class Waiter(Protocol):
@@ -36,11 +40,12 @@ class HostConnection(asyncio.Protocol):
         self._timeout_s = timeout_s
         self._waiting: dict[int, tuple[Waiter, float, float, int]] = {}  # who waits, since when, sent when, bytes
         self._bytes = 0
+        self._taken_bytes = 0
         self._numbers = count(1)
         self._reader = FrameReader(ANSWER_HEAD, body_limit=ANSWER_BYTES)
         self._loop = asyncio.get_running_loop()
         self._heard = 0.0
-        self._unsent: list[bytes] = []
+        self._unsent: list[bytes | bytearray] = []
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -51,24 +56,30 @@ class HostConnection(asyncio.Protocol):
         """How many wait for an answer."""
         return len(self._waiting)
 
-    def ask(self, kind: int, body: bytes, waiter: Waiter, *, began: float) -> int:
+    def taken(self) -> int:
+        """The bytes of the requests since the last call."""
+        size, self._taken_bytes = self._taken_bytes, 0
+        return size
+
+    def ask(self, kind: int, body: Body, waiter: Waiter, *, began: float) -> int:
         """Send a request; its number. `Busy` if too many wait already.
 
         The time it may take runs from `began`, by the monotonic clock.
         """
-        size, load = len(body), len(self._waiting)
+        size, load = sum(map(len, body)), len(self._waiting)
         if load >= IN_FLIGHT or (load and self._bytes + size > IN_FLIGHT_BYTES):
             raise Busy("This version has as many requests waiting as it can take. Send them again a little later.")
         number = next(self._numbers)
         self._waiting[number] = (waiter, began, monotonic(), size)
         self._bytes += size
+        self._taken_bytes += size
         head = REQUEST_HEAD.pack(size, number, kind)
         if not load:
-            self._transport.writelines((head, body))
+            self._transport.writelines((head, *body))
             return number
         if not self._unsent:  # the host is busy: what else comes in this turn of the loop goes along with it
             self._loop.call_soon(self._send)
-        self._unsent += (head, body)
+        self._unsent += (head, *body)
         return number
 
     def _send(self) -> None:

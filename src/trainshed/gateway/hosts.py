@@ -6,10 +6,12 @@ import asyncio
 import logging
 from asyncio import Future
 from collections.abc import Collection, Iterable
+from time import monotonic
 
 from trainshed.errors import Unavailable
 from trainshed.gateway.connections import HostConnection, lost
 from trainshed.gateway.routes import HostAddress
+from trainshed.serving.memory import IDLE_S, Trimming
 
 LOG = logging.getLogger("trainshed.predict")
 
@@ -17,11 +19,13 @@ LOG = logging.getLogger("trainshed.predict")
 class Hosts:
     """One connection for each host. For the event loop alone."""
 
-    def __init__(self, *, timeout_s: float) -> None:
+    def __init__(self, *, timeout_s: float, trimming: Trimming | None = None) -> None:
         self._timeout_s = timeout_s
         self._connections: dict[str, HostConnection] = {}
         self._opening: dict[str, Future[None]] = {}
         self._wanted: frozenset[str] = frozenset()
+        self._trimming = trimming or Trimming()
+        self._busy_s = 0.0  # when a request was last seen to wait, by the monotonic clock
 
     def choose(self, hosts: Iterable[HostAddress]) -> HostConnection | None:
         """The one that has least to do, among those that we are connected to."""
@@ -55,9 +59,14 @@ class Hosts:
         for key, connection in tuple(self._connections.items()):
             if connection.expire():
                 hanging.append(key)
+            self._trimming.add(size := connection.taken())
+            if size or connection.load:
+                self._busy_s = monotonic()
             if connection.lost or (key not in self._wanted and not connection.load):
                 connection.close()
                 del self._connections[key]
+        if monotonic() - self._busy_s > IDLE_S:
+            self._trimming.idle()
         return hanging
 
     def load(self, keys: Collection[str]) -> int:

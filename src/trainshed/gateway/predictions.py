@@ -13,7 +13,7 @@ from typing import Protocol
 
 from trainshed.domain.deployments import Standing
 from trainshed.errors import Busy, FailedPrecondition, NotFound, TimedOut, TrainshedError, Unavailable
-from trainshed.gateway.connections import HostConnection, Waiter
+from trainshed.gateway.connections import Body, HostConnection, Waiter
 from trainshed.gateway.hosts import Hosts
 from trainshed.gateway.metrics import Metrics
 from trainshed.gateway.requestlog import RequestLogs
@@ -44,7 +44,9 @@ class Client(Protocol):
     """The connection that a request came by. When it is lost it sets `gone`, and gives `waiter` None as its result."""
 
     waiter: Future[Answer | None] | None
-    gone: bool
+
+    @property
+    def gone(self) -> bool: ...
 
 
 class Question:
@@ -52,7 +54,7 @@ class Question:
 
     __slots__ = ("_asker", "_began", "_body", "_connection", "_number", "_predictions", "_route", "_target")
 
-    def __init__(self, predictions: Predictions, target: Target, body: bytes, asker: Waiter) -> None:
+    def __init__(self, predictions: Predictions, target: Target, body: Body, asker: Waiter) -> None:
         self._predictions = predictions
         self._target = target
         self._body = body
@@ -68,6 +70,8 @@ class Question:
         except Busy:
             self._predictions.count(route, began, Busy.__name__, ok=False)
             raise
+        if route.log is None:
+            self._body = ()  # it may be long, and the host has it
 
     def abandon(self) -> None:
         """Nobody waits for the answer any more. It may have come already."""
@@ -77,7 +81,7 @@ class Question:
         seconds = self._predictions.count(self._route, self._began, status, ok=status < 400)
         log = self._route.log
         if log is not None and status == 200 and self._target.kind == Kind.PREDICT:
-            self._predictions.log(self._route, log, self._body, body, seconds=seconds)
+            self._predictions.log(self._route, log, b"".join(self._body), body, seconds=seconds)
         self._asker.answered(status, body)
 
     def failed(self, exc: TrainshedError) -> None:
@@ -121,7 +125,7 @@ class Predictions:
         self._hosts.close()
         self.logs.stop()
 
-    def put(self, target: Target, body: bytes, asker: Waiter) -> Question | None:
+    def put(self, target: Target, body: Body, asker: Waiter) -> Question | None:
         """Ask now, without waiting for anything; None if that can't be, and `ask` is what may help."""
         began = monotonic()
         route = self._find(target)
@@ -143,7 +147,7 @@ class Predictions:
         if client is not None and client.gone:
             return None
         future: Future[Answer | None] = asyncio.get_running_loop().create_future()
-        question = Question(self, target, body, _Patient(future))
+        question = Question(self, target, (body,), _Patient(future))
         question.send(route, connection, began=began)
         if client is not None:
             client.waiter = future
@@ -169,7 +173,7 @@ class Predictions:
         began = monotonic()
         _, connection = await self._reached(target, began)
         future: Future[Answer | None] = asyncio.get_running_loop().create_future()
-        connection.ask(target.kind, body, _Patient(future), began=began)
+        connection.ask(target.kind, (body,), _Patient(future), began=began)
         try:
             answer = await future
         except TimedOut as exc:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from .memory import IDLE_S
 from .predictors import Answer, failure
 
 
@@ -57,8 +58,12 @@ class Counts:
 class Batcher:
     """The queue and the work on it. `work` is for one thread, everything else for all."""
 
-    def __init__(self, *, max_batch: int, queue_limit: int, merges: bool) -> None:
+    def __init__(
+        self, *, max_batch: int, queue_limit: int, merges: bool, idle: Callable[[], None] = lambda: None
+    ) -> None:
+        """`idle` is called, by the thread that works, once there has been nothing to do for a while."""
         self.counts = Counts()
+        self._on_idle = idle
         self._max_batch = max_batch if merges else 0
         self._queue_limit = queue_limit
         self._waiting: deque[Job] = deque()
@@ -127,7 +132,9 @@ class Batcher:
                 if self._closed:
                     return []
                 self._idle = True
-            self._bell.acquire()
+            if not self._bell.acquire(timeout=IDLE_S):
+                self._on_idle()
+                self._bell.acquire()
 
     def _take(self) -> list[Job]:
         first = self._waiting.popleft()

@@ -1,7 +1,7 @@
 """JSON to arrays and back: the forms of instances and predictions that AI Platform had.
 
-Requests with plain rows of numbers are the ones to be quick with: they are parsed once and packed once, without a look
-at each number. Whatever can't be packed goes the long way, which says what is wrong with it.
+Rows of numbers for a model with one input are the ones to be quick with: `PlainInput` has them from the parser as they
+are. All other requests, and those that are no good, go the long way, which says what is wrong with them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from .documents import read_object
 from .errors import BadOutputs, InvalidInputs
+from .rows import rows, takes
 from .signatures import DEFAULT, STRING, Signature, Tensor
 
 if TYPE_CHECKING:
@@ -50,6 +51,35 @@ class TensorRequest:
     inputs: dict[str, Array]
     count: int  #: of instances
     key: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainInput:
+    """The only input of the signature that is meant where none is named. It takes numbers."""
+
+    signature: str
+    alias: str
+    tensor: Tensor
+    batched: bool
+
+    def read(self, body: bytes) -> TensorRequest | None:
+        """As `tensor_request`, for bodies with rows of numbers and nothing else; None: it is another body."""
+        array = rows(body, self.alias, self.tensor)
+        if array is None:
+            return None
+        key = (self.signature, array.shape[1:]) if self.batched else object()
+        return TensorRequest(signature=self.signature, inputs={self.alias: array}, count=len(array), key=key)
+
+
+def plain_input(signatures: Mapping[str, Signature]) -> PlainInput | None:
+    """None if requests that name no signature can't be rows of numbers."""
+    name = next(iter(signatures)) if len(signatures) == 1 else DEFAULT
+    if name not in signatures or len(signatures[name].inputs) != 1:
+        return None
+    ((alias, tensor),) = signatures[name].inputs.items()
+    if not takes(tensor):
+        return None
+    return PlainInput(signature=name, alias=alias, tensor=tensor, batched=signatures[name].batched)
 
 
 def instances_of(document: Mapping[str, Any]) -> list[Any]:

@@ -7,10 +7,10 @@ import struct
 import threading
 from collections.abc import Callable, Sequence
 
-from .frames import ANSWER_HEAD, REQUEST_HEAD, BadFrame, FrameReader
+from .frames import ANSWER_HEAD, REQUEST_HEAD, BadFrame, Frame, FrameReader
 from .predictors import Answer
 
-_PIECE = 1 << 18
+_PIECE = 1 << 16
 _SEND_TIMEOUT = struct.pack("ll", 10, 0)  # seconds: who takes nothing for so long is gone
 
 OnFrame = Callable[["Connection", int, int, bytes], None]  #: connection, id, kind, body
@@ -28,11 +28,19 @@ class Connection:
     def read(self, on_frame: OnFrame) -> None:
         """Give each frame to `on_frame`; returns when the other side is gone, or sends what makes no sense."""
         try:
-            while data := self._socket.recv(_PIECE):
-                for request_id, kind, body in self._reader.feed(data):
+            while (frames := self._receive()) is not None:
+                for request_id, kind, body in frames:
                     on_frame(self, request_id, kind, body)
         except (OSError, BadFrame):
             self.close()
+
+    def _receive(self) -> list[Frame] | None:
+        """The frames that the next bytes complete; None: there are no more."""
+        if (room := self._reader.room) is not None:
+            size = self._socket.recv_into(room)
+            return self._reader.filled(size) if size else None
+        data = self._socket.recv(_PIECE)
+        return self._reader.feed(data) if data else None
 
     def send(self, answers: Sequence[tuple[int, Answer]]) -> None:
         """Ids and answers, written at once. An end of the connection, if it is one, is noticed by `read`."""

@@ -15,6 +15,7 @@ ANSWER_HEAD = struct.Struct("<IQH")  #: length of the body, id, HTTP status
 
 _TYPE_LENGTH = struct.Struct("<H")
 _TYPE_BYTES = 0xFFFF
+_LONG_BYTES = 1 << 16
 RAW_HEAD = _TYPE_LENGTH.size + _TYPE_BYTES  #: by how much a `RAW` body may be longer than what the caller sent
 
 
@@ -52,43 +53,80 @@ def unpack_raw(body: bytes) -> tuple[str, bytes]:
     return body[_TYPE_LENGTH.size : start].decode("latin-1"), body[start:]
 
 
+Frame = tuple[int, int, bytes]  #: id, kind or status, body
+
+
 class FrameReader:
-    """Cuts what arrives on one connection into frames, however the bytes were split on their way."""
+    """Cuts what arrives on one connection into frames, however the bytes were split on their way.
+
+    A long body can be received right into its place: while `room` is not None, into that, and then `filled` says how
+    much. Everything else is for `feed`.
+    """
 
     def __init__(self, head: struct.Struct, *, body_limit: int) -> None:
         self._head = head
         self._body_limit = body_limit
-        self._rest = bytearray()
+        self._rest = b""  # less than a head, or the beginning of a short frame
+        self._long: _Long | None = None
 
-    def feed(self, data: bytes) -> list[tuple[int, int, bytes]]:
-        """The frames that `data` completes: id, kind or status, body. `BadFrame` if one is longer than the limit."""
-        if self._rest:
-            self._rest += data
-            data = bytes(self._rest) if self._whole() else b""
-        frames, used = self._cut(data)
+    @property
+    def room(self) -> memoryview | None:
+        """Where the next bytes belong, if they are of a long body."""
+        return self._long.room if self._long is not None else None
+
+    def filled(self, size: int) -> list[Frame]:
+        """So many bytes were received into `room`. The frame that they complete, if they do."""
+        assert self._long is not None
+        frame = self._long.filled(size)
+        if frame is None:
+            return []
+        self._long = None
+        return [frame]
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that `data` completes. `BadFrame` if one is longer than the limit."""
+        frames: list[Frame] = []
+        if (room := self.room) is not None:
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+            frames, data = self.filled(size), data[size:]
+        elif self._rest:
+            data = self._rest + data
+        self._rest = b""
         if data:
-            self._rest = bytearray(data[used:])
+            self._cut(data, frames)
         return frames
 
-    def _whole(self) -> bool:
-        """Whether the bytes kept hold a frame: so that a long body is not copied at every piece of it."""
-        return len(self._rest) >= self._head.size and len(self._rest) >= self._head.size + self._length(self._rest, 0)
-
-    def _length(self, data: bytes | bytearray, at: int) -> int:
-        length = int(self._head.unpack_from(data, at)[0])
-        if length > self._body_limit:
-            raise BadFrame(f"A frame of {length:,} bytes is longer than the {self._body_limit:,} that are taken.")
-        return length
-
-    def _cut(self, data: bytes) -> tuple[list[tuple[int, int, bytes]], int]:
-        frames: list[tuple[int, int, bytes]] = []
+    def _cut(self, data: bytes, frames: list[Frame]) -> None:
         at, size, end = 0, self._head.size, len(data)
         while end - at >= size:
             length, request_id, word = self._head.unpack_from(data, at)
             if length > self._body_limit:
                 raise BadFrame(f"A frame of {length:,} bytes is longer than the {self._body_limit:,} that are taken.")
             if end - at - size < length:
+                if length > _LONG_BYTES:
+                    self._long = _Long(request_id, word, length, data[at + size :])
+                    return
                 break
             at += size + length
             frames.append((request_id, word, data[at - length : at]))
-        return frames, at
+        self._rest = data[at:]
+
+
+class _Long:
+    """A frame with a long body, which is put together in its place."""
+
+    def __init__(self, request_id: int, word: int, length: int, begun: bytes) -> None:
+        self._request_id = request_id
+        self._word = word
+        self._body = bytearray(length)
+        self._body[: len(begun)] = begun
+        self._at = len(begun)
+
+    @property
+    def room(self) -> memoryview:
+        return memoryview(self._body)[self._at :]
+
+    def filled(self, size: int) -> Frame | None:
+        self._at += size
+        return (self._request_id, self._word, bytes(self._body)) if self._at == len(self._body) else None

@@ -22,6 +22,7 @@ from .errors import InvalidInputs, ServingError
 from .explain import Explainer, explainer
 from .frames import RAW_HEAD, BadFrame, Kind, pack_raw, unpack_raw
 from .loaders.base import Model, RawModel, TensorModel
+from .memory import Trimming
 from .predictors import Answer, failure, predictor
 from .readiness import warm_up
 from .reference import compare, read
@@ -50,7 +51,13 @@ class Host:
             self._explainer = explainer(spec.explanation, model, spec.model_dir)
         self.sample: Sample | None = find(spec.model_dir, model)
         self.batching = warm_up(self._predictor, self.sample, max_batch=spec.max_batch)
-        self._batcher = Batcher(max_batch=spec.max_batch, queue_limit=spec.queue_limit, merges=self.batching)
+        self._trimming = Trimming()
+        self._batcher = Batcher(
+            max_batch=spec.max_batch,
+            queue_limit=spec.queue_limit,
+            merges=self.batching,
+            idle=self._trimming.idle,
+        )
         self._body_limit = spec.body_limit
         self._readers: dict[Connection, threading.Thread] = {}
         self._stopping = False
@@ -101,6 +108,7 @@ class Host:
 
     def _take(self, connection: Connection, request_id: int, kind: int, body: bytes) -> None:
         """Answer a frame, or put it where the model finds it. Never waits for the model."""
+        self._trimming.add(len(body))
         try:
             if kind == Kind.PREDICT:
                 if self._batcher.full():

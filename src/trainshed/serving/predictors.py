@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .codec import TensorRequest, columns, instances_of, takes_text, tensor_request, tensors_of
+from .codec import TensorRequest, columns, instances_of, plain_input, takes_text, tensor_request, tensors_of
 from .documents import error_body, read_object, write
 from .errors import BadOutputs, RunFailed, ServingError
 from .loaders.base import InstanceModel, Model, TensorModel
@@ -70,9 +70,11 @@ class TensorPredictor:
 
     def __init__(self, model: TensorModel) -> None:
         self._model = model
+        self._plain = plain_input(model.signatures)
 
     def read(self, body: bytes) -> TensorRequest:
-        return tensor_request(body, self._model.signatures)
+        request = self._plain.read(body) if self._plain is not None else None
+        return request if request is not None else tensor_request(body, self._model.signatures)
 
     def run(self, requests: Sequence[TensorRequest]) -> list[bytes]:
         return _written(requests, self.predictions(requests))

@@ -23,6 +23,7 @@ from .errors import LoaderError, ServingError
 from .host import Host, Stop
 from .loaders import load
 from .loaders.base import Model, TensorModel
+from .memory import share_arenas
 from .spec import HostSpec
 
 _BACKLOG = 64
@@ -35,6 +36,7 @@ def run_host(path: Path) -> int:
     standard error goes. When the other end of standard input is closed the server is gone, and the process ends.
     """
     output = keep_output()
+    share_arenas()
     _end_with_the_server()
     began = time.monotonic()
     try:

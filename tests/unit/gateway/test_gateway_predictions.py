@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -15,9 +16,12 @@ import pytest
 from trainshed.domain.deployments import Standing
 from trainshed.errors import Busy, FailedPrecondition, NotFound, TimedOut, Unavailable
 from trainshed.gateway import connections, predictions
-from trainshed.gateway.predictions import Kind, Predictions
+from trainshed.gateway import hosts as hosts_module
+from trainshed.gateway.hosts import Hosts
+from trainshed.gateway.predictions import Kind, Predictions, _Patient
 from trainshed.gateway.requestlog import RequestLogs
 from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLog, Routes, Target, VersionRoute
+from trainshed.serving.memory import WORTH_BYTES, Trimming
 from trainshed.testing.gateways import NotingKeeper
 from trainshed.testing.hosts import Behaviour, FakeHost, answering, echo
 
@@ -377,3 +381,31 @@ def test_a_replay_is_neither_counted_nor_logged(bench: Bench) -> None:
     made = bench.run(steps)
     assert made.metrics.traffic("p", "m") == {}
     assert bench.written == []
+
+
+def test_memory_is_given_back_when_nobody_has_asked_for_a_while(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts_module, "IDLE_S", 0.2)
+    trims: list[float] = []
+    host = bench.host(answering("late", after_s=0.5))
+
+    async def steps() -> float:
+        hosts = Hosts(timeout_s=10, trimming=Trimming(lambda: trims.append(time.monotonic())))
+        await hosts.reach([host.address])
+        connection = hosts.choose([host.address])
+        assert connection is not None
+        future: asyncio.Future[tuple[int, bytes] | None] = asyncio.get_running_loop().create_future()
+        connection.ask(1, (b"x" * WORTH_BYTES,), _Patient(future), began=time.monotonic())
+        hosts.follow([host.address])
+        while not future.done():
+            hosts.sweep()
+            await asyncio.sleep(0.01)
+        answered = time.monotonic()
+        for _ in range(60):
+            hosts.sweep()
+            await asyncio.sleep(0.01)
+        hosts.close()
+        return answered
+
+    answered = asyncio.run(steps())
+    assert len(trims) == 1
+    assert trims[0] >= answered

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainshed.serving import batcher as batcher_module
 from trainshed.serving.batcher import Batcher, Job
 from trainshed.serving.errors import InvalidInputs
 from trainshed.serving.loaders.base import Model
@@ -198,3 +199,26 @@ def test_company_changes_no_byte_of_an_answer(data: st.DataObject, model: Model,
     worked(batcher)
     assert box.answers == {at: answer for at, answer in alone.items() if at in box.answers}
     assert len(box.answers) >= sum(status == 200 for status, _ in alone.values())
+
+
+def test_it_tells_once_when_there_is_nothing_to_do_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batcher_module, "IDLE_S", 0.01)
+    idle, told = threading.Event(), []
+
+    def tell() -> None:
+        told.append(1)
+        idle.set()
+
+    batcher, run, box = made(idle=tell), Recorder(), Mailbox()
+    worker = threading.Thread(target=batcher.work)
+    worker.start()
+    for at, word in enumerate("ab"):
+        assert idle.wait(10)
+        idle.clear()
+        batcher.offer(Job(box, at, run, Word(word)))
+    assert idle.wait(10)
+    batcher.close()
+    worker.join(10)
+    assert not worker.is_alive()
+    assert len(told) == 3
+    assert set(box.answers) == {0, 1}

@@ -36,6 +36,31 @@ def test_answers_arrive_as_they_were_sent(frames: list[tuple[int, int, bytes]], 
     assert _fed(FrameReader(ANSWER_HEAD, body_limit=50), data, [size]) == frames
 
 
+LONG = [(1, 1, b"a" * 70_000), (2, 2, b"b"), (3, 1, b""), (4, 3, bytes(range(256)) * 1000), (5, 1, b"c" * 65_536)]
+
+
+@given(
+    st.lists(st.sampled_from(LONG), max_size=4), st.lists(st.sampled_from([1, 13, 500, 65_549, 1 << 18]), min_size=1)
+)
+def test_long_bodies_arrive_too(frames: list[tuple[int, int, bytes]], sizes: list[int]) -> None:
+    data = b"".join(pack_request(number, Kind(kind), body) for number, kind, body in frames)
+    sizes = [*sizes, 1 << 16]  # so that it does not take for ever
+    assert _fed(FrameReader(REQUEST_HEAD, body_limit=1 << 20), data, sizes) == frames
+    assert _received(FrameReader(REQUEST_HEAD, body_limit=1 << 20), data, sizes) == frames
+
+
+def test_a_body_is_not_what_was_received_into_but_a_copy() -> None:
+    reader = FrameReader(REQUEST_HEAD, body_limit=1 << 20)
+    assert reader.feed(pack_request(1, Kind.PREDICT, b"x" * 70_000)[:100]) == []
+    room = reader.room
+    assert room is not None
+    room[:] = b"x" * len(room)
+    ((_, _, body),) = reader.filled(len(room))
+    room[:] = b"y" * len(room)
+    assert body == b"x" * 70_000
+    assert reader.room is None
+
+
 @pytest.mark.parametrize("size", [1, 13, 100])
 def test_a_frame_beyond_the_limit_is_refused_by_its_head(size: int) -> None:
     reader = FrameReader(REQUEST_HEAD, body_limit=10)
@@ -60,5 +85,21 @@ def _fed(reader: FrameReader, data: bytes, sizes: list[int]) -> list[tuple[int, 
     while data:
         size = sizes[turn % len(sizes)]
         found += reader.feed(data[:size])
+        data, turn = data[size:], turn + 1
+    return found
+
+
+def _received(reader: FrameReader, data: bytes, sizes: list[int]) -> list[tuple[int, int, bytes]]:
+    """As a connection does it: into the place where a long body goes, if there is one."""
+    found: list[tuple[int, int, bytes]] = []
+    turn = 0
+    while data:
+        size = sizes[turn % len(sizes)]
+        if (room := reader.room) is not None:
+            size = min(size, len(room), len(data))
+            room[:size] = data[:size]
+            found += reader.filled(size)
+        else:
+            found += reader.feed(data[:size])
         data, turn = data[size:], turn + 1
     return found
