@@ -44,6 +44,7 @@ from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.services.buckets import Buckets
 from trainshed.services.chaos import Chaos
+from trainshed.services.exports import Exports
 from trainshed.services.failures import Failures
 from trainshed.services.jobs import Jobs, World
 from trainshed.services.jobtable import JobRows
@@ -230,6 +231,7 @@ def _services(ground: _Ground, working: _Working, answering: _Answering, tokens:
         jobs=Jobs(ground.jobs, _world(ground, places, launches, control, progress), wake=control.wake),
         job_rows=JobRows(JobTable(ground.database)),
         progress=progress,
+        exports=Exports(ground.jobs, ground.home, owner=ground.buckets.owner),
         chaos=Chaos(ground.jobs, ground.engine, folder=launches.folder),
         models=models,
         versions=versions,

@@ -264,6 +264,9 @@ class TestVersions:
         details = shed.versions.details("shed", "m", "v1")
         assert details["version"] == found
         assert (details["runtime"], details["loader"], details["hosts"]) == ("2.21", "fake", [{"pid": 7}])
+        assert shed.versions.sample("shed", "m", "v1")["instances"] == []
+        with pytest.raises(NotFound):
+            shed.versions.sample("shed", "m", "v9")
 
     def test_a_failure_is_on_the_version_and_its_operation(self, shed: Shed) -> None:
         shed.deployments.failure = "Create Version failed. Bad model detected with error:  ..."

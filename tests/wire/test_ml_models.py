@@ -291,6 +291,8 @@ class TestRollout:
         status, told = call("POST", f"{own}:rollback", token=shed.token)
         assert (status, told["previousVersion"]) == (200, "v2")
         assert told["model"]["defaultVersion"]["name"] == f"{parent}/versions/v1"
+        status, sample = call("GET", f"{own}/versions/v1/sample", token=shed.token)
+        assert (status, sample["cut"]) == (200, False)
         status, details = call("GET", f"{own}/versions/v1", token=shed.token)
         assert (status, details["runtime"], details["loader"], details["hosts"]) == (200, "2.21", "fake", [])
 

@@ -34,7 +34,7 @@ raise FileNotFoundError(2, "No such file or directory", "gs://views-project-buck
 def submitter(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Submitter:
     made = Submitter(server, PROJECT, tmp_path_factory.mktemp("views"))
     made.submit("printer", PRINTER)
-    made.submit("failer", FAILER)
+    made.submit("failer", FAILER, args=["--output-dir", f"gs://{made.bucket}/out"])
     made.wait("printer", ["RUNNING"])
     made.wait("failer")
     return made
@@ -85,6 +85,14 @@ def test_a_failed_job_says_why(submitter: Submitter) -> None:
     [row] = submitter.server.call("GET", f"{OWN}/jobs?state=FAILED")["jobs"]
     assert row["message"] == failure["summary"]
     assert submitter.server.call("GET", f"{OWN}/jobs/printer")["failure"] is None
+
+
+def test_exports_are_found_where_the_job_writes(submitter: Submitter, tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(b"a model")
+    submitter.upload(tmp_path / "saved_model.pb", "out/export/1/saved_model.pb")
+    [found] = submitter.server.call("GET", f"{OWN}/jobs/failer/exports")["exports"]
+    assert (found["uri"], found["framework"]) == (f"gs://{submitter.bucket}/out/export/1/", "TENSORFLOW")
+    assert submitter.server.call("GET", f"{OWN}/jobs/printer/exports") == {"exports": []}
 
 
 def test_the_table_finds_jobs(submitter: Submitter) -> None:

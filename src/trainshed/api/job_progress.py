@@ -1,4 +1,4 @@
-"""How far a job has come, and what it uses."""
+"""How far a job has come, what it uses, and what it exported."""
 
 from __future__ import annotations
 
@@ -25,9 +25,15 @@ async def stats(request: Request) -> Response:
     return answer(await run_in_threadpool(services(request).progress.stats, project(request), job, points=points))
 
 
+async def exports(request: Request) -> Response:
+    read_query(request)
+    return answer(await run_in_threadpool(services(request).exports.of, project(request), request.path_params["job"]))
+
+
 _JOB = "/trainshed/v1/projects/{project}/jobs/{job}"
 
 ROUTES = (
     Route(method="GET", path=f"{_JOB}/progress", access=Access.READ, scope=Scope.PATH, handler=progress),
     Route(method="GET", path=f"{_JOB}/stats", access=Access.READ, scope=Scope.PATH, handler=stats),
+    Route(method="GET", path=f"{_JOB}/exports", access=Access.READ, scope=Scope.PATH, handler=exports),
 )

@@ -63,6 +63,11 @@ async def details(request: Request) -> Response:
     return answer(await run_in_threadpool(services(request).versions.details, *_names(request)))
 
 
+async def sample(request: Request) -> Response:
+    read_query(request)
+    return answer(await run_in_threadpool(services(request).versions.sample, *_names(request)))
+
+
 _VERSIONS = "/v1/projects/{project}/models/{model}/versions"
 _VERSION = "/v1/projects/{project}/models/{model}/versions/{version}"
 
@@ -74,4 +79,5 @@ ROUTES = (
     Route(method="DELETE", path=_VERSION, access=Access.WRITE, scope=Scope.PATH, handler=delete),
     Route(method="POST", path=f"{_VERSION}:setDefault", access=Access.WRITE, scope=Scope.PATH, handler=set_default),
     Route(method="GET", path=f"/trainshed{_VERSION}", access=Access.READ, scope=Scope.PATH, handler=details),
+    Route(method="GET", path=f"/trainshed{_VERSION}/sample", access=Access.READ, scope=Scope.PATH, handler=sample),
 )

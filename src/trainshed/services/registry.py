@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from trainshed.gateway.predictions import Predictions
 from trainshed.services.buckets import Buckets
 from trainshed.services.chaos import Chaos
+from trainshed.services.exports import Exports
 from trainshed.services.jobs import Jobs
 from trainshed.services.jobtable import JobRows
 from trainshed.services.lines import Lines
@@ -35,6 +36,7 @@ class Services:
     jobs: Jobs
     job_rows: JobRows
     progress: Progress
+    exports: Exports
     chaos: Chaos
     models: Models
     versions: Versions

@@ -11,6 +11,7 @@ from trainshed.domain.etags import check_etag
 from trainshed.domain.fields import mask_paths
 from trainshed.domain.models import Model, no_version
 from trainshed.domain.operations import Operation, OperationType, response
+from trainshed.domain.samplerequests import sample_request
 from trainshed.domain.times import now_us
 from trainshed.domain.version_bodies import (
     PATCHABLE,
@@ -175,6 +176,11 @@ class Versions:
             "hosts": list(self._serving.hosts(project, model_id, version_id)),
             "log": self._serving.log_tail(project, model_id, version_id),
         }
+
+    def sample(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
+        """Instances to begin with. No host is asked: what its creation found out is in the version's details."""
+        _, version = self._store.version_listed(project, model_id, version_id)
+        return sample_request(version.details)
 
     def _runtime(self, request: VersionRequest) -> dict[str, Any]:
         wanted = serving_runtime(request.body.get("runtimeVersion", ""), request.body.get("pythonVersion", ""))

@@ -1,0 +1,72 @@
+"""What a job exported: the folders of its own that a version can be created from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from trainshed.buckets.folders import disk_errors
+from trainshed.buckets.models import ModelFolder, model_folders
+from trainshed.buckets.names import components, split_uri
+from trainshed.config import Home
+from trainshed.domain.deployments import loaders
+from trainshed.domain.jobs import Job
+from trainshed.domain.times import rfc3339
+from trainshed.domain.training import Training
+from trainshed.errors import FailedPrecondition, Invalid, NotFound
+from trainshed.services.progress import outputs
+from trainshed.store.jobs import JobStore
+
+_FRAMEWORKS = {"openvino": "TENSORFLOW", "keras": "TENSORFLOW", "xgboost": "XGBOOST"}
+_MOST = 200
+_WEIGHTS = (".weights.h5", "_weights.h5")  #: of a model, without the model
+
+
+class Exports:
+    """Reads only. Threads may share it. `owner` says which project a bucket belongs to, or raises `NotFound`."""
+
+    def __init__(self, jobs: JobStore, home: Home, *, owner: Callable[[str], str]) -> None:
+        self._jobs = jobs
+        self._home = home
+        self._owner = owner
+
+    def of(self, project: str, job_id: str) -> dict[str, Any]:
+        """Newest first."""
+        job = self._jobs.get(project, job_id)
+        found: dict[tuple[str, ...], ModelFolder] = {}
+        with disk_errors():
+            for place in self._places(job):
+                for folder in model_folders(self._home.buckets, place, holds_model=lambda names: bool(kinds(names))):
+                    found[folder.parts] = folder
+        newest = sorted(found.values(), key=lambda folder: (folder.time_us, folder.parts), reverse=True)
+        return {"exports": [_body(folder, job) for folder in newest[:_MOST]]}
+
+    def _places(self, job: Job) -> Iterator[tuple[str, ...]]:
+        """The job's folder, and where else its arguments say that it writes, in buckets of its project."""
+        training = Training.parse(job.body.get(Training.key, {}))
+        for uri in dict.fromkeys((training.job_dir, *outputs(training.args))):
+            try:
+                bucket, name = split_uri(uri)
+                if self._owner(bucket) == job.project:
+                    yield (bucket, *(components(name) if name.rstrip("/") else ()))
+            except (Invalid, NotFound):
+                continue
+
+
+def kinds(names: Collection[str]) -> tuple[str, ...]:
+    """What may serve the model that these files are; nothing if they are none, or more than one."""
+    try:
+        whole = [name for name in names if not name.endswith(_WEIGHTS)]
+        return loaders(whole, framework="", prediction_class="", where="it")
+    except FailedPrecondition:
+        return ()
+
+
+def _body(folder: ModelFolder, job: Job) -> dict[str, Any]:
+    loader = kinds(folder.files)[0]
+    return {
+        "uri": f"gs://{'/'.join(folder.parts)}/",
+        "time": rfc3339(folder.time_us),
+        "framework": _FRAMEWORKS.get(loader, ""),  # a pickle tells only those who open it
+        "runtime": job.runtime if job.runtime[:1].isdigit() else "",
+    }
