@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# What the tests need from the operating system: PostgreSQL's server programs.
+# What the tests need from the operating system: PostgreSQL's server programs, and Chromium.
 set -eu
-if ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then
+missing=()
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
+command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
+    missing+=(chromium)
+if [ "${#missing[@]}" = 0 ]; then
     exit 0
 fi
 if [ "$(id -u)" != 0 ]; then
-    echo "The tests start a PostgreSQL server of their own, and its programs are not installed." >&2
-    echo "Install them once with: sudo apt-get install postgresql" >&2
+    echo "The tests start a PostgreSQL server and a browser of their own, and these are not installed: ${missing[*]}." >&2
+    echo "Install them once with: sudo apt-get install ${missing[*]}" >&2
     exit 1
 fi
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends postgresql >/dev/null
+apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -1,0 +1,88 @@
+"""A real Chromium on a real server: signed in, and watched for errors that nobody sees."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+
+from trainshed.testing.jobs import Submitter
+from trainshed.testing.servers import RunningServer
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+#: opens a place of a project, such as ("my-project", "/jobs/one"), in a window of its own
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert found, "The tests need Chromium. Install it with: bash tests/needs.sh"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+class Windows:
+    """Windows that are signed in as the server's owner. What went wrong in them fails the test at its end."""
+
+    def __init__(self, browser: Browser, server: RunningServer) -> None:
+        self._browser = browser
+        self._server = server
+        self._contexts: list[BrowserContext] = []
+        self.troubles: list[str] = []
+
+    def open(self, project: str, place: str = "", *, width: int = 1280, height: int = 900) -> Page:
+        context = self._browser.new_context(viewport={"width": width, "height": height}, accept_downloads=True)
+        self._contexts.append(context)
+        answer = context.request.post(f"{self._server.url}/trainshed/v1/session", data={"token": self._server.token})
+        assert answer.ok, answer.text()
+        page = context.new_page()
+        page.on("pageerror", lambda error: self.troubles.append(str(error)))
+        page.on("console", self._heard)
+        page.goto(f"{self._server.url}/#/p/{project}{place}")
+        return page
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.troubles.append(message.text)  # such as a breach of the Content-Security-Policy
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+
+
+@pytest.fixture
+def open_console(chromium: Browser, server: RunningServer) -> Iterator[Open]:
+    windows = Windows(chromium, server)
+    yield windows.open
+    windows.close()
+    assert windows.troubles == []
+
+
+@pytest.fixture(scope="session")
+def trainers(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Submitter]:
+    """Submitters of small jobs, one for each project."""
+    known: dict[str, Submitter] = {}
+
+    def of(project: str) -> Submitter:
+        if project not in known:
+            scratch: Path = tmp_path_factory.mktemp(project)
+            known[project] = Submitter(server, project, scratch)
+        return known[project]
+
+    return of
