@@ -13,6 +13,8 @@ export class ApiError extends Error {
 }
 
 const SESSION = "/trainshed/v1/session";
+/** Without it a session's cookie changes nothing: pages of other origins can't send it. */
+const OWN_PAGE = { "x-trainshed-console": "1" };
 const NO_ANSWER = "The server does not answer. Look whether it runs with: trainshed status";
 
 /** @type {any} */
@@ -101,6 +103,7 @@ export function putFile(bucket, name, file, onProgress = () => {}, signal = unde
   const path = `/upload/storage/v1/b/${encodeURIComponent(bucket)}/o`;
   const request = new XMLHttpRequest();
   request.open("POST", withParams(path, { uploadType: "media", name }));
+  for (const [name, value] of Object.entries(OWN_PAGE)) request.setRequestHeader(name, value);
   request.setRequestHeader("content-type", file.type || "application/octet-stream");
   request.upload.addEventListener("progress", (event) => {
     if (event.lengthComputable && event.total > 0) onProgress(event.loaded / event.total);
@@ -149,7 +152,11 @@ async function call(method, path, body, options = {}) {
       method,
       credentials: "same-origin",
       cache: "no-store",
-      headers: { ...(sent === undefined ? {} : { "content-type": "application/json" }), ...options.headers },
+      headers: {
+        ...OWN_PAGE,
+        ...(sent === undefined ? {} : { "content-type": "application/json" }),
+        ...options.headers,
+      },
       body: sent,
       signal: options.signal,
     });
