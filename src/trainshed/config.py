@@ -280,6 +280,16 @@ class Home:
         return self.path / "hosts"
 
     @property
+    def notebook(self) -> Path:
+        """What `trainshed notebook` runs with: its lock, its token, Jupyter's own files."""
+        return self.path / "notebook"
+
+    @property
+    def notebooks(self) -> Path:
+        """The user's notebooks, unless they are kept elsewhere."""
+        return self.path / "notebooks"
+
+    @property
     def shell(self) -> Path:
         """What `trainshed shell` puts on the PATH, and files with its token."""
         return self.path / "shell"

@@ -136,8 +136,9 @@ def test_datalab_is_a_notebook_here() -> None:
         *("notebook", "--no-browser", "--port", "8081"),
     )
     assert datalab.words(["connect", "dlvm"]) == ("notebook",)
-    assert datalab.words(["delete", "dlvm"]) is None
-    assert "Ctrl-C" in datalab.refusal(["delete", "dlvm"])
+    assert datalab.words(["delete", "dlvm"]) == ("notebook", "--stop")
+    assert datalab.words(["beta", "dlvm"]) is None
+    assert "datalab create NAME" in datalab.refusal(["beta", "dlvm"])
 
 
 @pytest.mark.parametrize(

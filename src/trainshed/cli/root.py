@@ -98,6 +98,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
         "Look at runtimes, install and remove them.",
     ),
     "shell": ("shell:shell", "Open your shell with gcloud, gsutil, datalab and tensorboard that talk to this server."),
+    "notebook": ("notebook:notebook", "Start JupyterLab in the background."),
     "tensorboard": ("tensorboard:tensorboard", "Show TensorBoard on what a training writes."),
     "samples": (
         {

@@ -153,17 +153,22 @@ def _tell(ready_fd: int | None, word: dict[str, Any]) -> None:
 @format_option
 @click.pass_context
 def status(ctx: click.Context, format: str | None) -> None:
-    """Say whether the server runs, and where. Exit status 0 if it does, 1 if not.
+    """Say whether the server runs, and where, and where the notebook is. Exit status 0 if the server runs, 1 if not.
 
     \b
     Example:
       trainshed status --format json
     """
     home = Home.find(environment())
+    from trainshed.local import notebook  # builds environments, and so takes a while to import
+
+    beside = {"notebook": found.address} if (found := notebook.running(home)) is not None else {}
     if (server := running(home)) is None:
         say(str(NotRunning(home)))
+        for address in beside.values():
+            say(f"A notebook runs at {address}. Stop it with: trainshed notebook --stop")
         ctx.exit(1)
-    shown = asdict(server) | {"console": _console(server)}
+    shown = asdict(server) | {"console": _console(server)} | beside
     show_one(shown, format=format, columns=[Column(name.upper(), name) for name in shown])
 
 

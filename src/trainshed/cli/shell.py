@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from trainshed.cli.group import Command
-from trainshed.cli.options import project_option, session
+from trainshed.cli.options import Session, project_option, session
 from trainshed.cli.output import say
 from trainshed.cli.servers import start
 from trainshed.client.locate import owner_token, reach, running
@@ -48,29 +48,40 @@ def shell(command: str | None, google: bool, runtime_version: str, project: str 
     here = session(project)
     around = outside(environment())
     home = here.settings.home
-    led = _server(here.settings)
-    if led is None and google:
+    place = led_here(here, home.shell / ("google" if google else "bin"), fixed_project=_is_fixed(project, around))
+    if place.reach is None and google:
         raise Refused(
             "The real Google Cloud CLI can't be pointed at this server, which leads nobody here: it runs on another "
             "machine, or with gs_in_trainers set to google. `trainshed shell` without --google works."
         )
+    more = google_cli(place, place.reach) if google and place.reach is not None else {}
+    _check_google(google, around)
+    shims.write(place.shims, shims.texts(_programs(home, around, runtime_version), google=google))
+    _become(_start(around, command, place), around, place, more)
+
+
+def _is_fixed(project: str | None, around: dict[str, str]) -> bool:
+    return bool(project or around.get("TRAINSHED_PROJECT"))
+
+
+def led_here(here: Session, programs: Path, *, fixed_project: bool) -> Place:
+    """Have a server run, and the files written that lead programs to it. `programs` is the folder for shims."""
+    home = here.settings.home
+    led = _server(here.settings)
     place = Place(
         home=home,
         project=here.project,
         reach=led,
-        shims=home.shell / ("google" if google else "bin"),
+        shims=programs,
         credentials=home.shell / _name(here.settings, here.project),
-        fixed_project=bool(project or around.get("TRAINSHED_PROJECT")),
+        fixed_project=fixed_project,
     )
-    more: dict[str, str] = {}
     if led is not None:
         token = here.settings.token or owner_token(home) or ""
-        files = clients.files(led, project=here.project, folder=place.credentials, token=token)
-        clients.write(place.credentials, files)
-        more = google_cli(place, led) if google else {}
-    _check_google(google, around)
-    shims.write(place.shims, shims.texts(_programs(home, around, runtime_version), google=google))
-    _become(_start(around, command, place), around, place, more)
+        clients.write(
+            place.credentials, clients.files(led, project=here.project, folder=place.credentials, token=token)
+        )
+    return place
 
 
 def _server(settings: ClientSettings) -> clients.Reach | None:

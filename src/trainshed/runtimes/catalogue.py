@@ -83,3 +83,12 @@ CATALOGUE: Mapping[str, Runtime] = {
 }
 
 DEFAULT = "2.21"  #: for a job that names no runtime: the newest
+
+#: Not for jobs: the environment of `trainshed notebook`, built and kept as runtimes are.
+NOTEBOOK = Runtime(
+    name="notebook",
+    python="3.11",
+    summary="JupyterLab, anywidget, pandas, Matplotlib, Google's clients",
+    unpacked_mb=457,
+    pins=_lock("notebook"),
+)

@@ -9,6 +9,8 @@ MEANING: Mapping[str, tuple[str, ...]] = {
     "create": ("notebook",),
     "connect": ("notebook",),
     "list": ("status",),
+    "stop": ("notebook", "--stop"),
+    "delete": ("notebook", "--stop"),
 }
 _PASSED_ON = {"--no-launch-browser": "--no-browser", "--port": "--port"}
 _VALUED = (
@@ -46,9 +48,4 @@ def words(args: Sequence[str]) -> tuple[str, ...] | None:
 def refusal(args: Sequence[str]) -> str:
     """A sentence about a command that is not served."""
     word = next((word for word in args if not word.startswith("-")), "")
-    if word in ("stop", "delete"):
-        return (
-            f"`datalab {word}` is not needed: the notebook runs in the terminal in which it was started. Ctrl-C there "
-            "ends it, and nothing of it is left but your files."
-        )
     return f"Trainshed does not serve `datalab {word}`. `datalab create NAME` opens a notebook on this machine."
