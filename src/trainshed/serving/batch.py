@@ -135,13 +135,14 @@ class Batch:
             _whole(result, draft=plan.state / f"results-{shard.number:05d}") as good,
         ):
             for batch, outcomes in self._outcomes(shard, thread):
-                for row, outcome in zip(batch, outcomes, strict=True):
-                    if isinstance(outcome, ServingError):
-                        done.errors += 1
-                        bad.write(self._error(shard, row, outcome))
-                    else:
-                        done.predictions += 1
-                        good.write(outcome + b"\n")
+                lines = [outcome for outcome in outcomes if not isinstance(outcome, ServingError)]
+                good.write(b"".join([line + b"\n" for line in lines]))
+                done.predictions += len(lines)
+                if len(lines) < len(batch):
+                    for row, outcome in zip(batch, outcomes, strict=True):
+                        if isinstance(outcome, ServingError):
+                            done.errors += 1
+                            bad.write(self._error(shard, row, outcome))
                 if line := self._progress.add(shard, batch[-1].read, done):
                     self._say(line)
         with _whole(self._note(shard)) as note:
@@ -151,15 +152,36 @@ class Batch:
     def _outcomes(
         self, shard: Shard, thread: ThreadPoolExecutor
     ) -> Iterator[tuple[list[Row], Sequence[bytes | ServingError]]]:
-        """Batches of rows, each with a line of output or an error for every row. The next one is read meanwhile."""
+        """Batches of rows, each with a line of output or an error for every row.
+
+        The model has the next one already when one is given out, and the one after that is read meanwhile.
+        """
         pending: tuple[list[Row], Future[Sequence[bytes | ServingError]]] | None = None
         for batch in self._batches(shard):
-            parsed = [self._parse(row) for row in batch]
+            request = self._request(batch)
+            if request is not None:
+                future = thread.submit(self._quick_lines, request, batch)
+            else:
+                future = thread.submit(self._lines, [self._parse(row) for row in batch])
             if pending is not None:
                 yield pending[0], pending[1].result()
-            pending = batch, thread.submit(self._lines, parsed)
+            pending = batch, future
         if pending is not None:
             yield pending[0], pending[1].result()
+
+    def _request(self, batch: list[Row]) -> Any:
+        """All rows of a batch, parsed at once, if that can be done; else None."""
+        if self._plan.data_format in RECORDS or self._takes_text:
+            return None
+        return self._predictor.read_lines([row.content for row in batch], self._plan.signature)
+
+    def _quick_lines(self, request: Any, batch: list[Row]) -> Sequence[bytes | ServingError]:
+        """As `_lines`, for rows that are all good. If the model fails on one of them, it is found the long way."""
+        try:
+            predictions = self._predictor.predictions([request])
+            return [write(prediction) for prediction in predictions]
+        except ServingError:
+            return self._lines([self._parse(row) for row in batch])
 
     def _batches(self, shard: Shard) -> Iterator[list[Row]]:
         batch: list[Row] = []

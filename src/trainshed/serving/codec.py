@@ -18,7 +18,7 @@ import numpy as np
 
 from .documents import read_object
 from .errors import BadOutputs, InvalidInputs
-from .rows import rows, takes
+from .rows import rows, rows_of_lines, takes
 from .signatures import DEFAULT, STRING, Signature, Tensor
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class TensorRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainInput:
-    """The only input of the signature that is meant where none is named. It takes numbers."""
+    """The only input of a signature. It takes numbers."""
 
     signature: str
     alias: str
@@ -64,16 +64,22 @@ class PlainInput:
 
     def read(self, body: bytes) -> TensorRequest | None:
         """As `tensor_request`, for bodies with rows of numbers and nothing else; None: it is another body."""
-        array = rows(body, self.alias, self.tensor)
+        return self._request(rows(body, self.alias, self.tensor))
+
+    def read_lines(self, lines: Sequence[bytes]) -> TensorRequest | None:
+        """As `read`, of lines that are an instance each."""
+        return self._request(rows_of_lines(lines, self.tensor))
+
+    def _request(self, array: Array | None) -> TensorRequest | None:
         if array is None:
             return None
         key = (self.signature, array.shape[1:]) if self.batched else object()
         return TensorRequest(signature=self.signature, inputs={self.alias: array}, count=len(array), key=key)
 
 
-def plain_input(signatures: Mapping[str, Signature]) -> PlainInput | None:
-    """None if requests that name no signature can't be rows of numbers."""
-    name = next(iter(signatures)) if len(signatures) == 1 else DEFAULT
+def plain_input(signatures: Mapping[str, Signature], wanted: str = "") -> PlainInput | None:
+    """The input of the signature of that name, or of the one that is meant by none; None if it takes something else."""
+    name = wanted or (next(iter(signatures)) if len(signatures) == 1 else DEFAULT)
     if name not in signatures or len(signatures[name].inputs) != 1:
         return None
     ((alias, tensor),) = signatures[name].inputs.items()

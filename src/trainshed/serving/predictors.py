@@ -43,6 +43,9 @@ class Predictor(Protocol):
     def request(self, instances: list[Any], signature: str) -> Any:
         """As `read`, of instances that were parsed before."""
 
+    def read_lines(self, lines: Sequence[bytes], signature: str) -> Any:
+        """As `read`, of lines that are an instance in JSON each, if that is quickly done; None if not."""
+
     def predictions(self, requests: Sequence[Any]) -> list[Any]:
         """As `run`: the predictions for the instances of all requests, one for each, not yet written as JSON."""
 
@@ -84,6 +87,10 @@ class TensorPredictor:
 
     def request(self, instances: list[Any], signature: str) -> TensorRequest:
         return tensors_of(instances, signature, self._model.signatures)
+
+    def read_lines(self, lines: Sequence[bytes], signature: str) -> TensorRequest | None:
+        plain = plain_input(self._model.signatures, signature)
+        return plain.read_lines(lines) if plain is not None else None
 
     def predictions(self, requests: Sequence[TensorRequest]) -> list[Any]:
         first = requests[0]
@@ -147,6 +154,9 @@ class InstancePredictor:
     def request(self, instances: list[Any], signature: str) -> InstanceRequest:
         others = {"signature_name": signature} if signature else {}
         return InstanceRequest(instances=instances, others=others, key=object())
+
+    def read_lines(self, lines: Sequence[bytes], signature: str) -> None:
+        return None
 
     def predictions(self, requests: Sequence[InstanceRequest]) -> list[Any]:
         instances = [instance for request in requests for instance in request.instances]

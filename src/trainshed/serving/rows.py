@@ -77,6 +77,15 @@ def rows(body: bytes, alias: str, tensor: Tensor) -> Array | None:
     return None if array is None else array.reshape(sizes)
 
 
+def rows_of_lines(lines: Sequence[bytes], tensor: Tensor) -> Array | None:
+    """As `rows`, of lines that are each the list of one row; None: at least one of them is not."""
+    if len(tensor.shape or ()) != 2 or not all(line[:1] == b"[" and line[-1:] == b"]" for line in lines):
+        return None
+    # As there is one list for each line, with nothing but numbers in it, no line can be more or less than a row.
+    array = rows(b'{"instances":[%b]}' % b",".join(lines), "", tensor)
+    return array if array is not None and len(array) == len(lines) else None
+
+
 def _parsed(body: bytes, alias: str, kind: str) -> tuple[bytes, tuple[int, ...]]:
     """All numbers, one after the other, and the sizes of the lists that they are in."""
     if body[:1] == b"\xef":  # a byte order mark, which this parser would take

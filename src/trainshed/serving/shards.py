@@ -78,7 +78,7 @@ def _pieces(path: Path, piece: int) -> Iterator[tuple[int, int, int]]:
 
 def rows(shard: Shard, data_format: str) -> Iterator[Row]:
     """What a shard holds; blank lines are left out. `BadMessage`, or `OSError`, where a file is damaged."""
-    with open(shard.path, "rb") as file:
+    with open(shard.path, "rb", buffering=_CHUNK) as file:
         if data_format in LINES:
             yield from _lines(file, shard)
             return

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import struct
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from trainshed.serving.protobuf import BadMessage
 from trainshed.serving.shards import Shard, cut, rows
 from trainshed.serving.signatures import Signature, Tensor
 from trainshed.serving.spec import HostSpec
+from trainshed.testing.engines import wait_for
 
 
 class Doubles:
@@ -173,6 +175,72 @@ def test_what_is_done_is_not_repeated(tmp_path: Path) -> None:
     assert rest.seen == 40
     assert len(results(tmp_path)) == told(tmp_path)["predictions"] == 60
     assert [file.name for file in before] == ["prediction.results-00000-of-00003"]
+
+
+ITEMS = st.sampled_from(["1", "-2.5", "101", "1e400", "NaN", "null", "7e-3", "", "[1]", "true", "12345678901234567890"])
+ROW = st.lists(ITEMS, min_size=1, max_size=3).map(lambda items: f"[{', '.join(items)}]")
+LINES = (
+    st.lists(st.floats(-99, 99, width=32).map(repr), min_size=2, max_size=2).map(lambda items: f"[{','.join(items)}]")
+    | ROW
+    | ROW.map(lambda row: f'{{"x": {row}}}')
+    | st.tuples(ROW, ROW).map(lambda two: f"{two[0]},{two[1]}")
+    | st.sampled_from(["[1", "2]", "[1,2]]", "[[1,2]", "[1,2", "[3,4],", "],[", "nonsense", " [1,2] ", '[1,2],"x":[3]'])
+)
+
+
+@given(st.lists(LINES, min_size=1, max_size=8), st.integers(1, 4))
+def test_what_becomes_of_a_line_does_not_depend_on_its_neighbours(
+    tmp_path_factory: Any, lines: list[str], batch_size: int
+) -> None:
+    together = tmp_path_factory.mktemp("together")
+    (together / "rows").write_text("\n".join(lines))
+    Batch(plan(together, together / "rows", batch_size=batch_size), Doubles()).run()
+    good, bad = [], []
+    for number, line in enumerate(lines, 1):
+        status, body = predict(predictor(Doubles()), b'{"instances":[%b]}' % line.encode())
+        answer = json.loads(body)
+        if status == 200 and len(answer["predictions"]) == 1:
+            good.append(answer["predictions"][0])
+        else:
+            bad.append(number)
+    assert list(map(str, map(json.loads, results(together)))) == list(map(str, good))  # NaN is not equal to itself
+    assert [error["line"] for error in errors(together)] == bad
+
+
+class Waits(Doubles):
+    """Says when it runs, and waits for a word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began: list[float] = []
+        self.go = threading.Event()
+
+    def run(self, signature: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        self.began.append(float(inputs["x"][0, 0]))
+        assert self.go.wait(30)
+        return super().run(signature, inputs)
+
+
+def test_the_next_rows_are_parsed_while_the_model_runs(tmp_path: Path) -> None:
+    file = tmp_path / "rows"
+    file.write_text("".join(f"[{row}, 0]\n" for row in range(9)))
+    model = Waits()
+    batch = Batch(plan(tmp_path, file, batch_size=1), model)
+    parsed: list[int] = []
+    read_lines = batch._predictor.read_lines
+
+    def noting(lines: Sequence[bytes], signature: str) -> Any:
+        parsed.append(len(parsed))
+        return read_lines(lines, signature)
+
+    batch._predictor.read_lines = noting  # type: ignore[method-assign]
+    running = threading.Thread(target=batch.run)
+    running.start()
+    wait_for(lambda: len(parsed), lambda count: count == 2)  # one is with the model, one waits for it
+    assert model.began == [0.0]
+    model.go.set()
+    running.join(30)
+    assert len(results(tmp_path)) == 9
 
 
 def test_online_and_batch_answers_are_the_same_bytes(tmp_path: Path) -> None:
