@@ -50,9 +50,11 @@ from trainshed.services.jobs import Jobs, World
 from trainshed.services.jobtable import JobRows
 from trainshed.services.lines import Lines
 from trainshed.services.logs import Logs
+from trainshed.services.machine import MachineHistory, glance_at
 from trainshed.services.models import Models, Serving
 from trainshed.services.objects import Objects
 from trainshed.services.operations import Operations
+from trainshed.services.overview import Overview, Rows, Sights
 from trainshed.services.places import Places
 from trainshed.services.policies import Policies
 from trainshed.services.progress import Progress
@@ -62,6 +64,7 @@ from trainshed.services.replays import LoggedRequests, Replays
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
 from trainshed.services.sessions import BrowserSessions
+from trainshed.services.settings import SettingsInForce
 from trainshed.services.tokens import Tokens
 from trainshed.services.versions import Versions
 from trainshed.store.buckets import BucketStore
@@ -88,6 +91,7 @@ class Assembly:
     routes: Routes
     deployments: Deployments
     hosts: LocalHosts
+    machine: MachineHistory
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -98,9 +102,11 @@ class Assembly:
         self.deployments.start()
         self.control.start()
         self.runtimes.look_ahead()
+        self.machine.begin()
         try:
             yield
         finally:
+            self.machine.close()
             self.services.predictions.close()
             self.control.stop()
             self.deployments.stop()
@@ -127,6 +133,7 @@ class _Ground:
     buckets: Buckets
     objects: Objects
     engine: LocalEngine
+    machine: MachineHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +155,7 @@ class _Answering:
 
 
 def _ground(home: Home, settings: Settings, database: Database) -> _Ground:
-    uv = find_uv()
+    uv, cpus = find_uv(), os.cpu_count() or 1
     tree = ObjectTree(home.buckets, home.uploads)
     buckets = Buckets(BucketStore(database), tree)
     warm = {Place(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
@@ -156,7 +163,7 @@ def _ground(home: Home, settings: Settings, database: Database) -> _Ground:
         home=home,
         settings=settings,
         database=database,
-        cpus=os.cpu_count() or 1,
+        cpus=cpus,
         jobs=JobStore(database),
         models=ModelStore(database),
         operations=OperationStore(database),
@@ -165,6 +172,7 @@ def _ground(home: Home, settings: Settings, database: Database) -> _Ground:
         buckets=buckets,
         objects=Objects(tree, Sessions(home.uploads), owner=buckets.owner),
         engine=LocalEngine(home, uv, warm if settings.warm_start == "auto" else None),
+        machine=MachineHistory(partial(glance_at, home.path), cpus=cpus),
     )
 
 
@@ -192,6 +200,7 @@ def assemble(
         answering.routes,
         answering.deployments,
         hosts,
+        ground.machine,
     )
 
 
@@ -224,13 +233,15 @@ def _services(ground: _Ground, working: _Working, answering: _Answering, tokens:
     projects = Projects(ProjectStore(ground.database), default=default_project(ground.home, environment()))
     policies = PolicyStore(ground.database)
     models, versions = _registry(ground, places, projects, deployments, answering.predictions)
+    world = _world(ground, places, launches, control, progress)
     return Services(
         tokens=tokens,
         sessions=BrowserSessions(tokens),
         projects=projects,
-        jobs=Jobs(ground.jobs, _world(ground, places, launches, control, progress), wake=control.wake),
+        jobs=Jobs(ground.jobs, world, wake=control.wake),
         job_rows=JobRows(JobTable(ground.database)),
         progress=progress,
+        overview=_overview(ground, answering, world),
         exports=Exports(ground.jobs, ground.home, owner=ground.buckets.owner),
         chaos=Chaos(ground.jobs, ground.engine, folder=launches.folder),
         models=models,
@@ -249,6 +260,9 @@ def _services(ground: _Ground, working: _Working, answering: _Answering, tokens:
             in_use=lambda name: any(job.runtime == name for job in ground.jobs.active()) or in_use(ground.models, name),
         ),
         server=info,
+        settings=SettingsInForce(
+            ground.settings, ground.settings.sources(environment(), ground.home.file_settings().get("server"))
+        ),
     )
 
 
@@ -322,6 +336,20 @@ def _world(ground: _Ground, places: Places, launches: Launches, control: JobCont
         failure=Failures(ground.home).of,
         cpus=ground.cpus,
     )
+
+
+def _overview(ground: _Ground, answering: _Answering, world: World) -> Overview:
+    rows = Rows(jobs=ground.jobs, table=JobTable(ground.database), models=ground.models)
+    sights = Sights(
+        machine=ground.machine,
+        routes=answering.routes,
+        metrics=answering.predictions.metrics,
+        room=world.room,
+        progress=world.progress,
+        restarts=world.restarts,
+        diagnosed=Failures(ground.home).diagnosed,
+    )
+    return Overview(rows, sights)
 
 
 def _registry(

@@ -111,6 +111,19 @@ class Settings:
             values[name] = _convert(source, value, str(known[name]))
         return cls(**values)
 
+    def sources(self, env: Mapping[str, str], file: Mapping[str, Any] | None = None) -> dict[str, str]:
+        """Where each value is from: environment, file, default; command line for what is none of these."""
+        found = {}
+        for setting in fields(self):
+            key, source, text = f"{PREFIX}{setting.name.upper()}", "default", setting.default
+            if key in env:
+                source, text = "environment", env[key]
+            elif setting.name in (file or {}):
+                source, text = "file", (file or {})[setting.name]
+            same = _convert(key, text, str(setting.type)) == getattr(self, setting.name)
+            found[setting.name] = source if same else "command line"
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:

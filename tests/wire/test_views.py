@@ -106,6 +106,26 @@ def test_the_table_finds_jobs(submitter: Submitter) -> None:
     assert rest["next"] == ""
 
 
+def test_a_project_at_a_glance(submitter: Submitter) -> None:
+    told = submitter.server.call("GET", f"{OWN}/overview")
+    assert (told["jobs"]["RUNNING"], told["jobs"]["FAILED_24H"]) == (1, 1)
+    assert [row["jobId"] for row in told["running"]] == ["printer"]
+    assert told["machine"]["memory_bytes"] > 0
+    [item] = [each for each in told["attention"] if "failer" in each["text"]]
+    assert item["link"] == f"#/p/{PROJECT}/jobs/failer"
+    assert "gs://views-project-bucket/data/train.csv" in item["text"]
+
+
+def test_the_settings_are_for_owners_of_the_server(submitter: Submitter) -> None:
+    server = submitter.server
+    told = {each["name"]: each for each in server.call("GET", "/trainshed/v1/settings")["settings"]}
+    assert (told["gs_in_trainers"]["value"], told["gs_in_trainers"]["source"]) == ("trainshed", "environment")
+    assert told["host"]["source"] == "default"
+    body = {"user": "alice", "project": PROJECT, "role": "owner"}
+    token = server.call("POST", "/trainshed/v1/tokens", body)["token"]
+    assert Caller(server.url)("GET", "/trainshed/v1/settings", token=token)[0] == 403
+
+
 @pytest.mark.parametrize(
     ("query", "words"),
     [

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from trainshed.api.access import services
+from trainshed.api.queries import read_query
 from trainshed.api.routing import Route, Scope
 from trainshed.domain.iam import Access
 
@@ -14,4 +15,12 @@ async def show(request: Request) -> JSONResponse:
     return JSONResponse(services(request).server.body())
 
 
-ROUTES = (Route(method="GET", path="/trainshed/v1/server", access=Access.READ, scope=Scope.SERVER, handler=show),)
+async def settings(request: Request) -> JSONResponse:
+    read_query(request)
+    return JSONResponse(services(request).settings.body())
+
+
+ROUTES = (
+    Route(method="GET", path="/trainshed/v1/server", access=Access.READ, scope=Scope.SERVER, handler=show),
+    Route(method="GET", path="/trainshed/v1/settings", access=Access.ADMIN, scope=Scope.SERVER, handler=settings),
+)

@@ -46,10 +46,14 @@ class Counters:
         if not ok:
             minute.errors += 1
 
+    def minutes(self) -> list[_Minute]:
+        """Those of the last hour that had a request."""
+        first = int(self._clock()) // 60 - MINUTES + 1
+        return [minute for minute in tuple(self._minutes) if minute.number >= first]
+
     def body(self) -> dict[str, Any]:
         """The last hour as a whole and by the minute; minutes without a request are left out."""
-        first = int(self._clock()) // 60 - MINUTES + 1
-        minutes = [minute for minute in tuple(self._minutes) if minute.number >= first]
+        minutes = self.minutes()
         last = {"last_request": rfc3339(int(self.last * 1_000_000))} if self.last else {}
         return {
             **_summary(minutes),
@@ -83,6 +87,11 @@ class Metrics:
         """What the versions of a model answered in the last hour, by version. Those that nobody asked are left out."""
         found = [(name, counters) for name, counters in tuple(self._counters.items()) if name[:2] == (project, model)]
         return {name[2]: counters.body() for name, counters in sorted(found, key=lambda item: item[0])}
+
+    def hour(self, project: str, model: str) -> dict[str, Any]:
+        """What all versions of a model answered in the last hour, as one."""
+        found = [counters for name, counters in tuple(self._counters.items()) if name[:2] == (project, model)]
+        return _summary(minute for counters in found for minute in counters.minutes())
 
 
 def _summary(minutes: Iterable[_Minute]) -> dict[str, Any]:

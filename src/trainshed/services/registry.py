@@ -15,6 +15,7 @@ from trainshed.services.logs import Logs
 from trainshed.services.models import Models
 from trainshed.services.objects import Objects
 from trainshed.services.operations import Operations
+from trainshed.services.overview import Overview
 from trainshed.services.policies import Policies
 from trainshed.services.progress import Progress
 from trainshed.services.projects import Projects
@@ -22,6 +23,7 @@ from trainshed.services.replays import Replays
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
 from trainshed.services.sessions import BrowserSessions
+from trainshed.services.settings import SettingsInForce
 from trainshed.services.tokens import Tokens
 from trainshed.services.versions import Versions
 
@@ -36,6 +38,7 @@ class Services:
     jobs: Jobs
     job_rows: JobRows
     progress: Progress
+    overview: Overview
     exports: Exports
     chaos: Chaos
     models: Models
@@ -51,3 +54,4 @@ class Services:
     objects: Objects
     runtimes: RuntimeService
     server: ServerInfo
+    settings: SettingsInForce

@@ -63,6 +63,17 @@ class JobTable:
                 rows = tx.rows(_labelled("counts", search), _values(project, search))
         return {JobState(row["state"]): int(row["found"]) for row in rows}
 
+    def failed_since(self, project: str, since_us: int, *, limit: int) -> Sequence[Job]:
+        """Those that FAILED since then, the last one first."""
+        values = {"project": project, "since_us": since_us, "limit": limit}
+        with self._database.read() as tx:
+            return [job_from_row(row) for row in tx.rows(QUERY["failed_since"], values)]
+
+    def queue(self, project: str, *, limit: int) -> Sequence[Job]:
+        """Those that wait, in the order in which they leave the queue."""
+        with self._database.read() as tx:
+            return [job_from_row(row) for row in tx.rows(QUERY["queue"], {"project": project, "limit": limit})]
+
     def ended_since(self, project: str, since_us: int) -> Mapping[JobState, int]:
         """How many have SUCCEEDED and FAILED since then."""
         with self._database.read() as tx:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import sqlalchemy as sa
@@ -44,6 +44,15 @@ class Change:
     model: Model | None = None
     version: Version | None = None
     operation: Operation | None = None  #: a new one; the version's own if its `operation` says so
+
+
+class VersionLine(NamedTuple):
+    """A version without what is large about it."""
+
+    model: str
+    id: str
+    state: VersionState
+    error: str
 
 
 class ModelStore:
@@ -161,6 +170,18 @@ class ModelStore:
         values = place | {"before_us": before[0], "before_id": before[1], "limit": limit}
         with self._database.read() as tx:
             return [_version(row) for row in tx.rows(QUERY["list_versions"], values)]
+
+    def names(self, project: str, *, limit: int) -> list[tuple[str, str]]:
+        """The models of a project and their default versions, newest first."""
+        with self._database.read() as tx:
+            rows = tx.rows(QUERY["names_of_models"], {"project": project, "limit": limit})
+        return [(row["id"], row["default_version"]) for row in rows]
+
+    def version_lines(self, project: str) -> list[VersionLine]:
+        """Every version of a project in short, newest first."""
+        with self._database.read() as tx:
+            rows = tx.rows(QUERY["states_of_versions"], {"project": project})
+        return [VersionLine(row["model"], row["id"], VersionState(row["state"]), row["error"]) for row in rows]
 
     def every(self) -> list[Model]:
         """The models of all projects."""

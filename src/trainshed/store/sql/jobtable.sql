@@ -25,3 +25,13 @@ select state, count(*) as found from jobs where project = :project group by stat
 -- counts_ended
 select state, count(*) as found from jobs
  where project = :project and state in ('SUCCEEDED', 'FAILED') and ended_us >= :since_us group by state;
+
+-- failed_since
+select * from jobs
+ where project = :project and state = 'FAILED' and ended_us >= :since_us
+ order by ended_us desc, id limit :limit;
+
+-- queue
+select * from jobs
+ where project = :project and state = 'QUEUED'
+ order by priority desc, created_us, id limit :limit;

@@ -65,3 +65,9 @@ select * from models where exists (
 
 -- versions_with_files
 select count(*) as found from versions where project = :project and files = :files;
+
+-- names_of_models
+select id, default_version from models where project = :project order by created_us desc, id desc limit :limit;
+
+-- states_of_versions
+select model, id, state, error from versions where project = :project order by created_us desc, model, id;

@@ -1,0 +1,150 @@
+"""A project at a glance: what runs, what waits, what answers, the machine, and what needs a person."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainshed.domain.deployments import Standing
+from trainshed.domain.failures import Diagnosis
+from trainshed.domain.jobs import Job, JobState
+from trainshed.domain.plan import Room
+from trainshed.domain.times import now_us
+from trainshed.domain.versions import VersionState
+from trainshed.gateway.metrics import Metrics
+from trainshed.gateway.routes import Routes
+from trainshed.services.attention import Scene, attention
+from trainshed.services.jobs import waiting
+from trainshed.services.jobtable import row_body
+from trainshed.services.machine import MachineHistory
+from trainshed.store.jobs import JobStore
+from trainshed.store.jobtable import JobSearch, JobTable
+from trainshed.store.models import ModelStore, VersionLine
+
+FRESH_S = 1.0  #: how long an answer is good for others who ask
+MOST_JOBS = 10  #: that run, and that wait
+MOST_MODELS = 50
+DAY_US = 86_400_000_000
+_ACTIVE = (JobState.PREPARING, JobState.RUNNING, JobState.CANCELLING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Where it is read from."""
+
+    jobs: JobStore
+    table: JobTable
+    models: ModelStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sights:
+    """What is seen besides the rows."""
+
+    machine: MachineHistory
+    routes: Routes
+    metrics: Metrics
+    room: Callable[[], Room]
+    progress: Callable[[Job], Mapping[str, Any] | None]
+    restarts: Callable[[Job], Sequence[str]]
+    diagnosed: Callable[[Job], Diagnosis]
+
+
+class Overview:
+    """Threads may share it. However many ask, it looks once in a while."""
+
+    def __init__(
+        self, rows: Rows, sights: Sights, *, clock: Callable[[], int] = now_us, fresh_s: float = FRESH_S
+    ) -> None:
+        self._rows = rows
+        self._sights = sights
+        self._clock = clock
+        self._fresh_s = fresh_s
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[float, dict[str, Any]]] = {}
+
+    def of(self, project: str) -> dict[str, Any]:
+        with self._lock:
+            looked_s, found = self._known.get(project, (-self._fresh_s, {}))
+            if time.monotonic() - looked_s < self._fresh_s and found:
+                return found
+            found = self._look(project)
+            self._known = {name: kept for name, kept in self._known.items() if time.monotonic() - kept[0] < 60.0}
+            self._known[project] = (time.monotonic(), found)
+            return found
+
+    def _look(self, project: str) -> dict[str, Any]:
+        counts = self._rows.table.counts(project, JobSearch())
+        ended = self._rows.table.ended_since(project, self._clock() - DAY_US)
+        active = [job for job in self._rows.jobs.active() if job.project == project][::-1]
+        queued = self._queued(project) if counts.get(JobState.QUEUED) else []
+        versions = self._rows.models.version_lines(project)
+        return {
+            "jobs": {
+                "QUEUED": counts.get(JobState.QUEUED, 0),
+                "RUNNING": sum(counts.get(state, 0) for state in _ACTIVE),
+                "SUCCEEDED_24H": ended.get(JobState.SUCCEEDED, 0),
+                "FAILED_24H": ended.get(JobState.FAILED, 0),
+            },
+            "running": [row_body(job) | {"progress": self._sights.progress(job)} for job in active[:MOST_JOBS]],
+            "queued": [row_body(job) | {"waiting": why} for job, why in queued],
+            "models": list(self._models(project, versions)),
+            "machine": self._sights.machine.body(),
+            "attention": self._attention(project, active, queued, versions, ended.get(JobState.FAILED, 0)),
+        }
+
+    def _queued(self, project: str) -> list[tuple[Job, str]]:
+        """The next ones, and why each waits."""
+        jobs = self._rows.table.queue(project, limit=MOST_JOBS)
+        places, room = self._rows.jobs.positions(jobs), self._sights.room()
+        return [(job, waiting(job, places.get((job.project, job.id), 1) - 1, room)) for job in jobs]
+
+    def _models(self, project: str, versions: Sequence[VersionLine]) -> Iterator[dict[str, Any]]:
+        counts = Counter(each.model for each in versions)
+        for name, default in self._rows.models.names(project, limit=MOST_MODELS):
+            hour = self._sights.metrics.hour(project, name)
+            asked = hour["count"] > 0
+            yield {
+                "name": name,
+                "default_version": default,
+                "versions": counts[name],
+                "requests_1h": hour["count"],
+                "errors_1h": hour["errors"],
+                "p50_ms": hour["p50_ms"] if asked else None,
+                "p99_ms": hour["p99_ms"] if asked else None,
+            }
+
+    def _attention(
+        self,
+        project: str,
+        active: Sequence[Job],
+        queued: Sequence[tuple[Job, str]],
+        versions: Sequence[VersionLine],
+        failed: int,
+    ) -> list[dict[str, Any]]:
+        now = self._clock()
+        scene = Scene(
+            project=project,
+            now_us=now,
+            failed=self._rows.table.failed_since(project, now - DAY_US, limit=MOST_JOBS) if failed else (),
+            failed_count=failed,
+            active=active[:MOST_JOBS],
+            queued=queued,
+            versions=versions,
+            unhealthy=list(self._unhealthy(project, versions)),
+            machine=self._sights.machine.last,
+        )
+        return attention(scene, diagnosed=self._sights.diagnosed, restarts=self._sights.restarts)
+
+    def _unhealthy(self, project: str, versions: Sequence[VersionLine]) -> Iterator[tuple[str, str, str]]:
+        """Versions that were created, and whose hosts keep dying."""
+        routes = self._sights.routes.models
+        for each in versions:
+            model = routes.get((project, each.model))
+            route = model.versions.get(each.id) if model is not None else None
+            if each.state is not VersionState.FAILED and route is not None and route.state is Standing.UNHEALTHY:
+                yield each.model, each.id, route.reason

@@ -1,0 +1,273 @@
+"""A project at a glance, on a real database."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.domain.deployments import Standing
+from trainshed.domain.failures import diagnose
+from trainshed.domain.jobs import Job, JobState
+from trainshed.domain.models import read_model
+from trainshed.domain.operations import Operation
+from trainshed.domain.plan import Room
+from trainshed.domain.versions import Version, VersionState
+from trainshed.gateway.metrics import Metrics
+from trainshed.gateway.routes import ModelRoute, Routes, VersionRoute
+from trainshed.services.machine import Glance, MachineHistory, glance_at
+from trainshed.services.overview import MOST_JOBS, Overview, Rows, Sights
+from trainshed.store.database import Database
+from trainshed.store.jobs import JobStore
+from trainshed.store.jobtable import JobTable
+from trainshed.store.models import ModelStore
+
+HOUR_US = 3_600_000_000
+NOW_US = 1_763_000_000_000_000
+MACHINE = Glance(
+    time_us=NOW_US,
+    cpu=0.5,
+    memory_used_bytes=3 << 30,
+    memory_bytes=8 << 30,
+    disk_free_bytes=100 << 30,
+    disk_bytes=200 << 30,
+)
+JOB = Job(project="shed", id="j", body={"trainingInput": {"pythonModule": "trainer.task"}}, created_us=NOW_US)
+
+
+class Project:
+    """A project whose jobs, versions and machine a test sets, and what is told of it."""
+
+    def __init__(self, database: Database) -> None:
+        self.jobs = JobStore(database)
+        self.models = ModelStore(database)
+        self.routes, self.metrics = Routes(), Metrics()
+        self.machine = MACHINE
+        self.restarts: list[str] = []
+        self.looks = 0
+        self.now_us = NOW_US
+        sights = Sights(
+            machine=MachineHistory(lambda: self.machine, cpus=4),
+            routes=self.routes,
+            metrics=self.metrics,
+            room=lambda: Room(free=0, slots=8),
+            progress=self.progress,
+            restarts=lambda job: self.restarts,
+            diagnosed=lambda job: diagnose(job.error),
+        )
+        rows = Rows(jobs=self.jobs, table=JobTable(database), models=self.models)
+        self.overview = Overview(rows, sights, clock=lambda: self.now_us, fresh_s=0.0)
+        self.patient = Overview(rows, sights, clock=lambda: self.now_us, fresh_s=3600.0)
+
+    def progress(self, job: Job) -> dict[str, Any]:
+        self.looks += 1
+        return {"step": 7}
+
+    def add(self, job_id: str, state: JobState, *, age_us: int = 0, error: str = "", project: str = "shed") -> None:
+        stored = self.jobs.add(replace(JOB, id=job_id, project=project, created_us=NOW_US - age_us), [])
+        ended = state in (JobState.SUCCEEDED, JobState.FAILED)
+        if state is not JobState.QUEUED:
+            ended_us = NOW_US - age_us + 1 if ended else None
+            self.jobs.record(replace(stored, state=state, ended_us=ended_us, error=error))
+
+    def add_version(self, name: str, state: VersionState, *, error: str = "") -> None:
+        version = Version(project="shed", model="digits", id=name, body={}, created_us=NOW_US)
+        begun = Operation.begin("shed", f"create_digits_{name}-1", {}, now_us=NOW_US)
+        stored, _ = self.models.add_version(version, begun)
+        if state is not VersionState.CREATING:
+            self.models.record_version(stored.to(state, error=error))
+
+    def told(self) -> dict[str, Any]:
+        return self.overview.of("shed")
+
+    def attention(self) -> list[tuple[str, str]]:
+        return [(item["severity"], item["text"]) for item in self.told()["attention"]]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    database = Database(tmp_path / "state.db")
+    database.migrate()
+    yield Project(database)
+    database.close()
+
+
+def test_an_empty_project_needs_nothing(project: Project) -> None:
+    told = project.told()
+    assert told["jobs"] == {"QUEUED": 0, "RUNNING": 0, "SUCCEEDED_24H": 0, "FAILED_24H": 0}
+    assert (told["running"], told["queued"], told["models"], told["attention"]) == ([], [], [], [])
+    assert told["machine"] == {
+        "cpus": 4,
+        "cpu": 0.5,
+        "memory_bytes": 8 << 30,
+        "memory_used_bytes": 3 << 30,
+        "disk_bytes": 200 << 30,
+        "disk_free_bytes": 100 << 30,
+        "history": [],
+    }
+
+
+def test_jobs_are_counted_and_those_that_run_and_wait_are_shown(project: Project) -> None:
+    project.add("runs", JobState.RUNNING)
+    project.add("starts", JobState.PREPARING)
+    project.add("waits", JobState.QUEUED)
+    project.add("waits_too", JobState.QUEUED)
+    project.add("done", JobState.SUCCEEDED)
+    project.add("done_long_ago", JobState.SUCCEEDED, age_us=25 * HOUR_US)
+    project.add("bad_long_ago", JobState.FAILED, age_us=25 * HOUR_US)
+    project.add("foreign", JobState.RUNNING, project="other")
+    told = project.told()
+    assert told["jobs"] == {"QUEUED": 2, "RUNNING": 2, "SUCCEEDED_24H": 1, "FAILED_24H": 0}
+    assert [(row["jobId"], row["progress"]) for row in told["running"]] == [
+        ("starts", {"step": 7}),
+        ("runs", {"step": 7}),
+    ]
+    assert [row["jobId"] for row in told["queued"]] == ["waits", "waits_too"]
+    assert told["queued"][0]["waiting"].startswith("It is next.")
+    assert told["queued"][1]["waiting"].startswith("It waits in the queue at position 2")
+    assert told["attention"] == []
+
+
+def test_a_look_is_kept_small(project: Project) -> None:
+    for number in range(30):
+        project.add(f"r{number}", JobState.RUNNING)
+    told = project.told()
+    assert (len(told["running"]), told["jobs"]["RUNNING"], project.looks) == (MOST_JOBS, 30, MOST_JOBS)
+
+
+def test_many_who_ask_cost_one_look(project: Project) -> None:
+    project.add("runs", JobState.RUNNING)
+    threads = [threading.Thread(target=project.patient.of, args=("shed",)) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert project.looks == 1
+    assert project.patient.of("other")["running"] == []
+
+
+def test_models_are_told_with_their_traffic(project: Project) -> None:
+    project.models.add(read_model({"name": "digits"}, "shed", now_us=NOW_US))
+    project.models.add(read_model({"name": "idle"}, "shed", now_us=NOW_US - 1))
+    project.add_version("v1", VersionState.READY)
+    project.add_version("v2", VersionState.CREATING)
+    project.metrics.of(("shed", "digits", "v1")).add(0.010, ok=True)
+    project.metrics.of(("shed", "digits", "v2")).add(0.500, ok=False)
+    busy, idle = project.told()["models"]
+    assert (busy["name"], busy["default_version"], busy["versions"]) == ("digits", "v1", 2)
+    assert (busy["requests_1h"], busy["errors_1h"]) == (2, 1)
+    assert busy["p50_ms"] == pytest.approx(10, rel=0.1)
+    assert busy["p99_ms"] == pytest.approx(500, rel=0.1)
+    assert (idle["versions"], idle["requests_1h"], idle["p50_ms"]) == (0, 0, None)
+
+
+def test_failed_jobs_are_told_with_cause_and_remedy(project: Project) -> None:
+    error = "The replica master 0 ran out-of-memory and exited with a non-zero status of 9(SIGKILL). \n"
+    project.add("bad", JobState.FAILED, age_us=HOUR_US, error=error)
+    [item] = project.told()["attention"]
+    assert item == {
+        "severity": "error",
+        "text": "Job bad failed. master-replica-0 ran out of memory.",
+        "remedy": "Use a smaller batch size, read the data in parts, or run fewer jobs at once.",
+        "link": "#/p/shed/jobs/bad",
+    }
+    for number in range(6):
+        project.add(f"bad{number}", JobState.FAILED, error=error)
+    items = project.told()["attention"]
+    assert len(items) == 6
+    assert items[-1]["text"] == "2 more jobs failed in the last 24 hours."
+    assert items[-1]["link"] == "#/p/shed/jobs?state=FAILED"
+
+
+def test_versions_that_failed_or_do_not_answer(project: Project) -> None:
+    project.models.add(read_model({"name": "digits"}, "shed", now_us=NOW_US))
+    project.add_version("v1", VersionState.READY)
+    project.add_version("v2", VersionState.FAILED, error="Create Version failed. Bad model.\nMore.")
+    routes = {
+        name: VersionRoute(project="shed", model="digits", version=name, state=Standing.UNHEALTHY, reason="It died.")
+        for name in ("v1", "v2", "v3")
+    }
+    project.routes.publish(ModelRoute(project="shed", model="digits", versions=routes))
+    assert project.attention() == [
+        ("error", "Version v1 of model digits does not answer. It died."),
+        ("warning", "Version v2 of model digits could not be created. Create Version failed. Bad model."),
+    ]
+    assert {item["link"] for item in project.told()["attention"]} == {"#/p/shed/models/digits"}
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "said"),
+    [
+        (100 << 30, 200 << 30, []),
+        (40 << 30, 1000 << 30, []),  # 4 % of a large disk is a lot
+        (5 << 30, 100 << 30, [("warning", "The disk is nearly full: 5.0 GiB are free.")]),
+        (1 << 29, 100 << 30, [("error", "The disk is full: 0.5 GiB are free.")]),
+    ],
+)
+def test_a_disk_that_fills_up(project: Project, free: int, total: int, said: list[tuple[str, str]]) -> None:
+    project.machine = replace(MACHINE, disk_free_bytes=free, disk_bytes=total)
+    assert project.attention() == said
+
+
+def test_jobs_that_wait_for_long(project: Project) -> None:
+    project.add("waits", JobState.QUEUED, age_us=25 * 60_000_000)
+    project.add("builds", JobState.PREPARING, age_us=3 * HOUR_US)
+    project.add("new", JobState.QUEUED)
+    waits, builds = project.attention()
+    assert waits[1].startswith("Job waits has waited for 25 minutes. It is next.")
+    assert builds == ("warning", "Job builds has been made ready for 3 hours.")
+
+
+def test_replicas_that_were_started_again(project: Project) -> None:
+    project.add("runs", JobState.RUNNING)
+    project.restarts = ["restarted worker-replica-1 (killed by signal 9)"]
+    assert project.attention() == [
+        ("warning", "Job runs lost a replica once: restarted worker-replica-1 (killed by signal 9).")
+    ]
+
+
+def test_the_machine_is_looked_at_and_its_past_is_bounded(tmp_path: Path) -> None:
+    enough = threading.Event()
+    seen: list[Glance] = []
+
+    def look() -> Glance:
+        seen.append(glance_at(tmp_path))
+        if len(seen) > 8:
+            enough.set()
+        return seen[-1]
+
+    history = MachineHistory(look, cpus=2, every_s=0.01)
+    history.begin()
+    assert enough.wait(30)
+    history.close()
+    body = history.body()
+    assert len(body["history"]) == len(seen) - 1, "the first look has no share of the cores yet"
+    assert [each["time"] for each in body["history"]] == sorted(each["time"] for each in body["history"])
+    assert 0 <= body["cpu"] <= 1
+    assert 0 < body["memory_used_bytes"] < body["memory_bytes"]
+    assert 0 <= body["disk_free_bytes"] <= body["disk_bytes"]
+    assert MachineHistory(look, cpus=2, every_s=300)._glances.maxlen == 2
+
+
+def test_a_look_that_fails_ends_nothing(tmp_path: Path) -> None:
+    enough = threading.Event()
+    looks = 0
+
+    def look() -> Glance:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            raise OSError("the disk is away")
+        if looks == 4:
+            enough.set()
+        return MACHINE
+
+    history = MachineHistory(look, cpus=2, every_s=0.01)
+    history.begin()
+    assert enough.wait(30)
+    history.close()
+    assert len(history.body()["history"]) == looks - 2
