@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from trainshed.testing.engines import wait_for
 from trainshed.testing.servers import RunningServer
 
 TRAINSHED = Path(sys.executable).with_name("trainshed")
@@ -23,17 +26,30 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_script(server: RunningServer, folder: Path, name: str, *, project: str, runtime: str) -> tuple[str, Path]:
-    """The whole log of a job that a script submits, and the job's folder."""
+def run_script(
+    server: RunningServer,
+    folder: Path,
+    name: str,
+    *,
+    project: str,
+    runtime: str,
+    epochs: int = 1,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> tuple[str, Path]:
+    """The whole log of a job that a script submits, and the job's folder. `meanwhile` is called while it runs."""
     env = server.env() | {
         "TRAINSHED_PROJECT": project,
         "RUNTIME_VERSION": runtime,
-        "NUM_EPOCHS": "1",
+        "NUM_EPOCHS": str(epochs),
         "PATH": f"{TRAINSHED.parent}:/usr/bin:/bin",
     }
-    done = subprocess.run(
-        ["bash", "-c", f"source ./scripts/{name}"], cwd=folder, env=env, capture_output=True, text=True, timeout=800
-    )
+    command = ["bash", "-c", f"source ./scripts/{name}"]
+    with ThreadPoolExecutor() as threads:
+        running = threads.submit(
+            subprocess.run, command, cwd=folder, env=env, capture_output=True, text=True, timeout=800
+        )
+        meanwhile()
+        done = running.result()
     assert done.returncode == 0, done.stderr[-4000:]
     assert re.search(r"^state: SUCCEEDED$", done.stdout, re.MULTILINE), done.stderr[-4000:]
     return done.stderr, server.home / "buckets" / f"{project}-ml" / "taxi" / "model" / "tensorflow_taxi"
@@ -58,14 +74,45 @@ def test_one_replica_trains_the_keras_model(framework_server: RunningServer, cop
     check_result(log, folder)
 
 
+def kill_once_it_trains(server: RunningServer, project: str, replica: str) -> None:
+    """Wait until the project's only job has told of a step, and kill this replica of it."""
+
+    def job_at_work() -> str:
+        for job in server.call("GET", f"/v1/projects/{project}/jobs").get("jobs", []):
+            path = f"/trainshed/v1/projects/{project}/jobs/{job['jobId']}"
+            if (server.call("GET", f"{path}/progress")["progress"] or {}).get("step"):
+                return path
+        return ""
+
+    path = wait_for(job_at_work, bool, within_s=600.0)
+    server.call("POST", f"{path}:chaos", {"kill": replica})
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("runtime", ["2.15", "2.21"])
+@pytest.mark.parametrize("runtime, killed", [("2.15", ""), ("2.21", "worker-replica-1")])
 def test_a_parameter_server_and_four_workers_train_it(
-    framework_server: RunningServer, copied: Path, runtime: str
+    framework_server: RunningServer, copied: Path, runtime: str, killed: str
 ) -> None:
     project = f"taxi-gang-{runtime.replace('.', '-')}"
-    log, folder = run_script(framework_server, copied, "train-cloud-ps.sh", project=project, runtime=runtime)
+
+    def meanwhile() -> None:
+        if killed:
+            kill_once_it_trains(framework_server, project, killed)
+
+    log, folder = run_script(
+        framework_server,
+        copied,
+        "train-cloud-ps.sh",
+        project=project,
+        runtime=runtime,
+        epochs=4 if killed else 1,  # it tells of its steps at the end of an epoch
+        meanwhile=meanwhile,
+    )
     check_result(log, folder)
+    [job] = framework_server.call("GET", f"/v1/projects/{project}/jobs")["jobs"]
+    details = framework_server.call("GET", f"/trainshed/v1/projects/{project}/jobs/{job['jobId']}")
+    told = [each.split(",")[0] for each in details["restarts"]]
+    assert told == ([f"restarted {killed} (killed by signal 9)"] if killed else [])
     for replica in ("ps-replica-0", "worker-replica-0", "worker-replica-3", "master-replica-0"):
         assert re.search(rf"\t{replica}\t", log), replica
     closing = [line.split("\t")[-1].strip() for line in log.splitlines() if "\t" in line][-4:]

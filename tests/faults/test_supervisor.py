@@ -349,7 +349,8 @@ for fd in os.listdir("/proc/self/fd"):
         pass
 print("FOUND", json.dumps({
     "argv": sys.argv, "name": __name__, "cwd": os.getcwd(), "fds": fds, "env": dict(os.environ),
-    "session": os.getsid(0) == os.getpid(), "oom": int(open("/proc/self/oom_score_adj").read()),
+    "group": os.getpgid(0) == os.getpid(), "session": os.getsid(0) == os.getsid(os.getppid()),
+    "oom": int(open("/proc/self/oom_score_adj").read()),
 }))
 """
     )
@@ -362,7 +363,8 @@ print("FOUND", json.dumps({
     assert Path(found["cwd"]) == attempt.folder / "work"
     assert set(found["fds"]) == {"0", "1", "2"}
     assert found["fds"]["0"] == "/dev/null"
-    assert found["session"]
+    assert found["group"]
+    assert found["session"], "a session of its own has a share of the cores of its own"
     assert found["oom"] >= 500
     assert found["env"]["TASK"] == "0"
     assert "secret" not in str(found["env"])

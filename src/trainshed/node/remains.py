@@ -1,8 +1,8 @@
 """What is left of one replica after its first process ended: children, orphans, those in sessions of their own.
 
 The supervisor is a subreaper, so all that lost its parent is a child of the supervisor. Which replica such an orphan
-comes from is told by its session, which each replica has for itself, else by the name in its environment. One that
-gave up both can't be told from the remains of the replica that is to start again, and counts as that.
+comes from is told by its process group, which each replica has for itself, else by the name in its environment. One
+that gave up both can't be told from the remains of the replica that is to start again, and counts as that.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def end(name: str, living: dict[int, str]) -> bool:
 def owner(pid: int, living: dict[int, str]) -> Optional[str]:
     """The replica that an orphan comes from, or None if it does not say."""
     fields = reap.stat_fields(pid)
-    session = int(fields[3]) if len(fields) > 3 else 0
-    if session in living:
-        return living[session]
+    group = int(fields[2]) if len(fields) > 2 else 0
+    if group in living:
+        return living[group]
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
             variables = file.read().split(b"\0")

@@ -1,4 +1,4 @@
-"""Starting one process of a job: in a session of its own, its output to pipes, dead as soon as its supervisor is.
+"""Starting one process of a job: in a process group of its own, its output to pipes, dead as soon as its supervisor is.
 
 In a supervisor that was forked from a warm process, a replica is a fork that runs its module itself; everywhere else,
 and wherever that could make a difference to the module, it is a new Python.
@@ -81,7 +81,8 @@ def _become(argv: list[str], env: dict[str, str], folder: str, fds: Any, origin:
     out, err, fault = fds
     parent, forked = origin
     try:
-        os.setsid()
+        # a group, not a session: Linux shares the cores out by sessions, and those of one job would fight for them
+        os.setpgid(0, 0)
         die_with_parent(parent, signal.SIGKILL)
         volunteer()
         for number in _RESET:
