@@ -47,11 +47,12 @@ async function route() {
   const mine = ++turn;
   const page = await build(found);
   if (mine !== turn || session() === null) return;
+  const first = shell === null;
   const current = shell ?? frame();
   document.title = titleOf(found);
   current.show(found, page);
   scrollTo(0, 0);
-  if (document.activeElement === document.body) current.main.focus({ preventScroll: true });
+  if (!first && document.activeElement === document.body) current.main.focus({ preventScroll: true });
 }
 
 /** The project to begin with: the one of the last visit if it is still there. */

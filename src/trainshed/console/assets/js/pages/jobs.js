@@ -126,7 +126,7 @@ class JobsPage {
       this.addLabel(value === "" ? key : `${key}=${value}`);
     return table({
       columns: [
-        { title: "Job", cell: (row) => nameCell(this.ctx, row), class: "cell-name" },
+        { title: "Job", cell: (row) => nameCell(this.ctx, row), class: "col-job" },
         { title: "State", cell: (row) => stateBadge(row.state), class: "col-state" },
         { title: "Replicas", cell: (row) => kindCell(row), class: "col-gang" },
         { title: "Created", cell: (row) => timeAgo(row.createTime), class: "col-created" },

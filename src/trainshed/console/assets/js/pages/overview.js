@@ -109,7 +109,7 @@ class View {
   queue() {
     return table({
       columns: [
-        { title: "Job", cell: (row) => link(this.ctx.href(`/jobs/${row.jobId}`), row.jobId), class: "cell-name" },
+        { title: "Job", cell: (row) => link(this.ctx.href(`/jobs/${row.jobId}`), row.jobId), class: "col-job" },
         { title: "Why it waits", cell: (row) => row.waiting ?? "" },
         { title: "Since", cell: (row) => timeAgo(row.createTime), class: "nowrap" },
       ],
@@ -124,7 +124,7 @@ class View {
     const command = "trainshed versions create v1 --model MODEL --origin gs://BUCKET/EXPORT --runtime-version 2.21";
     return table({
       columns: [
-        { title: "Model", cell: (row) => link(this.ctx.href(`/models/${row.name}`), row.name), class: "cell-name" },
+        { title: "Model", cell: (row) => link(this.ctx.href(`/models/${row.name}`), row.name), class: "col-job" },
         { title: "Default", cell: (row) => row.default_version || h("span", { class: "muted" }, "none") },
         { title: "Requests, 1 h", cell: (row) => number(row.requests_1h), class: "cell-number" },
         { title: "Errors", cell: (row) => errors(row), class: "cell-number" },

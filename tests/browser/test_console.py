@@ -1,0 +1,155 @@
+"""What is around every page: sign-in, navigation, keys, themes, and what happens when the server is away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from trainshed.testing.servers import RunningServer
+
+Open = Callable[..., Page]
+
+PLACES = ["", "/jobs", "/compare", "/models", "/playground", "/buckets", "/tokens", "/settings"]
+WAIT_MS = 30_000.0
+
+
+def test_a_stranger_signs_in_with_the_token_and_out_again(windows: Any, server: RunningServer) -> None:
+    page = windows.blank()
+    page.goto(f"{server.url}/#/p/console-empty/jobs")
+    expect(page.get_by_text("trainshed auth print-access-token")).to_be_visible()
+    expect(page.get_by_test_id("token")).to_be_focused()
+
+    page.keyboard.type("not-a-token")
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("error")).to_be_visible()
+    expect(page.get_by_test_id("token")).to_be_focused()
+
+    page.get_by_test_id("token").fill(server.token)
+    page.get_by_test_id("sign-in").click()
+    expect(page.get_by_test_id("jobs")).to_be_visible()
+    assert server.token not in page.evaluate("JSON.stringify(localStorage) + document.cookie")
+
+    page.get_by_test_id("menu-user").click()
+    page.get_by_test_id("sign-out").click()
+    expect(page.get_by_test_id("token")).to_be_visible()
+    page.reload()
+    expect(page.get_by_test_id("token")).to_be_visible()
+
+
+def test_a_session_that_has_ended_leads_to_the_sign_in_page_and_back(page: Page, server: RunningServer) -> None:
+    page.goto(f"{server.url}/#/p/console-empty/jobs")
+    expect(page.get_by_test_id("empty")).to_be_visible()
+    page.context.clear_cookies()
+    expect(page.get_by_test_id("token")).to_be_visible(timeout=WAIT_MS)
+    page.get_by_test_id("token").fill(server.token)
+    page.get_by_test_id("sign-in").click()
+    expect(page.get_by_test_id("jobs")).to_be_visible()
+
+
+def test_keys_lead_everywhere(page: Page) -> None:
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    for key, title in (("j", "Jobs"), ("m", "Models"), ("b", "Buckets"), ("o", "Overview")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(page.get_by_role("heading", level=1)).to_have_text(title)
+        expect(page.locator("nav [aria-current=page]")).to_have_text(title)
+        expect(page).to_have_title(re.compile(title))
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("Keys")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("/")
+    expect(page.get_by_test_id("search")).to_be_focused()
+    page.keyboard.type("digits g j")  # within a field these are letters
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("job-search")).to_have_value("digits g j")
+
+
+def test_the_first_tab_stop_skips_to_the_page(page: Page) -> None:
+    expect(page.get_by_test_id("overview")).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
+    assert "console-empty" in page.url
+
+
+def _ground(page: Page) -> int:
+    """How bright the ground is, from 0 to 255 * 3."""
+    colour = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    return sum(int(number) for number in re.findall(r"\d+", colour)[:3])
+
+
+def test_the_theme_is_the_systems_until_one_is_chosen(open_console: Open) -> None:
+    page = open_console("console-empty", scheme="dark")
+    expect(page.get_by_test_id("overview")).to_be_visible()
+    assert _ground(page) < 150
+    page.emulate_media(color_scheme="light")
+    assert _ground(page) > 600
+
+    page.get_by_test_id("menu-sun").click()
+    page.get_by_test_id("theme-dark").click()
+    assert _ground(page) < 150
+    page.reload()
+    expect(page.get_by_test_id("overview")).to_be_visible()
+    assert _ground(page) < 150
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_narrow_screens_need_no_sideways_scrolling(open_console: Open, place: str) -> None:
+    page = open_console("console-empty", place, width=360, height=740)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_the_navigation_is_a_drawer_on_narrow_screens(open_console: Open) -> None:
+    page = open_console("console-empty", width=390, height=800)
+    link = page.get_by_role("link", name="Jobs", exact=True)
+    expect(link).not_to_be_visible()
+    page.get_by_test_id("menu").click()
+    expect(link).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(link).not_to_be_visible()
+    expect(page.get_by_test_id("menu")).to_be_focused()
+    page.get_by_test_id("menu").click()
+    link.click()
+    expect(page.get_by_test_id("jobs")).to_be_visible()
+    expect(link).not_to_be_visible()
+
+
+def test_markup_in_an_address_stays_text(open_console: Open) -> None:
+    harm = "%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D'harmed'%22%3E"
+    page = open_console("console-empty", f"/jobs?search={harm}&label={harm}")
+    expect(page.get_by_test_id("job-search")).to_have_value(re.compile("<img src=x"))
+    for address in (f"#/p/{harm}/jobs", f"#/p/console-empty/compare?jobs={harm},a", f"#/p/console-empty/{harm}"):
+        page.evaluate("(address) => (location.hash = address)", address)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        page.wait_for_load_state("networkidle")
+    assert page.locator("img").count() == 0
+    assert "harmed" not in page.title().replace("document.title='harmed'", "")
+
+
+def test_an_address_that_leads_nowhere_says_so(open_console: Open) -> None:
+    page = open_console("console-empty", "/no/such/place")
+    expect(page.get_by_test_id("notice")).to_contain_text("leads nowhere")
+
+
+def test_a_lost_connection_is_told_and_mended_without_a_reload(chromium: Browser, own_server: RunningServer) -> None:
+    context = chromium.new_context()
+    context.request.post(f"{own_server.url}/trainshed/v1/session", data={"token": own_server.token})
+    page = context.new_page()
+    page.goto(f"{own_server.url}/#/p/console-empty/jobs")
+    page.evaluate("window.sameWindow = true")
+    expect(page.get_by_test_id("empty")).to_be_visible()
+    own_server.kill()
+    expect(page.get_by_test_id("connection-lost")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_test_id("empty")).to_be_visible()
+    own_server.start()
+    expect(page.get_by_test_id("connection-lost")).not_to_be_visible(timeout=2 * WAIT_MS)
+    assert page.evaluate("window.sameWindow")
+    context.close()
