@@ -11,7 +11,7 @@ import { path } from "../paths.js";
 import { calls } from "./models/calls.js";
 import { createVersion, deleteModel, rollBack, splitTraffic } from "./models/changes.js";
 import { totals, trafficSeries } from "./models/traffic.js";
-import { versionsTable } from "./models/versions.js";
+import { versionsList } from "./models/versions.js";
 
 const PAGE = 30;
 
@@ -106,7 +106,7 @@ function view(ctx, here, first) {
     latency: chart("Latency, ms", { yFormat: number }),
     errors: chart("Errors a minute", { yFormat: number }),
   };
-  const table = versionsTable(here);
+  const table = versionsList(here);
   const lines = h("section", { class: "card", "aria-label": "Call it" });
   const element = h(
     "div",
@@ -133,7 +133,7 @@ function view(ctx, here, first) {
     replace(
       about,
       found.model.description ? h("p", null, found.model.description) : null,
-      labelTags(found.model.labels),
+      Object.keys(found.model.labels ?? {}).length ? labelTags(found.model.labels) : null,
       found.notes.map((/** @type {string} */ note) => h("p", { class: "muted" }, note)),
       splitBar(found),
     );

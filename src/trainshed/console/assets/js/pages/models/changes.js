@@ -64,12 +64,18 @@ export async function splitTraffic(here, found) {
       found.split[each.id] ?? (Object.keys(found.split).length === 0 && each.version.isDefault ? 100 : 0),
   );
   const sum = h("p", { class: "split-sum", role: "status", dataset: { testid: "split-sum" } });
-  const rows = ready.map((/** @type {any} */ each, /** @type {number} */ at) => shareRow(each.id, shares[at], tell));
-  function tell() {
+  const changed = (/** @type {number} */ at) => {
+    if (rows.length === 2) rows[1 - at].set(100 - rows[at].share()); // two versions share what there is
+    tell();
+  };
+  const rows = ready.map((/** @type {any} */ each, /** @type {number} */ at) =>
+    shareRow(each.id, shares[at], () => changed(at)),
+  );
+  const tell = () => {
     const total = rows.reduce((/** @type {number} */ all, /** @type {any} */ row) => all + row.share(), 0);
     sum.textContent = total === 100 ? "100 %: every request has a version." : `${total} %: the shares must make 100.`;
     sum.classList.toggle("bad", total !== 100);
-  }
+  };
   tell();
   const send = async (/** @type {Record<string, number>} */ weights) => {
     await post(`/trainshed${ofModel(here)}:split`, { weights });
@@ -131,6 +137,7 @@ function shareRow(id, share, onChange) {
     id,
     element: h("div", { class: "split-row" }, h("b", null, id), slider, box, "%"),
     share: () => Math.round(Number(box.value)) || 0,
+    set: (/** @type {number} */ value) => (box.value = slider.value = String(Math.min(100, Math.max(0, value)))),
   };
 }
 

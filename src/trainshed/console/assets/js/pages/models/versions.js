@@ -1,10 +1,10 @@
 // @ts-check
-// The versions of a model as a table, and what is known of one of them.
+// The versions of a model, and all that is known of one of them.
 
 import { get } from "../../api.js";
 import { dialog } from "../../dialogs.js";
-import { h } from "../../dom.js";
-import { bytes, duration, number } from "../../format.js";
+import { h, replace } from "../../dom.js";
+import { bytes, count, duration, number } from "../../format.js";
 import {
   button,
   codeBlock,
@@ -18,8 +18,11 @@ import {
   timeAgo,
 } from "../../parts.js";
 import { path } from "../../paths.js";
-import { facts, table } from "../../table.js";
+import { facts } from "../../table.js";
 import { deleteVersion, setDefault } from "./changes.js";
+
+const BUSY = new Set(["CREATING", "UPDATING", "DELETING"]);
+const SERVING = new Set(["READY", "UPDATING"]);
 
 /** @typedef {import("../model.js").Here} Here */
 
@@ -27,146 +30,133 @@ import { deleteVersion, setDefault } from "./changes.js";
  * @param {Here} here
  * @returns {HTMLElement & {update: (found: any) => void}}
  */
-export function versionsTable(here) {
-  const grid = table({
-    testid: "versions",
-    caption: "Versions",
-    columns: [
-      { title: "Version", cell: (row) => nameCell(here, row), sort: (row) => row.id },
-      { title: "State", cell: stateCell },
-      { title: "Requests", cell: shareCell, class: "nowrap" },
-      { title: "Served by", cell: servedCell },
-      { title: "As TensorFlow", cell: parityCell, class: "wide-only" },
-      { title: "Size", cell: (row) => bytes(row.size), class: "cell-number wide-only" },
-      { title: "Hosts", cell: hostsCell, class: "wide-only" },
-      { title: "Created", cell: (row) => timeAgo(row.version.createTime), sort: (row) => row.version.createTime },
-      { title: "", label: "Actions", class: "cell-actions", cell: (row) => actions(here, row) },
-    ],
-    key: (row) => row.id,
-    rows: [],
-    empty: emptyState({
-      title: "No versions yet",
-      text: "A version is what a training exported, deployed. Create one here, or with:",
-      command: `trainshed versions create v1 --model ${here.model} --origin gs://BUCKET/JOB/export/Servo/TIMESTAMP`,
-    }),
-  });
-  const more = h(
-    "p",
-    { class: "muted small", hidden: true },
-    "The newest 30 are shown. All of them are listed by: ",
-    h("code", null, `trainshed versions list --model ${here.model}`),
-  );
-  const element = h("section", { class: "card card-flush", "aria-label": "Versions" }, grid, more);
+export function versionsList(here) {
+  const list = h("ul", { class: "versions", dataset: { testid: "versions" } });
+  const more = h("p", { class: "muted small versions-more" }, "The newest 30 are shown. To see all of them:");
+  more.append(" ", h("code", null, `trainshed versions list --model ${here.model}`));
+  const element = h("section", { class: "card card-flush", "aria-label": "Versions" }, list, more, nothing(here));
+  /** @type {Map<string, {sign: string, item: HTMLElement}>} */
+  const shown = new Map();
+
   element.update = (/** @type {any} */ found) => {
-    grid.update(
-      found.versions.map((/** @type {any} */ each) => ({
-        ...each,
-        log: undefined,
-        hosts: steady(each.hosts),
-        share: found.split[each.id],
-        split: Object.keys(found.split).length > 0,
-        traffic: found.traffic[each.id],
-      })),
-    );
+    const rows = found.versions.map((/** @type {any} */ each) => rowOf(each, found));
+    const items = rows.map((/** @type {any} */ row) => {
+      const sign = JSON.stringify(row);
+      const before = shown.get(row.id);
+      if (before?.sign === sign) return before.item;
+      const item = versionItem(here, row);
+      before?.item.replaceWith(item);
+      shown.set(row.id, { sign, item });
+      return item;
+    });
+    const ids = new Set(rows.map((/** @type {any} */ row) => row.id));
+    for (const id of shown.keys()) if (!ids.has(id)) shown.delete(id);
+    if (items.some((item, at) => list.children[at] !== item) || list.children.length > items.length)
+      replace(list, items);
     more.hidden = !found.more;
+    list.hidden = items.length === 0;
+    element.lastElementChild.hidden = items.length > 0;
   };
   return element;
 }
 
-/** Hosts without what changes all the time: rows are drawn again only if there is news. @param {any[]} [hosts] */
-function steady(hosts = []) {
-  return hosts.map(({ instance, pid, state, memoryBytes }) => ({
-    instance,
-    pid,
-    state,
-    memoryBytes: Math.round(memoryBytes / 1e6) * 1e6,
-  }));
+/** @param {Here} here */
+function nothing(here) {
+  return emptyState({
+    title: "No versions yet",
+    text: "A version is what a training exported, deployed. Create one here, or with:",
+    command: `trainshed versions create v1 --model ${here.model} --origin gs://BUCKET/JOB/export/Servo/TIMESTAMP`,
+  });
 }
 
-/** @param {Here} here @param {any} row */
-function nameCell(here, row) {
-  const open = () => showVersion(here, row);
-  return [
-    h(
-      "button",
-      { class: "link-button", type: "button", on: { click: open }, dataset: { testid: "version-name" } },
-      row.id,
-    ),
-    " ",
-    row.version.isDefault ? h("span", { class: "tag tag-default", dataset: { testid: "default" } }, "default") : null,
-    row.version.description ? h("div", { class: "muted small clip" }, row.version.description) : null,
-  ];
-}
-
-/** @param {any} row */
-function stateCell(row) {
-  const text = row.version.errorMessage || row.progress;
-  const busy = ["CREATING", "UPDATING", "DELETING"].includes(row.version.state);
-  return [
-    stateBadge(row.version.state),
-    busy ? progressBar({ fraction: null, label: row.progress || "" }) : null,
-    text && !busy
-      ? h(
-          "div",
-          {
-            class: row.version.errorMessage ? "bad small version-error" : "muted small",
-            dataset: { testid: "version-error" },
-          },
-          text,
-        )
-      : null,
-  ];
-}
-
-/** @param {any} row */
-function shareCell(row) {
-  const got = row.traffic ? `${number(row.traffic.count)} in the last hour` : "none in the last hour";
-  const share = row.split ? (row.share ? `${row.share} %` : "0 %") : row.version.isDefault ? "100 %" : "0 %";
-  return [h("span", null, share), h("div", { class: "muted small" }, got)];
-}
-
-/** @param {any} row */
-function servedCell(row) {
-  return row.detail
-    ? [h("span", null, row.detail), h("div", { class: "muted small" }, `runtime ${row.runtime}`)]
-    : h("span", { class: "muted" }, `runtime ${row.runtime}`);
-}
-
-/** @param {any} row */
-function parityCell(row) {
-  const parity = row.parity;
-  if (!parity)
-    return h("span", { class: "muted", title: "Its framework itself serves it: there is nothing to compare." }, "–");
-  if (!parity.within) return h("span", { class: "warn", title: parity.text }, "differs: TensorFlow serves it");
-  return h("span", { class: "good", title: parity.text }, `within ${number(parity.difference)}`);
-}
-
-/** @param {any} row */
-function hostsCell(row) {
-  if (!row.hosts.length) return h("span", { class: "muted" }, row.version.state === "READY" ? "asleep" : "–");
-  const memory = row.hosts.reduce(
+/** What a row shows, without what changes all the time: it is drawn again only if there is news. */
+function rowOf(/** @type {any} */ each, /** @type {any} */ found) {
+  const { id, version, runtime, detail, parity, size, progress } = each;
+  const memory = each.hosts.reduce(
     (/** @type {number} */ sum, /** @type {any} */ host) => sum + (host.memoryBytes ?? 0),
     0,
   );
+  const split = Object.keys(found.split).length > 0;
+  return {
+    ...{ id, version: { ...version, lastUseTime: undefined }, runtime, detail, parity, size, progress },
+    hosts: each.hosts.length,
+    memory: Math.round(memory / 1e6) * 1e6,
+    share: split ? (found.split[id] ?? 0) : version.isDefault ? 100 : 0,
+    count: found.traffic[id]?.count ?? 0,
+    errors: found.traffic[id]?.errors ?? 0,
+  };
+}
+
+/** @param {Here} here @param {any} row */
+function versionItem(here, row) {
+  const { version } = row;
+  const busy = BUSY.has(version.state);
+  const name = h(
+    "button",
+    { class: "link-button version-name", type: "button", dataset: { testid: "version-name" } },
+    row.id,
+  );
+  name.addEventListener("click", () => void showVersion(here, row.id));
+  return h(
+    "li",
+    { class: "version", dataset: { testid: `version-${row.id}` } },
+    h(
+      "div",
+      { class: "version-head" },
+      name,
+      stateBadge(version.state),
+      version.isDefault ? h("span", { class: "tag tag-default", dataset: { testid: "default" } }, "default") : null,
+      row.share ? h("span", { class: "muted nowrap" }, `${row.share} % of requests`) : null,
+      actions(here, row),
+    ),
+    version.description ? h("p", { class: "version-text" }, version.description) : null,
+    h("div", { class: "version-facts" }, factsOf(row)),
+    busy ? progressBar({ fraction: null, label: row.progress }) : null,
+    !busy && row.progress ? h("p", { class: "warn" }, row.progress) : null,
+    version.errorMessage ? errorBox(new Error(version.errorMessage)) : null,
+  );
+}
+
+/** @param {any} row */
+function factsOf(row) {
+  const asked = row.count ? `${number(row.count)} requests in the last hour` : "no requests in the last hour";
   return [
-    h("span", null, String(row.hosts.length)),
-    memory ? h("div", { class: "muted small nowrap" }, bytes(memory)) : null,
+    h("span", null, row.detail ? `${row.detail}, runtime ${row.runtime}` : `runtime ${row.runtime}`),
+    parityWords(row.parity),
+    row.size === undefined ? null : h("span", null, bytes(row.size)),
+    hostsWords(row),
+    h("span", null, asked, row.errors ? h("span", { class: "bad" }, `, ${number(row.errors)} errors`) : null),
+    h("span", null, "created ", timeAgo(row.version.createTime)),
+    Object.keys(row.version.labels ?? {}).length ? labelTags(row.version.labels) : null,
   ];
+}
+
+/** How its answers compare with TensorFlow's. @param {any} parity */
+function parityWords(parity) {
+  if (!parity) return null;
+  if (!parity.within) return h("span", { class: "warn", title: parity.text }, "OpenVINO answered otherwise");
+  const words = parity.difference === 0 ? "equal to TensorFlow" : `within ${number(parity.difference)} of TensorFlow`;
+  return h("span", { class: "good", title: parity.text, dataset: { testid: "parity" } }, words);
+}
+
+/** @param {any} row */
+function hostsWords(row) {
+  if (!row.hosts) return row.version.state === "READY" ? h("span", null, "asleep") : null;
+  return h("span", null, count(row.hosts, "host"), row.memory ? `, ${bytes(row.memory)}` : "");
 }
 
 /** @param {Here} here @param {any} row */
 function actions(here, row) {
-  const ready = ["READY", "UPDATING"].includes(row.version.state);
+  const ready = SERVING.has(row.version.state);
+  const remove = () => deleteVersion(here, row.id);
   return h(
     "span",
-    { class: "button-row" },
+    { class: "button-row version-actions" },
     ready && !row.version.isDefault
       ? button("Make default", { onClick: () => setDefault(here, row.id), testid: "make-default" })
       : null,
     ready ? link(playgroundOf(here, row.id), "Try", "button button-plain") : null,
-    row.version.state === "DELETING"
-      ? null
-      : button("Delete…", { onClick: () => deleteVersion(here, row.id), testid: "delete-version" }),
+    row.version.state === "DELETING" ? null : button("Delete…", { onClick: remove, testid: "delete-version" }),
   );
 }
 
@@ -175,9 +165,9 @@ function playgroundOf(here, version) {
   return `${path`#/p/${here.project}/playground`}?${new URLSearchParams({ model: here.model, version })}`;
 }
 
-/** All that is known of one version. @param {Here} here @param {any} row */
-async function showVersion(here, row) {
-  const found = await get(path`/trainshed/v1/projects/${here.project}/models/${here.model}/versions/${row.id}`);
+/** All that is known of one version. @param {Here} here @param {string} id */
+async function showVersion(here, id) {
+  const found = await get(path`/trainshed/v1/projects/${here.project}/models/${here.model}/versions/${id}`);
   const { version } = found;
   const address = h(
     "span",
@@ -186,7 +176,7 @@ async function showVersion(here, row) {
     copyButton(version.deploymentUri, "Copy the address"),
   );
   dialog({
-    title: `${here.model} ${row.id}`,
+    title: `${here.model} ${id}`,
     wide: true,
     body: [
       version.errorMessage ? errorBox(new Error(version.errorMessage)) : null,
