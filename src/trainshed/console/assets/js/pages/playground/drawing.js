@@ -9,8 +9,8 @@ import { pad } from "./pad.js";
 /** Lines as thick as in MNIST, and a little thinner and thicker. */
 const BRUSHES = [
   ["Fine", 1.8],
-  ["Medium", 2.5],
-  ["Bold", 3.4],
+  ["Medium", 2.4],
+  ["Bold", 3.2],
 ];
 
 /**
@@ -31,7 +31,7 @@ export function drawing(reader) {
       dataset: { testid: "brush" },
       on: { change: () => board.thickness(Number(brush.value)) },
     },
-    BRUSHES.map(([name, value]) => h("option", { value, selected: value === 2.5 }, name)),
+    BRUSHES.map(([name, value]) => h("option", { value, selected: value === 2.4 }, name)),
   );
   const tools = h(
     "div",

@@ -50,7 +50,7 @@ class Board {
     this.onPen = onPen;
     /** @type {import("./strokes.js").Stroke[]} */
     this.strokes = [];
-    this.thickness = 2.5; // in pixels of the 28 x 28 picture
+    this.thickness = 2.4; // in pixels of the 28 x 28 picture
     /** @type {number | null} */
     this.pointer = null;
     /** @type {[number, number]} */
