@@ -61,8 +61,8 @@ export class LogFeed {
     await this.#persist(async (signal) => {
       const page = await this.read({ limit: PAGE }, signal);
       this.before = page.before;
-      this.#append(page);
       this.loaded = true;
+      this.#append(page);
     });
     while (!this.#over && !this.ended && !this.held) {
       const full = await this.#persist((signal) => this.#next(signal));

@@ -104,6 +104,8 @@ export class LogList {
   reveal(number) {
     this.follow(false);
     this.#activate(number);
+    this.knownFirst = this.feed?.first ?? 0;
+    this.space.style.height = `${this.#top(this.feed?.end ?? 0)}px`; // else there is nowhere to scroll to yet
     this.node.scrollTop = this.#top(number) - this.node.clientHeight / 2;
     this.lastTop = this.node.scrollTop;
     this.refresh();
