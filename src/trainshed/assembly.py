@@ -32,6 +32,7 @@ from trainshed.engines.local import LocalEngine
 from trainshed.engines.predictions import predicted
 from trainshed.engines.references import References
 from trainshed.engines.restarts import restarts
+from trainshed.engines.tensorboards import TensorBoardStarter
 from trainshed.engines.warm import WarmProcesses
 from trainshed.errors import NotFound
 from trainshed.gateway.predictions import Predictions
@@ -65,6 +66,7 @@ from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
 from trainshed.services.sessions import BrowserSessions
 from trainshed.services.settings import SettingsInForce
+from trainshed.services.tensorboards import TensorBoards
 from trainshed.services.tokens import Tokens
 from trainshed.services.versions import Versions
 from trainshed.store.buckets import BucketStore
@@ -97,6 +99,7 @@ class Assembly:
     def running(self) -> Iterator[None]:
         """The loops run. On the way out, hosts are ended and builds of runtimes given up: the next server has both."""
         self.services.predictions.begin(self.deployments)
+        self.services.tensorboards.begin()
         self.warm.begin()
         self.hosts.begin(self.deployments.wake)
         self.deployments.start()
@@ -108,6 +111,7 @@ class Assembly:
         finally:
             self.machine.close()
             self.services.predictions.close()
+            self.services.tensorboards.close()
             self.control.stop()
             self.deployments.stop()
             self.services.runtimes.close()
@@ -229,6 +233,11 @@ def _services(ground: _Ground, working: _Working, answering: _Answering, tokens:
         folder_holds_files=ground.objects.folder_holds_files,
         matches=ground.objects.matches,
     )
+    runtimes = RuntimeService(
+        ground.runtimes,
+        in_use=lambda name: any(job.runtime == name for job in ground.jobs.active()) or in_use(ground.models, name),
+    )
+    boards = TensorBoardStarter(ground.home.tensorboards, ship=ground.engine.ship)
     progress = Progress(ground.jobs, ground.home, owner=ground.buckets.owner)
     projects = Projects(ProjectStore(ground.database), default=default_project(ground.home, environment()))
     policies = PolicyStore(ground.database)
@@ -255,10 +264,8 @@ def _services(ground: _Ground, working: _Working, answering: _Answering, tokens:
         lines=Lines(ground.jobs, ground.home),
         buckets=ground.buckets,
         objects=ground.objects,
-        runtimes=RuntimeService(
-            ground.runtimes,
-            in_use=lambda name: any(job.runtime == name for job in ground.jobs.active()) or in_use(ground.models, name),
-        ),
+        runtimes=runtimes,
+        tensorboards=TensorBoards(ground.jobs, ground.home, boards, runtimes, owner=ground.buckets.owner),
         server=info,
         settings=SettingsInForce(
             ground.settings, ground.settings.sources(environment(), ground.home.file_settings().get("server"))

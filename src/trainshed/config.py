@@ -308,6 +308,11 @@ class Home:
         return self.path / "shell"
 
     @property
+    def tensorboards(self) -> Path:
+        """What the TensorBoards of the running server say."""
+        return self.path / "tensorboards"
+
+    @property
     def warm(self) -> Path:
         """`warm/KEY/`: the socket of a warm process, and what it was started with."""
         return self.path / "warm"

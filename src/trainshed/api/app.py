@@ -39,6 +39,7 @@ from trainshed.api import (
     storage_buckets,
     storage_objects,
     storage_uploads,
+    tensorboards,
     tokens,
 )
 from trainshed.api import (
@@ -57,6 +58,7 @@ ROUTES: tuple[Route, ...] = (
     *health.ROUTES,
     *console.ROUTES,
     *sessions.ROUTES,
+    *tensorboards.ROUTES,
     *oauth.ROUTES,
     *server.ROUTES,
     *tokens.ROUTES,
@@ -168,7 +170,12 @@ def _check_transfer(request: Request) -> None:
 
 
 def _as_sent(raw_path: bytes) -> str:
-    """The path before it is decoded, and the rest of what is not plain ASCII escaped: one line, whatever was sent."""
+    """The path before it is decoded, and the rest of what is not plain ASCII escaped: one line, whatever was sent.
+
+    What follows /tensorboard/ is a secret.
+    """
+    if raw_path.startswith(b"/tensorboard/"):
+        return "/tensorboard/..."
     return quote(raw_path, safe="%/:@!$&'()*+,;=?[]")
 
 

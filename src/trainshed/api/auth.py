@@ -32,6 +32,8 @@ def check_host(request: Request, *, allowed_hosts: Collection[str]) -> None:
 
 def check_origin(request: Request, route: Route | None) -> None:
     """`Denied` for requests made by another site's page. That it may link to a route that says so is no request."""
+    if route is not None and route.from_anywhere:
+        return
     origin = request.headers.get("origin")
     if origin is not None and _netloc(origin) != request.headers["host"]:
         raise Denied("Pages of other sites may not call this server.")

@@ -38,6 +38,7 @@ class Route:
     scope: Scope
     handler: Handler
     linked: bool = False  #: a link on a page of another site may lead a browser here
+    from_anywhere: bool = False  #: the address is a secret: who knows it may ask from a page of any origin
 
 
 class Router:

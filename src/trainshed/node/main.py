@@ -1,5 +1,5 @@
 """The node's entry: `supervise DIR` starts the supervisor of an attempt, `install DIR` installs its packages,
-`warm DIR` is the warm process of a runtime.
+`warm DIR` is the warm process of a runtime, `board FILE` a TensorBoard.
 
 `supervise` returns as soon as the supervisor is at work. Behind it stay two processes: the supervisor, and above it a
 guardian that does nothing but wait, so that there is someone to clean up if the supervisor is killed. Both hold the
@@ -44,7 +44,11 @@ def main(argv: list[str]) -> int:
         from .packages import install
 
         return install(argv[1])
-    sys.stderr.write("Usage: run.py supervise|install|warm FOLDER\n")
+    if len(argv) == 2 and argv[0] == "board":
+        from .board import main as board
+
+        return board(argv[1])
+    sys.stderr.write("Usage: run.py supervise|install|warm FOLDER, or board FILE\n")
     return 2
 
 

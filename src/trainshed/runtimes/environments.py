@@ -99,6 +99,11 @@ class Runtimes:
                 builds.build(runtime, place, tools=tools, progress=progress, lock=lock)
         return place.python
 
+    def ready(self, name: str) -> Path | None:
+        """The interpreter of a runtime that is there; None: it would have to be built."""
+        place = self._place(self._known(name))
+        return place.python if place.ready() else None
+
     def remove(self, name: str, *, in_use: Callable[[], bool] = lambda: False) -> None:
         """Remove a runtime's environment, and those of the same name that an older catalogue left. Absent: nothing.
 

@@ -24,6 +24,7 @@ from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
 from trainshed.services.sessions import BrowserSessions
 from trainshed.services.settings import SettingsInForce
+from trainshed.services.tensorboards import TensorBoards
 from trainshed.services.tokens import Tokens
 from trainshed.services.versions import Versions
 
@@ -53,5 +54,6 @@ class Services:
     buckets: Buckets
     objects: Objects
     runtimes: RuntimeService
+    tensorboards: TensorBoards
     server: ServerInfo
     settings: SettingsInForce

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from trainshed.errors import FailedPrecondition, TrainshedError
@@ -26,6 +27,10 @@ class RuntimeService:
     def visible(self) -> list[dict[str, Any]]:
         """All runtimes of the catalogue, as they stand."""
         return [_body(self._as_seen(info)) for info in self._runtimes.list()]
+
+    def ready(self, name: str) -> Path | None:
+        """The interpreter of a runtime, if it is there."""
+        return self._runtimes.ready(name)
 
     def install(self, name: str) -> dict[str, Any]:
         """Start building a runtime and return at once; `visible` shows how far it is. Ready or under way: no change.

@@ -1,0 +1,75 @@
+"""Passing a request on to a process on loopback, and its answer back as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import io
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from trainshed.errors import Unavailable
+
+HEAD_BYTES = 65_536
+_ANSWER_S = 60.0  #: for the head of an answer, and for each piece of it
+_PIECE = 1 << 16
+
+Headers = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """An answer, whose bytes are still to come. They must be read to the end, or `pieces` be closed."""
+
+    status: int
+    headers: Headers
+    pieces: AsyncIterator[bytes]
+
+
+async def pass_on(port: int, method: str, target: bytes, headers: Headers, body: bytes) -> Passed:
+    """Ask 127.0.0.1:port. `Unavailable` if it does not answer. `headers` and `target` must hold no end of a line.
+
+    The request is one of HTTP/1.0, so the answer ends with the connection and is in no need of being taken apart.
+    """
+    lines = [f"{method} ".encode() + target + b" HTTP/1.0", f"host: 127.0.0.1:{port}".encode()]
+    lines += [f"{name}: {value}".encode("latin-1") for name, value in headers]
+    lines += [b"content-length: %d" % len(body)] if body or method == "POST" else []
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=HEAD_BYTES)
+    except OSError as exc:
+        raise Unavailable("The process behind this address does not answer.") from exc
+    try:
+        writer.write(b"\r\n".join([*lines, b"", b""]) + body)
+        async with asyncio.timeout(_ANSWER_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+        status, answered = _parse(head)
+    except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as exc:
+        writer.close()
+        raise Unavailable("The process behind this address broke off.") from exc
+    except BaseException:
+        writer.close()
+        raise
+    return Passed(status=status, headers=answered, pieces=_pieces(reader, writer))
+
+
+async def _pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
+    try:
+        while True:
+            async with asyncio.timeout(_ANSWER_S):
+                piece = await reader.read(_PIECE)
+            if not piece:
+                return
+            yield piece
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):  # all that was wanted of it has come
+            await writer.wait_closed()
+
+
+def _parse(head: bytes) -> tuple[int, Headers]:
+    first, _, rest = head.partition(b"\r\n")
+    words = first.split(b" ", 2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+        raise ValueError("no HTTP")
+    return int(words[1]), list(http.client.parse_headers(io.BytesIO(rest)).items())

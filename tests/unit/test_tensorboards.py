@@ -1,0 +1,164 @@
+"""TensorBoards of the server: one a job, few at a time, ended when nobody looks. The processes here are stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from trainshed.config import Home
+from trainshed.domain.jobs import Job, JobState
+from trainshed.engines.tensorboards import TensorBoard, TensorBoardStarter
+from trainshed.errors import EngineDown, FailedPrecondition, NotFound, Unavailable
+from trainshed.services.runtimes import RuntimeService
+from trainshed.services.tensorboards import AT_ONCE, IDLE_S, TensorBoards
+from trainshed.store.jobs import JobStore
+
+
+@dataclass
+class Process:
+    logdir: Path
+    prefix: str
+    looks: int = 0
+    ended: bool = False
+    broken: bool = False
+
+    def port(self) -> int:
+        if self.broken:
+            raise EngineDown("TensorBoard ended with the exit status 1: no such thing")
+        self.looks += 1
+        return 6006 if self.looks > 1 else 0
+
+    def end(self) -> None:
+        self.ended = True
+
+
+@dataclass
+class World:
+    """Starts processes, has runtimes, and knows jobs."""
+
+    started: list[Process] = field(default_factory=list)
+    python: Path | None = Path("/python")
+    broken: bool = False
+    now: float = 0.0
+
+    def begin(self) -> None:
+        return None
+
+    def start(self, python: Path, logdir: Path, *, number: int, prefix: str) -> TensorBoard:
+        self.started.append(Process(logdir, prefix, broken=self.broken))
+        return cast(TensorBoard, self.started[-1])
+
+    def ready(self, name: str) -> Path | None:
+        return self.python
+
+    def install(self, name: str) -> dict[str, Any]:
+        return {"name": name, "fraction": 0.25}
+
+    def get(self, project: str, job_id: str) -> Job:
+        training = {"jobDir": f"gs://{project}-bucket/{job_id}"} if job_id.startswith("job") else {}
+        body = {"predictionInput": {}} if job_id == "batch" else {"trainingInput": training | {"args": ["--x", "y"]}}
+        return Job(project=project, id=job_id, body=body, state=JobState.RUNNING, created_us=1, attempt=2)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def boards(world: World, tmp_path: Path) -> Iterator[TensorBoards]:
+    made = TensorBoards(
+        cast(JobStore, world),
+        Home(tmp_path),
+        cast(TensorBoardStarter, world),
+        cast(RuntimeService, world),
+        owner=lambda bucket: bucket.removesuffix("-bucket"),
+        clock=lambda: world.now,
+    )
+    yield made
+    made.close()
+
+
+def key_of(path: str) -> str:
+    assert path.startswith("/tensorboard/")
+    assert path.endswith("/")
+    return path.split("/")[2]
+
+
+def test_a_job_has_one_under_an_address_that_cannot_be_guessed(
+    boards: TensorBoards, world: World, tmp_path: Path
+) -> None:
+    path = boards.open("p-one", "job1")
+    assert len(key_of(path)) >= 32
+    assert boards.open("p-one", "job1") == path
+    assert boards.open("p-two", "job1") != path
+    assert [process.logdir for process in world.started] == [
+        tmp_path / "buckets" / "p-one-bucket" / "job1",
+        tmp_path / "buckets" / "p-two-bucket" / "job1",
+    ]
+    assert world.started[0].prefix == path.rstrip("/")
+    assert boards.port(key_of(path)) == 6006
+
+
+def test_a_job_without_a_folder_shows_where_it_runs(boards: TensorBoards, world: World, tmp_path: Path) -> None:
+    boards.open("p-one", "other")
+    assert world.started[0].logdir == tmp_path / "jobs" / "p-one" / "other" / "2" / "work"
+
+
+def test_a_prediction_has_none(boards: TensorBoards) -> None:
+    with pytest.raises(FailedPrecondition, match="prediction"):
+        boards.open("p-one", "batch")
+
+
+def test_the_one_that_nobody_asked_for_longest_gives_way(boards: TensorBoards, world: World) -> None:
+    keys = []
+    for number in range(AT_ONCE):
+        world.now = float(number)
+        keys.append(key_of(boards.open("p-one", f"job{number}")))
+    world.now = 100.0
+    boards.port(keys[0])
+    boards.open("p-one", "job9")
+    assert [process.ended for process in world.started] == [False, True, *[False] * (AT_ONCE - 1)]
+    with pytest.raises(NotFound, match="Open it again"):
+        boards.port(keys[1])
+    assert boards.port(keys[0])
+
+
+def test_one_that_nobody_looks_at_ends(boards: TensorBoards, world: World) -> None:
+    seen, unseen = key_of(boards.open("p-one", "job1")), key_of(boards.open("p-one", "job2"))
+    world.now = IDLE_S
+    boards.port(seen)
+    world.now = IDLE_S + 1
+    boards.sweep()
+    assert [process.ended for process in world.started] == [False, True]
+    with pytest.raises(NotFound):
+        boards.port(unseen)
+    assert boards.port(seen) == 6006
+
+
+def test_all_end_with_the_server(boards: TensorBoards, world: World) -> None:
+    boards.open("p-one", "job1")
+    boards.close()
+    assert world.started[0].ended
+
+
+def test_one_that_fails_says_so_and_the_next_starts_anew(boards: TensorBoards, world: World) -> None:
+    world.broken = True
+    with pytest.raises(EngineDown, match="no such thing"):
+        boards.open("p-one", "job1")
+    assert world.started[0].ended
+    world.broken = False
+    path = boards.open("p-one", "job1")
+    world.started[1].broken = True
+    with pytest.raises(NotFound):
+        boards.port(key_of(path))
+
+
+def test_without_a_runtime_one_is_built(boards: TensorBoards, world: World) -> None:
+    world.python = None
+    with pytest.raises(Unavailable, match=r"being built now \(25%\)"):
+        boards.open("p-one", "job1")
