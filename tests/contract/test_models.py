@@ -200,6 +200,17 @@ class TestVersions:
         assert shed.operations.get("shed", begun.id) == begun
         assert shed.models.version_listed("shed", "m", "v1") == (shed.models.get("shed", "m"), stored)
 
+    def test_models_and_versions_in_short_are_newest_first_and_of_one_project(self, shed: Shed) -> None:
+        shed.models.add(model("newer", created_us=2))
+        shed.models.add(model("foreign", project="other"))
+        shed.ready("v1")
+        made, begun = shed.creating("v2", created_us=2)
+        shed.models.record_version(made.to(FAILED, error="bad"), begun.failed(9, "bad", now_us=2))
+        assert shed.models.names("shed", limit=9) == [("newer", ""), ("m", "v1")]
+        assert shed.models.names("shed", limit=1) == [("newer", "")]
+        assert shed.models.version_lines("shed") == [("m", "v2", FAILED, "bad"), ("m", "v1", READY, "")]
+        assert shed.models.version_lines("other") == []
+
     def test_a_name_is_taken_in_its_model(self, shed: Shed) -> None:
         shed.creating()
         with pytest.raises(AlreadyExists, match="A version with the same name already exists") as caught:

@@ -112,6 +112,14 @@ class TestJobTable:
         rows = table.page("shed", JobSearch(), states=every, before=(rows[-1].created_us, rows[-1].id), limit=2)
         assert [row.id for row in rows] == ["j6", "j5"]
 
+    def test_those_that_failed_since_are_told_the_last_one_first(self, table: JobTable) -> None:
+        assert [found.id for found in table.failed_since("shed", 103, limit=2)] == ["j9", "j6"]
+        assert table.failed_since("other", 0, limit=2) == []
+
+    def test_the_queue_is_told_in_its_order(self, table: JobTable, database: Database) -> None:
+        JobStore(database).add(job("urgent", created_us=99, priority=5), [])
+        assert [found.id for found in table.queue("shed", limit=3)] == ["urgent", "J_1", "j2"]
+
     def test_those_that_ended_since_are_counted(self, table: JobTable) -> None:
         assert table.ended_since("shed", 103) == {JobState.FAILED: 3}
         assert table.ended_since("shed", 110) == {}

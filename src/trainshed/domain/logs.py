@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from trainshed.domain.patterns import Search, compile_pattern
 from trainshed.domain.terms import SEVERITIES
@@ -63,6 +63,22 @@ class Entry:
         }
 
 
+class Shown(Protocol):
+    """What a line is chosen by."""
+
+    @property
+    def time_us(self) -> int: ...
+
+    @property
+    def replica(self) -> str: ...
+
+    @property
+    def severity(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Cursor:
     """How far each source of one job's lines was read: the events by number, each attempt's file by byte.
@@ -114,13 +130,13 @@ class Selection:
         object.__setattr__(self, "_rank", SEVERITIES.get(self.severity, 0))
         object.__setattr__(self, "_folded", self.words.casefold())
 
-    def matches(self, entry: Entry) -> bool:
+    def matches(self, line: Shown) -> bool:
         return (
-            entry.time_us >= self.since_us
-            and (not self.replica or entry.replica == self.replica)
-            and (not self._rank or SEVERITIES[entry.severity] >= self._rank)
-            and (not self._folded or self._folded in entry.text.casefold())
-            and (self._search is None or self._search(entry.text))
+            line.time_us >= self.since_us
+            and (not self.replica or line.replica == self.replica)
+            and (not self._rank or SEVERITIES[line.severity] >= self._rank)
+            and (not self._folded or self._folded in line.text.casefold())
+            and (self._search is None or self._search(line.text))
         )
 
 

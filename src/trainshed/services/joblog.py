@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -14,7 +14,9 @@ from trainshed.domain.logs import SERVICE, Cursor, Entry, insert_id
 from trainshed.engines.logfiles import Line, LogFile
 from trainshed.store.jobs import JobStore
 
-Numbered = tuple[Entry, int, int]  #: an entry, its source (0: events, n: attempt n), and a place beside it
+Sourced = tuple[
+    Line, int
+]  #: a line and its source: 0 is the events, n is attempt n. A place is the start or end of one
 Places = list[int]  #: how far each source was read
 
 
@@ -41,27 +43,35 @@ class JobLog:
         known = [cursor.events, *cursor.offsets[: len(self.files)]]
         return known + [0] * (1 + len(self.files) - len(known))
 
-    def forwards(self, places: Sequence[int], until: Sequence[int] | None = None) -> Iterator[Numbered]:
-        """The entries beyond the places, and not beyond `until`, oldest first; each with the place after it."""
-        events = (event for event in self.events if event.seq > places[0])
-        sources: list[Iterable[Numbered]] = [((event_entry(self.job, e), 0, e.seq) for e in events)]
-        for number, file in enumerate(self.files, start=1):
-            sources.append(self._lines(number, file.forwards(places[number]), lambda line: line.end))
+    def forwards(self, places: Sequence[int], until: Sequence[int] | None = None) -> Iterator[Sourced]:
+        """The lines beyond the places, and not beyond `until`, oldest first. Each leads to the place at its end."""
+        events = (event_line(event) for event in self.events if event.seq > places[0])
+        read = [events, *(file.forwards(places[number]) for number, file in enumerate(self.files, start=1))]
+        sources: list[Iterable[Sourced]] = [_sourced(lines, number) for number, lines in enumerate(read)]
         if until is not None:
-            sources = [takewhile(lambda item: item[2] <= until[item[1]], source) for source in sources]
-        return heapq.merge(*sources, key=lambda item: item[0].key)
+            sources = [takewhile(lambda item: item[0].end <= until[item[1]], source) for source in sources]
+        return heapq.merge(*sources, key=_order)
 
-    def backwards(self, places: Sequence[int]) -> Iterator[Numbered]:
-        """All entries before the places, newest first; each with the place before it."""
-        events = [event for event in self.events if event.seq <= places[0]]
-        sources: list[Iterable[Numbered]] = [((event_entry(self.job, e), 0, e.seq - 1) for e in reversed(events))]
+    def backwards(self, places: Sequence[int]) -> Iterator[Sourced]:
+        """All lines before the places, newest first. Each leads to the place at its start."""
+        told = [event_line(event) for event in reversed(self.events) if event.seq <= places[0]]
+        sources: list[Iterable[Sourced]] = [_sourced(told, 0)]
         for number, file in enumerate(self.files, start=1):
             if places[number]:
-                sources.append(self._lines(number, file.backwards(places[number]), lambda line: line.start))
-        return heapq.merge(*sources, key=lambda item: item[0].key, reverse=True)
+                sources.append(_sourced(file.backwards(places[number]), number))
+        return heapq.merge(*sources, key=_order, reverse=True)
 
-    def _lines(self, number: int, lines: Iterable[Line], place: Callable[[Line], int]) -> Iterator[Numbered]:
-        return ((line_entry(self.job, number, line), number, place(line)) for line in lines)
+    def entry(self, line: Line, source: int) -> Entry:
+        return line_entry(self.job, source, line)
+
+
+def _sourced(lines: Iterable[Line], number: int) -> Iterator[Sourced]:
+    return ((line, number) for line in lines)
+
+
+def _order(item: Sourced) -> tuple[int, int, int]:
+    """As `Entry.key` orders what is of one job."""
+    return item[0].time_us, item[1], item[0].start
 
 
 def log_files(home: Home, job: Job) -> list[LogFile]:
@@ -79,19 +89,12 @@ def sizes(home: Home, project: str, job_id: str, cursor: Cursor) -> tuple[int, .
     return tuple(LogFile(root=home.jobs, folder=(*folder, str(n)), floor_us=0).size() for n in attempts)
 
 
-def event_entry(job: Job, event: Event) -> Entry:
-    return Entry(
-        project=job.project,
-        job=job.id,
-        time_us=event.time_us,
-        replica=SERVICE,
-        severity=event.severity,
-        text=event.text,
-        insert_id=insert_id(event.time_us, attempt=0, position=event.seq),
-    )
+def event_line(event: Event) -> Line:
+    """An event as a line of the service. Its number is the place behind it."""
+    return Line(event.seq - 1, event.seq, event.time_us, SERVICE, event.severity, event.text)
 
 
-def line_entry(job: Job, attempt: int, line: Line) -> Entry:
+def line_entry(job: Job, source: int, line: Line) -> Entry:
     return Entry(
         project=job.project,
         job=job.id,
@@ -99,7 +102,7 @@ def line_entry(job: Job, attempt: int, line: Line) -> Entry:
         replica=line.replica,
         severity=line.severity,
         text=line.text,
-        insert_id=insert_id(line.time_us, attempt=attempt, position=line.start),
+        insert_id=insert_id(line.time_us, attempt=source, position=line.start if source else line.end),
     )
 
 

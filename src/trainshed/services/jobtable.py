@@ -96,7 +96,7 @@ def row_body(job: Job) -> dict[str, Any]:
         "labels": job.labels,
         "kind": "prediction" if Prediction.key in job.body else "training",
         "gang": gang_text(job),
-        "message": diagnose(job.error, runtime=job.runtime).summary,
+        "message": diagnose(job.error, runtime=job.runtime).summary if job.error else "",
     }
 
 

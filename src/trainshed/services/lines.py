@@ -13,13 +13,13 @@ from trainshed.domain.logs import SERVICE, Cursor, Entry, Selection
 from trainshed.domain.times import rfc3339
 from trainshed.domain.work import work_of
 from trainshed.errors import Invalid
-from trainshed.services.joblog import JobLog, Numbered, Places, sizes
+from trainshed.services.joblog import JobLog, Places, Sourced, sizes
 from trainshed.store.jobs import JobStore
 
 DEFAULT_LINES = 1000
 MAX_LINES = 5000
 PAGE_BYTES = 8 << 20  #: a page is cut after about as much text
-SCAN_BYTES = 16 << 20  #: one request looks at about as much; its cursors lead on from there
+SCAN_BYTES = 8 << 20  #: one request looks at about as much; its cursors lead on from there
 _OVERHEAD = 256  #: what a line costs besides its text
 
 
@@ -94,9 +94,9 @@ class Lines:
 
 def _since(log: JobLog, wanted: LinesRequest, start: Cursor) -> LinesPage:
     places = log.places(start)
-    found, done = _taken(log.forwards(places), places, wanted)
+    found, done = _taken(log.forwards(places), places, wanted, back=False)
     return LinesPage(
-        entries=found,
+        entries=[log.entry(*item) for item in found],
         cursor=_cursor(places),
         before=start,
         more=not done,
@@ -107,10 +107,10 @@ def _since(log: JobLog, wanted: LinesRequest, start: Cursor) -> LinesPage:
 
 def _until(log: JobLog, wanted: LinesRequest, end: Cursor) -> LinesPage:
     places = log.places(end)
-    found, done = _taken(log.backwards(places), places, wanted)
+    found, done = _taken(log.backwards(places), places, wanted, back=True)
     more = wanted.before is not None
     return LinesPage(
-        entries=found[::-1],
+        entries=[log.entry(*item) for item in reversed(found)],
         cursor=end,
         before=None if done else _cursor(places),
         more=more,
@@ -119,18 +119,20 @@ def _until(log: JobLog, wanted: LinesRequest, end: Cursor) -> LinesPage:
     )
 
 
-def _taken(entries: Iterator[Numbered], places: Places, wanted: LinesRequest) -> tuple[list[Entry], bool]:
-    """The lines that match, up to a page of them, and whether there were no more. Moves the places behind them."""
-    found: list[Entry] = []
+def _taken(lines: Iterator[Sourced], places: Places, wanted: LinesRequest, *, back: bool) -> tuple[list[Sourced], bool]:
+    """The lines that match, up to a page of them, and whether there were no more. Moves the places past them."""
+    found: list[Sourced] = []
     size = scanned = 0
-    for entry, source, place in entries:
+    matches = wanted.selection.matches
+    for item in lines:
         if len(found) == wanted.limit or size > PAGE_BYTES or scanned > SCAN_BYTES:
             return found, False
-        places[source] = place
-        cost = len(entry.text) + _OVERHEAD
+        line, source = item
+        places[source] = line.start if back else line.end
+        cost = len(line.text) + _OVERHEAD
         scanned += cost
-        if wanted.selection.matches(entry):
-            found.append(entry)
+        if matches(line):
+            found.append(item)
             size += cost
     return found, True
 

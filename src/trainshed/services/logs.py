@@ -22,7 +22,7 @@ from trainshed.domain.logs import Cursor, Entry, Selection
 from trainshed.domain.pagetokens import read_token, write_token
 from trainshed.engines.logfiles import MAX_TIME_US, Line, LogFile
 from trainshed.errors import Denied, Invalid, NotFound
-from trainshed.services.joblog import JobLog, Numbered, Places, event_entry, line_entries, log_files, sizes
+from trainshed.services.joblog import JobLog, Places, Sourced, event_line, line_entries, log_files, sizes
 from trainshed.store.jobs import JobStore
 
 DEFAULT_PAGE = 50
@@ -107,12 +107,12 @@ class Logs:
         found: list[Entry] = []
         size = scanned = 0
         more = False
-        for entry, source, place in log.forwards(places, log.places(until) if until else None):
-            places[source] = place
-            scanned += len(entry.text) + _OVERHEAD
-            if selection.matches(entry):
-                found.append(entry)
-                size += len(entry.text) + _OVERHEAD
+        for line, source in log.forwards(places, log.places(until) if until else None):
+            places[source] = line.end
+            scanned += len(line.text) + _OVERHEAD
+            if selection.matches(line):
+                found.append(log.entry(line, source))
+                size += len(line.text) + _OVERHEAD
             if len(found) == MAX_PAGE or size > PAGE_BYTES or scanned > SCAN_BYTES:
                 more = True
                 break
@@ -165,7 +165,7 @@ class Logs:
     def _open(self, job: Job, span: _Span) -> Iterator[Entry]:
         """The entries of one job in the span, in its order."""
         events = sorted(
-            (event_entry(job, event) for event in self._jobs.events(job.project, job.id)),
+            line_entries(job, 0, map(event_line, self._jobs.events(job.project, job.id))),
             key=lambda entry: entry.key,
             reverse=span.descending,
         )
@@ -304,18 +304,18 @@ def _start(log: JobLog, selection: Selection) -> Cursor:
     return replace(log.end(), seeking=selection.tail)
 
 
-def _seek(entries: Iterator[Numbered], positions: Places, selection: Selection, start: Cursor) -> int:
-    """Move the positions back over the matching lines that are sought; return how many are yet to be found.
+def _seek(lines: Iterator[Sourced], places: Places, selection: Selection, start: Cursor) -> int:
+    """Move the places back over the matching lines that are sought; return how many are yet to be found.
 
     0 also if there are no more of them. Looks at about SCAN_BYTES.
     """
     left, scanned = start.seeking, 0
-    for entry, source, before in entries:
-        if entry.time_us < selection.since_us:
+    for line, source in lines:
+        if line.time_us < selection.since_us:
             return 0
-        positions[source] = before
-        left -= selection.matches(entry)
-        scanned += len(entry.text) + _OVERHEAD
+        places[source] = line.start
+        left -= selection.matches(line)
+        scanned += len(line.text) + _OVERHEAD
         if left == 0 or scanned > SCAN_BYTES:
             return left
     return 0
