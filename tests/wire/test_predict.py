@@ -125,6 +125,20 @@ def test_curl(shed: RunningGateway, tmp_path: Path) -> None:
         assert json.loads(done.stdout) == {"predictions": BODY["instances"]}
 
 
+def test_the_console_asks_with_its_session(shed: RunningGateway) -> None:
+    opened = json.dumps({"token": shed.token}).encode()
+    status, headers, _ = sent(shed, "/trainshed/v1/session", body=opened, token=None)
+    assert status == 200
+    cookie = {"cookie": headers["set-cookie"].partition(";")[0], "origin": shed.url, "x-trainshed-console": "1"}
+    for _ in range(3):
+        for path in PATHS:
+            status, _, body = sent(shed, path, cookie, json.dumps(BODY).encode(), token=None)
+            assert status == 200, body
+            for missing in ("cookie", "origin", "x-trainshed-console"):
+                rest = {name: value for name, value in cookie.items() if name != missing}
+                assert sent(shed, path, rest, json.dumps(BODY).encode(), token=None)[0] in (401, 403)
+
+
 def test_a_raw_body_and_its_type_pass_through(shed: RunningGateway, host: FakeHost) -> None:
     data = bytes(range(256))
     for path in (f"/v1/{NAME}:rawPredict", f"/v1/{NAME}/versions/v1:rawPredict"):

@@ -1,4 +1,4 @@
-"""JSON answers of the ml API."""
+"""What every answer has, and JSON answers of the ml API."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 import orjson
 from starlette.responses import Response
+
+#: a browser takes an answer for what it says it is, and gives it to no page of another origin
+ALWAYS: Mapping[str, str] = {"x-content-type-options": "nosniff", "cross-origin-resource-policy": "same-origin"}
 
 
 def answer(body: Mapping[str, Any]) -> Response:

@@ -45,6 +45,7 @@ from trainshed.api import (
 from trainshed.api import (
     logging as log_routes,
 )
+from trainshed.api.answers import ALWAYS
 from trainshed.api.problems import problem, problem_response
 from trainshed.api.routing import Route, Router, Scope
 from trainshed.api.short_way import ShortWay
@@ -84,10 +85,6 @@ ROUTES: tuple[Route, ...] = (
 )
 
 
-#: a browser takes an answer for what it says it is, and gives it to no page of another origin
-_ALWAYS = {"x-content-type-options": "nosniff", "cross-origin-resource-policy": "same-origin"}
-
-
 class Api:
     """Answers every request, whatever comes. Handlers run only after `auth` has let the request through."""
 
@@ -111,7 +108,7 @@ class Api:
             response = await self._answer(Request(scope, receive))
         except Exception as exc:  # noqa: BLE001  the edge: whatever went wrong becomes an answer, and unforeseen errors a log entry
             response = problem(exc)
-        for name, value in _ALWAYS.items():
+        for name, value in ALWAYS.items():
             response.headers.setdefault(name, value)
         await response(scope, receive, send)
         if "trainshed.quiet" not in scope:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from trainshed.api.answers import ALWAYS
 from trainshed.api.problems import problem
 from trainshed.domain.iam import Access
 from trainshed.errors import TrainshedError
@@ -33,7 +34,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 _LEFT_TO_THE_ROUTE = frozenset(
     {b"origin", b"sec-fetch-site", b"content-encoding", b"transfer-encoding", b"expect", b"upgrade"}
 )
-_JSON = b"content-type: application/json\r\nx-content-type-options: nosniff\r\ncontent-length: %d\r\n"
+_ALWAYS = "".join(f"{name}: {value}\r\n" for name, value in ALWAYS.items()).encode()
+_JSON = b"content-type: application/json\r\n" + _ALWAYS + b"content-length: %d\r\n"
 _SHORT = 1024  #: bytes of a piece that is worth a copy
 _RETRY = {429: b"retry-after: 1\r\n", 503: b"retry-after: 1\r\n"}
 
@@ -203,7 +205,7 @@ class Exchange:
 
     def _refuse(self, exc: Exception) -> None:
         response: Response = problem(exc)
-        response.headers["x-content-type-options"] = "nosniff"
+        response.headers.update(ALWAYS)
         lines = [b"%b: %b\r\n" % header for header in response.raw_headers]
         self._write(response.status_code, lines, bytes(response.body))
 
