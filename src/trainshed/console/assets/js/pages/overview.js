@@ -75,7 +75,7 @@ class View {
       this.attention,
       h(
         "div",
-        { class: "figures" },
+        { class: "overview-figures" },
         [...this.figures.values()].map(({ element }) => element),
       ),
       h(
@@ -235,18 +235,19 @@ class RunningList {
         state.dataset.state = now.state;
         replace(state, stateBadge(now.state));
       }
-      const { fraction, label } = progressOf(now.progress);
-      bar.update({ fraction, label });
-      const text = [now.gang, measures(now.progress)].filter(Boolean).join(" · ");
-      replace(facts, text, " · ", elapsed(now.startTime ?? now.createTime));
+      const label = [progressWords(now.progress), measures(now.progress), now.gang].filter(Boolean).join(" · ");
+      bar.update({ fraction: now.progress?.fraction ?? null, label });
+      const left = now.progress?.left_s;
+      if (typeof left === "number") replace(facts, h("b", null, duration(left)), " left");
+      else replace(facts, "for ", elapsed(now.startTime ?? now.createTime));
     };
     return { element, update };
   }
 }
 
-/** What a bar shows of a job's progress. @param {any} progress */
-export function progressOf(progress) {
-  if (!progress) return { fraction: null, label: "" };
+/** How far a job is. @param {any} progress @returns {string} */
+function progressWords(progress) {
+  if (!progress) return "";
   const words = [];
   if (progress.step !== null && progress.step !== undefined) {
     words.push(`step ${number(progress.step)}${progress.total_steps ? ` of ${number(progress.total_steps)}` : ""}`);
@@ -254,8 +255,7 @@ export function progressOf(progress) {
     words.push(`epoch ${number(progress.epoch)}${progress.total_epochs ? ` of ${number(progress.total_epochs)}` : ""}`);
   }
   if (typeof progress.global_steps_per_s === "number") words.push(`${number(progress.global_steps_per_s)} steps/s`);
-  if (typeof progress.left_s === "number") words.push(`${duration(progress.left_s)} left`);
-  return { fraction: progress.fraction ?? null, label: words.join(" · ") };
+  return words.join(" · ");
 }
 
 /** @param {any} progress */
@@ -269,7 +269,7 @@ function measures(progress) {
 class MachineCard {
   constructor() {
     this.cpus = h("span", { class: "muted" });
-    this.cpu = meter("CPU");
+    this.cpu = meter("CPU", { alarm: false });
     this.memory = meter("Memory");
     this.disk = meter("Disk");
     this.chart = lineChart({ series: [], x: "time", height: 150, yFormat: percent, zero: true, title: "" });
@@ -305,8 +305,12 @@ class MachineCard {
   }
 }
 
-/** @param {string} title */
-function meter(title) {
+/**
+ * A share of what there is. With `alarm` one that is nearly used up is set off: a busy CPU is no bad sign.
+ * @param {string} title
+ * @param {{alarm?: boolean}} [options]
+ */
+function meter(title, { alarm = true } = {}) {
   const value = h("span", { class: "meter-value" });
   const bar = progressBar({ fraction: 0 });
   const element = h("div", { class: "meter" }, h("span", { class: "meter-title" }, title), value, bar);
@@ -316,7 +320,7 @@ function meter(title) {
       value.textContent = text;
       bar.update({ fraction: Number.isFinite(share) ? share : 0 });
       bar.firstElementChild?.setAttribute("aria-label", `${title}: ${text}`);
-      element.classList.toggle("meter-high", share > 0.9);
+      element.classList.toggle("meter-high", alarm && share > 0.9);
     },
   };
 }
