@@ -332,9 +332,11 @@ def test_without_any_error_they_are_the_last_lines(failed: Failed) -> None:
 
 
 def test_a_job_whose_packages_cannot_be_installed(failed: Failed) -> None:
-    say(failed, "No solution found", replica="master-replica-0")
+    say(failed, "No solution found", replica="master-replica-0", severity="INFO")
+    say(failed, "The package can't be installed.", replica="master-replica-0")
     told = failed.told(UV_UNKNOWN)
-    assert (told["replica"], lines(told)) == ("service", ["No solution found"])
+    assert told["replica"] == "service"
+    assert lines(told) == ["No solution found", "The package can't be installed."]
 
 
 def test_a_path_into_a_bucket_is_told_as_its_address(failed: Failed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from pathlib import Path
@@ -54,12 +55,17 @@ def test_lines_are_followed_while_a_job_writes(submitter: Submitter) -> None:
     assert found["replicas"] == ["master-replica-0", "service"]
 
 
+def held_ms(server: RunningServer) -> list[float]:
+    """How long the server took for each request for lines of the job that goes on."""
+    return [float(found) for found in re.findall(r"jobs/printer/lines status=200 ms=([\d.]+)", server.log.read_text())]
+
+
 def test_a_held_request_costs_no_other_one_its_answer(submitter: Submitter) -> None:
     """More requests are held than there are threads."""
     server = submitter.server
     address = urlsplit(server.url)
     after = server.call("GET", f"{OWN}/jobs/printer/lines?search=never&limit=1")["after"]
-    held = []
+    held, before = [], held_ms(server)
     try:
         for _ in range(60):
             client = socket.create_connection((address.hostname, address.port), timeout=30)
@@ -72,6 +78,11 @@ def test_a_held_request_costs_no_other_one_its_answer(submitter: Submitter) -> N
     finally:
         for client in held:
             client.close()
+    deadline = time.monotonic() + 60
+    while len(took := held_ms(server)[len(before) :]) < 60 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(took) == 60
+    assert max(took) < 20_000, "a request was held for a client that was gone"
 
 
 def test_a_failed_job_says_why(submitter: Submitter) -> None:

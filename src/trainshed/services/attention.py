@@ -56,10 +56,13 @@ def _item(scene: Scene, severity: str, text: str, remedy: str, *place: str, quer
 def _failed_jobs(scene: Scene, diagnosed: Callable[[Job], Diagnosis]) -> Iterator[dict[str, Any]]:
     for job in scene.failed[:_MOST]:
         found = diagnosed(job)
-        yield _item(scene, "error", f"Job {job.id} failed. {found.summary}", found.remedy, "jobs", job.id)
+        remedy = found.remedy or "Its page shows the lines that tell of it."
+        yield _item(scene, "error", f"Job {job.id} failed. {found.summary}", remedy, "jobs", job.id)
     if (more := scene.failed_count - _MOST) > 0:
         words = "1 more job" if more == 1 else f"{more:,} more jobs"
-        yield _item(scene, "error", f"{words} failed in the last 24 hours.", "", "jobs", query="?state=FAILED")
+        yield _item(
+            scene, "error", f"{words} failed in the last 24 hours.", "See them all.", "jobs", query="?state=FAILED"
+        )
 
 
 def _versions(scene: Scene) -> Iterator[dict[str, Any]]:

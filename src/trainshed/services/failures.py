@@ -43,12 +43,17 @@ class Failures:
             "summary": found.summary,
             "remedy": found.remedy,
             "replica": found.replica or SERVICE,
-            "lines": [line_body(entry) for entry in telling(self._last_lines(job, found.replica))],
+            "lines": [line_body(entry) for entry in self._telling(job, found.replica)],
         }
 
     def diagnosed(self, job: Job) -> Diagnosis:
         """A path into the buckets is told as the address that its user gave."""
         return diagnose(job.error.replace(f"{self._home.buckets}/", "gs://"), runtime=job.runtime)
+
+    def _telling(self, job: Job, replica: str) -> Sequence[Entry]:
+        """Where no replica is to blame, the last steps tell more than errors do."""
+        entries = self._last_lines(job, replica)
+        return telling(entries) if replica else entries[-_LAST_LINES:]
 
     def _last_lines(self, job: Job, replica: str) -> list[Entry]:
         """The last of what the replica wrote, or all of them if it is none's, in order."""
