@@ -353,6 +353,7 @@ def _overview(ground: _Ground, answering: _Answering, world: World) -> Overview:
         metrics=answering.predictions.metrics,
         room=world.room,
         progress=world.progress,
+        predicted=world.predicted,
         restarts=world.restarts,
         diagnosed=Failures(ground.home).diagnosed,
     )

@@ -17,6 +17,7 @@ from trainshed.domain.models import read_model
 from trainshed.domain.operations import Operation
 from trainshed.domain.plan import Room
 from trainshed.domain.versions import Version, VersionState
+from trainshed.engines.predictions import Predicted
 from trainshed.gateway.metrics import Metrics
 from trainshed.gateway.routes import ModelRoute, Routes, VersionRoute
 from trainshed.services.machine import Glance, MachineHistory, glance_at
@@ -48,6 +49,7 @@ class Project:
         self.routes, self.metrics = Routes(), Metrics()
         self.machine = MACHINE
         self.restarts: list[str] = []
+        self.predicted: Predicted | None = None
         self.looks = 0
         self.now_us = NOW_US
         sights = Sights(
@@ -56,6 +58,7 @@ class Project:
             metrics=self.metrics,
             room=lambda: Room(free=0, slots=8),
             progress=self.progress,
+            predicted=lambda job: self.predicted,
             restarts=lambda job: self.restarts,
             diagnosed=lambda job: diagnose(job.error),
         )
@@ -130,6 +133,13 @@ def test_jobs_are_counted_and_those_that_run_and_wait_are_shown(project: Project
     assert told["queued"][0]["waiting"].startswith("It is next.")
     assert told["queued"][1]["waiting"].startswith("It waits in the queue at position 2")
     assert told["attention"] == []
+
+
+def test_a_batch_prediction_tells_how_much_it_has_read(project: Project) -> None:
+    project.add("predicts", JobState.RUNNING)
+    project.predicted = Predicted(predictions=10, errors=0, read=1, bytes=4)
+    [row] = project.told()["running"]
+    assert (row["progress"]["fraction"], row["progress"]["step"]) == (0.25, None)
 
 
 def test_a_look_is_kept_small(project: Project) -> None:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainshed.domain.deployments import Standing
@@ -15,6 +15,7 @@ from trainshed.domain.jobs import Job, JobState
 from trainshed.domain.plan import Room
 from trainshed.domain.times import now_us
 from trainshed.domain.versions import VersionState
+from trainshed.engines.predictions import Predicted
 from trainshed.gateway.metrics import Metrics
 from trainshed.gateway.routes import Routes
 from trainshed.services.attention import Scene, attention
@@ -29,6 +30,8 @@ FRESH_S = 1.0  #: how long an answer is good for others who ask
 MOST_JOBS = 10  #: that run, and that wait
 MOST_MODELS = 50
 DAY_US = 86_400_000_000
+_MOST_KEPT = 100  #: projects
+_MEASURES = ("step", "total_steps", "epoch", "total_epochs", "loss", "accuracy", "global_steps_per_s", "left_s")
 _ACTIVE = (JobState.PREPARING, JobState.RUNNING, JobState.CANCELLING)
 
 
@@ -50,8 +53,18 @@ class Sights:
     metrics: Metrics
     room: Callable[[], Room]
     progress: Callable[[Job], Mapping[str, Any] | None]
+    predicted: Callable[[Job], Predicted | None]  #: how far a batch prediction is
     restarts: Callable[[Job], Sequence[str]]
     diagnosed: Callable[[Job], Diagnosis]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The last look at a project. Hold the lock."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    looked_s: float = 0.0
+    found: dict[str, Any] = field(default_factory=dict)
 
 
 class Overview:
@@ -65,17 +78,17 @@ class Overview:
         self._clock = clock
         self._fresh_s = fresh_s
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[float, dict[str, Any]]] = {}
+        self._kept: dict[str, _Kept] = {}
 
     def of(self, project: str) -> dict[str, Any]:
         with self._lock:
-            looked_s, found = self._known.get(project, (-self._fresh_s, {}))
-            if time.monotonic() - looked_s < self._fresh_s and found:
-                return found
-            found = self._look(project)
-            self._known = {name: kept for name, kept in self._known.items() if time.monotonic() - kept[0] < 60.0}
-            self._known[project] = (time.monotonic(), found)
-            return found
+            if len(self._kept) > _MOST_KEPT:
+                self._kept = {}
+            kept = self._kept.setdefault(project, _Kept())
+        with kept.lock:
+            if not kept.found or time.monotonic() - kept.looked_s >= self._fresh_s:
+                kept.found, kept.looked_s = self._look(project), time.monotonic()
+            return kept.found
 
     def _look(self, project: str) -> dict[str, Any]:
         counts = self._rows.table.counts(project, JobSearch())
@@ -90,12 +103,19 @@ class Overview:
                 "SUCCEEDED_24H": ended.get(JobState.SUCCEEDED, 0),
                 "FAILED_24H": ended.get(JobState.FAILED, 0),
             },
-            "running": [row_body(job) | {"progress": self._sights.progress(job)} for job in active[:MOST_JOBS]],
+            "running": [row_body(job) | {"progress": self._progress(job)} for job in active[:MOST_JOBS]],
             "queued": [row_body(job) | {"waiting": why} for job, why in queued],
             "models": list(self._models(project, versions)),
             "machine": self._sights.machine.body(),
             "attention": self._attention(project, active, queued, versions, ended.get(JobState.FAILED, 0)),
         }
+
+    def _progress(self, job: Job) -> Mapping[str, Any] | None:
+        """Of a batch prediction there is the share of its input that is read."""
+        predicted = self._sights.predicted(job)
+        if predicted is None:
+            return self._sights.progress(job)
+        return dict.fromkeys(_MEASURES) | {"fraction": round(predicted.fraction, 4)}
 
     def _queued(self, project: str) -> list[tuple[Job, str]]:
         """The next ones, and why each waits."""
