@@ -9,7 +9,7 @@ import click
 
 from trainshed.cli.group import Command
 from trainshed.cli.labels import asks_for_labels, changed, label_options
-from trainshed.cli.options import Session, format_option, listing_options, project_option, session
+from trainshed.cli.options import Session, format_option, project_option, resource_listing_options, session
 from trainshed.cli.output import Column, boxed_text, heading, local_time, say, show_list, show_one, text_of
 from trainshed.cli.selection import select
 from trainshed.client.job_words import sentences
@@ -21,9 +21,7 @@ COLUMNS = (Column("JOB_ID", "jobId"), Column("STATUS", "state"), Column("CREATED
 
 @click.command("list", cls=Command)
 @project_option
-@listing_options
-@click.option("--page-size", type=click.IntRange(1, 100), default=100, help="Ask the server for this many at a time.")
-@click.option("--uri", is_flag=True, help="Print the jobs' URLs.")
+@resource_listing_options
 @format_option
 def list_(project: str | None, page_size: int, uri: bool, format: str | None, **choice: Any) -> None:
     """List jobs, the newest first.

@@ -14,9 +14,9 @@ from trainshed.cli.options import (
     Names,
     Session,
     format_option,
-    listing_options,
     project_option,
     region_option,
+    resource_listing_options,
     session,
 )
 from trainshed.cli.output import Column, say, show_named, show_one
@@ -92,10 +92,9 @@ def _say_notes(here: Session, model: str) -> None:
 @click.command("list", cls=Command)
 @project_option
 @region_option
-@listing_options
-@click.option("--uri", is_flag=True, help="Print the models' URLs.")
+@resource_listing_options
 @format_option
-def list_(project: str | None, uri: bool, format: str | None, **choice: Any) -> None:
+def list_(project: str | None, page_size: int, uri: bool, format: str | None, **choice: Any) -> None:
     """List models.
 
     \b
@@ -103,7 +102,7 @@ def list_(project: str | None, uri: bool, format: str | None, **choice: Any) -> 
       trainshed models list
     """
     here = session(project)
-    found = select(here.client.pages(here.ml("models"), "models", query={"pageSize": 100}), **choice)
+    found = select(here.client.pages(here.ml("models"), "models", query={"pageSize": page_size}), **choice)
     show_named(found, url=here.client.url if uri else "", format=format, columns=COLUMNS)
 
 

@@ -9,8 +9,16 @@ from typing import Any
 import click
 
 from trainshed.cli.group import Command
-from trainshed.cli.options import Session, format_option, listing_options, project_option, region_option, session
-from trainshed.cli.output import Column, say, show_list, show_one
+from trainshed.cli.options import (
+    Session,
+    format_option,
+    listing_options,
+    project_option,
+    region_option,
+    resource_listing_options,
+    session,
+)
+from trainshed.cli.output import Column, say, show_list, show_named, show_one
 from trainshed.cli.selection import select
 from trainshed.client.operations import POLL_S, fetch, followed, id_of
 from trainshed.client.transport import segment
@@ -27,9 +35,9 @@ _PATIENCE_S = 10.0  #: until then a line that grows says enough
 @click.command("list", cls=Command)
 @project_option
 @region_option
-@listing_options
+@resource_listing_options
 @format_option
-def list_(project: str | None, format: str | None, **choice: Any) -> None:
+def list_(project: str | None, page_size: int, uri: bool, format: str | None, **choice: Any) -> None:
     """List operations.
 
     \b
@@ -37,8 +45,8 @@ def list_(project: str | None, format: str | None, **choice: Any) -> None:
       trainshed operations list
     """
     here = session(project)
-    found = here.client.pages(here.ml("operations"), "operations", query={"pageSize": 100})
-    show_list(select(found, **choice), format=format, columns=_COLUMNS)
+    found = here.client.pages(here.ml("operations"), "operations", query={"pageSize": page_size})
+    show_named(select(found, **choice), url=here.client.url if uri else "", format=format, columns=_COLUMNS)
 
 
 @click.command(cls=Command)

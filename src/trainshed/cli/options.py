@@ -83,6 +83,18 @@ def listing_options(command: F) -> F:
     return command
 
 
+def resource_listing_options(command: F) -> F:
+    """The same with --page-size and --uri, for what has pages and URLs."""
+    for option in (
+        click.option("--uri", is_flag=True, help="Print their URLs."),
+        click.option(
+            "--page-size", type=click.IntRange(1, 100), default=100, help="Ask the server for this many at a time."
+        ),
+    ):
+        command = option(command)
+    return listing_options(command)
+
+
 class KeyValues(click.ParamType[dict[str, str]]):
     """`a=1,b=2` as a dict. `^;^a=1;b=2` chooses another separator, as gcloud does."""
 

@@ -16,9 +16,9 @@ from trainshed.cli.operations import finished
 from trainshed.cli.options import (
     Session,
     format_option,
-    listing_options,
     project_option,
     region_option,
+    resource_listing_options,
     session,
 )
 from trainshed.cli.output import Column, say, show_named, show_one
@@ -46,10 +46,9 @@ def _path_of(here: Session, model: str, version: str) -> str:
 @model_option
 @project_option
 @region_option
-@listing_options
-@click.option("--uri", is_flag=True, help="Print the versions' URLs.")
+@resource_listing_options
 @format_option
-def list_(model: str, project: str | None, uri: bool, format: str | None, **choice: Any) -> None:
+def list_(model: str, project: str | None, page_size: int, uri: bool, format: str | None, **choice: Any) -> None:
     """List the versions of a model.
 
     \b
@@ -57,7 +56,7 @@ def list_(model: str, project: str | None, uri: bool, format: str | None, **choi
       trainshed versions list --model MNIST
     """
     here = session(project)
-    pages = here.client.pages(f"{path_of(here, model)}/versions", "versions", query={"pageSize": 100})
+    pages = here.client.pages(f"{path_of(here, model)}/versions", "versions", query={"pageSize": page_size})
     found = select(pages, **choice)
     show_named(found, url=here.client.url if uri else "", format=format, columns=COLUMNS)
 
