@@ -164,7 +164,8 @@ def test_an_announcement_without_the_lock_is_not_believed(run: Any, home: Path) 
 
 def test_status_tells_of_the_server_that_holds_the_lock(run: Any, home: Path, held_lock: Path) -> None:
     (home / "server.json").write_text(json.dumps(_announcement(home, os.getpid())))
-    assert json.loads(run("status", "--format", "json").stdout) == _announcement(home, os.getpid())
+    told = json.loads(run("status", "--format", "json").stdout)
+    assert told == _announcement(home, os.getpid()) | {"console": "http://127.0.0.1:1/"}
     assert run("status", "--format", "value(url,pid)").stdout == f"http://127.0.0.1:1\t{os.getpid()}\n"
 
 
