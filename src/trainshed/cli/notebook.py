@@ -19,7 +19,7 @@ from trainshed.config import environment
 from trainshed.local import notebook as lab
 from trainshed.local.samples import samples_folder
 from trainshed.shell import shims
-from trainshed.shell.environment import inside, outside
+from trainshed.shell.environment import Place, inside, outside
 
 
 @click.command(cls=Command)
@@ -52,23 +52,23 @@ def notebook(port: int | None, folder: Path | None, no_browser: bool, stop: bool
     if stop:
         say("The notebook has stopped." if lab.stop(home) else "No notebook is running.")
         return
+    home.create()
+    place = led_here(here, home.notebook / "bin", fixed_project=True)
     found = lab.running(home)
     if found is not None:
         say(f"A notebook is running on {found.folder} already. `trainshed notebook --stop` stops it.")
     else:
-        found = _started(here, (folder or home.notebooks).expanduser().absolute(), port)
+        found = _started(here, place, (folder or home.notebooks).expanduser().absolute(), port)
         say(f"JupyterLab runs on {found.folder}. `trainshed notebook --stop` stops it.")
     click.echo(found.url)
     if not no_browser and not webbrowser.open(found.url):
         say("No browser could be opened: open the address above in one.")
 
 
-def _started(here: Session, folder: Path, port: int | None) -> lab.Notebook:
-    home = here.settings.home
-    home.create()
+def _started(here: Session, place: Place, folder: Path, port: int | None) -> lab.Notebook:
+    home = place.home
     chosen = lab.free_port(port)
     around = outside(environment())
-    place = led_here(here, home.notebook / "bin", fixed_project=True)
     with shown_build("notebook") as progress:
         python = lab.interpreter(home, progress)
     for name in lab.copy_samples(samples_folder() / "notebooks", folder):

@@ -10,7 +10,7 @@ from pathlib import Path
 import trainshed
 from trainshed.errors import AlreadyExists, NotFound, Refused
 
-_PACKAGE = Path(trainshed.__file__).parent
+_PACKAGE = Path(trainshed.__file__).resolve().parent
 _PLACES = (_PACKAGE.parents[1] / "samples", _PACKAGE / "samples")  #: in a checkout, in an installed package
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
 
