@@ -67,7 +67,8 @@ def notebook(port: int | None, folder: Path | None, no_browser: bool, stop: bool
 
 def _started(here: Session, place: Place, folder: Path, port: int | None) -> lab.Notebook:
     home = place.home
-    chosen = lab.free_port(port)
+    if port is not None:
+        lab.check_port(port)
     around = outside(environment())
     with shown_build("notebook") as progress:
         python = lab.interpreter(home, progress)
@@ -79,7 +80,7 @@ def _started(here: Session, place: Place, folder: Path, port: int | None) -> lab
     env = inside({**around, "PATH": path}, place, _known(here))
     say("Starting JupyterLab...")
     terminal = (sys.executable, "-P", "-m", "trainshed.cli", "shell")
-    return lab.start(home, lab.Order(python=python, folder=folder, port=chosen, env=env, terminal=terminal))
+    return lab.start(home, lab.Order(python=python, folder=folder, port=port, env=env, terminal=terminal))
 
 
 def _known(here: Session) -> dict[str, str]:

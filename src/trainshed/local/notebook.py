@@ -35,6 +35,7 @@ HOST = "127.0.0.1"
 _START_S = 180.0  #: a busy machine takes its time for the first import
 _STOP_S = 20.0
 _LOOK_S = 0.1
+_OTHER_PORTS = 50  #: that are tried if the usual one is taken
 #: of the user's own Jupyter and Python, which this one is apart from
 _FOREIGN = ("JUPYTER_TOKEN", "JUPYTER_CONFIG_PATH", "JUPYTER_PATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
 
@@ -59,7 +60,7 @@ class Order:
 
     python: Path
     folder: Path
-    port: int
+    port: int | None  #: None: the usual one if it is free, else another
     env: Mapping[str, str]
     terminal: tuple[str, ...]  #: the command that its terminals run
 
@@ -82,16 +83,13 @@ def running(home: Home) -> Notebook | None:
         return None
 
 
-def free_port(wanted: int | None) -> int:
-    """The wanted port, `Refused` if it is taken; without a wish the usual one if it is free, else any that is."""
-    for port in (wanted,) if wanted is not None else (PORT, 0):
-        try:
-            with socket.create_server((HOST, port)) as probe:
-                return int(probe.getsockname()[1])
-        except OSError as exc:
-            if port in (wanted, 0):
-                raise Refused(f"Port {port} can't be used: {exc.strerror}. Choose another one with --port.") from exc
-    raise AssertionError("the last port is any")
+def check_port(port: int) -> None:
+    """`Refused` if it can't listen there."""
+    try:
+        with socket.create_server((HOST, port)):
+            return
+    except OSError as exc:
+        raise Refused(f"Port {port} can't be used: {exc.strerror}. Choose another one with --port.") from exc
 
 
 def copy_samples(source: Path, folder: Path) -> list[str]:
@@ -118,8 +116,8 @@ def start(home: Home, order: Order) -> Notebook:
         (state / "server.json").unlink(missing_ok=True)
         _configure(state, order, token)
         process = _spawn(state, order, lock)
-        _await_answer(process, order.port, token, state / "log")
-        found = Notebook(url=f"http://{HOST}:{order.port}/lab?token={token}", pid=process.pid, folder=str(order.folder))
+        port = _await_answer(process, token, state)
+        found = Notebook(url=f"http://{HOST}:{port}/lab?token={token}", pid=process.pid, folder=str(order.folder))
         _write(state / "server.json", json.dumps(asdict(found)))
     return found
 
@@ -163,8 +161,8 @@ def _configure(state: Path, order: Order, token: str) -> None:
     server = {
         "ServerApp": {
             "ip": HOST,
-            "port": order.port,
-            "port_retries": 0,
+            "port": order.port or PORT,
+            "port_retries": 0 if order.port else _OTHER_PORTS,
             "root_dir": str(order.folder),
             "open_browser": False,
             "allow_remote_access": False,
@@ -228,17 +226,27 @@ def _spawn(state: Path, order: Order, lock: int) -> subprocess.Popen[bytes]:
         os.close(log)
 
 
-def _await_answer(process: subprocess.Popen[bytes], port: int, token: str, log: Path) -> None:
-    deadline = time.monotonic() + _START_S
+def _await_answer(process: subprocess.Popen[bytes], token: str, state: Path) -> int:
+    """The port at which it answers."""
+    deadline, log = time.monotonic() + _START_S, state / "log"
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise Refused(f"JupyterLab ended before it was ready. Its log says why: {log}")
-        if _answers(port, token):
-            return
+        port = _listens_at(state, process.pid)
+        if port is not None and _answers(port, token):
+            return port
         time.sleep(_LOOK_S)
     process.kill()
     process.wait()
     raise Refused(f"JupyterLab was not ready within {_START_S:.0f} seconds and was stopped. Its log: {log}")
+
+
+def _listens_at(state: Path, pid: int) -> int | None:
+    """What Jupyter says of itself, once it listens."""
+    try:
+        return int(json.loads((state / "runtime" / f"jpserver-{pid}.json").read_text())["port"])
+    except (FileNotFoundError, ValueError):  # not yet, or half written
+        return None
 
 
 def _answers(port: int, token: str) -> bool:
