@@ -191,7 +191,7 @@ def assemble(
     ground.objects.sweep()
     tokens = Tokens(TokenStore(database), job_active=lambda project, job: _active(ground.jobs, project, job))
     tokens.ensure_owner(home.token)
-    hosts = LocalHosts(home, ship=ground.engine.ship)
+    hosts = LocalHosts(home, ship=ground.engine.ship, warm=ground.engine.warm)
     creations = _creations(ground, hosts)
     equip = Credentials(reach, issue=tokens.issue_for_job).equip if reach else _as_it_is
     working = _working(ground, creations, equip)

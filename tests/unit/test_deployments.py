@@ -205,7 +205,12 @@ class Shed:
         return self.routes.models["p", "m"].versions[name]
 
     def until_route(self, name: str, state: Standing) -> VersionRoute:
-        return wait_for(lambda: self.route(name), lambda route: route.state is state)
+        found = wait_for(
+            lambda: self.routes.models["p", "m"].versions.get(name),
+            lambda route: route is not None and route.state is state,
+        )
+        assert found is not None
+        return found
 
     def behave(self, version: Version, *behaviour: str) -> None:
         """Have the next hosts of a version do something else."""
@@ -222,6 +227,9 @@ class _Counted:
     def compute(self, spec: HostSpec, folder: Path, *, timeout_s: float, check: Callable[[], None]) -> Path:
         self._shed.references += 1
         return self._references.compute(spec, folder, timeout_s=timeout_s, check=check)
+
+    def await_warm(self, spec: HostSpec, *, check: Callable[[], None]) -> None:
+        self._references.await_warm(spec, check=check)
 
     def expect(self, python: Path) -> None:
         self._shed.expected.append(python)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from trainshed.config import Home
 from trainshed.engines.hosts import HostSpec, LocalHosts
+from trainshed.engines.warm import WarmProcesses
 from trainshed.engines.watching import HostPhase, HostSighting
 from trainshed.errors import EngineDown
 from trainshed.node.reap import stat_fields
@@ -20,13 +24,29 @@ from trainshed.serving.frames import Kind
 from trainshed.testing.engines import wait_for
 from trainshed.testing.scripted import ship_scripted
 
+PYTHON = Path(sys.executable)
+
 
 class Shed:
-    def __init__(self, path: Path) -> None:
+    """Where hosts are started; with a warm process to fork them from, or without."""
+
+    def __init__(self, path: Path, *, warm: bool = False) -> None:
         self.path = path
         self.news = threading.Event()
-        self.hosts = LocalHosts(Home(path / "home"), ship=lambda: ship_scripted(path / "node"))
+        home = Home(path / "home")
+        self.warm = WarmProcesses(home, modules={PYTHON: ("decimal",)} if warm else {}, ship=self.ship)
+        self.hosts = LocalHosts(home, ship=self.ship, warm=self.warm)
         self.hosts.begin(self.news.set)
+        if warm:
+            self.warm.prepare(PYTHON)
+            wait_for(lambda: self.warm.listens(PYTHON), bool)
+
+    def ship(self) -> Path:
+        return ship_scripted(self.path / "node")
+
+    def close(self) -> None:
+        self.hosts.close()
+        self.warm.close()
 
     def spec(self, *behaviour: str, instance: int = 0) -> HostSpec:
         folder = self.path / "-".join(("model", *behaviour))
@@ -37,9 +57,9 @@ class Shed:
             model="m",
             version="v",
             instance=instance,
-            python=Path(sys.executable),
+            python=PYTHON,
             model_dir=folder,
-            loader="openvino",
+            loader="tensorflow",
             threads=1,
             body_limit=1 << 20,
         )
@@ -53,11 +73,11 @@ class Shed:
         return seen
 
 
-@pytest.fixture
-def shed(tmp_path: Path) -> Iterator[Shed]:
-    shed = Shed(tmp_path)
+@pytest.fixture(params=[False, True], ids=["cold", "forked"])
+def shed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shed]:
+    shed = Shed(tmp_path, warm=request.param)
     yield shed
-    shed.hosts.close()
+    shed.close()
 
 
 def gone(pid: int) -> bool:
@@ -98,6 +118,42 @@ def test_one_that_fails_says_why(shed: Shed, behaviour: str, message: str) -> No
     assert shed.until(key, HostPhase.ENDED).message.startswith(message)
 
 
+@pytest.mark.parametrize("said", ["loader", "batching", "sample", "signatures", "endless"])
+def test_one_that_makes_something_up_is_not_believed(shed: Shed, said: str) -> None:
+    key = shed.hosts.start(shed.spec(f"odd-{said}"))
+    message = shed.until(key, HostPhase.ENDED).message
+    assert message.startswith("The host said more than" if said == "endless" else "The host said what makes no sense")
+
+
+def test_only_what_needs_no_packages_of_its_own_is_forked(tmp_path: Path) -> None:
+    shed = Shed(tmp_path, warm=True)
+    with closing(shed):
+        plain = shed.spec("environment")
+        for spec, forked in (
+            (plain, True),
+            (replace(plain, loader="keras"), True),
+            (replace(plain, loader="openvino"), False),
+            (replace(plain, site=str(tmp_path)), False),
+        ):
+            key = shed.hosts.start(spec)
+            shed.until(key, HostPhase.READY)
+            environment = json.loads((plain.model_dir / "environment").read_text())
+            assert ("PYTHONPATH" in environment) is forked
+            shed.hosts.kill(key)
+            shed.until(key, HostPhase.ENDED)
+
+
+def test_a_forked_host_outlives_the_warm_process(tmp_path: Path) -> None:
+    shed = Shed(tmp_path, warm=True)
+    with closing(shed):
+        key = shed.hosts.start(shed.spec())
+        shed.until(key, HostPhase.READY)
+        shed.warm.close()
+        assert shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=5) == (200, b"{}")
+        shed.hosts.drain(key)
+        assert "exit status 0" in shed.until(key, HostPhase.ENDED).message
+
+
 def test_last_words_are_in_the_message(shed: Shed) -> None:
     key = shed.hosts.start(shed.spec("print", "segfault"))
     assert shed.until(key, HostPhase.ENDED).message.endswith("what the model prints")
@@ -130,6 +186,16 @@ def test_a_guard_that_is_killed_takes_its_host_along(shed: Shed) -> None:
         shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=5)
 
 
+def test_what_a_model_started_and_hid_from_its_guard_ends_too(tmp_path: Path) -> None:
+    shed = Shed(tmp_path)
+    with closing(shed):
+        spec = shed.spec("spawn", "kill-guard")
+        key = shed.hosts.start(spec)
+        child = int(wait_for(lambda: _read(spec.model_dir / "child"), bool))
+        assert shed.until(key, HostPhase.ENDED).message == "The host was killed by SIGKILL."
+        assert gone(child)
+
+
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
 def test_one_that_puts_something_else_in_the_place_of_its_log_still_ends(
     shed: Shed, make: Callable[[Path], None]
@@ -140,7 +206,7 @@ def test_one_that_puts_something_else_in_the_place_of_its_log_still_ends(
     log.unlink()
     make(log)
     os.kill(seen.pid, 9)
-    assert shed.until(key, HostPhase.ENDED).message == "The host ended with the exit status -9."
+    assert shed.until(key, HostPhase.ENDED).message == "The host was killed by SIGKILL."
 
 
 @pytest.mark.parametrize("name", ["1.log", "1.json"])

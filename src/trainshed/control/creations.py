@@ -59,6 +59,8 @@ class ComputesReference(Protocol):
 
     def expect(self, python: Path) -> None: ...
 
+    def await_warm(self, spec: HostSpec, *, check: Callable[[], None]) -> None: ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
@@ -234,6 +236,7 @@ class Creations:
 
     def _only(self, spec: HostSpec, attempt: Attempt) -> tuple[str, dict[str, Any]]:
         attempt.tell("Loading the model.")
+        self.supplies.references.await_warm(spec, check=attempt.check)
         key = self.hosts.start(spec)
         return key, self._ready(key, attempt)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trainshed.errors import TimedOut
+from trainshed.node import reap
 from trainshed.node.guard import KILLED
 from trainshed.node.replica import inherited
 
@@ -19,11 +20,17 @@ LOG_BYTES = 4 << 20  #: of what a process prints, before it is put aside; what w
 LOOK_S = 0.05  #: how long `Run.status` waits
 #: models can reach their folders; a link there is not followed, and a FIFO in the place of a file does not stop us
 FOR_WRITING = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+MARK = "TRAINSHED_HOST"
 _WORDS = 2000  #: characters of a log's end that stand for why a process ended
 
 
-def guarded(python: Path, node: Path, words: tuple[str, ...], *, log: Path, work: Path) -> subprocess.Popen[bytes]:
-    """Start `run.py WORDS` below a guard. Closing its stdin ends it and all that it started."""
+def guarded(
+    python: Path, node: Path, words: tuple[str, ...], *, log: Path, work: Path, mark: str = ""
+) -> subprocess.Popen[bytes]:
+    """Start `run.py WORDS` below a guard. Closing its stdin ends it and all that it started.
+
+    All of it has the mark in its environment, so that it is found if the guard is killed.
+    """
     with open(os.open(log, os.O_APPEND | FOR_WRITING, 0o600), "ab") as stderr:
         return subprocess.Popen(
             [python, "-I", node / "run.py", "guard", log, str(LOG_BYTES), *words],
@@ -32,8 +39,13 @@ def guarded(python: Path, node: Path, words: tuple[str, ...], *, log: Path, work
             stderr=stderr,
             start_new_session=True,
             cwd=work,
-            env={**inherited(), "PYTHONUNBUFFERED": "1"},
+            env={**inherited(), "PYTHONUNBUFFERED": "1", **({MARK: mark} if mark else {})},
         )
+
+
+def end_marked(mark: str) -> None:
+    """End what is left of a process with this mark."""
+    reap.end_marked(f"{MARK}={mark}".encode())
 
 
 def last_words(log: Path) -> str:

@@ -23,7 +23,9 @@ from typing import IO, Any
 import orjson
 
 from trainshed.config import Home
-from trainshed.engines.guarded import FOR_WRITING, guarded
+from trainshed.engines.guarded import FOR_WRITING, LOG_BYTES, guarded
+from trainshed.engines.lifelines import Lifeline, Line, Pipes
+from trainshed.engines.warm import WarmProcesses
 from trainshed.engines.watching import HostPhase, HostProcess, HostSighting, Watch
 from trainshed.errors import EngineDown
 from trainshed.node import reap
@@ -32,6 +34,8 @@ from trainshed.serving.frames import ANSWER_HEAD, Kind, pack_request
 LOG = logging.getLogger("trainshed.engines.hosts")
 
 FORMAT = 1
+MODULE = "trainshed_serving"
+IN_TENSORFLOW = ("tensorflow", "keras")  #: loaders that import it
 _SOCKET_PATH = 100  #: bytes; the kernel takes 107
 
 
@@ -81,9 +85,11 @@ def render(spec: HostSpec, socket_path: Path) -> dict[str, Any]:
 class LocalHosts:
     """Keys name single starts of hosts; one that is unknown or ended is left alone. Safe to use from many threads."""
 
-    def __init__(self, home: Home, *, ship: Callable[[], Path]) -> None:
+    def __init__(self, home: Home, *, ship: Callable[[], Path], warm: WarmProcesses | None = None) -> None:
+        """Hosts that need TensorFlow are forked from `warm` processes, where there are any."""
         self._home = home
         self._ship = ship
+        self._warm = warm
         self._numbers = count(1)
         self._guard = threading.Lock()
         self._hosts: dict[str, HostProcess] = {}
@@ -106,18 +112,39 @@ class LocalHosts:
             written = folder / f"{spec.instance}.json"
             with open(os.open(written, os.O_TRUNC | FOR_WRITING, 0o600), "wb") as file:
                 file.write(orjson.dumps(render(spec, path)))
-            process = guarded(spec.python, self._ship(), ("host", str(written)), log=log_of(folder, spec), work=work)
+            log = log_of(folder, spec)
+            line = self._fork(spec, written, log, work)
+            forked = line is not None
+            if line is None:
+                words = ("host", str(written))
+                line = Pipes(guarded(spec.python, self._ship(), words, log=log, work=work, mark=str(path)))
+            host = HostProcess(line, log, path)
         except OSError as exc:
             raise EngineDown(
                 f"A host of version {spec.version} of model {spec.model} can't be started: "
                 f"{exc.filename or self._home.hosts}: {exc.strerror}."
             ) from exc
-        host = HostProcess(process, log_of(folder, spec), path)
         with self._guard:
             self._hosts[key] = host
         self._watch.add(host)
-        LOG.info("host.started key=%s pid=%d loader=%s", key, process.pid, spec.loader)
+        LOG.info("host.started key=%s pid=%d loader=%s forked=%s", key, line.pid, spec.loader, forked)
         return key
+
+    def _fork(self, spec: HostSpec, written: Path, log: Path, work: Path) -> Lifeline | None:
+        """A host that a warm process forked; None if there is none, or the host may need other modules than it has."""
+        if self._warm is None or spec.site or spec.loader not in IN_TENSORFLOW:
+            return None
+        os.close(os.open(log, os.O_APPEND | FOR_WRITING, 0o600))  # what can't be written to would stop the guard
+        words = (MODULE, "host", str(written))
+        connection = self._warm.run(spec.python, words, log=log, log_limit=LOG_BYTES, talks_in=work)
+        if connection is None:
+            return None
+        try:
+            return Line(connection)
+        except (OSError, ValueError) as exc:
+            LOG.warning("host.not_forked python=%s reason=%s", spec.python, exc)
+            connection.close()
+            return None
 
     def folder(self, project: str, model: str, version: str) -> Path:
         return self._home.hosts / project / model / version

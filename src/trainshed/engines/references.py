@@ -14,12 +14,11 @@ from pathlib import Path
 import orjson
 
 from trainshed.engines.guarded import LOG_BYTES, LOOK_S, Run, Started, guarded, how_it_ended, last_words, wait
-from trainshed.engines.hosts import HostSpec, render
+from trainshed.engines.hosts import IN_TENSORFLOW, MODULE, HostSpec, render
 from trainshed.engines.warm import WarmProcesses
 from trainshed.errors import EngineDown, TimedOut
 
 _WARMING_S = 60.0  #: how long a warm process that is being started is waited for
-_MODULE = "trainshed_serving"
 
 
 class References:
@@ -32,6 +31,18 @@ class References:
     def expect(self, python: Path) -> None:
         """Have a warm process for this interpreter, if there shall be any, for the first `compute`."""
         self._warm.prepare(python)
+
+    def await_warm(self, spec: HostSpec, *, check: Callable[[], None]) -> None:
+        """Wait until a host of this spec can be forked, if it is to be: importing twice takes no less. Then, or if no
+        warm process comes, return; what `check`, called meanwhile, raises goes through.
+        """
+        if spec.site or spec.loader not in IN_TENSORFLOW:
+            return
+        self._warm.prepare(spec.python)
+        deadline = time.monotonic() + _WARMING_S
+        while self._warm.coming(spec.python) and not self._warm.listens(spec.python) and time.monotonic() < deadline:
+            check()
+            time.sleep(LOOK_S)
 
     def compute(self, spec: HostSpec, folder: Path, *, timeout_s: float, check: Callable[[], None]) -> Path:
         """The file with the answers, in `folder`. Blocks; `check` is called meanwhile, and what it raises ends it.
@@ -59,7 +70,7 @@ class References:
         """In a fork of the warm process, which is waited for if it is on its way: importing twice takes no less."""
         deadline = time.monotonic() + _WARMING_S
         while True:
-            connection = self._warm.run(python, (_MODULE, *words), log=log, log_limit=LOG_BYTES)
+            connection = self._warm.run(python, (MODULE, *words), log=log, log_limit=LOG_BYTES)
             if connection is not None:
                 return _Forked(connection)
             if not self._warm.coming(python) or time.monotonic() > deadline:

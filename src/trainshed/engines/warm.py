@@ -97,11 +97,14 @@ class WarmProcesses:
         LOG.warning("warm.launch_failed job=%s reason=%s", launch.job, said.decode(errors="replace").strip())
         return FAILED
 
-    def run(self, python: Path, argv: Sequence[str], *, log: Path, log_limit: int) -> socket.socket | None:
+    def run(
+        self, python: Path, argv: Sequence[str], *, log: Path, log_limit: int, talks_in: Path | None = None
+    ) -> socket.socket | None:
         """Have a warm process of `python` run our own module `argv[0]`, with the rest as its arguments, in a fork.
 
         Returns what it answers on: after a NUL the exit status, then nothing more. Closing it ends the fork. None if
-        there is no warm process; then one is started, for the next time.
+        there is no warm process; then one is started, for the next time. With a folder to talk in, the fork runs there,
+        its pid comes first, in a line, and then what it says on its standard output.
         """
         if not self._modules.get(python):
             return None
@@ -113,6 +116,7 @@ class WarmProcesses:
             "env": {**plain, "PYTHONPATH": str(self._ship())},
             "log": str(log),
             "log_limit": log_limit,
+            "talks_in": str(talks_in or ""),
         }
         try:
             folder = self._folder(python, env)
@@ -136,6 +140,10 @@ class WarmProcesses:
                 self._warm_up(folder, python, env)
         except OSError as exc:
             LOG.warning("warm.unusable python=%s reason=%s", python, exc)
+
+    def listens(self, python: Path) -> bool:
+        """Whether a warm process that `run` would ask is there and ready."""
+        return self._ask(self._folder(python, baked(inherited())), {"do": "hello"}) is not None
 
     def coming(self, python: Path) -> bool:
         """Whether a warm process that `run` would ask is there, though it may not listen yet."""

@@ -7,7 +7,6 @@ import logging
 import os
 import selectors
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,13 +17,25 @@ from typing import Any
 
 import orjson
 
-from trainshed.engines.guarded import how_it_ended, last_words
+from trainshed.engines.guarded import end_marked, how_it_ended, last_words
+from trainshed.engines.lifelines import Lifeline
 from trainshed.node import reap
+from trainshed.node.guard import KILLED
 
 LOG = logging.getLogger("trainshed.engines.hosts")
 
 _KILL_S = 3.0  #: that a guard has to end everything, before it is killed itself
-_LINE = 8 << 20
+_LINE = 8 << 20  #: bytes; there may be a picture in it
+_WORDS = 4096  #: characters of why it failed
+_NAME = 200  #: characters
+_READY: Mapping[str, Any] = {  #: what a host says of itself when it is ready
+    "loader": str,
+    "detail": str,
+    "batching": bool,
+    "sample": dict | None,
+    "signatures": dict,
+    "load_s": int | float,
+}
 
 
 class HostPhase(StrEnum):
@@ -48,21 +59,17 @@ class HostSighting:
 class HostProcess:
     """One start of a host. Its sighting is changed by the watching thread alone."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, path: Path) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._process = process
+    def __init__(self, line: Lifeline, log: Path, path: Path) -> None:
+        self.line = line
         self._log = log
-        self._life = process.stdin
-        self.output = process.stdout
-        os.set_blocking(self.output.fileno(), False)
-        self.pidfd = os.pidfd_open(process.pid)
+        self.pidfd = os.pidfd_open(line.pid)
         self._said = b""
         self._lock = threading.Lock()
         self._reason = ""
+        self._let_go = False
         self.kill_at = float("inf")
         self.ended = threading.Event()
-        self.sighting = HostSighting(phase=HostPhase.STARTING, socket=path, pid=process.pid, started_s=time.monotonic())
+        self.sighting = HostSighting(phase=HostPhase.STARTING, socket=path, pid=line.pid, started_s=time.monotonic())
 
     def send(self, number: int) -> None:
         with self._lock, contextlib.suppress(ProcessLookupError):
@@ -71,9 +78,10 @@ class HostProcess:
 
     def end(self, reason: str) -> None:
         with self._lock:
-            if not self._life.closed:
+            if not self._let_go and not self.ended.is_set():
+                self._let_go = True
                 self._reason = reason
-                self._life.close()
+                self.line.cut()
                 self.kill_at = time.monotonic() + _KILL_S
 
     def kill_guard(self) -> None:
@@ -85,7 +93,7 @@ class HostProcess:
     def read(self) -> bool:
         """Take what it says of itself. False if there is nothing more to come."""
         with contextlib.suppress(BlockingIOError):
-            while piece := os.read(self.output.fileno(), 1 << 16):
+            while piece := self.line.read():
                 self._said = (self._said + piece)[:_LINE]
             self._understand()
             return False
@@ -94,13 +102,15 @@ class HostProcess:
     def _understand(self) -> bool:
         line, end, _ = self._said.partition(b"\n")
         if not end:
+            if len(self._said) >= _LINE:
+                self.end(f"The host said more than {_LINE:,} bytes of itself.")
             return False
         try:
             said = orjson.loads(line)
             if said["event"] == "ready":
-                self.sighting = replace(self.sighting, phase=HostPhase.READY, ready=said)
+                self.sighting = replace(self.sighting, phase=HostPhase.READY, ready=_checked(said))
             else:
-                self._reason = self._reason or str(said["message"])
+                self._reason = self._reason or str(said["message"])[:_WORDS]
         except (ValueError, LookupError, TypeError) as exc:
             self.end(f"The host said what makes no sense: {exc}.")
         self._said = b""
@@ -108,17 +118,28 @@ class HostProcess:
 
     def collect(self) -> None:
         """After its end."""
-        status = self._process.wait()
-        if self.sighting.phase is HostPhase.STARTING and not self._reason:
-            self.read()
+        self.read()
+        status = self.line.status()
+        if status > KILLED:  # perhaps its guard was, which then could not see to the rest
+            end_marked(str(self.sighting.socket))
         message = self._reason or f"The host {how_it_ended(status)}. {last_words(self._log)}".strip()
         with self._lock:
             self.sighting = replace(self.sighting, phase=HostPhase.ENDED, message=message)
             self.ended.set()
             os.close(self.pidfd)
         self.sighting.socket.unlink(missing_ok=True)
-        self.output.close()
-        self._life.close()
+        self.line.close()
+
+
+def _checked(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What a host may say of itself. It has run a user's code before it does. `ValueError` if it is something else."""
+    for name, kind in _READY.items():
+        if not isinstance(said.get(name), kind):
+            raise ValueError(f"{name} is {str(said.get(name))[:40]!r}")
+    for name in ("loader", "detail"):
+        if len(said[name]) > _NAME:
+            raise ValueError(f"{name} is longer than {_NAME} characters")
+    return {name: said[name] for name in _READY}
 
 
 class Watch:
@@ -175,7 +196,7 @@ class Watch:
             if ended:
                 self._collect(host)
             elif host in self._hosts and not host.read():
-                self._selector.unregister(host.output)
+                self._selector.unregister(host.line)
         for host in self._hosts:
             if host.kill_at <= time.monotonic():
                 host.kill_guard()
@@ -184,12 +205,12 @@ class Watch:
 
     def _register(self, host: HostProcess) -> None:
         self._hosts.add(host)
-        self._selector.register(host.output, selectors.EVENT_READ, (host, False))
+        self._selector.register(host.line, selectors.EVENT_READ, (host, False))
         self._selector.register(host.pidfd, selectors.EVENT_READ, (host, True))
 
     def _collect(self, host: HostProcess) -> None:
         self._hosts.discard(host)
         self._selector.unregister(host.pidfd)
         with contextlib.suppress(KeyError):
-            self._selector.unregister(host.output)
+            self._selector.unregister(host.line)
         host.collect()

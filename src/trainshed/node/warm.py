@@ -195,14 +195,21 @@ def _launch(connection: socket.socket, request: dict[str, Any], start: Callable[
 def _run(connection: socket.socket, request: dict[str, Any]) -> None:
     """In a fork: be the module that is asked for, under a guard, until it ends or the asker goes. Never returns.
 
-    After a NUL, its status is the answer.
+    After a NUL, its status is the answer. With a folder to talk in, the guard's pid comes before that, in a line, and
+    the connection is the module's stdin and stdout.
     """
     connection.settimeout(None)
     os.setsid()
-    os.chdir("/")
+    talks = request.get("talks_in", "")
+    os.chdir(talks or "/")
+    if talks:
+        connection.sendall(b"%d\n" % os.getpid())
 
     def be() -> int:
         assert replica.ahead is not None
+        if talks:
+            os.dup2(connection.fileno(), 0)
+            os.dup2(connection.fileno(), 1)
         replica.close_strays()
         replica.ahead.run([sys.executable, "-m", *request["argv"]], request["env"])
         return 1

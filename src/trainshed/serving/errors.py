@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+MOST = 4096  #: characters of a detail that are passed on: a model may raise with a whole batch in its words
+
+
+def _cut(detail: str) -> str:
+    if len(detail) <= MOST:
+        return detail
+    return f"{detail[:MOST]} ... (cut after {MOST:,} of {len(detail):,} characters; the version's log has the rest)"
+
 
 class ServingError(Exception):
     """`Message: detail (Error code: N)`. The subclass says the message, the number and the HTTP status.
@@ -20,7 +28,12 @@ class ServingError(Exception):
 
     def __init__(self, detail: str) -> None:
         self.detail = detail
-        super().__init__(f"{self.message}: {detail} (Error code: {self.code})")
+        super().__init__(f"{self.message}: {_cut(detail)} (Error code: {self.code})")
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there is more to say than what is shown."""
+        return len(self.detail) > MOST
 
 
 class LoaderError(ServingError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,6 +13,8 @@ from .codec import TensorRequest, columns, instances_of, plain_input, takes_text
 from .documents import error_body, read_object, write
 from .errors import BadOutputs, RunFailed, ServingError
 from .loaders.base import InstanceModel, Model, TensorModel
+
+_LOGGED = 1 << 18  #: characters of an error in the log
 
 Answer = tuple[int, bytes]  #: HTTP status and body
 
@@ -57,6 +60,8 @@ def predictor(model: Model) -> Predictor:
 def failure(error: BaseException) -> Answer:
     """What is answered instead of predictions."""
     known = error if isinstance(error, ServingError) else RunFailed(f"{type(error).__name__}: {error}")
+    if known.is_cut:
+        sys.stderr.write(f"{known.message}: {known.detail[:_LOGGED]}\n")
     return known.status, error_body(known.status, f"Prediction failed: {known}")
 
 

@@ -54,16 +54,25 @@ def main(words):
         time.sleep(1)
     if "segfault" in behaviour:
         ctypes.string_at(0)
+    ready = dict(loader=spec["loader"], detail="scripted", batching=True, sample=None, signatures={}, load_s=0.0)
+    for word in behaviour:
+        if word == "odd-endless":
+            while True:
+                os.write(out, b"x" * 65536)
+        if word.startswith("odd-"):
+            ready[word[4:]] = "x" * 500
     if "nonsense" in behaviour:
         os.write(out, b"ready when you are\\n")
         time.sleep(600)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(spec["socket"])
     listener.listen()
-    say(event="ready", loader=spec["loader"], detail="scripted", batching=True, sample=None, signatures={}, load_s=0.0)
+    say(event="ready", **ready)
     os.close(out)
     threading.Thread(target=leave, daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    if "kill-guard" in behaviour:
+        os.kill(os.getppid(), signal.SIGKILL)
     if "die" in behaviour:
         os.kill(os.getpid(), signal.SIGKILL)
     while True:

@@ -45,6 +45,8 @@ class Model:
                     time.sleep(0.01)
             if instance == "raise":
                 raise RuntimeError("this word")
+            if instance == "rant":
+                raise RuntimeError("word " * 20_000 + "end")
             if instance == "hoard":
                 bytearray(1 << 32)
             answers.append([instance, kwargs])
@@ -163,6 +165,17 @@ def test_what_the_model_prints_goes_to_its_log_alone(started: Any) -> None:
     assert host.process.wait(30) == 0
     assert host.output.read() == b""
     assert host.log.read_text() == "imported\npredicting\n"
+
+
+def test_an_error_of_many_words_is_cut_and_the_log_has_them_all(started: Any) -> None:
+    host = started()
+    status, answer = host.ask({"instances": ["rant"]})
+    message = answer["error"]["message"]
+    assert status == 500
+    assert len(message) < 4500
+    assert "word word ... (cut after 4,096 of 100," in message
+    assert message.endswith("the version's log has the rest) (Error code: 4)")
+    assert "word word end" in host.log.read_text()
 
 
 @pytest.mark.parametrize(
