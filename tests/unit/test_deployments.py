@@ -491,6 +491,25 @@ def test_deleting_drains_and_takes_all_away(shed: Shed) -> None:
     assert shed.hosts.look(host.key) is None
     wait_for(lambda: shed.pins.folder("p", version.files).exists(), lambda there: not there)
     assert shed.routes.models["p", "m"].default == ""
+    folders = (shed.home.hosts, shed.home.models)
+    wait_for(lambda: [path.name for folder in folders for path in folder.iterdir()], [".sockets"].__eq__)
+
+
+def test_hosts_that_end_slowly_hold_up_no_others(shed: Shed) -> None:
+    names = [f"v{number}" for number in range(6)]
+    for name in names:
+        shed.create(name)
+        shed.until(name)
+    going = threading.Event()
+    shed.traffic.look = lambda: going.wait(30)
+    for name in names:
+        shed.delete(name)
+    wait_for(lambda: len(shed.traffic.waits), (6).__eq__)  # each waits for its last answers
+    shed.create("another")
+    shed.until("another")
+    assert len(shed.until_route("another", Standing.READY).hosts) == 1
+    going.set()
+    wait_for(lambda: [each.id for each in shed.models.versions("p", "m")], ["another"].__eq__)
 
 
 def test_a_row_goes_last_so_that_no_folder_is_left_without_one(shed: Shed) -> None:

@@ -35,6 +35,8 @@ class Hosts:
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.running: dict[str, HostSighting] = {}
+        self.specs: dict[str, HostSpec] = {}
+        self.phase = HostPhase.READY
         self._count = 0
 
     def clock(self) -> float:
@@ -43,7 +45,8 @@ class Hosts:
     def start(self, spec: HostSpec) -> str:
         self._count += 1
         key = str(self._count)
-        self.running[key] = HostSighting(phase=HostPhase.READY, socket=Path(key), pid=1, started_s=self.now_s)
+        self.specs[key] = spec
+        self.running[key] = HostSighting(phase=self.phase, socket=Path(key), pid=1, started_s=self.now_s)
         return key
 
     def look(self, key: str) -> HostSighting | None:
@@ -67,6 +70,9 @@ class Hosts:
 
     def folder(self, project: str, model: str, version: str) -> Path:
         return Path(version)
+
+    def remove(self, project: str, model: str, version: str) -> None:
+        pass
 
 
 @pytest.fixture
@@ -113,3 +119,44 @@ def test_a_version_that_recovered_is_as_healthy_as_any(fleet: Fleet, hosts: Host
     hosts.kill(fleet.keys[0])
     fleet.keep(served, last_used_us=0)
     assert fleet.standing(served) is Standing.READY  # replaced at once, as after a first death
+
+
+def shares(fleet: Fleet, hosts: Hosts) -> list[tuple[int, int]]:
+    """Instance and threads of the hosts that requests go to."""
+    return [(hosts.specs[key].instance, hosts.specs[key].threads) for _, key in sorted(fleet.keys.items())]
+
+
+def test_hosts_get_the_share_of_the_machine_that_their_number_leaves_them(fleet: Fleet, hosts: Hosts) -> None:
+    fleet.keep(version(1), last_used_us=0)
+    assert shares(fleet, hosts) == [(0, 2)]
+    two = version(2)
+    let_go = [key for _ in range(3) for key in fleet.keep(two, last_used_us=0)]
+    assert shares(fleet, hosts) == [(0, 1), (1, 1)]
+    assert let_go == ["1"]
+    assert fleet.keep(two, last_used_us=0) == []
+    assert len(hosts.specs) == 3, "none is replaced in vain"
+    one = version(1)
+    let_go = [key for _ in range(4) for key in fleet.keep(one, last_used_us=0)]
+    assert shares(fleet, hosts) == [(0, 2)]
+    assert sorted(let_go) == ["2", "3"]
+
+
+def test_a_host_answers_until_its_successor_does(fleet: Fleet, hosts: Hosts) -> None:
+    fleet.keep(version(2), last_used_us=0)
+    one = version(1)
+    hosts.phase = HostPhase.STARTING
+    assert [fleet.keep(one, last_used_us=0) for _ in range(3)] == [["2"], [], []]
+    assert fleet.keys == {0: "1"}
+    assert fleet.all_keys() == ["1", "3"]
+    hosts.kill("3", reason="It fell.")
+    assert fleet.keep(one, last_used_us=0) == []
+    assert fleet.standing(one) is Standing.READY
+    assert fleet.all_keys() == ["1"]
+    hosts.now_s += 1
+    fleet.keep(one, last_used_us=0)
+    assert fleet.all_keys() == ["1", "4"]
+    assert fleet.keep(version(2), last_used_us=0) == ["4"]  # it has as much as one alone, and is not alone any more
+    assert fleet.keys[0] == "1"
+    hosts.running["5"] = replace(hosts.running["5"], phase=HostPhase.READY)
+    assert fleet.keep(version(2), last_used_us=0) == []
+    assert len(hosts.specs) == 5, "the first one has its share again"

@@ -51,6 +51,8 @@ class Hosts(Protocol):
 
     def folder(self, project: str, model: str, version: str) -> Path: ...
 
+    def remove(self, project: str, model: str, version: str) -> None: ...
+
 
 class ComputesReference(Protocol):
     """What gives TensorFlow's own answers."""

@@ -7,7 +7,6 @@ READY, and out of them before its host is asked to end.
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 import time
 from collections import deque
@@ -20,6 +19,7 @@ from trainshed.control.creations import BadModel, Built, Creations
 from trainshed.control.fleets import Fleet
 from trainshed.control.outcomes import Cancelled, Ledger, Outcomes, Stopping
 from trainshed.control.publishing import Publisher
+from trainshed.domain import deployments as rules
 from trainshed.domain.operations import CANCELLED, EMPTY, FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT
 from trainshed.domain.times import now_us
 from trainshed.domain.versions import Version, VersionState
@@ -33,6 +33,7 @@ LOG = logging.getLogger("trainshed.control.deployments")
 
 IDLE_S = 5.0  #: between looks when nothing is due; what is new wakes the loop at once
 CREATIONS = 4  #: at once
+ENDINGS = 32  #: hosts, or versions, at once that wait for their last answers
 CREATIONS_EACH = 2  #: of one project, so that its slow models leave room for others
 
 Key = tuple[str, str, str]  #: project, model, version
@@ -81,6 +82,7 @@ class Deployments:
         self._thread = threading.Thread(target=self._loop, name="deployments", daemon=True)
         self._creating = ThreadPoolExecutor(CREATIONS, thread_name_prefix="create-version")
         self._chores = ThreadPoolExecutor(CREATIONS, thread_name_prefix="hosts")
+        self._ending = ThreadPoolExecutor(ENDINGS, thread_name_prefix="end-hosts")  #: which may take long
 
     def start(self) -> None:
         """Publish what there is, and begin."""
@@ -98,6 +100,7 @@ class Deployments:
         self._thread.join()
         self._creating.shutdown(wait=True, cancel_futures=True)
         self._chores.shutdown(wait=True, cancel_futures=True)
+        self._ending.shutdown(wait=True, cancel_futures=True)
 
     def wake(self) -> None:
         """There is something new to look at. From any thread."""
@@ -201,9 +204,9 @@ class Deployments:
         """A row that was read just before it was deleted may have been given hosts since."""
         with self._lock:
             gone = [key for key in self._fleets if key not in known and key not in self._busy]
-            keys = [host for key in gone for host in self._fleets.pop(key).keys.values()]
+            keys = [host for key in gone for host in self._fleets.pop(key).all_keys()]
         if keys:
-            self._chores.submit(self._retire, keys)
+            self._ending.submit(self._retire, keys)
 
     def _act(self, version: Version) -> float:
         key = _key(version)
@@ -215,7 +218,7 @@ class Deployments:
                     self._in_creation.add(key)
                     self._begin(self._creating, key, self._create, version)
             case VersionState.DELETING:
-                self._begin(self._chores, key, self._delete, version)
+                self._begin(self._ending, key, self._delete, version)
             case VersionState.READY | VersionState.UPDATING:
                 return self._keep(key, version)
         return IDLE_S
@@ -252,7 +255,7 @@ class Deployments:
         if changed:
             self._publisher.publish(version.project, version.model)
         if surplus:
-            self._chores.submit(self._retire, surplus)
+            self._ending.submit(self._retire, surplus)
         if settled and version.state is VersionState.UPDATING:
             self._outcomes.updated(version)
             self.wake()  # it may have been changed again meanwhile
@@ -290,8 +293,8 @@ class Deployments:
             fleet = self._fleets.pop(key, None)
         self._publisher.publish(version.project, version.model)  # a version that is DELETING is not in the routes
         if fleet is not None:
-            self._retire(list(fleet.keys.values()))
-        shutil.rmtree(self._hosts.folder(*key), ignore_errors=True)  # before the row: without one, nobody looks there
+            self._retire(fleet.all_keys())
+        self._hosts.remove(*key)  # before the row: without one, nobody looks there
         operation = self._operations.get(version.project, version.operation)
         self._models.remove_version(version, operation.succeeded(EMPTY, now_us=now_us()))
         self._publisher.publish(version.project, version.model)
@@ -333,7 +336,7 @@ class Deployments:
         """A host answers: into the routes, then READY. If that can't be written down, out of them again."""
         key = _key(version)
         fleet = self._fleet(awake=True)
-        fleet.spec, fleet.keys = built.spec, {0: built.host}
+        fleet.adopt(built.spec, built.host, hosts=rules.hosts_wanted(version.nodes, awake=True))
         with self._lock:
             self._fleets[key] = fleet
         try:

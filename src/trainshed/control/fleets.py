@@ -33,9 +33,15 @@ class Fleet:
     reason: str = ""  #: why the last host ended
     roused: bool = False  #: a request asked for it, and it has not been ready since
     clock: Callable[[], float] = time.monotonic
+    _shares: dict[str, int] = field(default_factory=dict)  #: by key: as one of how many a host was started
+    _successor: tuple[int, str] | None = None  #: number and key of a host that will take another one's place
     _deaths: Deaths = field(default_factory=Deaths)
     _awake_since_us: int = field(default_factory=now_us)
     _told: object = None
+
+    def adopt(self, spec: HostSpec, key: str, *, hosts: int) -> None:
+        """The first host, which was started as one of so many while the version was created."""
+        self.spec, self.keys, self._shares = spec, {0: key}, {key: hosts}
 
     def rouse(self) -> None:
         """A request waits for it."""
@@ -68,11 +74,44 @@ class Fleet:
             self.awake = False
         wanted = self._wanted(version)
         surplus = [self.keys.pop(number) for number in sorted(self.keys) if number >= wanted]
+        surplus += self._renewed(wanted)
         if self.spec is not None and self.may_start():
             for number in range(wanted):
-                if number not in self.keys:
-                    self._start(self.room.shared(replace(self.spec, instance=number), wanted))
+                if number not in self.keys and (key := self._start(self.spec, number, wanted)):
+                    self.keys[number] = key
         return surplus
+
+    def all_keys(self) -> list[str]:
+        """Of all hosts there are, also of those that requests do not go to yet."""
+        return [*self.keys.values(), *(() if self._successor is None else (self._successor[1],))]
+
+    def _renewed(self, wanted: int) -> list[str]:
+        """Replace hosts that were started as one of more, or fewer, and so have another share of the machine: one at a
+        time, each when the new one is ready. Returns those to let go of.
+        """
+        if self._successor is not None:
+            return self._succeeded(*self._successor, wanted)
+        stale = [number for number, key in sorted(self.keys.items()) if self._shares.get(key, wanted) != wanted]
+        if stale and self.spec is not None and self.may_start() and len(self._ready()) == wanted:
+            key = self._start(self.spec, stale[0], wanted)
+            self._successor = (stale[0], key) if key else None
+        return []
+
+    def _succeeded(self, number: int, key: str, wanted: int) -> list[str]:
+        """As `_renewed`, with a new host on its way."""
+        seen = self.hosts.look(key)
+        if number >= wanted or self._shares.get(key) != wanted:
+            self._successor = None
+            return [key]
+        if seen is None or seen.phase is HostPhase.ENDED:
+            self._successor = None
+            self.failed(seen.message if seen is not None else "The host is gone.")
+            self.hosts.forget(key)
+        elif seen.phase is HostPhase.READY:
+            self._successor = None
+            old, self.keys[number] = self.keys.get(number), key
+            return [old] if old is not None else []
+        return []
 
     def standing(self, version: Version) -> Standing:
         return rules.standing(
@@ -113,11 +152,16 @@ class Fleet:
     def _ready(self) -> list[tuple[str, HostSighting]]:
         return [(key, seen) for key, seen in self._seen() if seen.phase is HostPhase.READY]
 
-    def _start(self, spec: HostSpec) -> None:
+    def _start(self, spec: HostSpec, number: int, wanted: int) -> str:
+        """A host, as one of so many; its key, empty if it can't be started."""
         try:
-            self.keys[spec.instance] = self.hosts.start(spec)
+            key = self.hosts.start(self.room.shared(replace(spec, instance=number), wanted))
         except EngineDown as exc:
             self.failed(str(exc))
+            return ""
+        living = self.all_keys()
+        self._shares = {each: share for each, share in self._shares.items() if each in living} | {key: wanted}
+        return key
 
     def _bury(self) -> None:
         for number, key in tuple(self.keys.items()):

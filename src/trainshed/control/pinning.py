@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -78,6 +79,8 @@ class Pins:
             if not digest or self._held[project, digest] > 0 or self._used(project, digest):
                 return
             _remove(self.folder(project, digest))
+            with contextlib.suppress(OSError):  # others are there, or none ever was
+                (self._root / project).rmdir()
 
     def sweep(self) -> None:
         """Remove what creations left that did not come to an end. Only before the first one."""
@@ -86,9 +89,7 @@ class Pins:
                 _remove(folder)
 
     def _copy(self, project: str, bucket: str, name: str, check: Callable[[], None]) -> Pinned:
-        place = self._root / project
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = place / f"{_DRAFT}{secrets.token_hex(8)}"
+        draft = self._root / project / f"{_DRAFT}{secrets.token_hex(8)}"
         try:
             for left in reversed(range(_TRIES)):
                 try:
@@ -108,7 +109,8 @@ class Pins:
         """Copy everything; for each file its size and hash."""
         found = self._list(bucket, name)
         self._refuse_links(bucket, name)
-        draft.mkdir(mode=0o700)
+        with self._guard:
+            draft.mkdir(mode=0o700, parents=True)
         copied = {}
         for info in found:
             check()

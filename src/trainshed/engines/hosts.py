@@ -108,7 +108,8 @@ class LocalHosts:
         try:
             folder = self.folder(spec.project, spec.model, spec.version)
             work = folder / "work"
-            work.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._guard:
+                work.mkdir(mode=0o700, parents=True, exist_ok=True)
             written = folder / f"{spec.instance}.json"
             with open(os.open(written, os.O_TRUNC | FOR_WRITING, 0o600), "wb") as file:
                 file.write(orjson.dumps(render(spec, path)))
@@ -148,6 +149,15 @@ class LocalHosts:
 
     def folder(self, project: str, model: str, version: str) -> Path:
         return self._home.hosts / project / model / version
+
+    def remove(self, project: str, model: str, version: str) -> None:
+        """Remove what the hosts of a version had. None of them may run any more."""
+        folder = self.folder(project, model, version)
+        with self._guard:
+            shutil.rmtree(folder, ignore_errors=True)
+            for above in (folder.parent, folder.parent.parent):
+                with contextlib.suppress(OSError):  # others are there, or none ever was
+                    above.rmdir()
 
     def look(self, key: str) -> HostSighting | None:
         """None if it was forgotten."""
