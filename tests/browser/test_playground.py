@@ -205,6 +205,19 @@ def test_any_model_is_asked_in_json(other: str, open_console: Open) -> None:
     expect(page.get_by_test_id("empty")).to_contain_text("no sample request")
 
 
+def test_another_default_is_asked_without_a_reload(readers: Deployer, open_console: Open) -> None:
+    page = open_console(PROJECT, "/playground?model=digits")
+    chosen = page.get_by_test_id("version").locator("option:checked")
+    expect(chosen).to_have_text("default (named)")
+    readers.server.call("POST", f"{readers.path}/versions/square:setDefault", {})
+    try:
+        expect(chosen).to_have_text("default (square)", timeout=15_000)
+        draw(page, DRAWN["3"])
+        expect(page.get_by_test_id("how")).to_contain_text("28 × 28 × 1 values")
+    finally:
+        readers.server.call("POST", f"{readers.path}/versions/named:setDefault", {})
+
+
 def test_without_a_model_the_page_says_what_to_do(open_console: Open) -> None:
     page = open_console("console-nothing", "/playground")
     expect(page.get_by_test_id("empty")).to_contain_text("trainshed versions create")

@@ -42,6 +42,10 @@ export function dialog({ title, body, actions = [{ text: "Close" }], wide = fals
   element.addEventListener("click", (/** @type {MouseEvent} */ event) => {
     if (event.target === element) close(); // the dimmed page around it
   });
+  element.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    const typing = /** @type {HTMLElement} */ (event.target).matches("input:not([type=checkbox], [type=radio])");
+    if (event.key === "Enter" && typing) buttons.at(-1)?.click(); // the last action is what the window is for
+  });
   document.body.append(element);
   element.showModal();
   const first = element.querySelector("[autofocus], input, textarea, select") ?? buttons.at(-1) ?? shut;

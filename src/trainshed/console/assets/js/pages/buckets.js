@@ -146,7 +146,7 @@ function create(ctx) {
     });
     window.location.hash = folderLink(ctx.project, made.name).slice(1);
   };
-  const shown = dialog({
+  dialog({
     title: "Create a bucket",
     body: [
       field({
@@ -161,9 +161,5 @@ function create(ctx) {
       }),
     ],
     actions: [{ text: "Cancel" }, { text: "Create", kind: "primary", run, testid: "create-bucket-go" }],
-  });
-  shown.element.addEventListener("keydown", (event) => {
-    if (event.key === "Enter")
-      /** @type {HTMLElement} */ (shown.element.querySelector("[data-testid=create-bucket-go]")).click();
   });
 }

@@ -91,7 +91,7 @@ function nested(/** @type {number[]} */ values, /** @type {number[]} */ sides) {
 
 /** @param {any} instance @returns {string} */
 function described(instance) {
-  if (Array.isArray(instance)) return `an array of ${shape(instance).join(" × ")}`;
+  if (Array.isArray(instance)) return `${shape(instance).join(" × ")} values`;
   if (instance !== null && typeof instance === "object") {
     const names = Object.keys(instance);
     return names.length === 1

@@ -14,9 +14,10 @@ const DIGITS = [..."0123456789"];
 
 /**
  * @param {() => {target: {project: string, model: string, version: string}, sample: any, signatures: any}} chosen
+ * @param {string} hint what to do while there is nothing to read
  * @returns {HTMLElement & {read: (pixels: Float32Array | null) => void}}
  */
-export function reading(chosen) {
+export function reading(chosen, hint) {
   const sent = h("canvas", {
     class: "sent",
     width: SIDE,
@@ -46,6 +47,7 @@ export function reading(chosen) {
 
   const show = (/** @type {number | null} */ best, /** @type {number[]} */ values, /** @type {string} */ text) => {
     digit.textContent = best === null ? "–" : String(best);
+    digit.classList.toggle("digit-none", best === null);
     sure.textContent = text;
     bars.update(values, best ?? -1);
   };
@@ -56,17 +58,20 @@ export function reading(chosen) {
       text,
     );
 
+  let empty = true;
   const ask = latest(async (/** @type {Float32Array | null} */ pixels) => {
     if (!pixels) return;
     const { target, sample, signatures } = chosen();
     try {
       const input = pictureInput(sample, signatures);
       const { answer, ms } = await predict(target, JSON.stringify(input.encode(pixels)));
+      if (empty) return; // it was cleared meanwhile
       replace(problem);
       const said = read(answer.predictions?.[0]);
       show(said.best, said.values, said.text);
       how.textContent = `Answered in ${number(Math.round(ms * 10) / 10)} ms. Sent: ${input.text}.${said.note}`;
     } catch (error) {
+      if (empty) return;
       nothing("");
       how.textContent = "";
       replace(problem, errorBox(error));
@@ -75,9 +80,11 @@ export function reading(chosen) {
 
   element.read = (/** @type {Float32Array | null} */ pixels) => {
     paint(sent, pixels);
+    empty = pixels === null;
     if (!pixels) {
-      nothing("Draw a digit, and it is read while you draw.");
+      nothing(hint);
       how.textContent = "";
+      replace(problem);
     }
     ask(pixels);
   };
