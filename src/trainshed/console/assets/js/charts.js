@@ -29,7 +29,8 @@ const CLOCK = new Intl.DateTimeFormat(undefined, {
  * screen readers get a table of the last values. `.update(series)` shows other ones. `colour` keeps a series' place
  * among the colours when others come and go.
  * @param {{series: Series[], x?: "time" | "number", yFormat?: (y: number) => string, height?: number, title?: string,
- *   xTitle?: string, zero?: boolean}} options `zero`: the axis starts at 0
+ *   xTitle?: string, zero?: boolean, wholeX?: boolean}} options `zero`: the axis starts at 0; `wholeX`: it is as
+ *   wide as all that is given, gaps at its ends included
  * @returns {HTMLElement & {update: (series: Series[]) => void}}
  */
 export function lineChart(options) {
@@ -46,6 +47,8 @@ class LineChart {
     this.yFormat = options.yFormat ?? number;
     this.xTitle = options.xTitle ?? (this.x === "time" ? "time" : "step");
     this.zero = options.zero ?? false;
+    this.wholeX = options.wholeX ?? false;
+    this.given = /** @type {number[]} */ ([]); // every x, that of a gap too
     this.height = options.height ?? 200;
     this.title = options.title ?? "";
     this.width = 0;
@@ -87,6 +90,7 @@ class LineChart {
   /** @param {Series[]} series */
   update(series) {
     this.lines = series.map((each, index) => line(each, index));
+    this.given = series.flatMap((each) => each.points.map(([x]) => (typeof x === "string" ? Date.parse(x) : x)));
     this.drawLegend();
     this.drawTable();
     this.draw();
@@ -127,6 +131,10 @@ class LineChart {
   /** @param {[number, number][]} points */
   scales(points) {
     let [left, right, low, high] = [Infinity, -Infinity, this.zero ? 0 : Infinity, this.zero ? 0 : -Infinity];
+    for (const x of this.wholeX ? this.given : []) {
+      left = Math.min(left, x);
+      right = Math.max(right, x);
+    }
     for (const [x, y] of points) {
       left = Math.min(left, x);
       right = Math.max(right, x);
@@ -135,7 +143,7 @@ class LineChart {
     }
     const wide = this.width - MARGIN.left - MARGIN.right;
     const tall = this.height - MARGIN.top - MARGIN.bottom;
-    const y = niceScale(low, high, Math.max(2, Math.floor(tall / 42)));
+    const y = niceScale(low, this.zero && high === low ? 1 : high, Math.max(2, Math.floor(tall / 42)));
     const span = right - left || 1;
     return {
       left,

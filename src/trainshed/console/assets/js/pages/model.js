@@ -100,7 +100,7 @@ function view(ctx, here, first) {
   const about = h("div", { class: "model-about" });
   const sums = h("div", { class: "figures", dataset: { testid: "figures" } });
   const chart = (/** @type {string} */ title, /** @type {any} */ options) =>
-    lineChart({ title, series: [], x: "time", height: 170, zero: true, ...options });
+    lineChart({ title, series: [], x: "time", height: 170, zero: true, wholeX: true, ...options });
   const charts = {
     requests: chart("Requests a minute", { yFormat: number }),
     latency: chart("Latency, ms", { yFormat: number }),
