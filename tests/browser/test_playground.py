@@ -127,15 +127,25 @@ def test_one_request_at_a_time_and_the_latest_drawing_wins(readers: Deployer, op
     waiting = []
     page.route("**:predict", lambda route: waiting.append(route))
     draw(page, DRAWN["3"])
-    page.wait_for_timeout(300)
+    _until(page, lambda: len(waiting) >= 1)
+    page.wait_for_timeout(300)  # for requests that must not come
     assert len(waiting) == 1
     waiting[0].continue_()
-    page.wait_for_function("document.querySelector('[data-testid=digit]').textContent !== '–'")
-    page.wait_for_timeout(200)
-    assert len(waiting) == 2  # all that came in between is one request
+    expect(page.get_by_test_id("digit")).not_to_have_text("–")
+    _until(page, lambda: len(waiting) >= 2)
     waiting[1].continue_()
     expect(page.get_by_test_id("digit")).to_have_text("3")
-    assert len(requests) == 2
+    page.wait_for_timeout(300)
+    assert len(requests) == 2  # all that came in between is one request
+
+
+def _until(page: Page, met: Callable[[], bool]) -> None:
+    """Let the page go on until something is so."""
+    for _ in range(200):
+        if met():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("it never came to that")
 
 
 def test_a_digit_is_drawn_with_the_keyboard(readers: Deployer, open_console: Open) -> None:
