@@ -3,6 +3,7 @@
 
 import { h, replace } from "./dom.js";
 import { newId } from "./parts.js";
+import { RowWindow } from "./rowwindow.js";
 
 /**
  * @template Row
@@ -13,12 +14,14 @@ import { newId } from "./parts.js";
 /**
  * A table. `.update(rows)` shows other rows; a cell that would look as before stays as it is, with its listeners, so
  * these should go by the row's key. `.selected()` gives the rows that are ticked, `.deselect()` unticks all. Up and
- * down arrows move between rows.
+ * down arrows move between rows. A `windowed` table holds only the rows near the screen, however many there are, and
+ * `.range()` says which: from the first to before the last.
  * @template Row
  * @param {{columns: Column<Row>[], key: (row: Row) => string, rows: Row[], onOpen?: (row: Row) => void,
  *   select?: boolean, onSelect?: (rows: Row[]) => void, empty?: Node | string, caption?: string,
- *   testid?: string}} options
- * @returns {HTMLElement & {update: (rows: Row[]) => void, selected: () => Row[], deselect: () => void}}
+ *   testid?: string, windowed?: boolean}} options
+ * @returns {HTMLElement & {update: (rows: Row[]) => void, selected: () => Row[], deselect: () => void,
+ *   range: () => [number, number]}}
  */
 export function table(options) {
   const view = new Table(options);
@@ -26,6 +29,7 @@ export function table(options) {
   element.update = (/** @type {Row[]} */ rows) => view.update(rows);
   element.selected = () => view.selected();
   element.deselect = () => view.deselect();
+  element.range = () => view.range();
   return element;
 }
 
@@ -53,6 +57,9 @@ class Table {
     this.scroller = h("div", { class: "table-scroll" }, grid);
     this.element = h("div", { class: "table-box" }, this.scroller, this.nothing);
     if (options.testid) this.element.dataset.testid = options.testid;
+    const { key, windowed } = options;
+    this.window = windowed ? new RowWindow(this.body, key, (row) => this.line(row)) : null;
+    this.grid = grid;
     this.update(options.rows);
   }
 
@@ -78,9 +85,13 @@ class Table {
       this.lines.delete(key);
       this.ticked.delete(key);
     }
-    this.place(this.sorted().map((row) => this.line(row)));
     this.nothing.hidden = rows.length > 0;
     this.scroller.hidden = rows.length === 0;
+    if (this.window === null) this.place(this.sorted().map((row) => this.line(row)));
+    else {
+      this.grid.setAttribute("aria-rowcount", String(rows.length + 1));
+      this.window.show(this.sorted());
+    }
     this.told(false);
   }
 
@@ -105,6 +116,7 @@ class Table {
       const tick = this.options.select ? this.tick(key) : null;
       const tr = h("tr", { dataset: { key } }, tick ? h("td", { class: "cell-tick" }, tick) : null, this.cells(row));
       if (this.options.onOpen) tr.classList.add("row-open");
+      tr.classList.toggle("row-ticked", this.ticked.has(key));
       this.lines.set(key, { tr, row, sign, tick });
       return tr;
     }
@@ -153,7 +165,7 @@ class Table {
   }
 
   tickAll() {
-    this.ticked = new Set(this.all.checked ? this.lines.keys() : []);
+    this.ticked = new Set(this.all.checked ? this.rows.map(this.options.key) : []);
     for (const line of this.lines.values()) line.tick.checked = this.all.checked;
     this.told(true);
   }
@@ -161,6 +173,11 @@ class Table {
   deselect() {
     this.all.checked = false;
     this.tickAll();
+  }
+
+  /** @returns {[number, number]} */
+  range() {
+    return this.window === null ? [0, this.rows.length] : [this.window.first, this.window.last];
   }
 
   selected() {

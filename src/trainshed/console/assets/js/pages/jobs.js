@@ -12,7 +12,6 @@ import { showSubmitHelp, submitCommand } from "../submit.js";
 import { table } from "../table.js";
 
 const SECONDS = 3;
-const SLACK = 30; // rows: they are not all of one height
 const TYPING_MS = 180;
 const AHEAD_PX = 1200; // so far below the screen rows are read already
 
@@ -48,7 +47,7 @@ class JobsPage {
     this.live = live(
       this.node,
       SECONDS,
-      () => this.rows.refresh(this.visible()),
+      () => this.rows.refresh(this.table.range()),
       () => this.show(),
     );
     new IntersectionObserver(() => this.fill(), { rootMargin: `${AHEAD_PX}px` }).observe(this.foot);
@@ -141,6 +140,7 @@ class JobsPage {
       caption: "Jobs, newest first",
       empty: h("p", null, "No job matches."),
       testid: "job-table",
+      windowed: true,
     });
   }
 
@@ -242,14 +242,6 @@ class JobsPage {
     this.more().catch((error) => {
       if (error.name !== "AbortError") replace(this.foot, errorBox(error));
     });
-  }
-
-  /** The places, within all rows, of the first and the last one on the screen. @returns {[number, number]} */
-  visible() {
-    const lines = this.table.querySelectorAll("tbody tr");
-    const height = lines[0]?.getBoundingClientRect().height || 40;
-    const top = lines[0]?.getBoundingClientRect().top ?? 0;
-    return [Math.floor(-top / height) - SLACK, Math.ceil((window.innerHeight - top) / height) + SLACK];
   }
 
   /** @param {any[]} rows */
