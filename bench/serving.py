@@ -250,6 +250,7 @@ def measure(targets: Sequence[Target], *, rounds: int, seconds: float) -> list[M
     for instances, concurrency in SHAPES:
         for target in targets:
             drive(target.url, target.body(instances), concurrency=concurrency, seconds=1, token=target.token)
+            settle(target)
         for _ in range(rounds):
             for target in targets:
                 load = drive(
@@ -259,6 +260,7 @@ def measure(targets: Sequence[Target], *, rounds: int, seconds: float) -> list[M
                     seconds=seconds,
                     token=target.token,
                 )
+                settle(target)
                 loads.setdefault((target.name, (instances, concurrency)), []).append(load)
                 sys.stderr.write(f"{target.name}, {instances} x {concurrency}: {load.rate:,.0f}/s\n")
     return [
@@ -270,6 +272,22 @@ def measure(targets: Sequence[Target], *, rounds: int, seconds: float) -> list[M
         )
         for target in targets
     ]
+
+
+def settle(target: Target) -> None:
+    """Wait until it is done with what a load left behind: most servers go on with requests whose clients have gone, and
+    would do so at the cost of the next in turn.
+    """
+    first_answer_s(target.url, target.body(1), time.perf_counter(), alive=lambda: True, token=target.token)
+    busy = True
+    while busy:
+        before = cpu_s(target)
+        time.sleep(0.2)
+        busy = cpu_s(target) - before > 0.05
+
+
+def cpu_s(target: Target) -> float:
+    return float(sum(sum(process.cpu_times()[:2]) for process in target.processes()))
 
 
 def middle(loads: Sequence[Load]) -> Load:
