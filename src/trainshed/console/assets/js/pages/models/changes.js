@@ -166,6 +166,10 @@ export async function createVersion(here, found) {
   const description = h("input", { class: "input", type: "text", autocomplete: "off" });
   const sleeps = h("input", { type: "checkbox" });
   void fillRuntimes(runtime);
+  const pick = (/** @type {{uri: string, runtime?: string}} */ chosen) => {
+    folder.value = chosen.uri;
+    if ([...runtime.options].some((each) => each.value === chosen.runtime)) runtime.value = chosen.runtime;
+  };
   const run = async () => {
     const body = {
       name: name.value.trim(),
@@ -181,7 +185,7 @@ export async function createVersion(here, found) {
     title: `Create a version of ${here.model}`,
     body: [
       field({ label: "Name", input: name }),
-      exportsOf(here.project, (uri) => (folder.value = uri)),
+      exportsOf(here.project, pick),
       field({
         label: "Folder with the exported model",
         input: folder,
@@ -213,7 +217,7 @@ async function fillRuntimes(select) {
 
 /**
  * Two lists to choose from: the jobs that ended well, and what the chosen one exported.
- * @param {string} project @param {(uri: string) => void} onPick
+ * @param {string} project @param {(found: {uri: string, runtime?: string}) => void} onPick
  */
 function exportsOf(project, onPick) {
   const jobs = h(
@@ -245,7 +249,7 @@ function exportsOf(project, onPick) {
           type: "radio",
           name: "export",
           checked: at === 0,
-          on: { change: () => onPick(each.uri) },
+          on: { change: () => onPick(each) },
         });
         return h(
           "label",
@@ -257,7 +261,7 @@ function exportsOf(project, onPick) {
         );
       }),
     );
-    onPick(exports[0].uri);
+    onPick(exports[0]);
   });
   return [field({ label: "From a job's export", input: jobs }), found];
 }
