@@ -9,6 +9,7 @@ import gzip
 import os
 import struct
 import sys
+import tempfile
 import time
 
 SIDE = 28
@@ -141,7 +142,8 @@ def write_part(path, images, labels, name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output-dir", default="/tmp/data", help="where the files go (%(default)s)")
+    output = os.path.join(tempfile.gettempdir(), "data")
+    parser.add_argument("--output-dir", default=output, help="where the files go (%(default)s)")
     parser.add_argument("--source-dir", help="the folder with MNIST's four files, if not the one that ships")
     parser.add_argument("--gzip", action="store_true", help="write train.tfr.gz and eval.tfr.gz")
     parser.add_argument("--limit", type=int, help="only so many images of each part")
