@@ -100,7 +100,7 @@ def test_googles_own_libraries_reach_the_server_from_the_shell(server: RunningSe
 
 def test_what_is_not_served_says_what_to_use(server: RunningServer, tmp_path: Path) -> None:
     script = "gcloud compute instances list; echo $?; gcloud ai-platform jobs fly; echo $?; gsutil signurl x; echo $?"
-    done = run(server, tmp_path, "-c", script + "; gcloud auth login; echo $?; datalab delete x; echo $?")
+    done = run(server, tmp_path, "-c", script + "; gcloud auth login; echo $?; datalab fly; echo $?")
     assert done.stdout.split() == ["1", "2", "1", "0", "1"]
     for words in ("does not serve `gcloud compute instances list`. There are no machines", "No such command 'fly'"):
         assert words in done.stderr
@@ -140,13 +140,14 @@ def test_a_server_is_started_if_there_is_none_also_from_within(home: Path, tmp_p
     env |= {"TRAINSHED_HOME": str(home), "HOME": str(tmp_path), "SHELL": "/bin/sh"}
     env |= {"TRAINSHED_SERVER_PORT": "0", "TRAINSHED_SERVER_TLS_PORT": "0"}
     script = (
-        "trainshed status --format 'value(home)'; trainshed down; unset TRAINSHED_URL; trainshed up; gsutil ls; env"
+        "trainshed status --format 'value(home)'; gcloud config set project other-project; "
+        "gcloud config get-value project; trainshed down; unset TRAINSHED_URL; trainshed up; gsutil ls; env"
     )
     done = subprocess.run(
         [TRAINSHED, "shell", "-c", script], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=200
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{home}\n")
+    assert done.stdout.startswith(f"{home}\nother-project\n")
     assert "Starting the server..." in done.stderr
     assert "Started a server at http://127.0.0.1:" in done.stderr
     # the second one, started within the shell, leads its clients too: it did not take the shell for the machine

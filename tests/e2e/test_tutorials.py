@@ -79,6 +79,7 @@ class Typist:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._port = str(free.getsockname()[1])
         own = {"HOME": str(folder), "SHELL": "/bin/bash", "TZ": "UTC", "TMPDIR": str(folder / "tmp"), **variables}
+        own["BROWSER"] = "true"  # the program of that name opens nothing
         self._folder = folder
         self._process = subprocess.Popen(
             [TRAINSHED, "shell", "--project", project],
