@@ -106,13 +106,13 @@ class Typist:
         self._process.stdin.write(text)
         self._process.stdin.flush()
 
-    def type(self, block: Block) -> None:
-        """Type a block and see to it that what comes is what should."""
+    def type(self, block: Block) -> str:
+        """Type a block, which must end as it should. What it should have shown and did not, or nothing."""
         text = block.text.replace("/tmp/data", f"{self._folder}/tmp/data").replace(WEB_PORT, self._port)
         expected = [line.replace(WEB_PORT, self._port) for line in block.seen]
         if block.kind == "background":
             self._in_background(text, expected)
-            return
+            return ""
         self._count += 1
         mark, start = f"-- {self._count} typed:", len(self._lines)
         self._write(f"{text}\nprintf '\\n{mark} %s\\n' $?\n")
@@ -124,9 +124,9 @@ class Typist:
         shown = self._lines[start:]
         status = int(next(line for line in shown if line.startswith(mark)).rpartition(" ")[2])
         assert (status != 0) == (block.kind == "fails"), f"{text}\n{self._tail(start)}"
-        missing = unseen(expected, shown)
-        assert missing is None, f"{missing!r} is not seen after\n{text}\n{self._tail(start)}"
         assert "Traceback (most recent call last)" not in "\n".join(shown), self._tail(start)
+        missing = unseen(expected, shown)
+        return f"{missing!r} is not seen after\n{text}\n{self._tail(start)}" if missing is not None else ""
 
     def _in_background(self, text: str, expected: list[str]) -> None:
         self._count += 1
@@ -176,8 +176,8 @@ def test_a_tutorial_shows_what_it_says(name: str, typist: Typist) -> None:
     page = (TUTORIALS / f"{name}.md").read_text()
     typed = blocks(page)
     assert sum(bool(block.seen) for block in typed) >= 5
-    for block in typed:
-        typist.type(block)
+    missed = [text for block in typed if (text := typist.type(block))]
+    assert not missed, "\n\n".join(missed)
 
 
 def test_a_line_that_does_not_come_is_missed() -> None:
