@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shlex
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -261,17 +261,19 @@ def test_an_interactive_bash_has_our_programs_first_whatever_its_own_file_does(t
     assert done.stdout == f"{tmp_path}/bin:/first:/usr/bin:/bin|(trainshed) mine> \n"
 
 
-def test_a_shim_starts_about_as_fast_as_python_and_click(tmp_path: Path) -> None:
+def test_a_shim_costs_little_more_than_python_and_click(tmp_path: Path) -> None:
     shims.write(tmp_path, shims.texts(programs(), google=False))
 
-    def fastest(*command: str) -> float:
+    def cpu_s(*command: str) -> float:
+        """Of processors, which a busy machine changes less than the time on a clock."""
         env = {**os.environ, "TRAINSHED_HOME": str(tmp_path / "home")}
         times = []
         for _ in range(5):
-            began = time.perf_counter()
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run(command, env=env, capture_output=True, check=True, timeout=60)
-            times.append(time.perf_counter() - began)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         return min(times)
 
-    floor = fastest(sys.executable, "-c", "import click, json, tomllib")
-    assert fastest(str(tmp_path / "gcloud"), "version") < 3 * floor
+    floor = cpu_s(sys.executable, "-c", "import click, json, tomllib, http.client")
+    assert cpu_s(str(tmp_path / "gcloud"), "version") < 3 * floor
