@@ -259,6 +259,7 @@ def test_a_version_is_created_checked_and_routed(shed: Shed) -> None:
     [host] = shed.deployments.hosts("p", "m", "v1")
     assert host["state"] == "READY"
     assert host["memoryBytes"] > 0
+    assert host["figures"]["requests"] == 7
     assert shed.deployments.progress("p", "m", "v1") == ""
 
 

@@ -65,6 +65,9 @@ class Hosts:
     def processes(self, key: str) -> tuple[int, int]:
         return 1, 0
 
+    def figures(self, key: str) -> Mapping[str, float]:
+        return {}
+
     def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
         return {}
 

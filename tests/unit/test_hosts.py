@@ -186,6 +186,22 @@ def test_a_guard_that_is_killed_takes_its_host_along(shed: Shed) -> None:
         shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=5)
 
 
+def test_a_host_tells_how_it_does(shed: Shed) -> None:
+    key = shed.hosts.start(shed.spec())
+    shed.until(key, HostPhase.READY)
+    assert shed.hosts.figures(key) == {"waiting": 3, "requests": 7, "running_s": 0.5}
+    shed.hosts.kill(key)
+    shed.until(key, HostPhase.ENDED)
+    assert shed.hosts.figures(key) == {}
+
+
+@pytest.mark.parametrize("odd", ["silent", "long", "no-json", "list"])
+def test_one_that_tells_nonsense_is_not_waited_for(shed: Shed, odd: str) -> None:
+    key = shed.hosts.start(shed.spec(f"figures-{odd}"))
+    shed.until(key, HostPhase.READY)
+    assert shed.hosts.figures(key) == {}
+
+
 def test_what_a_model_started_and_hid_from_its_guard_ends_too(tmp_path: Path) -> None:
     shed = Shed(tmp_path)
     with closing(shed):

@@ -137,6 +137,7 @@ class Deployments:
                         "state": seen.phase.value,
                         "memoryBytes": memory,
                         "ageSeconds": age_s,
+                        "figures": self._hosts.figures(key) if seen.phase is HostPhase.READY else {},
                     }
                 )
         return shown

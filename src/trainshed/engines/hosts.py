@@ -36,6 +36,9 @@ LOG = logging.getLogger("trainshed.engines.hosts")
 FORMAT = 1
 MODULE = "trainshed_serving"
 IN_TENSORFLOW = ("tensorflow", "keras")  #: loaders that import it
+FIGURES = ("waiting", "running_s", "requests", "instances", "batches", "failed", "refused", "cancelled")
+_FIGURES_S = 0.5
+_ANSWER_BYTES = 1 << 20  #: of what a host answers to us, and not to a caller
 _SOCKET_PATH = 100  #: bytes; the kernel takes 107
 
 
@@ -203,6 +206,16 @@ class LocalHosts:
             raise EngineDown(body.decode(errors="replace"))
         return {str(name): value for name, value in orjson.loads(body).items()}
 
+    def figures(self, key: str) -> dict[str, float]:
+        """How many requests wait at a host, and what it did since its start; nothing if it does not tell at once."""
+        try:
+            status, body = self.ask(key, Kind.STATS, b"", timeout_s=_FIGURES_S)
+            said = orjson.loads(body) if status == 200 else {}
+        except (EngineDown, orjson.JSONDecodeError):
+            return {}
+        known = said if isinstance(said, dict) else {}
+        return {name: known[name] for name in FIGURES if type(known.get(name)) in (int, float)}
+
     def ask(self, key: str, kind: Kind, body: bytes, *, timeout_s: float) -> tuple[int, bytes]:
         """Send one request to a host and wait. `EngineDown` if it does not answer."""
         sighting = self.look(key)
@@ -253,6 +266,8 @@ def _answer(file: IO[bytes]) -> tuple[int, bytes]:
     if len(head) < ANSWER_HEAD.size:
         raise ConnectionError("it closed the connection")
     length, _, status = ANSWER_HEAD.unpack(head)
+    if length > _ANSWER_BYTES:
+        raise ConnectionError(f"it answers with {length:,} bytes")
     body = file.read(length)
     if len(body) < length:
         raise ConnectionError("it closed the connection")

@@ -92,6 +92,12 @@ def serve(connection, behaviour, spec):
                 within = "differs" not in behaviour
                 said = {"difference": 0.0 if within else 9.0, "within": within, "text": "It was compared."}
                 body = json.dumps(said).encode()
+            elif kind == 6:
+                odd = next((word[8:] for word in behaviour if word.startswith("figures-")), "")
+                said = {"waiting": 3, "requests": 7, "running_s": 0.5, "batches": "many", "secret": 1}
+                if odd == "silent":
+                    continue
+                body = {"": json.dumps(said), "long": "1" * (2 << 20), "no-json": "{", "list": "[]"}[odd].encode()
             elif b"poison" in body:
                 ctypes.string_at(0)
             connection.sendall(struct.pack("<IQH", len(body), number, 200) + body)
