@@ -29,14 +29,18 @@ const CLOCK = new Intl.DateTimeFormat(undefined, {
  * screen readers get a table of the last values. `.update(series)` shows other ones. `colour` keeps a series' place
  * among the colours when others come and go.
  * @param {{series: Series[], x?: "time" | "number", yFormat?: (y: number) => string, height?: number, title?: string,
- *   xTitle?: string, zero?: boolean, wholeX?: boolean}} options `zero`: the axis starts at 0; `wholeX`: it is as
- *   wide as all that is given, gaps at its ends included
- * @returns {HTMLElement & {update: (series: Series[]) => void}}
+ *   xTitle?: string, zero?: boolean, wholeX?: boolean, reach?: number}} options `zero`: the axis starts at 0; `wholeX`:
+ *   it is as wide as all that is given, gaps at its ends included; `reach`: the other one goes at least so far, so that
+ *   charts side by side can have one scale
+ * @returns {HTMLElement & {update: (series: Series[], reach?: number) => void}}
  */
 export function lineChart(options) {
   const chart = new LineChart(options);
   const element = /** @type {any} */ (chart.element);
-  element.update = (/** @type {Series[]} */ series) => chart.update(series);
+  element.update = (/** @type {Series[]} */ series, /** @type {number} */ reach = chart.reach) => {
+    chart.reach = reach;
+    chart.update(series);
+  };
   return element;
 }
 
@@ -49,6 +53,7 @@ class LineChart {
     this.zero = options.zero ?? false;
     this.wholeX = options.wholeX ?? false;
     this.given = /** @type {number[]} */ ([]); // every x, that of a gap too
+    this.reach = options.reach ?? -Infinity;
     this.height = options.height ?? 200;
     this.title = options.title ?? "";
     this.width = 0;
@@ -135,6 +140,7 @@ class LineChart {
       left = Math.min(left, x);
       right = Math.max(right, x);
     }
+    high = Math.max(high, this.reach);
     for (const [x, y] of points) {
       left = Math.min(left, x);
       right = Math.max(right, x);

@@ -27,7 +27,7 @@ const PICTURES = {
 /**
  * @param {string} bucket
  * @param {import("./objects.js").Item} item
- * @param {() => void} onDelete is called when its deletion is asked for
+ * @param {() => void} [onDelete] is called when its deletion is asked for; without it there is no such button
  */
 export function preview(bucket, item, onDelete) {
   const place = h("div", { class: "preview", dataset: { testid: "preview" } }, loading());
@@ -47,7 +47,10 @@ export function preview(bucket, item, onDelete) {
   const shown = dialog({
     title: short,
     body: [h("div", { class: "preview-head" }, address(bucket, item.name), download), place, facts],
-    actions: [{ text: "Delete…", kind: "danger", run: onDelete }, { text: "Close" }],
+    actions: [
+      ...(onDelete ? [{ text: "Delete…", kind: /** @type {const} */ ("danger"), run: onDelete }] : []),
+      { text: "Close" },
+    ],
     wide: true,
   });
   const urls = /** @type {string[]} */ ([]);

@@ -37,7 +37,7 @@ function card(title, options) {
   const chart = lineChart({ height: 180, ...options });
   const heading = h("h3", null, title);
   const node = h("article", { class: "card job-chart" }, heading, chart);
-  return { node, update: (/** @type {any} */ series) => chart.update(series) };
+  return { node, update: chart.update };
 }
 
 /** Charts by key: made when they are first needed, then updated. */
@@ -49,7 +49,7 @@ class Cards {
   /** @param {string} key @param {string} title @param {any} options */
   show(key, title, options) {
     const found = this.made.get(key);
-    if (found) found.update(options.series);
+    if (found) found.update(options.series, options.reach);
     else this.made.set(key, card(title, options));
     return this.made.get(key).node;
   }
@@ -77,21 +77,23 @@ function keep(place, cards) {
 }
 
 /**
- * @param {Cards} cards @param {any} stats
- * @param {string} key @param {string} title @param {(y: number) => string} format
+ * A chart for each replica, all of them to the same scale.
+ * @param {Cards} cards @param {any[]} replicas
+ * @param {"cpu" | "memory_bytes"} key @param {string} title @param {(y: number) => string} format
  */
-function useCards(cards, stats, key, title, format) {
-  return stats.replicas
-    .filter((/** @type {any} */ replica) => replica[key].value.length > 0)
-    .map((/** @type {any} */ replica) =>
-      cards.show(`${key} ${replica.name}`, replica.name, {
-        series: [{ name: title, points: points(moments(replica[key].time), replica[key].value) }],
-        x: "time",
-        zero: true,
-        yFormat: format,
-        height: 150,
-      }),
-    );
+function useCards(cards, replicas, key, title, format) {
+  const sampled = replicas.filter((replica) => replica[key].value.length > 0);
+  const reach = Math.max(0, ...sampled.map((replica) => replica[key].max));
+  return sampled.map((replica) =>
+    cards.show(`${key} ${replica.name}`, replica.name, {
+      series: [{ name: title, points: points(moments(replica[key].time), replica[key].value) }],
+      x: "time",
+      zero: true,
+      reach,
+      yFormat: format,
+      height: 150,
+    }),
+  );
 }
 
 /**
@@ -122,8 +124,8 @@ export function chartsTab(path) {
       });
     });
     keep(training, curves);
-    keep(cpu, useCards(cards, stats, "cpu", "CPU", cpuText));
-    keep(memory, useCards(cards, stats, "memory_bytes", "Memory", bytes));
+    keep(cpu, useCards(cards, stats.replicas, "cpu", "CPU", cpuText));
+    keep(memory, useCards(cards, stats.replicas, "memory_bytes", "Memory", bytes));
     for (const each of sections) each.hidden = each.lastElementChild.children.length === 0;
     replace(words, sections.every((each) => each.hidden) ? nothing(stats.state) : null);
   };

@@ -8,18 +8,14 @@ import { icon } from "../../icons.js";
 import { live } from "../../live.js";
 import { emptyState, link, loading, timeAgo } from "../../parts.js";
 import { table } from "../../table.js";
+import { folderLink, mediaPath } from "../buckets/objects.js";
+import { preview } from "../buckets/preview.js";
 import { outputFolders, placeOf } from "./jobinfo.js";
-import { preview } from "./preview.js";
 
 const EVERY_S = 5;
 const PAGES = 10; // of a thousand names each; a folder with more is better looked at in its bucket
 
 /** @typedef {import("./place.js").Place} Place */
-
-/** @param {string} bucket @param {string} name */
-export function mediaPath(bucket, name) {
-  return `/download/storage/v1/b/${encodeURIComponent(bucket)}/o/${encodeURIComponent(name)}?alt=media`;
-}
 
 /**
  * The folders and objects directly in a folder.
@@ -47,12 +43,9 @@ function rowsOf({ folders, objects }, prefix) {
     ...objects
       .filter((/** @type {any} */ object) => object.name !== prefix)
       .map((/** @type {any} */ object) => ({
-        name: object.name,
+        ...object,
         title: object.name.slice(prefix.length),
         folder: false,
-        size: Number(object.size),
-        updated: object.updated,
-        type: object.contentType ?? "",
       })),
   ];
 }
@@ -115,8 +108,7 @@ class FilesTab {
       this.#crumb(`${root}${parts.slice(0, index + 1).join("/")}/`, part),
     ]);
     const { bucket, prefix } = placeOf(this.folder);
-    const path = prefix.split("/").map(encodeURIComponent).join("/");
-    const there = `#/p/${encodeURIComponent(this.place.project)}/buckets/${encodeURIComponent(bucket)}/${path}`;
+    const there = folderLink(this.place.project, bucket, prefix);
     replace(this.crumbs, picker, steps, h("span", { class: "log-bar-space" }), link(there, "Open in Buckets"));
   }
 
@@ -174,7 +166,7 @@ class FilesTab {
       {
         title: "Size",
         cell: (/** @type {any} */ row) => (row.folder ? "" : bytes(row.size)),
-        sort: (/** @type {any} */ row) => row.size ?? -1,
+        sort: (/** @type {any} */ row) => Number(row.size ?? -1),
         class: "cell-number",
       },
       {

@@ -123,12 +123,7 @@ export class Header {
     this.node = h(
       "header",
       { class: "job-head" },
-      h(
-        "nav",
-        { class: "crumbs", "aria-label": "Where this is" },
-        link(jobs, "Jobs"),
-        h("span", { "aria-hidden": "true" }, " / "),
-      ),
+      h("nav", { class: "crumbs", "aria-label": "Where this is" }, link(jobs, "Jobs")),
       h(
         "div",
         { class: "job-title" },
@@ -164,7 +159,7 @@ export class Header {
         onClick: () => cloneDialog(page.ctx, this.details.job),
         testid: "job-clone",
       }),
-      compare: link(compare, "Compare with…", "button button-plain"),
+      compare: link(compare, "Compare…", "button button-plain"),
     };
   }
 
@@ -178,7 +173,7 @@ export class Header {
       replace(this.badge, stateBadge(job.state));
     }
     this.actions.cancel.hidden = ended || job.state === "CANCELLING";
-    this.actions.deploy.hidden = isPrediction(job) || !job.startTime;
+    this.actions.deploy.hidden = isPrediction(job) || !["RUNNING", "SUCCEEDED"].includes(job.state);
     this.actions.deploy.className = `button button-${job.state === "SUCCEEDED" ? "primary" : "plain"}`;
     this.actions.compare.hidden = isPrediction(job);
     this.#showFailure(details);

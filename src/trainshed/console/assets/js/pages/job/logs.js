@@ -75,7 +75,13 @@ class LogsTab {
       this.list.node.focus({ preventScroll: true });
     });
     const copy = copyButton(() => this.list.text(), "Copy the lines that are loaded");
-    const save = button("Download", { icon: "download", onClick: () => this.#download(), testid: "log-download" });
+    const save = button(h("span", { class: "wide-only" }, "Download"), {
+      icon: "download",
+      title: "Download all lines that the filters let through",
+      onClick: () => this.#download(),
+      testid: "log-download",
+    });
+    save.setAttribute("aria-label", "Download");
     return h(
       "section",
       { class: "logs", "aria-label": "Logs" },

@@ -69,6 +69,7 @@ function columns(path, place) {
       title: "Replica",
       cell: (/** @type {any} */ row) => link(place.link({ tab: "logs", replica: row.name }), row.name),
       sort: (/** @type {any} */ row) => row.name,
+      class: "nowrap",
     },
     {
       title: "State",
