@@ -129,19 +129,19 @@ export class Header {
         { class: "job-title" },
         h("h1", { dataset: { testid: "job-name" } }, page.place.name),
         this.badge,
-        h("div", { class: "job-actions" }, Object.values(this.actions)),
+        h("div", { class: "job-actions", hidden: true }, Object.values(this.actions)),
       ),
       this.trouble,
       h(
         "div",
-        { class: "card job-strip" },
+        { class: "card job-strip", hidden: true },
         this.waiting,
         this.bar,
         h("div", { class: "job-strip-row" }, this.measures, this.facts),
       ),
     );
     this.bar.hidden = true;
-    setInterval(() => this.node.isConnected && this.#tick(), 1000);
+    const ticking = setInterval(() => (this.node.isConnected ? this.#tick() : clearInterval(ticking)), 1000);
   }
 
   #actions() {
@@ -165,6 +165,9 @@ export class Header {
 
   /** @param {any} details */
   update(details) {
+    if (this.details === null) {
+      for (const part of this.node.querySelectorAll(".job-actions, .job-strip")) part.hidden = false;
+    }
     this.details = details;
     const { job, progress } = details;
     const ended = hasEnded(job.state);
