@@ -25,7 +25,6 @@ export class RowWindow {
     this.below = room();
     this.planned = false;
     this.seen = false;
-    body.append(this.above, this.below);
     this.scrolled = () => this.plan();
     window.addEventListener("scroll", this.scrolled, { passive: true });
     window.addEventListener("resize", this.scrolled, { passive: true });
@@ -70,8 +69,8 @@ export class RowWindow {
       at += height;
     });
     this.place(this.rows.slice(this.first, this.last));
-    fit(this.above, before);
-    fit(this.below, at - before - shown);
+    if (fit(this.above, before)) this.body.prepend(this.above);
+    if (fit(this.below, at - before - shown)) this.body.append(this.below);
   }
 
   /** Keep the heights of what is drawn. */
@@ -99,7 +98,7 @@ export class RowWindow {
     for (const row of [...this.body.children]) {
       if (row !== this.above && row !== this.below && !wanted.has(row)) row.remove();
     }
-    let at = this.above.nextElementSibling;
+    let at = this.above.isConnected ? this.above.nextElementSibling : this.body.firstElementChild;
     lines.forEach((line, index) => {
       line.setAttribute("aria-rowindex", String(this.first + index + 2)); // the head is the first
       if (line === at) at = line.nextElementSibling;
@@ -109,11 +108,16 @@ export class RowWindow {
 }
 
 function room() {
-  return h("tr", { class: "row-room", hidden: true, "aria-hidden": "true" }, h("td", { colspan: "20" }));
+  return h("tr", { class: "row-room", "aria-hidden": "true" }, h("td", { colspan: "20" }));
 }
 
-/** @param {HTMLTableRowElement} row @param {number} height */
+/**
+ * @param {HTMLTableRowElement} row
+ * @param {number} height
+ * @returns {boolean} whether it must still be put in its place
+ */
 function fit(row, height) {
-  row.hidden = height <= 0;
   row.cells[0].style.height = `${Math.max(0, height)}px`;
+  if (height <= 0) row.remove();
+  return height > 0 && row.parentElement === null;
 }
