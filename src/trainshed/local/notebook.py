@@ -116,9 +116,14 @@ def start(home: Home, order: Order) -> Notebook:
         (state / "server.json").unlink(missing_ok=True)
         _configure(state, order, token)
         process = _spawn(state, order, lock)
-        port = _await_answer(process, token, state)
-        found = Notebook(url=f"http://{HOST}:{port}/lab?token={token}", pid=process.pid, folder=str(order.folder))
-        _write(state / "server.json", json.dumps(asdict(found)))
+        try:
+            port = _await_answer(process, token, state)
+            found = Notebook(url=f"http://{HOST}:{port}/lab?token={token}", pid=process.pid, folder=str(order.folder))
+            _write(state / "server.json", json.dumps(asdict(found)))
+        except BaseException:  # Ctrl-C too: nobody would find it any more
+            process.kill()
+            process.wait()
+            raise
     return found
 
 
@@ -236,8 +241,6 @@ def _await_answer(process: subprocess.Popen[bytes], token: str, state: Path) -> 
         if port is not None and _answers(port, token):
             return port
         time.sleep(_LOOK_S)
-    process.kill()
-    process.wait()
     raise Refused(f"JupyterLab was not ready within {_START_S:.0f} seconds and was stopped. Its log: {log}")
 
 
