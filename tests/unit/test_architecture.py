@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "assembly": {"services", "store", "buckets", "runtimes", "engines", "gateway", "control", "config", "proxy"},
     "server": {"api", "assembly", "certificates", "config", "control", "proxy", "services", "serving", "store"},
     "testing": {  # small real things, put together from wherever they are
-        *("api", "assembly", "config", "engines", "gateway", "node"),
+        *("api", "assembly", "buckets", "config", "control", "engines", "gateway", "node"),
         *("packaging", "runtimes", "server", "services", "serving", "store"),
     },
 }
