@@ -75,8 +75,8 @@ def test_a_crash_is_told(shed: Shed) -> None:
 
 
 def test_it_ends_when_it_takes_too_long_and_so_does_what_it_started(shed: Shed) -> None:
-    with pytest.raises(EngineDown, match=r"did not answer within 0\.5 s"):
-        shed.compute("spawn", "reference-hangs", timeout_s=0.5)
+    with pytest.raises(EngineDown, match="did not answer within 3 s"):
+        shed.compute("spawn", "reference-hangs", timeout_s=3.0)
     child = int((shed.path / "model" / "child").read_text())
     wait_for(lambda: stat_fields(child)[:1], lambda state: state in ([], [b"Z"]))
 
