@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """One server shared by all tests that do not break it. Use names of your own for projects, buckets and jobs."""
     running = RunningServer(tmp_path_factory.mktemp("home")).start()
     yield running
-    assert running.stop() == 0
+    assert running.close() == 0
 
 
 @pytest.fixture
@@ -38,6 +38,7 @@ def own_server(tmp_path: Path) -> Iterator[RunningServer]:
     running = RunningServer(tmp_path / "home").start()
     yield running
     running.kill()
+    running.end_jobs()
 
 
 @pytest.fixture(scope="session")
@@ -55,4 +56,4 @@ def framework_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runni
     (home / "runtimes").symlink_to(CACHE)
     running = RunningServer(home).start()
     yield running
-    assert running.stop() == 0
+    assert running.close() == 0

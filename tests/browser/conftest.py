@@ -10,7 +10,6 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
-from trainshed.domain.jobs import ENDS
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.servers import RunningServer
 
@@ -102,10 +101,8 @@ def page(windows: Windows) -> Page:
 
 
 @pytest.fixture(scope="session")
-def trainers(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Submitter]]:
-    """Submitters of small jobs, one for each project. What still runs at the end, because a test failed, is ended: jobs
-    outlive their server.
-    """
+def trainers(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Submitter]:
+    """Submitters of small jobs, one for each project."""
     known: dict[str, Submitter] = {}
 
     def of(project: str) -> Submitter:
@@ -114,9 +111,4 @@ def trainers(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) ->
             known[project] = Submitter(server, project, scratch)
         return known[project]
 
-    yield of
-    for project, jobs in known.items():
-        for job in server.call("GET", f"/v1/projects/{project}/jobs?pageSize=100").get("jobs", ()):
-            if job["state"] not in ENDS:
-                server.call("POST", f"/v1/projects/{project}/jobs/{job['jobId']}:cancel", {})
-                jobs.wait(job["jobId"])
+    return of

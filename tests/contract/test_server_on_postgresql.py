@@ -29,6 +29,7 @@ def server(url: str, tmp_path: Path) -> Iterator[RunningServer]:
     running = RunningServer(tmp_path / "home", {"database": url}).start()
     yield running
     running.kill()
+    running.end_jobs()
 
 
 def test_a_job_runs_and_what_was_stored_survives_a_kill(server: RunningServer, url: str, tmp_path: Path) -> None:

@@ -191,12 +191,22 @@ def test_errors_are_put_as_gcloud_puts_them(shell: Shell, done: tuple[str, str])
     assert shell("jobs", "describe", "nowhere", status=1)
 
 
-def _awaited_line(process: subprocess.Popen[str], text: str) -> None:
+def _read_to(process: subprocess.Popen[str], text: str) -> None:
+    """Read what it says up to a line with this text in it."""
     assert process.stderr is not None
-    for line in process.stderr:
-        if text in line:
-            return
-    raise AssertionError(f"{text!r} never came")
+    assert any(text in line for line in process.stderr), f"{text!r} never came"
+
+
+def _rest(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What it writes to its end: stdout, and stderr from where `_read_to` stopped.
+
+    Not by `communicate`, which does not know of the lines that were read ahead.
+    """
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process:
+        err = process.stderr.read()
+        return process.stdout.read(), err
 
 
 def test_ctrl_c_leaves_the_job_alone_and_says_how_to_go_on(shell: Shell) -> None:
@@ -206,9 +216,9 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_go_on(shell: Shell) -> None
         *("--", "--data", f"{BUCKET}/data/rows.txt", "--wait", "60"),
     )
     process = shell.start(*words)
-    _awaited_line(process, "step 4")
+    _read_to(process, "step 4")
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = _rest(process)
     assert process.returncode == 130
     assert "$ trainshed jobs stream-logs left" in err
     assert "$ trainshed jobs cancel left" in err
@@ -291,10 +301,10 @@ def test_a_stream_goes_on_after_the_server_was_killed_and_started_again(
         *("--staging-bucket", BUCKET, "--runtime-version", "python", "--stream-logs"),
     )
     process = run.start(*words)
-    _awaited_line(process, "step 5")
+    _read_to(process, "step 5")
     own_server.kill()
     own_server.start()
-    out, err = process.communicate(timeout=60)
+    out, err = _rest(process)
     assert process.returncode == 0
     assert "state: SUCCEEDED" in out
     assert re.findall(r"step (\d+)\n", err) == [str(step) for step in range(6, 40)]

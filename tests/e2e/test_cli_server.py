@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -160,8 +161,8 @@ def test_the_log_is_followed_as_it_grows(shell: Shell) -> None:
     shell("up")
     follower = shell.start("logs", "--follow", "--tail", "0")
     assert follower.stdout is not None
-    time.sleep(0.5)  # the follower must be there before the line is
-    shell("jobs", "list")
+    while not select.select([follower.stdout], [], [], 0)[0]:  # what was written before it came is not its to show
+        shell("jobs", "list")
     assert any("/v1/projects/trainshed/jobs" in line for line in follower.stdout)
     follower.send_signal(signal.SIGINT)
     follower.communicate(timeout=10)

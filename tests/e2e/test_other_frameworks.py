@@ -59,7 +59,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitter]:
     found = {"UV_FIND_LINKS": links} if (links := os.environ.get("PIP_FIND_LINKS")) else {}
     running = RunningServer(scratch / "home", environment=found).start()
     yield Submitter(running, "frameworks", scratch)
-    assert running.stop() == 0
+    assert running.close() == 0
 
 
 @pytest.mark.timeout(900)

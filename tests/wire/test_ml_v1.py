@@ -70,7 +70,7 @@ def shed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         headers = {"content-type": "application/zip"}
         assert call("POST", path, token=running.token, body=wheel(), headers=headers)[0] == 200
     yield running
-    assert running.stop() == 0
+    assert running.close() == 0
 
 
 @pytest.fixture(scope="module")

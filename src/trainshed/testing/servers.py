@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from trainshed.config import Home
+from trainshed.domain.plan import Phase
+from trainshed.engines.local import LocalEngine
+from trainshed.testing.engines import wait_for
+
 START_S = 60.0
+JOBS_END_S = 60.0
+_ALIVE = (Phase.PREPARING, Phase.RUNNING)
 
 _PROGRAM = """
 import sys
@@ -140,6 +147,24 @@ class RunningServer:
     def stop(self) -> int:
         """SIGTERM, and its exit status."""
         return self._end(signal.SIGTERM)
+
+    def close(self) -> int:
+        """Stop it for good, with all of its jobs. Its exit status."""
+        status = self.stop()
+        self.end_jobs()
+        return status
+
+    def end_jobs(self) -> None:
+        """End the jobs that a server left behind, which go on without one. There must be none to start them again."""
+        engine = LocalEngine(Home(self.home), uv=Path("uv"))
+        attempts = [folder for folder in self.home.glob("jobs/*/*/*") if folder.is_dir()]
+        for attempt in attempts:
+            engine.cancel(attempt)
+        wait_for(
+            lambda: [path for path, seen in engine.observe(attempts).items() if seen.phase in _ALIVE],
+            lambda running: not running,
+            within_s=JOBS_END_S,
+        )
 
     def _end(self, number: signal.Signals) -> int:
         process = self._process
