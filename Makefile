@@ -6,8 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 ENV_DEV := $(VENV)/.ready-dev
+ENV_DOCS := $(VENV)/.ready-docs
 
-.PHONY: demo test install lint soak bench clean
+.PHONY: demo test install lint soak bench docs clean
 
 demo: $(STAMP)
 	bash samples/demo.sh
@@ -34,6 +35,12 @@ bench: $(STAMP)
 	$(BIN)/python bench/serving.py
 	$(BIN)/python bench/batch.py
 
+# The pages of docs/ as a site in build/site. Links are checked twice: as a code host reads them, and as the site does.
+docs: $(ENV_DEV) $(ENV_DOCS)
+	$(BIN)/python -m pytest -q tests/unit/test_links.py tests/unit/test_docs.py
+	$(BIN)/mkdocs build --strict
+	@echo "Open build/site/index.html"
+
 # uv comes from the machine if it has one, else it goes into the project's own venv and nowhere else.
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -44,6 +51,10 @@ $(STAMP): pyproject.toml
 
 $(ENV_DEV): $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" uv pip install --quiet --compile-bytecode --editable . --group dev
+	touch $@
+
+$(ENV_DOCS): $(STAMP)
+	PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" uv pip install --quiet --group docs
 	touch $@
 
 clean:
