@@ -8,6 +8,7 @@ TrainshedError
 ├── Conflict
 │   ├── AlreadyExists
 │   └── Aborted          someone else changed it since it was read (etag)
+│       └── Overtaken    someone else wrote it between our reading and our writing
 ├── FailedPrecondition   the thing is in a state that forbids this
 ├── ConditionNotMet      an if-generation condition of a request does not hold
 ├── NotModified          an if-not condition says that the caller has it already
@@ -64,6 +65,10 @@ class AlreadyExists(Conflict):
 
 class Aborted(Conflict):
     """The etag sent is not the current one: read again, then write."""
+
+
+class Overtaken(Aborted):
+    """A row is not the one that was read any more: nothing was written. Read again and try again."""
 
 
 class FailedPrecondition(TrainshedError):

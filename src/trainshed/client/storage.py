@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
-from trainshed.client.transport import ATTEMPTS, ApiError, Client, Lost, segment, target
+from trainshed.client.transport import AGAIN, ATTEMPTS, ApiError, Client, Lost, segment, target
 from trainshed.errors import Damaged
 
 CHUNK = 8 << 20  #: a multiple of 256 KiB, as the protocol wants
 _PIECE = 1 << 20
-_AGAIN = frozenset({429, 500, 502, 503, 504})
 
 Progress = Callable[[int], None]
 
@@ -140,7 +139,7 @@ class Storage:
                 if done < size:
                     raise Lost(f"gs://{of['bucket']}/{of['name']} ended early.", sent=True)
             except (Lost, ApiError) as exc:
-                if isinstance(exc, ApiError) and exc.code not in _AGAIN:
+                if isinstance(exc, ApiError) and exc.code not in AGAIN:
                     raise
                 failures = 0 if done > before else failures + 1
                 if failures >= ATTEMPTS:
@@ -204,7 +203,7 @@ class _Resumable:
             try:
                 answer, kept = self._put(session, rest, f"bytes {span}/{total}")
             except (Lost, ApiError) as exc:
-                if isinstance(exc, ApiError) and exc.code not in _AGAIN:
+                if isinstance(exc, ApiError) and exc.code not in AGAIN:
                     raise
                 failures += 1
                 if failures >= ATTEMPTS:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 ATTEMPTS = 6
 TIMEOUT_S = 60.0
 _IDLE_S = 2.0  #: after that the server may be about to close the connection: better to make a new one
-_AGAIN = frozenset({429, 500, 502, 503, 504})
+AGAIN = frozenset({429, 500, 502, 503, 504})  #: what may go well at another try
 _UNTOUCHED = frozenset({429, 503})  #: the server says that it did nothing: even a POST may be sent again
 _REPEATABLE = frozenset({"GET", "PUT", "DELETE", "PATCH"})
 
@@ -170,7 +170,7 @@ class Client:
             try:
                 return once()
             except ApiError as exc:
-                if exc.code not in (_AGAIN if repeatable else _UNTOUCHED):
+                if exc.code not in (AGAIN if repeatable else _UNTOUCHED):
                     raise
             except Lost as exc:
                 if exc.sent and not repeatable:

@@ -13,7 +13,7 @@ from trainshed.domain.jobs import Event, Job, JobState
 from trainshed.domain.plan import Cancel, Launch, Move, Room, Sighting, plan
 from trainshed.domain.times import now_us
 from trainshed.engines import base
-from trainshed.errors import Aborted, EngineDown, Refused, TrainshedError
+from trainshed.errors import EngineDown, Overtaken, Refused, TrainshedError
 from trainshed.store.jobs import JobStore
 
 LOG = logging.getLogger("trainshed.control.jobs")
@@ -210,7 +210,7 @@ class JobControl:
         """Write, unless someone else wrote since the job was read; then the next look sees what they wrote."""
         try:
             recorded = self._jobs.record(job, events)
-        except Aborted:
+        except Overtaken:
             LOG.info("job.overtaken project=%s job=%s", job.project, job.id)
             return None
         LOG.info("job.moved project=%s job=%s state=%s", job.project, job.id, job.state)

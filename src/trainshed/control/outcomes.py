@@ -13,13 +13,13 @@ from trainshed.control.publishing import Publisher
 from trainshed.domain.operations import Operation, response
 from trainshed.domain.times import now_us
 from trainshed.domain.versions import Version, VersionState, version_body
-from trainshed.errors import Aborted
+from trainshed.errors import Overtaken
 from trainshed.store.models import ModelStore
 from trainshed.store.operations import OperationStore
+from trainshed.store.overtaking import until_first
 
 LOG = logging.getLogger("trainshed.control.deployments")
 
-_TRIES = 20  #: for a write that others keep overtaking
 _ASKED_S = 0.2  #: between two looks at whether a creation was cancelled
 
 
@@ -64,19 +64,17 @@ class Outcomes:
 
     def acknowledge(self, version: Version, built: Built) -> None:
         """Into the routes, then READY. `Cancelled` if someone asked for that before."""
-        for left in reversed(range(_TRIES)):
+
+        def once() -> None:
             current = self.ledger.models.version(version.project, version.model, version.id)
             operation = self.ledger.operations.get(version.project, version.operation)
             if operation.cancel_wanted:
                 raise Cancelled
             ready = current.to(VersionState.READY, files=built.files, details={**current.details, **built.known})
-            try:
-                with self.publisher.arriving(ready):
-                    self.ledger.models.record_version(ready, _done(operation, ready))
-                return
-            except Aborted:
-                if left == 0:
-                    raise
+            with self.publisher.arriving(ready):
+                self.ledger.models.record_version(ready, _done(operation, ready))
+
+        until_first(once)
 
     def updated(self, version: Version) -> None:
         """The hosts match what was asked for: that is the end of the operation that asked, unless more was asked."""
@@ -84,23 +82,21 @@ class Outcomes:
         ready = version.to(VersionState.READY)
         try:
             self.ledger.models.record_version(ready, _done(operation, ready))
-        except Aborted:
+        except Overtaken:
             LOG.info("version.overtaken version=%s", version.name)
 
     def fail(self, version: Version, code: int, message: str) -> None:
         """Write down that nothing came of it, unless the server stops: then the next one tries again."""
         if self.stopping.is_set():
             raise Stopping
-        for left in reversed(range(_TRIES)):
+
+        def once() -> None:
             current = self.ledger.models.version(version.project, version.model, version.id)
             operation = self.ledger.operations.get(version.project, version.operation)
             failed = current.to(VersionState.FAILED, error=message)
-            try:
-                self.ledger.models.record_version(failed, operation.failed(code, message, now_us=now_us()))
-                break
-            except Aborted:
-                if left == 0:
-                    raise
+            self.ledger.models.record_version(failed, operation.failed(code, message, now_us=now_us()))
+
+        until_first(once)
         self.publisher.publish(version.project, version.model)
         LOG.warning("version.failed version=%s reason=%r", version.name, message[:500])
 

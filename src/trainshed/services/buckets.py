@@ -12,10 +12,10 @@ from trainshed.buckets.tree import ObjectTree
 from trainshed.domain import names
 from trainshed.domain.objects import MAX_PAGE, Bucket, Conditions
 from trainshed.domain.times import now_us
-from trainshed.errors import Aborted, ConditionNotMet, Invalid, NotFound, NotModified
+from trainshed.errors import ConditionNotMet, Invalid, NotFound, NotModified
 from trainshed.store.buckets import BucketStore, taken
+from trainshed.store.overtaking import until_first
 
-TRIES = 10
 #: those that Cloud Storage has, and those that it had
 STORAGE_CLASSES = (
     "STANDARD",
@@ -89,12 +89,7 @@ class Buckets:
 
     def patch(self, name: str, change: BucketChange, conditions: Conditions) -> Bucket:
         """Change labels or storage class. A bucket that nothing changes stays the same generation."""
-        for _ in range(TRIES - 1):
-            try:
-                return self._patch_once(name, change, conditions)
-            except Aborted:
-                continue  # someone else's change came between reading and writing
-        return self._patch_once(name, change, conditions)
+        return until_first(lambda: self._patch_once(name, change, conditions))
 
     def _patch_once(self, name: str, change: BucketChange, conditions: Conditions) -> Bucket:
         bucket = self._store.get(name)

@@ -18,13 +18,12 @@ from trainshed.domain.training import Training
 from trainshed.domain.versions import serving_runtime
 from trainshed.domain.work import JobRequest, Work, read_job, read_job_patch, work_of
 from trainshed.engines.predictions import Predicted
-from trainshed.errors import Aborted, FailedPrecondition
+from trainshed.errors import FailedPrecondition
 from trainshed.services.labels import check_mask, merged
 from trainshed.services.pages import Page, PageRequest, scan
 from trainshed.services.places import Places, place
 from trainshed.store.jobs import JobStore
-
-TRIES = 20  #: for a write that others keep overtaking
+from trainshed.store.overtaking import until_first
 
 
 class Choice(Protocol):
@@ -157,17 +156,13 @@ class Jobs:
 
     def _change(self, project: str, job_id: str, change: Callable[[Job], tuple[Job, tuple[Event, ...]] | None]) -> Job:
         """Read, change, write; from the start again if someone else wrote in between."""
-        for left in reversed(range(TRIES)):
+
+        def once() -> Job:
             job = self._store.get(project, job_id)
             changed = change(job)
-            if changed is None:
-                return job
-            try:
-                return self._store.record(*changed)
-            except Aborted:
-                if left == 0:
-                    raise
-        raise AssertionError("the last try returns or raises")
+            return job if changed is None else self._store.record(*changed)
+
+        return until_first(once)
 
     def _checked(self, project: str, work: Work) -> tuple[str, Sequence[str]]:
         """The runtime for what is to be done, and what its owner should know. What isn't there is an error."""

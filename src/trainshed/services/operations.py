@@ -7,11 +7,9 @@ from typing import Any
 
 from trainshed.domain import filters
 from trainshed.domain.operations import Operation
-from trainshed.errors import Aborted
 from trainshed.services.pages import Page, PageRequest, scan
 from trainshed.store.operations import OperationStore
-
-TRIES = 20  #: for a write that others keep overtaking
+from trainshed.store.overtaking import until_first
 
 
 class Operations:
@@ -37,17 +35,14 @@ class Operations:
 
     def cancel(self, project: str, operation_id: str) -> None:
         """Ask for an operation to end. One that is done, or was asked before, is left as it is."""
-        for left in reversed(range(TRIES)):
+
+        def once() -> None:
             operation = self._store.get(project, operation_id)
-            if operation.done or operation.cancel_wanted:
-                return
-            try:
+            if not (operation.done or operation.cancel_wanted):
                 self._store.record(operation.cancelling())
                 self._wake()
-                return
-            except Aborted:
-                if left == 0:
-                    raise
+
+        until_first(once)
 
 
 def operation_body(operation: Operation) -> dict[str, Any]:

@@ -8,10 +8,9 @@ from typing import Any, Protocol
 from trainshed.domain.etags import check_etag, etag
 from trainshed.domain.iam import Principal
 from trainshed.domain.policies import Kind, Policy, check_version, read_change, read_permissions
-from trainshed.errors import Aborted, NotFound
+from trainshed.errors import NotFound
+from trainshed.store.overtaking import until_first
 from trainshed.store.policies import PolicyStore
-
-TRIES = 20  #: for a write without an etag that others keep overtaking
 
 
 class _Named(Protocol):
@@ -37,17 +36,15 @@ class Policies:
         """Write a policy over the one there is. With an etag: `Aborted` unless it is the current one."""
         change = read_change(body, self._kind)
         resource = self._find(project, resource_id).name
-        for left in reversed(range(TRIES)):
+
+        def once() -> Policy:
             found = self._store.get(resource)
             if change.etag:
                 check_etag(change.etag, found.generation, what="the policy")
             bindings = found.bindings if change.bindings is None else change.bindings
-            try:
-                return policy_body(self._store.replace(resource, bindings, generation=found.generation))
-            except Aborted:
-                if left == 0 or change.etag:
-                    raise
-        raise AssertionError("the last try returns or raises")
+            return self._store.replace(resource, bindings, generation=found.generation)
+
+        return policy_body(until_first(once))
 
     def test(self, project: str, resource_id: str, principal: Principal, body: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the permissions asked about that the caller has. None at all where there is nothing."""

@@ -10,7 +10,7 @@ import orjson
 import sqlalchemy as sa
 
 from trainshed.domain.objects import Bucket, no_bucket
-from trainshed.errors import Aborted, AlreadyExists
+from trainshed.errors import AlreadyExists, Overtaken
 from trainshed.store.database import Database, is_duplicate, load_queries
 
 QUERY = load_queries("buckets")
@@ -47,10 +47,10 @@ class BucketStore:
             return [bucket_from_row(row) for row in tx.rows(QUERY["list_buckets"], values)]
 
     def record(self, bucket: Bucket) -> Bucket:
-        """Write a changed bucket over the one it was made from. `Aborted` if someone else wrote since it was read."""
+        """Write a changed bucket over the one it was made from. `Overtaken` if someone else wrote since it was read."""
         with self._database.write() as tx:
             if tx.run(QUERY["update_bucket"], _values(bucket)) == 0:
-                raise Aborted(f"The bucket {bucket.name} was changed by someone else; read it again.")
+                raise Overtaken(f"The bucket {bucket.name} was changed by someone else; read it again.")
         return replace(bucket, metageneration=bucket.metageneration + 1)
 
     def delete(self, name: str) -> None:

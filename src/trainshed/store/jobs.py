@@ -10,7 +10,7 @@ import orjson
 import sqlalchemy as sa
 
 from trainshed.domain.jobs import Event, Job, JobState
-from trainshed.errors import Aborted, AlreadyExists, NotFound
+from trainshed.errors import AlreadyExists, NotFound, Overtaken
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 
 QUERY = load_queries("jobs")
@@ -42,10 +42,10 @@ class JobStore:
         return job_from_row(rows[0])
 
     def record(self, job: Job, events: Iterable[Event] = ()) -> Job:
-        """Write a changed job over the one it was made from. `Aborted` if someone else wrote since it was read."""
+        """Write a changed job over the one it was made from. `Overtaken` if someone else wrote since it was read."""
         with self._database.write() as tx:
             if tx.run(QUERY["update_job"], _values(job)) == 0:
-                raise Aborted(f"Job {job.id} was changed by someone else; read it again.")
+                raise Overtaken(f"Job {job.id} was changed by someone else; read it again.")
             _write_events(tx, job, events)
         return replace(job, generation=job.generation + 1)
 

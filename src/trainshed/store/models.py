@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from trainshed.domain.models import Model, no_model, no_version
 from trainshed.domain.operations import Operation
 from trainshed.domain.versions import Version, VersionState
-from trainshed.errors import Aborted, AlreadyExists, FailedPrecondition
+from trainshed.errors import AlreadyExists, FailedPrecondition, Overtaken
 from trainshed.store import policies
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 from trainshed.store.operations import insert_operation, update_operation
@@ -199,8 +199,8 @@ class ModelStore:
         """Write a changed version, and the changed operation that it comes of, over those they were made from.
 
         The first version of a model to be READY becomes its default in the same step, and the operation's response
-        says so. `Aborted`, and nothing is written, if someone else wrote either since it was read: the version may have
-        been patched, the operation may have been asked to stop.
+        says so. `Overtaken`, and nothing is written, if someone else wrote either since it was read: the version may
+        have been patched, the operation may have been asked to stop.
         """
         with self._held(version.project, version.model) as tx:
             model = _get(tx, version.project, version.model)
@@ -215,7 +215,7 @@ class ModelStore:
         return written
 
     def remove_version(self, version: Version, operation: Operation) -> None:
-        """Forget a version, and write the changed operation that deletes it. `Aborted` as in `record_version`."""
+        """Forget a version, and write the changed operation that deletes it. `Overtaken` as in `record_version`."""
         with self._held(version.project, version.model) as tx:
             if tx.run(QUERY["delete_version"], _version_values(version)) == 0:
                 raise _overtaken(version)
@@ -251,7 +251,7 @@ def _versions(tx: Transaction, project: str, model_id: str) -> list[Version]:
 
 def _update_model(tx: Transaction, model: Model) -> Model:
     if tx.run(QUERY["update_model"], _model_values(model)) == 0:
-        raise Aborted(f"Model {model.id} was changed by someone else; read it again.")
+        raise Overtaken(f"Model {model.id} was changed by someone else; read it again.")
     return replace(model, generation=model.generation + 1)
 
 
@@ -261,8 +261,8 @@ def _update_version(tx: Transaction, version: Version) -> Version:
     return replace(version, generation=version.generation + 1)
 
 
-def _overtaken(version: Version) -> Aborted:
-    return Aborted(f"Version {version.id} was changed by someone else; read it again.")
+def _overtaken(version: Version) -> Overtaken:
+    return Overtaken(f"Version {version.id} was changed by someone else; read it again.")
 
 
 def _key(project: str, model_id: str, version_id: str) -> dict[str, str]:

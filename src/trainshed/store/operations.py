@@ -10,7 +10,7 @@ import orjson
 import sqlalchemy as sa
 
 from trainshed.domain.operations import Operation
-from trainshed.errors import Aborted, AlreadyExists, NotFound
+from trainshed.errors import AlreadyExists, NotFound, Overtaken
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries
 
 QUERY = load_queries("operations")
@@ -41,7 +41,7 @@ class OperationStore:
         return _operation(rows[0])
 
     def record(self, operation: Operation) -> Operation:
-        """Write a changed operation over the one it was made from. `Aborted` if someone else wrote since."""
+        """Write a changed operation over the one it was made from. `Overtaken` if someone else wrote since."""
         with self._database.write() as tx:
             return update_operation(tx, operation)
 
@@ -64,7 +64,7 @@ def insert_operation(tx: Transaction, operation: Operation) -> Operation:
 def update_operation(tx: Transaction, operation: Operation) -> Operation:
     """What `OperationStore.record` does, together with what the operation is about."""
     if tx.run(QUERY["update_operation"], _values(operation)) == 0:
-        raise Aborted(f"Operation {operation.id} was changed by someone else; read it again.")
+        raise Overtaken(f"Operation {operation.id} was changed by someone else; read it again.")
     return replace(operation, generation=operation.generation + 1)
 
 
