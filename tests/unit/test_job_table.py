@@ -101,6 +101,9 @@ def test_another_project_has_other_jobs(rows: JobRows) -> None:
         ({"kind": "other"}, "training or prediction"),
         ({"limit": 0}, "from 1 to 500"),
         ({"limit": 501}, "from 1 to 500"),
+        ({"search": "_" * 501}, "up to 500 characters"),
+        ({"label": ",".join(f"l{n}" for n in range(65))}, "up to 64 labels"),
+        ({"label": "l=" + "_" * 499}, "up to 500 characters"),
         ({"page": "!!"}, "not one that this server gave"),
         ({"page": "WzEsMl0="}, "not one that this server gave"),
     ],
@@ -108,6 +111,11 @@ def test_another_project_has_other_jobs(rows: JobRows) -> None:
 def test_nonsense_is_refused(rows: JobRows, wanted: dict[str, Any], words: str) -> None:
     with pytest.raises(Invalid, match=words):
         rows.page("shed", TableRequest(**wanted))
+
+
+def test_the_longest_search_is_one_that_the_database_takes(rows: JobRows) -> None:
+    labels = ",".join(f"l{n:02}=" + "%" * 496 for n in range(64))
+    assert ids(rows.page("shed", TableRequest(search="_" * 500, label=labels))) == []
 
 
 @pytest.mark.parametrize(

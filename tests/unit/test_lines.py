@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainshed.api.waiting import first_news
+from trainshed.api.waiting import Crowd, first_news
 from trainshed.config import Home
 from trainshed.domain.jobs import JobState
 from trainshed.domain.logs import Cursor, Entry, Selection
@@ -247,6 +248,17 @@ def test_a_held_request_ends_when_its_client_is_gone(shelf: Shelf) -> None:
     looks = iter([False, True])
     page = read_news(shelf, shelf.page().cursor, gone=lambda: next(looks))
     assert (page.entries, page.ended) == ([], False)
+
+
+def test_the_more_requests_are_held_the_less_often_each_of_them_looks() -> None:
+    crowd = Crowd()
+    with ExitStack() as held:
+        held.enter_context(crowd.one_more())
+        alone = crowd.look_s
+        for _ in range(599):
+            held.enter_context(crowd.one_more())
+        assert crowd.look_s >= 20 * alone
+    assert crowd.look_s == alone
 
 
 def test_a_held_request_ends_with_the_job(shelf: Shelf) -> None:

@@ -124,18 +124,43 @@ def test_links_that_nobody_opens_are_forgotten(tokens: Tokens, sessions: Browser
 
 
 def test_guessing_is_slowed_down_for_one_address(tokens: Tokens, sessions: BrowserSessions, clock: Clock) -> None:
-    token = make(tokens)["token"]
     for number in range(10):
         with pytest.raises(Unauthenticated):
             sessions.begin(f"ts_{number}", address="a")
         assert sessions.enter(f"guess-{number}", address="a") is None
     with pytest.raises(Busy):
-        sessions.begin(token, address="a")
+        sessions.begin("ts_guess", address="a")
     with pytest.raises(Busy):
         sessions.enter("guess", address="a")
-    assert sessions.begin(token, address="b")
+    assert sessions.enter("guess", address="b") is None
     clock.now += 61 * SECOND
-    assert sessions.begin(token, address="a")
+    assert sessions.enter("guess", address="a") is None
+
+
+def test_who_guesses_keeps_nobody_else_out(tokens: Tokens, sessions: BrowserSessions) -> None:
+    token = make(tokens)["token"]
+    code = sessions.link(token, "")
+    for number in range(20):
+        assert sessions.enter(f"guess-{number}", address="proxy") is None
+    assert sessions.begin(token, address="proxy")
+    assert sessions.enter(code, address="proxy")
+
+
+def test_a_token_has_so_many_sessions_and_the_oldest_gives_way(
+    tokens: Tokens, sessions: BrowserSessions, clock: Clock
+) -> None:
+    made, other = make(tokens), make(tokens)
+    first, others = sessions.begin(made["token"], address="a"), sessions.begin(other["token"], address="a")
+    refreshed = tokens.exchange(made["token"], ttl_s=3600)
+    assert refreshed is not None
+    for _ in range(200):
+        assert tokens.find(first) is not None
+        clock.now += 1
+        last = sessions.begin(made["token"], address="a")
+    assert tokens.known(first) is None
+    assert tokens.find(first) is None
+    assert all(tokens.find(kept) is not None for kept in (last, others, refreshed, made["token"]))
+    assert sum(token["label"] == "console" for token in tokens.visible(OWNER)) == 201
 
 
 class Revoking(TokenStore):

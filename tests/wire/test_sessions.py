@@ -336,6 +336,7 @@ def test_without_authentication_the_page_just_works(tmp_path: Path) -> None:
         ("image/webp", "inline"),
         ("text/plain", "inline"),
         ("text/plain; charset=utf-8", "inline"),
+        ("text/plain;a=b, text/html", "attachment"),
         ("image/svg+xml", "attachment"),
         ("text/html", "attachment"),
         ("text/xml", "attachment"),
@@ -358,6 +359,15 @@ def test_nothing_that_was_uploaded_runs_as_the_user(
         assert answer.headers["content-security-policy"] == "sandbox; default-src 'none'"
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_no_upload_becomes_a_part_of_a_page(server: RunningServer, browser: Browser) -> None:
+    upload = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=part.js"
+    assert browser(server, "POST", upload, b"alert(1)", {"content-type": "text/javascript"}).status == 200
+    path = f"/download/storage/v1/b/{BUCKET}/o/part.js?alt=media"
+    uses = {"script": 403, "style": 403, "serviceworker": 403, "worker": 403, "iframe": 403, "embed": 403}
+    uses |= {"empty": 200, "document": 200, "image": 200}
+    assert {use: browser(server, "GET", path, headers={"sec-fetch-dest": use}).status for use in uses} == uses
 
 
 def test_uploads_and_deletes_work_with_a_session(server: RunningServer, browser: Browser) -> None:

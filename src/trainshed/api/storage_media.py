@@ -12,10 +12,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from trainshed.domain.objects import ObjectInfo
-from trainshed.errors import RangeNotMet
+from trainshed.errors import Denied, RangeNotMet
 from trainshed.services.objects import PIECE, Objects, Reader, Source
 
 _HARMLESS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "text/plain"})
+#: what browsers want an object for, with a session: a script's own use, a window, a picture. Never as a part of a page.
+_USES = frozenset({"", "empty", "document", "image"})
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 
 
@@ -47,6 +49,7 @@ def window(header: str, size: int) -> Window:
 
 async def media(request: Request, objects: Objects, source: Source) -> Response:
     """The answer to a read of an object's bytes."""
+    _check_use(request)
     asked = request.headers.get("range", "")
     reader, part, data = await run_in_threadpool(_opened, objects, source, asked)
     headers = _headers(reader.info, part) | _shown(reader.info, request)
@@ -93,11 +96,19 @@ class _Streamed(Response):
             self._reader.close()
 
 
+def _check_use(request: Request) -> None:
+    """`Denied` where a page would run an object, or dress in it: to browsers it is a file of its own server."""
+    use = request.headers.get("sec-fetch-dest", "")
+    if request.scope.get("trainshed.session") is not None and use not in _USES:
+        raise Denied(f"An object is not for use as a {use[:20]} of a page.")
+
+
 def _shown(info: ObjectInfo, request: Request) -> dict[str, str]:
     """An object is anyone's content on the console's own origin: nothing in it may run. A browser with a session may
     look at pictures and plain text, for which it needs no program, and saves the rest.
     """
-    kind = info.traits.content_type.partition(";")[0].strip().lower()
+    whole = info.traits.content_type
+    kind = "" if "," in whole else whole.partition(";")[0].strip().lower()  # of several, browsers take the last
     harmless = request.scope.get("trainshed.session") is not None and kind in _HARMLESS
     return {
         "content-disposition": "inline" if harmless else "attachment",

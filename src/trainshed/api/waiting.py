@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Protocol, TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -14,6 +16,7 @@ from trainshed.errors import Invalid
 MAX_WAIT_S = 20.0
 _LOOK_S = 0.1  #: between looks at the size of the files
 _LOOKS = 3  #: between looks at the job and its events
+_FEW = 30  #: held requests; if there are more, each of them looks less often, so that all together cost no more
 
 
 class Told(Protocol):
@@ -39,6 +42,29 @@ async def _never() -> bool:
     return False
 
 
+class Crowd:
+    """The requests that are held at the moment, on one event loop."""
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+
+    @property
+    def look_s(self) -> float:
+        """How long each of them waits between two looks."""
+        return _LOOK_S * max(1.0, self._held / _FEW)
+
+
+_CROWD = Crowd()
+
+
 async def first_news(
     read: Callable[[Cursor | None], Answer],
     sizes: Callable[[Cursor], tuple[int, ...]],
@@ -52,18 +78,24 @@ async def first_news(
     """
     clock = asyncio.get_running_loop().time
     until = clock() + wait_s
-    while True:
-        answer = await run_in_threadpool(read, after)
-        if answer.entries or answer.ended or clock() >= until or await gone():
-            return answer
-        after = answer.cursor
-        if answer.more:
-            continue
-        before = sizes(after)
-        for _ in range(_LOOKS):
-            await asyncio.sleep(_LOOK_S)
-            if clock() >= until or sizes(after) != before:
-                break
+    with _CROWD.one_more():
+        while True:
+            answer = await run_in_threadpool(read, after)
+            if answer.entries or answer.ended or clock() >= until or await gone():
+                return answer
+            after = answer.cursor
+            if not answer.more:
+                await _changed(partial(sizes, after), until)
+
+
+async def _changed(seen: Callable[[], tuple[int, ...]], until: float) -> None:
+    """Wait until it is something else, the time is up, or it is time to look at more than that."""
+    clock = asyncio.get_running_loop().time
+    before = seen()
+    for _ in range(_LOOKS):
+        await asyncio.sleep(min(_CROWD.look_s, max(0.0, until - clock())))
+        if clock() >= until or seen() != before:
+            return
 
 
 def wait_s(text: str) -> float:

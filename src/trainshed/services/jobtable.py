@@ -21,6 +21,8 @@ from trainshed.store.jobtable import JobSearch, JobTable
 
 DEFAULT_ROWS = 100
 MAX_ROWS = 500
+MAX_LABELS = 64  #: asked for at once; each is a condition of the query
+MAX_TEXT = 500  #: characters of a search, more than any name or label has
 _KINDS = {"": "", "training": Training.key, "prediction": Prediction.key}
 
 
@@ -40,6 +42,10 @@ class TableRequest:
             raise Invalid(f"`limit` is a number of jobs from 1 to {MAX_ROWS}.", field="limit")
         if self.kind not in _KINDS:
             raise Invalid(f"`kind` is training or prediction, not {self.kind[:40]!r}.", field="kind")
+        if len(self.search) > MAX_TEXT:
+            raise Invalid(f"`search` is a text of up to {MAX_TEXT} characters.", field="search")
+        if len(labels := _listed(self.label)) > MAX_LABELS or any(len(label) > MAX_TEXT for label in labels):
+            raise Invalid(f"`label` is up to {MAX_LABELS} labels of up to {MAX_TEXT} characters each.", field="label")
 
     @property
     def states(self) -> tuple[JobState, ...]:

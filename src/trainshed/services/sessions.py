@@ -19,6 +19,7 @@ _TRIES = 20  #: wrong ones within a minute, from one address
 _MINUTE_US = 60_000_000
 _ADDRESSES = 10_000
 _LABEL = "console"
+_SESSIONS = 200  #: of one token; the oldest ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +48,11 @@ class BrowserSessions:
         self._failures: OrderedDict[str, deque[int]] = OrderedDict()  #: times, by address
 
     def begin(self, token: str, *, address: str) -> str:
-        """A session for a token. `Unauthenticated` if that is not good; `Busy` after too many such from an address."""
-        self._check_tries(address)
-        session = self._tokens.exchange(token, ttl_s=SESSION_S, label=_LABEL)
+        """A session for a token. `Unauthenticated` if that is not good; `Busy` after too many such from an address.
+
+        A good one always opens: behind a proxy all have one address, and nobody may keep the others out.
+        """
+        session = self._tokens.exchange(token, ttl_s=SESSION_S, label=_LABEL, most=_SESSIONS)
         if session is None:
             self._count_failure(address)
             raise Unauthenticated(
@@ -77,26 +80,24 @@ class BrowserSessions:
 
     def enter(self, code: str, *, address: str) -> Entry | None:
         """What the code leads to; None if it was used, is too old, or never was one. `Busy` as with `begin`."""
-        self._check_tries(address)
         with self._lock:
             found = self._codes.pop(digest(code), None)
         session = None
         if found is not None and self._clock() < found.expires_us:
-            session = self._tokens.got_for(found.token_id, ttl_s=SESSION_S, label=_LABEL)
+            session = self._tokens.got_for(found.token_id, ttl_s=SESSION_S, label=_LABEL, most=_SESSIONS)
         if found is None or session is None:
             self._count_failure(address)
             return None
         return Entry(session=session, project=found.project)
 
-    def _check_tries(self, address: str) -> None:
-        with self._lock:
-            failures = self._failures.get(address, deque())
-            if len(failures) >= _TRIES and failures[0] > self._clock() - _MINUTE_US:
-                raise Busy("Too many wrong tries to sign in came from this address. Wait a minute.", retry_after_s=60)
-
     def _count_failure(self, address: str) -> None:
+        """`Busy` if there were too many before."""
+        now = self._clock()
         with self._lock:
-            self._failures.setdefault(address, deque(maxlen=_TRIES)).append(self._clock())
+            failures = self._failures.setdefault(address, deque(maxlen=_TRIES))
+            if len(failures) == _TRIES and failures[0] > now - _MINUTE_US:
+                raise Busy("Too many wrong tries to sign in came from this address. Wait a minute.", retry_after_s=60)
+            failures.append(now)
             self._failures.move_to_end(address)
             while len(self._failures) > _ADDRESSES:
                 self._failures.popitem(last=False)

@@ -101,21 +101,26 @@ class Tokens:
         secret, token = self._issue(principal, label=str(body.get("label", "")), ttl_s=_ttl(body.get("ttl_s")))
         return {"token": secret} | token_body(token)
 
-    def exchange(self, secret: str, *, ttl_s: float, label: str = "by refresh token") -> str | None:
+    def exchange(
+        self, secret: str, *, ttl_s: float, label: str = "by refresh token", most: int | None = None
+    ) -> str | None:
         """A token of limited life with the rights of the one given, or None if that one is not good.
 
         It ends no later than that one and is revoked with it, and nothing can be got for it in turn.
         """
         token_id = self.exchangeable(secret)
-        return None if token_id is None else self.got_for(token_id, ttl_s=ttl_s, label=label)
+        return None if token_id is None else self.got_for(token_id, ttl_s=ttl_s, label=label, most=most)
 
     def exchangeable(self, secret: str) -> str | None:
         """The id of a token for which another one can be got; None if it is not good, or was itself got for one."""
         token = self._find(secret)
         return None if token is None or token.parent else token.id
 
-    def got_for(self, token_id: str, *, ttl_s: float, label: str) -> str | None:
-        """As `exchange`, for one that was `exchangeable`. None if that is good no more."""
+    def got_for(self, token_id: str, *, ttl_s: float, label: str, most: int | None = None) -> str | None:
+        """As `exchange`, for one that was `exchangeable`. None if that is good no more.
+
+        With `most`, the oldest with that label end, so that there are no more than that.
+        """
         token = self._store.get(token_id)
         if token is None or not self._is_good(token):
             return None
@@ -125,6 +130,8 @@ class Tokens:
         if (now := self._store.get(token_id)) is None or now.revoked_us is not None:  # revoked before it was written
             self._store.revoke(got.id, now_us=self._clock())
             return None
+        if most is not None and self._store.keep_newest(token_id, label=label, most=most):
+            self._forget()
         return secret
 
     def give_back(self, secret: str) -> None:

@@ -64,6 +64,12 @@ class TokenStore:
         with self._database.read() as tx:
             return [_token(row) for row in tx.rows(QUERY["list_tokens"], {"project": project})]
 
+    def keep_newest(self, parent: str, *, label: str, most: int) -> bool:
+        """Forget all but so many of those with this label that were got for a token. Whether there were more."""
+        values = {"parent": parent, "label": label, "most": most}
+        with self._database.write() as tx:
+            return tx.run(QUERY["forget_older"], values) > 0
+
     def revoke(self, token_id: str, *, now_us: int) -> None:
         """From now on it, and what was got for it, opens nothing. Revoking twice keeps the first time."""
         with self._database.write() as tx:

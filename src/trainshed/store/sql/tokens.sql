@@ -16,3 +16,8 @@ select * from tokens where id = :id;
 
 -- forget_expired
 delete from tokens where expires_us < :before_us;
+
+-- forget_older
+delete from tokens where parent = :parent and label = :label and id not in (
+  select id from tokens where parent = :parent and label = :label order by created_us desc, id limit :most
+);
