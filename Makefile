@@ -37,7 +37,7 @@ bench: $(STAMP)
 
 # The pages of docs/ as a site in build/site. Links are checked twice: as a code host reads them, and as the site does.
 docs: $(ENV_DEV) $(ENV_DOCS)
-	$(BIN)/python -m pytest -q tests/unit/test_links.py tests/unit/test_docs.py
+	$(BIN)/python -m pytest -q tests/unit/test_links.py tests/unit/test_docs.py tests/unit/test_documented_lines.py
 	$(BIN)/mkdocs build --strict
 	@echo "Open build/site/index.html"
 
