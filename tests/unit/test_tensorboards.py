@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 
+from trainshed.api.tensorboards import start
 from trainshed.config import Home
 from trainshed.domain.jobs import Job, JobState
 from trainshed.engines.tensorboards import TensorBoard, TensorBoardStarter
@@ -138,6 +144,50 @@ def test_one_that_nobody_looks_at_ends(boards: TensorBoards, world: World) -> No
     with pytest.raises(NotFound):
         boards.port(unseen)
     assert boards.port(seen) == 6006
+
+
+def test_those_of_a_project_end_when_somebody_loses_its_token(boards: TensorBoards, world: World) -> None:
+    one, two = boards.open("p-one", "job1"), boards.open("p-two", "job1")
+    boards.end_of("p-one")
+    with pytest.raises(NotFound):
+        boards.port(key_of(one))
+    assert boards.port(key_of(two)) == 6006
+    assert boards.open("p-one", "job1") != one
+    boards.end_of("*")
+    assert all(process.ended for process in world.started)
+
+
+class Slow:
+    """A TensorBoard that is not ready for as long as it is told."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+
+    def open(self, project: str, job: str) -> str:
+        self.go_on.wait(60)
+        return "/tensorboard/key/"
+
+
+def test_those_who_wait_for_a_start_leave_threads_to_all_others() -> None:
+    slow = Slow()
+    scope = {
+        "type": "http",
+        "path_params": {"job": "j"},
+        "trainshed.project": "p-one",
+        "trainshed.services": SimpleNamespace(tensorboards=slow),
+    }
+
+    async def others_are_answered() -> bool:
+        starts = [asyncio.create_task(start(Request(scope))) for _ in range(100)]
+        await asyncio.sleep(0.2)
+        try:
+            async with asyncio.timeout(30):
+                return await run_in_threadpool(lambda: True)
+        finally:
+            slow.go_on.set()
+            await asyncio.gather(*starts)
+
+    assert asyncio.run(others_are_answered())
 
 
 def test_all_end_with_the_server(boards: TensorBoards, world: World) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 
+from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -23,6 +24,7 @@ from trainshed.errors import Invalid
 from trainshed.gateway.passing import Passed, pass_on
 
 _PATH = "/tensorboard/{key}/{path*}"
+_STARTS = CapacityLimiter(8)  #: threads of their own for those that wait for a start, which may take minutes
 #: of a request: what TensorBoard has use for. Who asks is none of its business.
 _THERE = ("accept", "accept-encoding", "accept-language", "content-type", "if-none-match", "range", "x-xsrf-protected")
 _BACK = (
@@ -61,7 +63,7 @@ Object.defineProperty(document, "cookie", { value: "", writable: true });
 
 async def start(request: Request) -> Response:
     boards = services(request).tensorboards
-    path = await run_in_threadpool(boards.open, project(request), request.path_params["job"])
+    path = await to_thread.run_sync(boards.open, project(request), request.path_params["job"], limiter=_STARTS)
     return JSONResponse({"url": path}, headers={"cache-control": "no-store"})
 
 

@@ -23,8 +23,11 @@ async def show_all(request: Request) -> JSONResponse:
 
 
 async def revoke(request: Request) -> JSONResponse:
-    token_id = request.path_params["token"]
-    return JSONResponse(await run_in_threadpool(services(request).tokens.revoke, principal(request), token_id))
+    """Its holder may know the addresses of TensorBoards, which need no token: they end too."""
+    tokens, boards = services(request).tokens, services(request).tensorboards
+    body = await run_in_threadpool(tokens.revoke, principal(request), request.path_params["token"])
+    await run_in_threadpool(boards.end_of, body["project"])
+    return JSONResponse(body)
 
 
 ROUTES = (

@@ -15,6 +15,12 @@ HEAD_BYTES = 65_536
 _ANSWER_S = 60.0  #: for the head of an answer, and for each piece of it
 _PIECE = 1 << 16
 
+#: an answer that is none: cut off, too long, or not HTTP
+_BROKEN = (
+    *(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError),
+    *(ValueError, http.client.HTTPException),
+)
+
 Headers = Sequence[tuple[str, str]]
 
 
@@ -44,7 +50,7 @@ async def pass_on(port: int, method: str, target: bytes, headers: Headers, body:
         async with asyncio.timeout(_ANSWER_S):
             head = await reader.readuntil(b"\r\n\r\n")
         status, answered = _parse(head)
-    except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as exc:
+    except _BROKEN as exc:
         writer.close()
         raise Unavailable("The process behind this address broke off.") from exc
     except BaseException:
@@ -72,4 +78,7 @@ def _parse(head: bytes) -> tuple[int, Headers]:
     words = first.split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
         raise ValueError("no HTTP")
-    return int(words[1]), list(http.client.parse_headers(io.BytesIO(rest)).items())
+    status, headers = int(words[1]), list(http.client.parse_headers(io.BytesIO(rest)).items())
+    if not 200 <= status < 600 or any("\r" in value or "\n" in value for _, value in headers):
+        raise ValueError("an answer that can't be passed on: not a final one, or with a header of several lines")
+    return status, headers

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trainshed.buckets.names import object_path, split_uri
 from trainshed.config import Home
+from trainshed.domain.iam import EVERY_PROJECT
 from trainshed.domain.jobs import Job
 from trainshed.domain.training import Training
 from trainshed.engines.tensorboards import TensorBoard, TensorBoardStarter
@@ -106,6 +107,12 @@ class TensorBoards:
         """End those that nobody has asked for anything in a while."""
         for board in list(self._boards.values()):
             if self._clock() - board.asked > IDLE_S:
+                self._end(board.key)
+
+    def end_of(self, project: str) -> None:
+        """End those of a project, of all with EVERY_PROJECT. Who may still look opens them anew."""
+        for board in list(self._boards.values()):
+            if project in (board.job[0], EVERY_PROJECT):
                 self._end(board.key)
 
     def close(self) -> None:

@@ -50,7 +50,15 @@ def test_a_request_goes_there_and_its_answer_comes_back() -> None:
     asked(serve, use)
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.0 200", b"SSH-2.0\r\n\r\n", b"HTTP/1.0 x y\r\n\r\n", b"x" * 70_000])
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(b"", b"HTTP/1.0 200", b"SSH-2.0\r\n\r\n", b"HTTP/1.0 x y\r\n\r\n", b"x" * 70_000),
+        *(b"HTTP/1.0 100 Continue\r\n\r\n", b"HTTP/1.0 999 Odd\r\n\r\n"),
+        b"HTTP/1.0 200 OK\r\netag: a\r\n set-cookie: b\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n",
+    ],
+)
 def test_what_is_no_answer_is_an_error(said: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
