@@ -28,12 +28,14 @@ soak: $(ENV_DEV)
 	bash tests/needs.sh
 	$(BIN)/python -m pytest -m soak
 
-bench: $(STAMP)
+bench: $(ENV_DEV)
+	bash tests/needs.sh
 	$(BIN)/python bench/control.py
 	$(BIN)/python bench/launch.py
 	$(BIN)/python bench/training.py
 	$(BIN)/python bench/serving.py
 	$(BIN)/python bench/batch.py
+	$(BIN)/python bench/console.py
 
 # The pages of docs/ as a site in build/site. Links are checked twice: as a code host reads them, and as the site does.
 docs: $(ENV_DEV) $(ENV_DOCS)

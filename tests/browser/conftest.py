@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
 
+from trainshed.testing import browsers
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.servers import RunningServer
-
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-
-Scheme = Literal["light", "dark"]
 
 #: opens a place of a project, such as ("my-project", "/jobs/one"), in a window of its own
 Open = Callable[..., Page]
@@ -32,12 +19,8 @@ Open = Callable[..., Page]
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert found, "The tests need Chromium. Install it with: bash tests/needs.sh"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
+    with browsers.chromium() as browser:
         yield browser
-        browser.close()
 
 
 class Windows:
@@ -49,20 +32,23 @@ class Windows:
         self._contexts: list[BrowserContext] = []
         self.troubles: list[str] = []
 
-    def open(
-        self, project: str, place: str = "", *, width: int = 1280, height: int = 900, scheme: Scheme = "light"
-    ) -> Page:
-        page = self.blank(width=width, height=height, scheme=scheme)
-        session = f"{self._server.url}/trainshed/v1/session"
-        answer = page.context.request.post(session, data={"token": self._server.token})
-        assert answer.ok, answer.text()
+    def open(self, project: str, place: str = "", **how: Any) -> Page:
+        """A window at a place of a project. `how` is as for `blank`."""
+        page = self.blank(**how)
+        browsers.sign_in(page.context, self._server)
         page.goto(f"{self._server.url}/#/p/{project}{place}")
         return page
 
-    def blank(self, *, width: int = 1280, height: int = 900, scheme: Scheme = "light") -> Page:
-        """A window of someone whom the server does not know."""
+    def blank(
+        self, *, width: int = 1280, height: int = 900, scheme: browsers.Scheme = "light", touch: bool = False
+    ) -> Page:
+        """A window of someone whom the server does not know. `touch`: the screen of a phone."""
         context = self._browser.new_context(
-            viewport={"width": width, "height": height}, accept_downloads=True, color_scheme=scheme
+            viewport={"width": width, "height": height},
+            accept_downloads=True,
+            color_scheme=scheme,
+            has_touch=touch,
+            is_mobile=touch,
         )
         self._contexts.append(context)
         page = context.new_page()

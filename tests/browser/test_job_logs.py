@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from trainshed.testing.browsers import READ_ALL
 from trainshed.testing.jobs import Submitter
 
 PROJECT = "console-logs"
@@ -53,24 +54,6 @@ print("turned \u202egnp.exe\u202c back")
 print("nul \0 bell \a end")
 print("long " + "x" * 100_000 + " tail")
 print("https://example.com/?q='\"><svg/onload=alert(1)>")
-"""
-
-#: goes through the whole list from the top, and takes each line that comes by
-READ_ALL = """
-async () => {
-  const list = document.querySelector("[data-testid=log-list]");
-  const frame = () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
-  const found = new Map();
-  for (let top = 0; ; top += list.clientHeight) {
-    list.scrollTop = top;
-    await frame();
-    for (const row of list.querySelectorAll(".log-row")) {
-      found.set(Number(row.dataset.number), row.querySelector(".log-text").textContent);
-    }
-    if (top >= list.scrollHeight) break;
-  }
-  return [...found].sort(([a], [b]) => a - b).map(([, text]) => text);
-}
 """
 
 

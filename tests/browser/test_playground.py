@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import struct
 import zlib
 from collections.abc import Callable, Sequence
@@ -15,11 +14,11 @@ from playwright.sync_api import Page, Request, expect
 
 from trainshed.testing import digits
 from trainshed.testing.deployer import Deployer
+from trainshed.testing.drawings import DRAWN, draw, draw_with_a_finger
 from trainshed.testing.servers import RunningServer
 
 PROJECT = "console-playground"
 Open = Callable[..., Page]
-Point = tuple[float, float]
 
 
 @pytest.fixture(scope="module")
@@ -44,34 +43,6 @@ def other(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> st
     answer = 'return [{"scores": [0.1, 0.6, 0.3], "odd": float("nan"), "name": "<b>x</b>"} for each in instances]'
     deployer.deploy_routine("v1", answer=answer)
     return deployer.project
-
-
-def arc(middle: Point, size: Point, start: float, end: float) -> list[Point]:
-    """Points on an ellipse, between two angles in degrees."""
-    steps = [math.radians(start + (end - start) * step / 20) for step in range(21)]
-    return [(middle[0] + size[0] * math.cos(turn), middle[1] + size[1] * math.sin(turn)) for turn in steps]
-
-
-#: strokes in parts of the pad, as people draw them
-DRAWN: dict[str, list[list[Point]]] = {
-    "0": [arc((0.5, 0.5), (0.2, 0.3), -90, 270)],
-    "1": [[(0.52, 0.2), (0.5, 0.5), (0.48, 0.8)]],
-    "3": [arc((0.48, 0.35), (0.17, 0.15), -150, 80) + arc((0.48, 0.64), (0.19, 0.16), -80, 150)],
-    "7": [[(0.3, 0.25), (0.5, 0.25), (0.7, 0.24), (0.6, 0.5), (0.48, 0.8)]],
-}
-
-
-def draw(page: Page, strokes: Sequence[Sequence[Point]], *, size: float = 1.0) -> None:
-    """Draw with the mouse; a `size` below 1 draws it small, in the upper left part."""
-    box = page.get_by_test_id("pad").bounding_box()
-    assert box is not None
-    for stroke in strokes:
-        places = [(box["x"] + x * size * box["width"], box["y"] + y * size * box["height"]) for x, y in stroke]
-        page.mouse.move(*places[0])
-        page.mouse.down()
-        for place in places[1:]:
-            page.mouse.move(*place)
-        page.mouse.up()
 
 
 def sent(requests: list[Request]) -> Any:
@@ -157,6 +128,19 @@ def test_a_digit_is_drawn_with_the_keyboard(readers: Deployer, open_console: Ope
     page.keyboard.press("Space")
     expect(page.get_by_test_id("digit")).to_have_text("1")
     page.keyboard.press("Delete")
+    expect(page.get_by_test_id("digit")).to_have_text("–")
+
+
+def test_a_finger_draws_and_does_not_scroll_the_page(readers: Deployer, open_console: Open) -> None:
+    page = open_console(PROJECT, "/playground?model=digits", width=390, height=700, touch=True)
+    expect(page.get_by_test_id("pad")).to_be_visible()
+    page.get_by_test_id("pad").scroll_into_view_if_needed()
+    before = page.evaluate("scrollY")
+    draw_with_a_finger(page, DRAWN["3"])
+    expect(page.get_by_test_id("digit")).to_have_text("3")
+    assert page.evaluate("scrollY") == before
+    page.wait_for_timeout(600)  # a tap within a moment of the last one is no tap of its own
+    page.get_by_test_id("clear").tap()
     expect(page.get_by_test_id("digit")).to_have_text("–")
 
 

@@ -54,3 +54,16 @@ def test_the_page_has_no_script_and_no_style_of_its_own() -> None:
     assert not re.search(r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)", page)
     for target in re.findall(r'(?:src|href)="/console/([^"]+)"', page):
         assert (ASSETS / target).is_file(), target
+
+
+def test_all_that_the_first_page_needs_is_asked_for_at_once() -> None:
+    """Else a module is found only when the one that imports it is here, a round trip later each."""
+    first = ASSETS / "js" / "main.js"
+    needed, waiting = {first}, [first]
+    while waiting:
+        path = waiting.pop()
+        found = {(path.parent / target).resolve() for target in _IMPORT.findall(path.read_text())} - needed
+        needed |= found
+        waiting += found
+    named = re.findall(r'rel="modulepreload" href="/console/([^"]+)"', (ASSETS / "index.html").read_text())
+    assert {ASSETS / name for name in named} == needed - {first}

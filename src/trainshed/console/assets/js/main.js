@@ -18,6 +18,8 @@ async function start() {
   onSignedOut(showSignIn);
   window.addEventListener("hashchange", () => void route());
   replace(app, loading());
+  const { page } = parseHash(location.hash);
+  if (page) void import(`./pages/${page}.js`).catch(console.warn); // it comes while the server is asked who this is
   try {
     await loadSession();
   } catch (error) {

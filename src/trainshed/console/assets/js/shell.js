@@ -22,7 +22,7 @@ export class Shell {
   constructor(session) {
     this.session = session;
     this.project = "";
-    this.waiting = 0; // when `g` was pressed
+    this.waiting = -Infinity; // when `g` was pressed
     this.main = h("main", { class: "main", id: "main", tabIndex: -1 });
     this.nav = h("nav", { class: "nav", id: "nav", "aria-label": "Console" });
     this.picker = h("div", { class: "picker" });
@@ -213,7 +213,7 @@ export class Shell {
       target.matches?.("input, textarea, select, [contenteditable]") || document.querySelector("dialog[open]");
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
     if (performance.now() - this.waiting < 1500) {
-      this.waiting = 0;
+      this.waiting = -Infinity;
       const place = PLACES.find((each) => each.key === event.key);
       if (place) {
         event.preventDefault();

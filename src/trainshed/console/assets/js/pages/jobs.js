@@ -12,7 +12,7 @@ import { showSubmitHelp, submitCommand } from "../submit.js";
 import { table } from "../table.js";
 
 const SECONDS = 3;
-const TYPING_MS = 180;
+const TYPING_MS = 60; // keys that come together are one question
 const AHEAD_PX = 1200; // so far below the screen rows are read already
 
 /** @type {[string, string, string[]][]} name of the filter, what the API is asked for, what is counted */

@@ -157,8 +157,8 @@ function figures(traffic) {
   const { count, errors } = totals(traffic);
   if (!count) return h("span", { class: "muted" }, "No requests since the server started, or in this hour");
   return [
-    h("span", null, h("b", null, number(count)), " requests"),
-    h("span", { class: errors ? "bad" : "" }, h("b", null, number(errors)), " errors"),
+    h("span", null, h("b", null, number(count)), count === 1 ? " request" : " requests"),
+    h("span", { class: errors ? "bad" : "" }, h("b", null, number(errors)), errors === 1 ? " error" : " errors"),
   ];
 }
 

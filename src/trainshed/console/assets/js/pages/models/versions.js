@@ -119,13 +119,13 @@ function versionItem(here, row) {
 
 /** @param {any} row */
 function factsOf(row) {
-  const asked = row.count ? `${number(row.count)} requests in the last hour` : "no requests in the last hour";
+  const asked = row.count ? `${count(row.count, "request")} in the last hour` : "no requests in the last hour";
   return [
     h("span", null, row.detail ? `${row.detail}, runtime ${row.runtime}` : `runtime ${row.runtime}`),
     parityWords(row.parity),
     row.size === undefined ? null : h("span", null, bytes(row.size)),
     hostsWords(row),
-    h("span", null, asked, row.errors ? h("span", { class: "bad" }, `, ${number(row.errors)} errors`) : null),
+    h("span", null, asked, row.errors ? h("span", { class: "bad" }, `, ${count(row.errors, "error")}`) : null),
     h("span", null, "created ", timeAgo(row.version.createTime)),
     Object.keys(row.version.labels ?? {}).length ? labelTags(row.version.labels) : null,
   ];
