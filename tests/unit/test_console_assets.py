@@ -17,6 +17,8 @@ DANGEROUS = re.compile(
     r"|\beval\(|new Function\(|srcdoc|setAttribute\(\s*[\"'](?:style|on)"
 )
 _IMPORT = re.compile(r"""(?:from|import)\s*\(?\s*["'](\.[^"'`]+)["']""")
+_EXPORT = re.compile(r"^export (?:async )?(?:function|const|class) (\w+)", re.MULTILINE)
+_CLASS = re.compile(r"\.([a-zA-Z][\w-]*)")
 _ELSEWHERE = re.compile(r"""["'(]\s*(?:https?:)?//(?!www\.w3\.org/)""")
 
 
@@ -42,8 +44,8 @@ def test_nothing_comes_from_elsewhere(path: Path) -> None:
     assert not found, "the console works without a network"
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=_name)
-def test_scripts_are_of_a_size_to_be_read(path: Path) -> None:
+@pytest.mark.parametrize("path", [*SCRIPTS, *STYLES], ids=_name)
+def test_files_are_of_a_size_to_be_read(path: Path) -> None:
     lines = path.read_text().splitlines()
     assert len(lines) <= 420
     assert [line for line in lines if len(line) > 120] == []
@@ -67,3 +69,27 @@ def test_all_that_the_first_page_needs_is_asked_for_at_once() -> None:
         waiting += found
     named = re.findall(r'rel="modulepreload" href="/console/([^"]+)"', (ASSETS / "index.html").read_text())
     assert {ASSETS / name for name in named} == needed - {first}
+
+
+def test_every_style_is_on_the_page() -> None:
+    linked = re.findall(r'href="/console/(css/[^"]+)"', (ASSETS / "index.html").read_text())
+    assert sorted(linked) == [_name(path) for path in STYLES]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=_name)
+def test_what_is_exported_is_imported_somewhere(path: Path) -> None:
+    others = "\n".join(other.read_text() for other in SCRIPTS if other != path)
+    unused = [name for name in _EXPORT.findall(path.read_text()) if not re.search(rf"\b{name}\b", others)]
+    assert unused == []
+
+
+@pytest.mark.parametrize("path", STYLES, ids=_name)
+def test_every_class_of_a_style_is_given_to_something(path: Path) -> None:
+    """Whole, or as `badge-${kind}`."""
+    given = "\n".join(each.read_text() for each in [*SCRIPTS, ASSETS / "index.html"])
+    selectors = re.sub(r"/\*.*?\*/|\{[^{}]*\}", " ", path.read_text(), flags=re.DOTALL)
+    wanted = {
+        name: rf"(?<![\w-])(?:{name}(?![\w-])|{name.rpartition('-')[0] or name}-\$\{{)"
+        for name in _CLASS.findall(selectors)
+    }
+    assert [name for name, pattern in wanted.items() if not re.search(pattern, given)] == []

@@ -70,11 +70,6 @@ export async function postText(path, body) {
   return (await call("POST", path, undefined, { text: body })).text();
 }
 
-/** @param {string} path @param {any} body */
-export function patch(path, body) {
-  return json("PATCH", path, body);
-}
-
 /** @param {string} path */
 export function del(path) {
   return json("DELETE", path);
@@ -121,7 +116,7 @@ export function putFile(bucket, name, file, onProgress = () => {}, signal = unde
 }
 
 /** @param {string} path @param {Record<string, any>} [params] */
-export function withParams(path, params = {}) {
+function withParams(path, params = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {
     for (const each of Array.isArray(value) ? value : [value]) {

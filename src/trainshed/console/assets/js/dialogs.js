@@ -1,7 +1,7 @@
 // @ts-check
 // Windows above the page, and short messages at its edge.
 
-import { h, replace } from "./dom.js";
+import { h, newId, replace } from "./dom.js";
 import { icon } from "./icons.js";
 
 const TOAST_MS = 6000;
@@ -18,7 +18,7 @@ export function dialog({ title, body, actions = [{ text: "Close" }], wide = fals
   const problem = h("p", { class: "dialog-problem", role: "alert", hidden: true });
   const close = () => element.close();
   const buttons = actions.map((action) => actionButton(action, problem, close));
-  const heading = h("h2", { class: "dialog-title", id: `dialog-${Date.now()}` }, title);
+  const heading = h("h2", { class: "dialog-title", id: newId("dialog") }, title);
   const shut = h(
     "button",
     { class: "icon-button", type: "button", "aria-label": "Close", on: { click: close } },

@@ -42,12 +42,32 @@ export function s(tag, props, ...children) {
   return element;
 }
 
+let ids = 0;
+
+/** An id that no other element has. @param {string} stem */
+export function newId(stem) {
+  ids += 1;
+  return `${stem}-${ids}`;
+}
+
 /**
  * Take everything out of a node.
  * @param {Node} node
  */
 export function clear(node) {
   node.textContent = "";
+}
+
+/**
+ * Change what a node holds; what had the focus has it after that too, if there is one of the same `data-testid`.
+ * @param {Element} node
+ * @param {() => void} change
+ */
+export function keepFocus(node, change) {
+  const focused = node.contains(document.activeElement) ? document.activeElement : null;
+  const name = /** @type {HTMLElement | null} */ (focused)?.dataset.testid;
+  change();
+  if (name) /** @type {HTMLElement | null} */ (node.querySelector(`[data-testid="${CSS.escape(name)}"]`))?.focus();
 }
 
 /**

@@ -1,7 +1,7 @@
 // @ts-check
 // Times, sizes and numbers for people. What is not known is a dash.
 
-export const UNKNOWN = "–";
+const UNKNOWN = "–";
 const UNITS = ["B", "KB", "MB", "GB", "TB", "PB"];
 const NUMBER = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 4 });
 const WHOLE = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });

@@ -1,7 +1,7 @@
 // @ts-check
 // The pieces that pages are made of.
 
-import { h, replace } from "./dom.js";
+import { h, newId, replace } from "./dom.js";
 import { ago, between, duration, when } from "./format.js";
 import { icon } from "./icons.js";
 import { toast } from "./dialogs.js";
@@ -20,14 +20,6 @@ const STATES = {
   DELETING: ["busy", "", "Deleting"],
   READY: ["good", "check", "Ready"],
 };
-
-let ids = 0;
-
-/** An id that no other element has. @param {string} stem */
-export function newId(stem) {
-  ids += 1;
-  return `${stem}-${ids}`;
-}
 
 /** What a state is called. @param {string} state */
 export function stateName(state) {

@@ -1,8 +1,7 @@
 // @ts-check
 // Tables that are brought up to date in place: rows, selection and focus are kept by key.
 
-import { h, replace } from "./dom.js";
-import { newId } from "./parts.js";
+import { h, newId, replace } from "./dom.js";
 import { RowWindow } from "./rowwindow.js";
 
 /**

@@ -4,7 +4,7 @@
 import { get } from "../api.js";
 import { lineChart } from "../charts.js";
 import { jobColumns, measured, parameters } from "../comparing.js";
-import { h, replace } from "../dom.js";
+import { h, keepFocus, replace } from "../dom.js";
 import { number } from "../format.js";
 import { icon } from "../icons.js";
 import { live } from "../live.js";
@@ -252,9 +252,7 @@ class ComparePage {
     const sign = JSON.stringify(value);
     if (this.drawn[name] === sign) return;
     this.drawn[name] = sign;
-    const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset?.testid;
-    replace(node, make());
-    if (focused) /** @type {HTMLElement | null} */ (node.querySelector(`[data-testid="${focused}"]`))?.focus();
+    keepFocus(node, () => replace(node, make()));
   }
 
   /** @param {string} caption @param {any[]} jobs @param {import("../comparing.js").Line[]} rows */

@@ -2,7 +2,7 @@
 // All jobs of a project: found, filtered, and followed while they run.
 
 import { get } from "../api.js";
-import { h, replace } from "../dom.js";
+import { h, keepFocus, replace } from "../dom.js";
 import { count, number } from "../format.js";
 import { icon } from "../icons.js";
 import { JobRows } from "../jobrows.js";
@@ -196,12 +196,7 @@ class JobsPage {
   }
 
   show() {
-    const focused = /** @type {HTMLElement | null} */ (document.activeElement?.closest?.("[data-testid^=state-]"));
-    this.showFilters();
-    if (focused)
-      /** @type {HTMLElement | null} */ (
-        this.chips.querySelector(`[data-testid="${focused.dataset.testid}"]`)
-      )?.focus();
+    keepFocus(this.chips, () => this.showFilters());
     const { rows, counts } = this.rows;
     const none = counts !== null && rows.length === 0 && !this.filtered();
     const wanted = none ? this.nothing() : this.table;

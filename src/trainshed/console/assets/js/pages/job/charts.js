@@ -24,7 +24,7 @@ export function points(xs, ys) {
 }
 
 /** @param {string[]} times */
-export function moments(times) {
+function moments(times) {
   return times.map((time) => Date.parse(time));
 }
 

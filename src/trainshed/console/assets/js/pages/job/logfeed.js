@@ -4,7 +4,7 @@
 import { ApiError } from "../../api.js";
 
 /** Lines kept in memory. Older ones are let go while following, and read again when someone scrolls up to them. */
-export const MOST_LINES = 200_000;
+const MOST_LINES = 200_000;
 const PAGE = 2000;
 const WAIT_S = 20;
 const GATHER_MS = 120; // between two answers that were not full: a few large ones cost less than many small ones
