@@ -13,7 +13,8 @@ from trainshed.config import Home
 from trainshed.domain.jobs import Job, JobState
 from trainshed.errors import Invalid, NotFound
 from trainshed.services import tracking
-from trainshed.services.progress import Progress, outputs
+from trainshed.services.outputs import addresses
+from trainshed.services.progress import Progress
 from trainshed.store.jobs import JobStore
 from trainshed.testing.events import write_events
 from trainshed.testing.joblogs import open_jobs
@@ -280,4 +281,4 @@ def test_a_job_that_predicts_has_a_replica_and_no_progress(tmp_path: Path) -> No
 
 def test_outputs_among_arguments() -> None:
     args = ["--out=gs://a/b", "--train-files", "gs://c/d", "--log", "gs://e", "gs://f", "--eval_files=gs://g", "x"]
-    assert list(outputs(args)) == ["gs://a/b", "gs://e", "gs://f"]
+    assert list(addresses(args)) == ["gs://a/b", "gs://e", "gs://f"]

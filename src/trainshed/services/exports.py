@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 from trainshed.buckets.folders import disk_errors
 from trainshed.buckets.models import ModelFolder, model_folders
-from trainshed.buckets.names import components, split_uri
 from trainshed.config import Home
 from trainshed.domain.deployments import loaders
 from trainshed.domain.jobs import Job
 from trainshed.domain.times import rfc3339
-from trainshed.domain.training import Training
-from trainshed.errors import FailedPrecondition, Invalid, NotFound
-from trainshed.services.progress import outputs
+from trainshed.errors import FailedPrecondition
+from trainshed.services import outputs
 from trainshed.store.jobs import JobStore
 
 _FRAMEWORKS = {"openvino": "TENSORFLOW", "keras": "TENSORFLOW", "xgboost": "XGBOOST"}
@@ -35,22 +33,11 @@ class Exports:
         job = self._jobs.get(project, job_id)
         found: dict[tuple[str, ...], ModelFolder] = {}
         with disk_errors():
-            for place in self._places(job):
+            for place in outputs.folders(job, self._owner):
                 for folder in model_folders(self._home.buckets, place, holds_model=lambda names: bool(kinds(names))):
                     found[folder.parts] = folder
         newest = sorted(found.values(), key=lambda folder: (folder.time_us, folder.parts), reverse=True)
         return {"exports": [_body(folder, job) for folder in newest[:_MOST]]}
-
-    def _places(self, job: Job) -> Iterator[tuple[str, ...]]:
-        """The job's folder, and where else its arguments say that it writes, in buckets of its project."""
-        training = Training.parse(job.body.get(Training.key, {}))
-        for uri in dict.fromkeys((training.job_dir, *outputs(training.args))):
-            try:
-                bucket, name = split_uri(uri)
-                if self._owner(bucket) == job.project:
-                    yield (bucket, *(components(name) if name.rstrip("/") else ()))
-            except (Invalid, NotFound):
-                continue
 
 
 def kinds(names: Collection[str]) -> tuple[str, ...]:

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import math
-import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trainshed.buckets.names import components, split_uri
 from trainshed.config import Home
 from trainshed.domain.clusters import gang
 from trainshed.domain.jobs import Job, JobState
 from trainshed.domain.progress import Pace, Report, Standing, target
 from trainshed.domain.series import Series
 from trainshed.domain.times import now_us, rfc3339
-from trainshed.domain.training import Training
 from trainshed.domain.work import work_of
 from trainshed.engines.eventfiles import Place
 from trainshed.engines.logfiles import LogFile
 from trainshed.engines.replicas import replica_states
-from trainshed.errors import Invalid, NotFound
+from trainshed.errors import Invalid
+from trainshed.services import outputs
 from trainshed.services.tracking import Tracker
 from trainshed.store.jobs import JobStore
 
 MAX_POINTS = 1000
 DEFAULT_POINTS = 300
 _TRACKED = 16  #: attempts that are followed; another one is read from its beginning again
-
-#: options whose values are read from, and not written to
-_INPUTS = re.compile(r"data|input|file|train|eval|test|vocab|record|package")
 
 
 class Progress:
@@ -117,7 +112,7 @@ class Progress:
         }
 
     def _standing(self, job: Job, tracker: Tracker) -> dict[str, Any] | None:
-        found = tracker.standing(target(_training(job).args))
+        found = tracker.standing(target(outputs.training_of(job).args))
         if found is None:
             return None
         standing, pace = found
@@ -150,12 +145,12 @@ class Progress:
 
     def _places(self, job: Job, told: Iterable[str]) -> Iterator[Place]:
         """Where event files may be: the job's folder, folders that lines name, where it runs, where it writes to."""
-        training = _training(job)
+        training = outputs.training_of(job)
         work = Place(self._home.jobs, (job.project, job.id, str(job.attempt), "work"))
         for uri in (training.job_dir, *told):
             yield from self._place(job, uri)
         yield work
-        for uri in outputs(training.args):
+        for uri in outputs.addresses(training.args):
             yield from self._place(job, uri)
 
     def _place(self, job: Job, uri: str) -> Iterator[Place]:
@@ -163,27 +158,8 @@ class Progress:
         root = f"{self._home.buckets}/"
         if uri.startswith(root):
             uri = f"gs://{uri.removeprefix(root)}"
-        try:
-            bucket, name = split_uri(uri)
-            if self._owner(bucket) == job.project:
-                yield Place(self._home.buckets, (bucket, *(components(name) if name.rstrip("/") else ())))
-        except (Invalid, NotFound):
-            return
-
-
-def _training(job: Job) -> Training:
-    """What it was asked to train: nothing, for a job of another kind."""
-    return Training.parse(job.body.get(Training.key, {}))
-
-
-def outputs(args: Sequence[str]) -> Iterator[str]:
-    """The gs:// addresses in a trainer's arguments that it may write to."""
-    option = ""
-    for arg in args:
-        name, _, value = arg.partition("=") if arg.startswith("--") else (option, "", arg)
-        option = name
-        if value.startswith("gs://") and not _INPUTS.search(name.lower()):
-            yield value
+        if (found := outputs.folder(job, uri, self._owner)) is not None:
+            yield Place(self._home.buckets, found)
 
 
 def _standing_body(standing: Standing, pace: Pace, *, running: bool, now_us: int) -> dict[str, Any]:

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from trainshed.buckets.names import object_path, split_uri
 from trainshed.config import Home
 from trainshed.domain.iam import EVERY_PROJECT
 from trainshed.domain.jobs import Job
 from trainshed.domain.training import Training
 from trainshed.engines.tensorboards import TensorBoard, TensorBoardStarter
-from trainshed.errors import EngineDown, FailedPrecondition, Invalid, NotFound, TimedOut, Unavailable
-from trainshed.services.progress import outputs
+from trainshed.errors import EngineDown, FailedPrecondition, NotFound, TimedOut, Unavailable
+from trainshed.services import outputs
 from trainshed.services.runtimes import RuntimeService
 from trainshed.store.jobs import JobStore
 
@@ -168,12 +167,7 @@ class TensorBoards:
         """
         if Training.key not in job.body:
             raise FailedPrecondition("TensorBoard shows what a training writes, and this job is a prediction.")
-        training = Training.parse(job.body[Training.key])
-        for uri in (training.job_dir, *outputs(training.args)):
-            try:
-                bucket, name = split_uri(uri)
-                if self._owner(bucket) == job.project:
-                    return object_path(self._home.buckets, bucket, name.rstrip("/"))
-            except (Invalid, NotFound):
-                continue
+        written = next(outputs.folders(job, self._owner), None)
+        if written is not None:
+            return self._home.buckets.joinpath(*written)
         return self._home.jobs / job.project / job.id / str(job.attempt) / "work"
