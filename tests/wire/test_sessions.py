@@ -7,7 +7,6 @@ import json
 import re
 import ssl
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,21 +16,10 @@ import pytest
 from trainshed.api.app import ROUTES
 from trainshed.api.routing import Route
 from trainshed.domain.iam import Access
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.servers import Answer, RunningServer, ask
 
 PROJECT, BUCKET = "session-project", "session-bucket"
 SESSION = "/trainshed/v1/session"
-
-
-@dataclass
-class Answer:
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class Browser:
@@ -55,14 +43,8 @@ class Browser:
         if self.cookies:
             sent["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         sent |= dict(headers or {})
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=60)
-        try:
-            connection.request(method, path, data, {name: value for name, value in sent.items() if value is not None})
-            answer = connection.getresponse()
-            got = Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
-        finally:
-            connection.close()
+        kept = {name: value for name, value in sent.items() if value is not None}
+        got = ask(server.url, method, path, body=body, headers=kept)
         self._take(got.headers.get("set-cookie", ""))
         return got
 

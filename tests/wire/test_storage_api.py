@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
 
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.servers import Answer, RunningServer, ask
 
 BUCKET = "wire-api"
 
 
-@dataclass
-class Answer:
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-
 class Storage:
     def __init__(self, server: RunningServer, token: str | None = None) -> None:
-        self._netloc = urlsplit(server.url).netloc
+        self._url = server.url
         self._token = token or server.token
 
     def __call__(self, method: str, path: str, body: bytes | Mapping[str, Any] | None = None, **headers: str) -> Answer:
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         sent = {"authorization": f"Bearer {self._token}"} | {k.replace("_", "-"): v for k, v in headers.items()}
-        connection = http.client.HTTPConnection(self._netloc, timeout=60)
-        try:
-            connection.request(method, path, data, sent)
-            answer = connection.getresponse()
-            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
-        finally:
-            connection.close()
+        return ask(self._url, method, path, body=body, headers=sent)
 
     def put(self, name: str, data: bytes, query: str = "", **headers: str) -> Answer:
         path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={quote(name, safe='')}{query}"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,11 +40,36 @@ except Refused as exc:
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All of an answer. The names of its headers are in small letters."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def ask(url: str, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
+    """One request, on a connection of its own: `body` is sent as it is if it is bytes, else as JSON."""
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+    try:
+        connection.request(method, path, data, dict(headers or {}))
+        answer = connection.getresponse()
+        return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+    finally:
+        connection.close()
+
+
 class Caller:
     """Plain HTTP, so that nothing comes between a test and the answer."""
 
     def __init__(self, url: str) -> None:
-        self._netloc = urlsplit(url).netloc
+        self._url = url
 
     def __call__(
         self,
@@ -58,16 +84,9 @@ class Caller:
         sent = dict(headers or {})
         if token is not None:
             sent["authorization"] = f"Bearer {token}"
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body)
-        connection = http.client.HTTPConnection(self._netloc, timeout=60)
-        try:
-            connection.request(method, path, data, sent)
-            answer = connection.getresponse()
-            raw = answer.read()
-        finally:
-            connection.close()
+        answer = ask(self._url, method, path, body=body, headers=sent)
         kind = answer.headers.get("content-type", "")
-        return answer.status, json.loads(raw) if raw and kind.startswith("application/json") else raw
+        return answer.status, answer.json if answer.body and kind.startswith("application/json") else answer.body
 
 
 class RunningServer:
