@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import http.server
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +46,27 @@ def test_a_link_signs_in_and_leaves_no_code_behind(page: Page, server: RunningSe
     assert page.evaluate("document.cookie") == ""
     assert "code=" not in page.url
     assert page.evaluate("document.referrer") == ""
+
+
+def test_the_file_that_the_command_line_opens_signs_in(
+    chromium: Browser, server: RunningServer, bucket: str, tmp_path: Path
+) -> None:
+    seen, browser = tmp_path / "seen", tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
+    browser.chmod(0o700)
+    env = server.env() | {"BROWSER": f"{browser} %s"}
+    subprocess.run(
+        [sys.executable, "-m", "trainshed.cli", "console", "--project", PROJECT], env=env, check=True, timeout=90
+    )
+    context = chromium.new_context()
+    try:
+        page = context.new_page()
+        page.goto(seen.read_text().strip())
+        page.wait_for_url(f"{server.url}/#/p/{PROJECT}**")
+        assert fetched(page, "/trainshed/v1/session") == 200
+        assert page.evaluate("document.referrer") == ""
+    finally:
+        context.close()
 
 
 def test_our_own_page_changes_things_with_its_header_alone(page: Page) -> None:
@@ -98,6 +122,23 @@ def test_a_page_of_another_port_gets_and_changes_nothing(page: Page, server: Run
     page.evaluate("(url) => { location.href = url }", f"{server.url}/#/p/{PROJECT}")  # a link may lead to the console
     page.wait_for_url(f"{server.url}/#/p/{PROJECT}**")
     assert fetched(page, "/trainshed/v1/session") == 200
+
+
+def test_no_upload_is_a_script_of_our_page(page: Page) -> None:
+    headers = {"x-trainshed-console": "1", "content-type": "text/javascript"}
+    upload = {"method": "POST", "body": "window.ran = true", "headers": headers}
+    assert fetched(page, f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=upload.js", upload) == 200
+    loaded = page.evaluate(
+        """(url) => new Promise((done) => {
+          const script = document.createElement("script");
+          script.onload = () => done("ran");
+          script.onerror = () => done("refused");
+          script.src = url;
+          document.head.append(script);
+        })""",
+        f"/download/storage/v1/b/{BUCKET}/o/upload.js?alt=media",
+    )
+    assert (loaded, page.evaluate("window.ran")) == ("refused", None)
 
 
 @pytest.mark.parametrize("kind", ["text/html", "image/svg+xml", "application/xhtml+xml", "text/plain", "image/png"])

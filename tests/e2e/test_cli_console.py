@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -55,7 +57,11 @@ def test_a_browser_is_told_to_open_the_link(server: RunningServer, tmp_path: Pat
     out, err = console(server, browser=f"{browser} %s")
     assert out == ""
     assert "is open in your browser" in err
-    assert opened(seen.read_text().strip())[0] == 303
+    page = Path(seen.read_text().strip().removeprefix("file://"))
+    assert page == server.home / "console.html", "others on the machine can read command lines"
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    [url] = set(re.findall(r"http://[^\"]+", page.read_text()))
+    assert opened(url)[0] == 303
 
 
 def test_a_program_reads_the_link(server: RunningServer) -> None:

@@ -62,7 +62,8 @@ def test_it_starts_is_listed_and_stops(shell: Shell, tmp_path: Path) -> None:
     environ = Path(f"/proc/{said['pid']}/environ").read_bytes().decode()
     assert token not in environ
     assert token not in Path(f"/proc/{said['pid']}/cmdline").read_bytes().decode()
-    for name in ("TRAINSHED_URL", "TRAINSHED_TOKEN", "TRAINSHED_PROJECT=notebook-project", "FSSPEC_GS"):
+    assert shell.server.token not in environ
+    for name in ("TRAINSHED_URL", "TRAINSHED_HOME", "TRAINSHED_PROJECT=notebook-project", "FSSPEC_GS"):
         assert f"\0{name}" in f"\0{environ}"
     for path in (state / "server.json", state / "config" / "jupyter_server_config.json", state / "log"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path

@@ -34,6 +34,10 @@ def test_samples_are_copied_once_and_never_over_what_is_there(tmp_path: Path) ->
     assert notebook.copy_samples(SAMPLES, folder) == ["Online prediction example.ipynb", "Train and deploy MNIST.ipynb"]
     assert (folder / "Iris end to end.ipynb").read_text() == "my own"
     assert notebook.copy_samples(SAMPLES, folder) == []
+    (folder / "Train and deploy MNIST.ipynb").unlink()
+    (folder / "Train and deploy MNIST.ipynb").symlink_to(tmp_path / "elsewhere")
+    assert notebook.copy_samples(SAMPLES, folder) == []
+    assert not (tmp_path / "elsewhere").exists()
     (tmp_path / "file").touch()
     with pytest.raises(Refused, match="--dir"):
         notebook.copy_samples(SAMPLES, tmp_path / "file" / "below")

@@ -75,4 +75,5 @@ def test_a_page_of_another_site_may_link_to_the_console_and_nothing_else(server:
     assert get(server, "/", link | {"sec-fetch-dest": "iframe"})[0] == 403
     assert get(server, "/", link | {"sec-fetch-mode": "no-cors"})[0] == 403
     assert get(server, "/healthz", link)[0] == 403
-    assert get(server, "/console/enter?code=x", link)[0] == 403
+    assert get(server, "/console/enter?code=x", link)[0] == 401
+    assert get(server, "/console/enter?code=x", link | {"sec-fetch-dest": "iframe"})[0] == 403

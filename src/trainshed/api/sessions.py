@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -63,7 +64,8 @@ async def link(request: Request) -> Response:
     project = names.project_id(str(body["project"])) if body.get("project") else ""
     if not request.scope["trainshed.authentication"]:
         return JSONResponse({"url": _base(request) + _page_of(project)}, headers=_PRIVATE)
-    code = await run_in_threadpool(services(request).sessions.link, auth.bearer_token(request), project)
+    sessions, token, local = services(request).sessions, auth.bearer_token(request), _is_local(request)
+    code = await run_in_threadpool(sessions.link, token, project, local=local)
     return JSONResponse({"url": f"{_base(request)}/console/enter?code={code}"}, headers=_PRIVATE)
 
 
@@ -72,7 +74,8 @@ async def enter(request: Request) -> Response:
     sessions = services(request).sessions
     code = request.query_params.get("code", "")[:200]
     try:
-        entry = await run_in_threadpool(sessions.enter, code, address=_address(request))
+        led = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        entry = await run_in_threadpool(sessions.enter, code, address=_address(request), from_elsewhere=led)
     except Busy as exc:
         return PlainTextResponse(f"{exc}\n", 429, {**_PRIVATE, "retry-after": str(exc.retry_after_s)})
     if entry is None:
@@ -118,10 +121,17 @@ def _address(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
+def _is_local(request: Request) -> bool:
+    try:
+        return ipaddress.ip_address(_address(request)).is_loopback
+    except ValueError:
+        return False
+
+
 ROUTES = (
     Route(method="POST", path=_PATH, access=Access.PUBLIC, scope=Scope.SERVER, handler=begin),
     Route(method="GET", path=_PATH, access=Access.READ, scope=Scope.SERVER, handler=show),
     Route(method="DELETE", path=_PATH, access=Access.READ, scope=Scope.SERVER, handler=end),
     Route(method="POST", path=f"{_PATH}:link", access=Access.READ, scope=Scope.SERVER, handler=link),
-    Route(method="GET", path="/console/enter", access=Access.PUBLIC, scope=Scope.SERVER, handler=enter),
+    Route(method="GET", path="/console/enter", access=Access.PUBLIC, scope=Scope.SERVER, handler=enter, linked=True),
 )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
+from trainshed.cli.browsers import opened
 from trainshed.cli.group import Command
 from trainshed.cli.options import format_option, project_option, session
 from trainshed.cli.output import Column, say, show_one
-
-#: browsers of the terminal; the console is a program that none of them can run
-_OF_THE_TERMINAL = frozenset({"www-browser", "links", "elinks", "lynx", "w3m"})
+from trainshed.client.locate import is_loopback
 
 
 @click.command(cls=Command)
@@ -28,24 +27,14 @@ def console(no_browser: bool, project: str | None, format: str | None) -> None:
     """
     here = session(project)
     url = here.client.call("POST", "/trainshed/v1/session:link", body={"project": here.project})["url"]
-    opened = not no_browser and _opened(url)
+    page = here.settings.home.path / "console.html" if is_loopback(here.client.url) else None
+    shown = not no_browser and opened(url, page)
     if format is not None:
         show_one(
-            {"url": url, "opened": opened}, format=format, columns=[Column("URL", "url"), Column("OPENED", "opened")]
+            {"url": url, "opened": shown}, format=format, columns=[Column("URL", "url"), Column("OPENED", "opened")]
         )
-    elif opened:
+    elif shown:
         say(f"The console of {here.client.url} is open in your browser.")
     else:
         say("Open this address in a browser within a minute; it signs in once:")
         click.echo(url)
-
-
-def _opened(url: str) -> bool:
-    """Whether a browser was told to show it."""
-    import webbrowser
-
-    try:
-        browser = webbrowser.get()
-    except webbrowser.Error:
-        return False
-    return getattr(browser, "name", "") not in _OF_THE_TERMINAL and browser.open(url)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import shutil
 import sys
-import webbrowser
 from pathlib import Path
 
 import click
 
+from trainshed.cli.browsers import opened
 from trainshed.cli.building import shown_build
 from trainshed.cli.group import Command
 from trainshed.cli.options import Session, project_option, session
 from trainshed.cli.output import say
 from trainshed.cli.shell import led_here
-from trainshed.client.locate import owner_token
 from trainshed.config import environment
 from trainshed.local import notebook as lab
 from trainshed.local.samples import samples_folder
@@ -61,7 +60,7 @@ def notebook(port: int | None, folder: Path | None, no_browser: bool, stop: bool
         found = _started(here, place, (folder or home.notebooks).expanduser().absolute(), port)
         say(f"JupyterLab runs on {found.folder}. `trainshed notebook --stop` stops it.")
     click.echo(found.url)
-    if not no_browser and not webbrowser.open(found.url):
+    if not no_browser and not opened(found.url, home.notebook / "open.html"):
         say("No browser could be opened: open the address above in one.")
 
 
@@ -77,13 +76,8 @@ def _started(here: Session, place: Place, folder: Path, port: int | None) -> lab
     git, sudo = (shutil.which(name, path=around.get("PATH")) for name in ("git", "sudo"))
     shims.write(place.shims, shims.texts(shims.Programs(python=sys.executable, git=git, sudo=sudo), google=False))
     path = f"{python.parent}:{around.get('PATH', '')}"
-    env = inside({**around, "PATH": path}, place, _known(here))
+    # no token: the client finds it as the command line does, and takes the owner's to no other machine
+    env = inside({**around, "PATH": path}, place, {"TRAINSHED_URL": here.client.url})
     say("Starting JupyterLab...")
     terminal = (sys.executable, "-P", "-m", "trainshed.cli", "shell")
     return lab.start(home, lab.Order(python=python, folder=folder, port=port, env=env, terminal=terminal))
-
-
-def _known(here: Session) -> dict[str, str]:
-    """What the Python client needs to find the server, wherever that is."""
-    token = here.settings.token or owner_token(here.settings.home)
-    return {"TRAINSHED_URL": here.client.url} | ({"TRAINSHED_TOKEN": token} if token else {})

@@ -95,7 +95,7 @@ def connect(settings: ClientSettings) -> Client:
             raise NotRunning(settings.home)
         return Client(server.url, token=settings.token or owner_token(settings.home))
     token = settings.token
-    if token is None and _is_loopback(settings.url):  # the owner's token is for this machine only
+    if token is None and is_loopback(settings.url):  # the owner's token is for this machine only
         token = owner_token(settings.home)
     return Client(settings.url, token=token, ca_file=_authority(settings.home))
 
@@ -109,7 +109,8 @@ def owner_token(home: Home) -> str | None:
         raise Refused(f"The token in {home.token} can't be read: {exc.strerror}.") from exc
 
 
-def _is_loopback(url: str) -> bool:
+def is_loopback(url: str) -> bool:
+    """Whether it leads to this machine, whatever names mean here."""
     import ipaddress
 
     host = urlsplit(url).hostname or ""

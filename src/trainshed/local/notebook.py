@@ -96,9 +96,10 @@ def copy_samples(source: Path, folder: Path) -> list[str]:
     """Copy the sample notebooks to a folder and return the names of those that are new. Nothing is written over."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        new = [path for path in sorted(source.glob("*.ipynb")) if not (folder / path.name).exists()]
+        new = [path for path in sorted(source.glob("*.ipynb")) if not os.path.lexists(folder / path.name)]
         for path in new:
-            shutil.copyfile(path, folder / path.name)
+            with open(path, "rb") as sample, open(folder / path.name, "xb") as copy:  # never through a link
+                shutil.copyfileobj(sample, copy)
     except OSError as exc:
         raise Refused(
             f"The folder {folder} can't be used for notebooks: {exc.strerror}. Choose one with --dir."

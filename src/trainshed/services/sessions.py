@@ -35,6 +35,7 @@ class _Code:
     token_id: str
     project: str
     expires_us: int
+    local: bool
 
 
 class BrowserSessions:
@@ -65,25 +66,32 @@ class BrowserSessions:
         """It opens nothing any more."""
         self._tokens.give_back(session)
 
-    def link(self, token: str, project: str) -> str:
-        """A code that begins a session, once, within CODE_S. `Unauthenticated` if there can't be one for this token."""
+    def link(self, token: str, project: str, *, local: bool = False) -> str:
+        """A code that begins a session, once, within CODE_S. `Unauthenticated` if there can't be one for this token.
+
+        `local` says that this machine asks: a page of its own, in a file, may lead to the link.
+        """
         token_id = self._tokens.exchangeable(token)
         if token_id is None:
             raise Unauthenticated("A link to the console is made for a user's own token, not for one got for it.")
         code = secrets.token_urlsafe(32)
-        made = _Code(token_id=token_id, project=project, expires_us=self._clock() + CODE_S * 1_000_000)
+        until = self._clock() + CODE_S * 1_000_000
+        made = _Code(token_id=token_id, project=project, expires_us=until, local=local)
         with self._lock:
             self._codes[digest(code)] = made
             while len(self._codes) > _CODES:
                 self._codes.popitem(last=False)
         return code
 
-    def enter(self, code: str, *, address: str) -> Entry | None:
-        """What the code leads to; None if it was used, is too old, or never was one. `Busy` as with `begin`."""
+    def enter(self, code: str, *, address: str, from_elsewhere: bool = False) -> Entry | None:
+        """What the code leads to; None if it was used, is too old, or never was one. `Busy` as with `begin`.
+
+        Another's page (`from_elsewhere`) may not sign somebody in, who would then work as someone else.
+        """
         with self._lock:
             found = self._codes.pop(digest(code), None)
         session = None
-        if found is not None and self._clock() < found.expires_us:
+        if found is not None and self._clock() < found.expires_us and (found.local or not from_elsewhere):
             session = self._tokens.got_for(found.token_id, ttl_s=SESSION_S, label=_LABEL, most=_SESSIONS)
         if found is None or session is None:
             self._count_failure(address)
