@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from trainshed.testing.jobs import Submitter
 
@@ -45,6 +45,15 @@ out = pathlib.Path(parser.parse_args().job_dir)
 (out / "result.json").write_text(json.dumps({"accuracy": 0.98}))
 (out / "<i>page<i>.html").write_text("<script>document.title = 'harmed'</script>")
 (out / "export" / "weights.bin").write_bytes(bytes(2048))
+"""
+
+EXPORTS = """
+import argparse, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--job-dir")
+folder = pathlib.Path(parser.parse_args().job_dir) / "export" / "1605475055"
+folder.mkdir(parents=True)
+(folder / "saved_model.pb").touch()
 """
 
 
@@ -218,3 +227,28 @@ def test_nothing_is_wider_than_a_narrow_screen(tab: str, jobs: Submitter, open_c
     page = open_console(PROJECT, f"/jobs/{job}?tab={tab}", width=390, height=800)
     expect(page.get_by_test_id("job-state")).to_have_text("Succeeded", timeout=WAIT_MS)
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
+
+
+def test_a_deployment_is_followed_over_a_lost_connection_and_a_failure_can_be_mended(
+    jobs: Submitter, open_console: Open
+) -> None:
+    jobs.submit("exports_1", EXPORTS, jobDir=f"gs://{jobs.bucket}/exports_1")
+    jobs.wait("exports_1")
+    page = open_console(PROJECT, "/jobs/exports_1")
+    operation = f"projects/{PROJECT}/operations/create_exports_v1-1"
+    answers = [None, {}, {"done": True, "error": {"message": "It is <b>no model</b>."}}, {}, {"done": True}]
+
+    def tell(route: Route) -> None:
+        answer = answers.pop(0)
+        route.abort("connectionrefused") if answer is None else route.fulfill(json=answer)
+
+    page.route("**/models/exports/versions", lambda route: route.fulfill(json={"name": operation}))
+    page.route("**/models/exports/versions/v1", lambda route: route.fulfill(json={"progress": "Comparing"}))
+    page.route(f"**/v1/{operation}", tell)
+    page.get_by_test_id("job-deploy").click(timeout=WAIT_MS)
+    page.get_by_test_id("deploy-go").click()
+    dialog = page.get_by_test_id("dialog")
+    expect(dialog).to_contain_text("It is <b>no model</b>.", timeout=WAIT_MS)
+    page.get_by_test_id("deploy-go").click()
+    expect(page.get_by_test_id("deploy-done")).to_have_text("Version v1 of exports is ready to predict.")
+    assert answers == []

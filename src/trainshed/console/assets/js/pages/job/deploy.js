@@ -4,9 +4,10 @@
 import { ApiError, get, post } from "../../api.js";
 import { dialog } from "../../dialogs.js";
 import { h, replace } from "../../dom.js";
+import { live } from "../../live.js";
 import { emptyState, field, link, loading, progressBar, timeAgo } from "../../parts.js";
 
-const EVERY_MS = 700;
+const EVERY_S = 0.7;
 
 /** @param {string} project @param {string} path */
 function ml(project, path) {
@@ -159,10 +160,11 @@ class Deploy {
   }
 
   /**
-   * Show how far it is until the version is there.
+   * Show how far it is until the version is there. Never ends if the window is closed before.
    * @param {any} operation @param {string} model @param {string} version
+   * @returns {Promise<void>}
    */
-  async #follow(operation, model, version) {
+  #follow(operation, model, version) {
     const bar = progressBar({ fraction: null, label: "Creating the version…" });
     const before = [...this.body.childNodes];
     replace(
@@ -172,17 +174,17 @@ class Deploy {
     );
     const path = `models/${encodeURIComponent(model)}/versions/${encodeURIComponent(version)}`;
     const details = `/trainshed${ml(this.project, path)}`;
-    let found = operation;
-    while (!found.done) {
-      await new Promise((resolve) => setTimeout(resolve, EVERY_MS));
-      const [now, news] = await Promise.all([get(`/v1/${operation.name}`), get(details)]);
-      found = now;
-      bar.update({ fraction: null, label: news.progress || "Creating the version…" });
-    }
-    if (found.error) {
-      replace(this.body, before);
-      throw new Error(found.error.message);
-    }
+    const look = () => Promise.all([get(`/v1/${operation.name}`), get(details)]);
+    return new Promise((resolve, reject) => {
+      const poll = live(bar, EVERY_S, look, ([now, news]) => {
+        bar.update({ fraction: null, label: news.progress || "Creating the version…" });
+        if (!now.done) return;
+        poll.stop();
+        if (!now.error) return resolve(undefined);
+        replace(this.body, before);
+        reject(new Error(now.error.message));
+      });
+    });
   }
 
   /** @param {string} model @param {string} version */
