@@ -18,6 +18,7 @@ import pytest
 from trainshed.cli import gcloud, gsutil
 from trainshed.cli.group import LazyGroup
 from trainshed.config import Home
+from trainshed.errors import Refused
 from trainshed.proxy.clients import Reach
 from trainshed.shell import datalab, git, shims, startup
 from trainshed.shell import gcloud as gcloud_lines
@@ -193,6 +194,12 @@ def test_the_way_out_leads_back_to_where_the_shell_was_opened(tmp_path: Path) ->
     activated = {**within, "PATH": f"/venv/bin:{within['PATH']}", "MINE": "1"}
     assert outside(activated) == around | {"PATH": "/venv/bin:/usr/bin:/bin", "MINE": "1"}
     assert outside(around) == around
+
+
+@pytest.mark.parametrize("said", ["", "x", "[]", "{}", '{"shims": "a", "variables": 1}'])
+def test_a_way_out_that_somebody_else_wrote_is_refused(said: str) -> None:
+    with pytest.raises(Refused, match="Unset it"):
+        outside({"PATH": "/bin", "TRAINSHED_SHELL": said})
 
 
 def test_a_project_that_was_chosen_stays_and_no_value_is_a_secret(tmp_path: Path) -> None:

@@ -352,6 +352,20 @@ def test_no_upload_becomes_a_part_of_a_page(server: RunningServer, browser: Brow
     assert {use: browser(server, "GET", path, headers={"sec-fetch-dest": use}).status for use in uses} == uses
 
 
+def test_nothing_that_a_session_reads_is_kept_for_others(server: RunningServer, browser: Browser) -> None:
+    """Caches know that an Authorization header makes an answer one person's; of cookies they know nothing."""
+    upload = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=kept"
+    assert browser(server, "POST", upload, b"mine").status == 200
+    said = {"cacheControl": "public, max-age=31536000"}
+    assert browser(server, "PATCH", f"/storage/v1/b/{BUCKET}/o/kept", said).status == 200
+    media = f"/download/storage/v1/b/{BUCKET}/o/kept?alt=media"
+    assert browser(server, "GET", media).headers["cache-control"] == "private, no-cache, no-transform"
+    for path in (f"/storage/v1/b/{BUCKET}/o/kept", f"/trainshed/v1/projects/{PROJECT}/overview", "/nothing"):
+        assert browser(server, "GET", path).headers["cache-control"] == "no-store"
+    with_token = {"authorization": f"Bearer {server.token}", "cookie": None}
+    assert browser(server, "GET", media, headers=with_token).headers["cache-control"] == said["cacheControl"]
+
+
 def test_uploads_and_deletes_work_with_a_session(server: RunningServer, browser: Browser) -> None:
     upload = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=folder%2Ffile.bin"
     assert browser(server, "POST", upload, b"\0" * 300_000).status == 200

@@ -110,6 +110,8 @@ class Api:
             response = problem(exc)
         for name, value in ALWAYS.items():
             response.headers.setdefault(name, value)
+        if scope.get("trainshed.session") is not None:  # a cookie tells no cache that the answer is one person's
+            response.headers.setdefault("cache-control", "no-store")
         await response(scope, receive, send)
         if "trainshed.quiet" not in scope:
             ms = (time.perf_counter() - began) * 1000

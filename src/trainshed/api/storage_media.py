@@ -109,8 +109,10 @@ def _shown(info: ObjectInfo, request: Request) -> dict[str, str]:
     """
     whole = info.traits.content_type
     kind = "" if "," in whole else whole.partition(";")[0].strip().lower()  # of several, browsers take the last
-    harmless = request.scope.get("trainshed.session") is not None and kind in _HARMLESS
-    return {
+    signed_in = request.scope.get("trainshed.session") is not None
+    harmless = signed_in and kind in _HARMLESS
+    own = {"cache-control": "private, no-cache, no-transform"} if signed_in else {}  # whatever the writer said
+    return own | {
         "content-disposition": "inline" if harmless else "attachment",
         "x-content-type-options": "nosniff",
         "content-security-policy": "sandbox; default-src 'none'",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainshed.config import Home
+from trainshed.errors import Refused
 from trainshed.proxy import clients
 from trainshed.proxy.clients import Reach
 
@@ -52,10 +53,14 @@ def outside(env: Mapping[str, str]) -> dict[str, str]:
     """
     if OUTSIDE not in env:
         return dict(env)
-    said = json.loads(env[OUTSIDE])
-    kept = {name: value for name, value in env.items() if name != OUTSIDE and name not in said["variables"]}
-    before = {name: value for name, value in said["variables"].items() if value is not None}
-    path = [folder for folder in env.get("PATH", "").split(os.pathsep) if folder != said["shims"]]
+    try:
+        said = json.loads(env[OUTSIDE])
+        shims, variables = str(said["shims"]), dict(said["variables"])
+    except (ValueError, TypeError, KeyError):
+        raise Refused(f"The variable {OUTSIDE} is not as `trainshed shell` sets it. Unset it.") from None
+    kept = {name: value for name, value in env.items() if name != OUTSIDE and name not in variables}
+    before = {name: value for name, value in variables.items() if value is not None}
+    path = [folder for folder in env.get("PATH", "").split(os.pathsep) if folder != shims]
     return kept | before | {"PATH": os.pathsep.join(path)}
 
 
