@@ -18,7 +18,7 @@ from trainshed.client.locate import is_loopback
 def console(no_browser: bool, project: str | None, format: str | None) -> None:
     """Open the console in a browser, signed in with the token of this command line.
 
-    The address works once, within a minute. It is printed if there is no browser to open it.
+    The address works once, within a minute. It is printed too, for a browser that does not open it.
 
     \b
     Example:
@@ -34,7 +34,9 @@ def console(no_browser: bool, project: str | None, format: str | None) -> None:
             {"url": url, "opened": shown}, format=format, columns=[Column("URL", "url"), Column("OPENED", "opened")]
         )
     elif shown:
-        say(f"The console of {here.client.url} is open in your browser.")
+        # a browser from a snap opens, and may not read a page in a hidden folder: nobody here can know
+        say(f"Opened the console of {here.client.url} in your browser. If nothing shows, open this within a minute:")
+        say(url)
     else:
         say("Open this address in a browser within a minute; it signs in once:")
         click.echo(url)
