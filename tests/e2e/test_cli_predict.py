@@ -193,62 +193,6 @@ def test_a_wrong_request_is_shown_as_the_server_refused_it(course: Shell, deploy
 
 
 @pytest.mark.timeout(900)
-def test_the_fifth_documents_curl(course: Shell) -> None:
-    course.bash(
-        """
-        gsutil cp -r "$SAMPLES/iris/data" gs://${BUCKET}
-        gcloud ml-engine jobs submit training iris_job --region=us-central1 --module-name=trainer.task \
-            --package-path="$SAMPLES/iris/trainer" --job-dir=gs://${BUCKET}/iris/trained \
-            --staging-bucket=gs://${BUCKET} --scale-tier=BASIC --runtime-version=2.21 --stream-logs \
-            -- --outdir=gs://${BUCKET}/iris/trained --train_steps=300 --bucket=${BUCKET} --project=${PROJECT} \
-            --test_file=data/iris_test.csv --train_file=data/iris_training.csv
-        """,
-        SAMPLES=str(SAMPLES),
-        BUCKET=BUCKET,
-        PROJECT=PROJECT,
-    )
-    (course.folder / "test.json").write_text((SAMPLES / "iris" / "test.json").read_text())
-    answered = course.bash(
-        """
-gcloud ml-engine models create ${MODEL_NAME} --regions ${REGION}
-
-# Get latest model if multiple available
-MODEL_LOCATION=$(gsutil ls gs://${BUCKET}/${MODEL_NAME}/${TRAINING_DIR}/export/exporter | tail -1)
-
-gcloud ml-engine versions create ${MODEL_VERSION} \
-    --model ${MODEL_NAME} --origin ${MODEL_LOCATION} \
-    --runtime-version ${TFVERSION}
-
-AUTH_TOKEN=$(gcloud auth print-access-token)
-TEST_INSTANCE="{\\"instances\\":[$(cat test.json|head -1)]}"
-
-curl -sS -X POST \
-    -H "Content-Type: application/json" \
-    -H "Authorization: Bearer ${AUTH_TOKEN}" \
-    -H "Content-Type: application/json" \
-    --data ${TEST_INSTANCE} \
-    ${URL}/v1/projects/${PROJECT}/models/iris:predict
-        """,
-        MODEL_NAME="iris",
-        REGION="us-central1",
-        BUCKET=BUCKET,
-        TRAINING_DIR="trained",
-        MODEL_VERSION="v1",
-        TFVERSION="1.10",
-        PROJECT=PROJECT,
-        URL=course.server.url,
-    )
-    [flower] = json.loads(answered[0])["predictions"]
-    assert set(flower) == {"class_ids", "classes", "logits", "probabilities"}
-    assert (flower["class_ids"], flower["classes"]) == ([0], ["0"])
-    table = course("predict", "--model", "iris", "--json-instances", "test.json")[0].splitlines()
-    assert table[0].split() == ["CLASS_IDS", "CLASSES", "LOGITS", "PROBABILITIES"]
-    assert [line.split()[:2] for line in table[1:]] == [[f"[{kind}]", f"['{kind}']"] for kind in range(3)]
-    line = course("models", "curl", "iris")[0]  # small enough to have the sample request in it
-    assert len(json.loads(course.bash(line.replace("curl", "curl -sS"))[0])["predictions"]) > 0
-
-
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("model", "framework", "close"), [("linear", "SCIKIT_LEARN", 1e-9), ("boosted", "XGBOOST", 0.01)]
 )
