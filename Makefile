@@ -8,7 +8,7 @@ STAMP := $(VENV)/.ready
 ENV_DEV := $(VENV)/.ready-dev
 ENV_DOCS := $(VENV)/.ready-docs
 
-.PHONY: demo test install lint soak bench docs clean
+.PHONY: demo test install lint soak bench docs screenshots clean
 
 demo: $(STAMP)
 	bash samples/demo.sh
@@ -17,7 +17,7 @@ install: $(STAMP)
 
 test: $(ENV_DEV) lint
 	bash tests/needs.sh
-	$(BIN)/python -m pytest -m "not soak" -q -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not soak" -q
 
 lint: $(ENV_DEV)
 	$(BIN)/ruff format --check .
@@ -42,6 +42,10 @@ docs: $(ENV_DEV) $(ENV_DOCS)
 	$(BIN)/python -m pytest -q tests/unit/test_links.py tests/unit/test_docs.py tests/unit/test_documented_lines.py
 	$(BIN)/mkdocs build --strict
 	@echo "Open build/site/index.html"
+
+screenshots: $(ENV_DEV)
+	bash tests/needs.sh
+	$(BIN)/python docs/site/screenshots.py
 
 # uv comes from the machine if it has one, else it goes into the project's own venv and nowhere else.
 $(STAMP): pyproject.toml
