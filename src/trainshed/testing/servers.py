@@ -118,6 +118,7 @@ class RunningServer:
                 # the ports stay the same over a restart, as they do for real servers
                 for name, url in (("port", self.url), ("tls_port", self.tls_url)):
                     self._settings[name] = url.rpartition(":")[2]
+                ask(self.url, "GET", "/healthz")  # it hears signals from then on
                 return self
             time.sleep(0.02)
         raise RuntimeError(f"The server did not start:\n{self.log.read_text()[-2000:]}")
