@@ -17,7 +17,7 @@ install: $(STAMP)
 
 test: $(ENV_DEV) lint
 	bash tests/needs.sh
-	$(BIN)/python -m pytest -m "not soak" -q
+	$(BIN)/python -m pytest -m "not soak" -q -n 2 --dist loadfile
 
 lint: $(ENV_DEV)
 	$(BIN)/ruff format --check .

@@ -29,9 +29,9 @@ const CLOCK = new Intl.DateTimeFormat(undefined, {
  * screen readers get a table of the last values. `.update(series)` shows other ones. `colour` keeps a series' place
  * among the colours when others come and go.
  * @param {{series: Series[], x?: "time" | "number", yFormat?: (y: number) => string, height?: number, title?: string,
- *   xTitle?: string, zero?: boolean, wholeX?: boolean, reach?: number}} options `zero`: the axis starts at 0; `wholeX`:
- *   it is as wide as all that is given, gaps at its ends included; `reach`: the other one goes at least so far, so that
- *   charts side by side can have one scale
+ *   label?: string, xTitle?: string, zero?: boolean, wholeX?: boolean, reach?: number}} options `label`: its name, where
+ *   a heading beside it shows that; `zero`: the axis starts at 0; `wholeX`: it is as wide as all that is given, gaps at
+ *   its ends included; `reach`: the other one goes at least so far, so that charts side by side can have one scale
  * @returns {HTMLElement & {update: (series: Series[], reach?: number) => void}}
  */
 export function lineChart(options) {
@@ -56,6 +56,7 @@ class LineChart {
     this.reach = options.reach ?? -Infinity;
     this.height = options.height ?? 200;
     this.title = options.title ?? "";
+    this.label = options.label ?? (this.title || "Chart");
     this.width = 0;
     this.lines = /** @type {Line[]} */ ([]);
     this.off = /** @type {Set<string>} */ (new Set());
@@ -74,7 +75,7 @@ class LineChart {
         class: "chart-stage",
         tabIndex: 0,
         role: "group",
-        "aria-label": `${this.title || "Chart"}. Arrow keys show values.`,
+        "aria-label": `${this.label}. Arrow keys show values.`,
         on: {
           pointermove: (/** @type {PointerEvent} */ e) => this.look(this.nearest(e.clientX)),
           pointerleave: () => this.look(null),
@@ -293,7 +294,7 @@ class LineChart {
   drawTable() {
     replace(
       this.table,
-      h("caption", null, `${this.title} last values`),
+      h("caption", null, `${this.label}, last values`),
       h(
         "tbody",
         null,

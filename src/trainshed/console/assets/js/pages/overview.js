@@ -272,7 +272,7 @@ class MachineCard {
     this.cpu = meter("CPU", { alarm: false });
     this.memory = meter("Memory");
     this.disk = meter("Disk");
-    this.chart = lineChart({ series: [], x: "time", height: 150, yFormat: percent, zero: true, title: "" });
+    this.chart = lineChart({ series: [], x: "time", height: 150, yFormat: percent, zero: true, label: "CPU and memory" });
     this.element = card(
       "Machine",
       h("div", { class: "machine" }, this.cpu.element, this.memory.element, this.disk.element, this.chart),

@@ -34,7 +34,7 @@ function moments(times) {
  * @param {any} options of the chart
  */
 function card(title, options) {
-  const chart = lineChart({ height: 180, ...options });
+  const chart = lineChart({ height: 180, label: title, ...options });
   const heading = h("h3", null, title);
   const node = h("article", { class: "card job-chart" }, heading, chart);
   return { node, update: chart.update };
@@ -86,6 +86,7 @@ function useCards(cards, replicas, key, title, format) {
   const reach = Math.max(0, ...sampled.map((replica) => replica[key].max));
   return sampled.map((replica) =>
     cards.show(`${key} ${replica.name}`, replica.name, {
+      label: `${title} of ${replica.name}`,
       series: [{ name: title, points: points(moments(replica[key].time), replica[key].value) }],
       x: "time",
       zero: true,

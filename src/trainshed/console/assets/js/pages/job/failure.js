@@ -11,16 +11,13 @@ import { plain } from "./logtext.js";
 /** @param {{time: string, replica: string, severity: string, text: string}[]} lines */
 function lineBlock(lines) {
   const text = lines.map((line) => plain(line.text)).join("\n");
-  return h(
-    "div",
-    { class: "code-block job-failure-lines" },
-    h(
-      "pre",
-      { tabIndex: 0, dataset: { testid: "failure-lines" } },
-      lines.map((line) => h("span", { class: `job-failure-line log-${line.severity}` }, `${plain(line.text)}\n`)),
-    ),
-    copyButton(text, "Copy these lines"),
+  const shown = h(
+    "pre",
+    { tabIndex: 0, dataset: { testid: "failure-lines" } },
+    lines.map((line) => h("span", { class: `job-failure-line log-${line.severity}` }, `${plain(line.text)}\n`)),
   );
+  requestAnimationFrame(() => shown.scrollTo(0, shown.scrollHeight)); // the last line says what went wrong
+  return h("div", { class: "code-block job-failure-lines" }, shown, copyButton(text, "Copy these lines"));
 }
 
 /**
