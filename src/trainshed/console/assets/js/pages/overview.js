@@ -272,7 +272,8 @@ class MachineCard {
     this.cpu = meter("CPU", { alarm: false });
     this.memory = meter("Memory");
     this.disk = meter("Disk");
-    this.chart = lineChart({ series: [], x: "time", height: 150, yFormat: percent, zero: true, label: "CPU and memory" });
+    const axes = { x: "time", yFormat: percent, zero: true };
+    this.chart = lineChart({ label: "CPU and memory", series: [], height: 150, ...axes });
     this.element = card(
       "Machine",
       h("div", { class: "machine" }, this.cpu.element, this.memory.element, this.disk.element, this.chart),
