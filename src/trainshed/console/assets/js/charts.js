@@ -31,7 +31,8 @@ const CLOCK = new Intl.DateTimeFormat(undefined, {
  * @param {{series: Series[], x?: "time" | "number", yFormat?: (y: number) => string, height?: number, title?: string,
  *   label?: string, xTitle?: string, zero?: boolean, wholeX?: boolean, reach?: number}} options `label`: its name,
  *   where a heading beside it shows that; `zero`: the axis starts at 0; `wholeX`: it is as wide as all that is given,
- *   gaps at its ends included; `reach`: the other one goes at least so far, so that charts side by side can have one scale
+ *   gaps at its ends included; `reach`: the other one goes at least so far, so that charts side by side can have one
+ *   scale
  * @returns {HTMLElement & {update: (series: Series[], reach?: number) => void}}
  */
 export function lineChart(options) {
