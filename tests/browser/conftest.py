@@ -17,8 +17,9 @@ from trainshed.testing.servers import RunningServer
 Open = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
+    """Not for longer than a module: while it lives, no other test of the process can have an event loop."""
     with browsers.chromium() as browser:
         yield browser
 

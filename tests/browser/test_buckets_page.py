@@ -201,7 +201,7 @@ def test_many_objects_come_in_pages_and_a_folder_is_deleted_with_its_number(
 
     page.get_by_role("link", name=bucket.name).click()
     page.get_by_role("button", name="Delete many/").click()
-    expect(page.get_by_test_id("dialog")).to_contain_text("448 objects")
+    expect(page.get_by_role("dialog", name="Delete many/?")).to_contain_text("448 objects")
     page.get_by_test_id("confirm-yes").click()
     expect(page.get_by_test_id("toast").last).to_contain_text("Deleted 448 objects.", timeout=60_000)
     assert bucket.names() == ["kept.txt"]

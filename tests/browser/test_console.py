@@ -42,7 +42,7 @@ def test_a_stranger_signs_in_with_the_token_and_out_again(windows: Any, server: 
 
 def test_a_session_that_has_ended_leads_to_the_sign_in_page_and_back(page: Page, server: RunningServer) -> None:
     page.goto(f"{server.url}/#/p/console-empty/jobs")
-    expect(page.get_by_test_id("empty")).to_be_visible()
+    expect(page.get_by_test_id("empty").first).to_be_visible()
     page.context.clear_cookies()
     expect(page.get_by_test_id("token")).to_be_visible(timeout=WAIT_MS)
     page.get_by_test_id("token").fill(server.token)
@@ -145,10 +145,10 @@ def test_a_lost_connection_is_told_and_mended_without_a_reload(chromium: Browser
     page = context.new_page()
     page.goto(f"{own_server.url}/#/p/console-empty/jobs")
     page.evaluate("window.sameWindow = true")
-    expect(page.get_by_test_id("empty")).to_be_visible()
+    expect(page.get_by_test_id("empty").first).to_be_visible()
     own_server.kill()
     expect(page.get_by_test_id("connection-lost")).to_be_visible(timeout=WAIT_MS)
-    expect(page.get_by_test_id("empty")).to_be_visible()
+    expect(page.get_by_test_id("empty").first).to_be_visible()
     own_server.start()
     expect(page.get_by_test_id("connection-lost")).not_to_be_visible(timeout=2 * WAIT_MS)
     assert page.evaluate("window.sameWindow")
