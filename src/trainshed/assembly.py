@@ -39,6 +39,7 @@ from trainshed.gateway.predictions import Predictions
 from trainshed.gateway.requestlog import RequestLogs
 from trainshed.gateway.routes import Routes
 from trainshed.proxy.clients import Reach
+from trainshed.proxy.nodes import NodeReach
 from trainshed.runtimes.builds import Place
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
@@ -56,6 +57,7 @@ from trainshed.services.models import Models, Serving
 from trainshed.services.objects import Objects
 from trainshed.services.operations import Operations
 from trainshed.services.overview import Overview, Rows, Sights
+from trainshed.services.packages import Packages
 from trainshed.services.places import Places
 from trainshed.services.policies import Policies
 from trainshed.services.progress import Progress
@@ -181,11 +183,16 @@ def _ground(home: Home, settings: Settings, database: Database) -> _Ground:
 
 
 def assemble(
-    home: Home, settings: Settings, database: Database, info: ServerInfo, reach: Reach | None = None
+    home: Home,
+    settings: Settings,
+    database: Database,
+    info: ServerInfo,
+    reach: Reach | None = None,
+    nodes: NodeReach | None = None,
 ) -> Assembly:
     """Put the server together on a database that is ready. Starts nothing.
 
-    With `reach`, `gs://` in the code of trainers leads to this server.
+    With `reach`, `gs://` in the code of trainers leads to this server. `nodes` is how other machines get to it.
     """
     ground = _ground(home, settings, database)
     ground.objects.sweep()
@@ -253,6 +260,7 @@ def _services(ground: _Ground, working: _Working, answering: _Answering, tokens:
         overview=_overview(ground, answering, world),
         exports=Exports(ground.jobs, ground.home, owner=ground.buckets.owner),
         chaos=Chaos(ground.jobs, ground.engine, folder=launches.folder),
+        packages=Packages(ground.jobs, ground.home),
         models=models,
         versions=versions,
         policies=Policies(policies, JOBS, ground.jobs.get),

@@ -75,6 +75,16 @@ class Settings:
         "credentials of Google Cloud (GOOGLE_APPLICATION_CREDENTIALS, or those of `gcloud auth application-default "
         "login`), else this server's.",
     )
+    node_host: str = _setting(
+        "",
+        "Host name or address at which the machines of a cluster reach this server. Empty: `host`, or, if that is "
+        "every address, the one from which this machine speaks to the cluster.",
+    )
+    node_buckets: str = _setting(
+        "",
+        "A folder at which the machines of a cluster see `buckets` of the state folder, on a shared file system: "
+        "`gs://` arguments of jobs there become paths below it. Empty: they stay as they are.",
+    )
 
     def __post_init__(self) -> None:
         if self.warm_start not in ("auto", "off"):
@@ -87,6 +97,8 @@ class Settings:
         for name in _POSITIVE:
             if not 0 < getattr(self, name) < math.inf:
                 raise Refused(f"The setting {name} is {getattr(self, name)}; it must be a number that is more than 0.")
+        if self.node_buckets and not Path(self.node_buckets).is_absolute():
+            raise Refused(f"The setting node_buckets is {self.node_buckets!r}; it must be a path that begins with `/`.")
         if self.gs_in_trainers not in ("auto", "trainshed", "google"):
             raise Refused(
                 f"The setting gs_in_trainers is {self.gs_in_trainers!r}; it can be auto, trainshed or google."

@@ -16,12 +16,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import psutil
 import uvicorn
 import uvloop
+from uvicorn.server import ServerState
 
 from trainshed import __version__
 from trainshed.api.app import Api
@@ -33,7 +35,9 @@ from trainshed.errors import Refused
 from trainshed.proxy import addresses
 from trainshed.proxy.answers import spelled
 from trainshed.proxy.clients import Reach
+from trainshed.proxy.doors import Doors, enter
 from trainshed.proxy.listener import Proxy, tls_context
+from trainshed.proxy.nodes import NodeReach, host_for_nodes
 from trainshed.proxy.tunnels import Gateway
 from trainshed.services.server import ServerInfo
 from trainshed.serving.memory import share_arenas
@@ -60,11 +64,18 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         database.fence()
         database.migrate()
         database.back_up()
-        hosts = _host_names(settings)
+        node_host = host_for_nodes(settings.host, given=settings.node_host)
+        hosts = _host_names(settings, node_host)
         certificates = ensure_certificates(home.certificates, hosts=hosts)
         info = _describe(home, settings, http, tls)
         lead = stack.enter_context(_lead(home, info, gateway, machine)) if gateway else None
-        assembly = assemble(home, settings, database, info, lead.reach if lead else None)
+        reach = lead.reach if lead else None
+        nodes = NodeReach(
+            tls_url=f"https://{_bracketed(node_host)}:{tls.getsockname()[1]}",
+            authority=certificates.authority.read_text(),
+            leads=lead is not None,
+        )
+        assembly = assemble(home, settings, database, info, reach, nodes)
         app = Api(
             assembly.services,
             allowed_hosts=(*hosts, *addresses.NAMES) if lead else hosts,
@@ -91,9 +102,9 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _host_names(settings: Settings) -> tuple[str, ...]:
+def _host_names(settings: Settings, node_host: str) -> tuple[str, ...]:
     extra = [name.strip() for name in settings.allowed_hosts.split(",") if name.strip()]
-    return tuple(dict.fromkeys((*LOOPBACK_NAMES, settings.host, *extra)))
+    return tuple(dict.fromkeys((*LOOPBACK_NAMES, settings.host, node_host, *extra)))
 
 
 @contextmanager
@@ -138,7 +149,7 @@ def _only_server(home: Home) -> Iterator[None]:
 
 
 def _describe(home: Home, settings: Settings, http: socket.socket, tls: socket.socket) -> ServerInfo:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    host = _bracketed(settings.host)
     return ServerInfo(
         url=f"http://{host}:{http.getsockname()[1]}",
         tls_url=f"https://{host}:{tls.getsockname()[1]}",
@@ -148,12 +159,18 @@ def _describe(home: Home, settings: Settings, http: socket.socket, tls: socket.s
     )
 
 
+def _bracketed(host: str) -> str:
+    """As it stands in a URL."""
+    return f"[{host}]" if ":" in host else host
+
+
 @dataclass(frozen=True, slots=True)
 class _Lead:
     """What leads the code of trainers to this server when it asks for Google."""
 
     listener: socket.socket
     tls: ssl.SSLContext
+    doors: Doors
     gateway: Gateway
     reach: Reach
 
@@ -169,7 +186,8 @@ def _lead(home: Home, info: ServerInfo, gateway: Gateway, machine: Machine) -> I
             bundle=write_bundle(google, machine.ca_files),
             bypass=machine.no_proxy,
         )
-        yield _Lead(listener, tls_context(google.chain, google.key), gateway, reach)
+        context = partial(tls_context, google.chain, google.key)
+        yield _Lead(listener, context(), Doors(context), gateway, reach)
 
 
 @contextmanager
@@ -226,6 +244,8 @@ async def _run(
 ) -> None:
     plain = _Listener(uvicorn_config(app))
     secure = _Listener(uvicorn_config(app, certificates))
+    if lead is not None:
+        _open_doors(secure.config, lead.doors)
     proxy = _proxy(lead, plain) if lead else None
     stopping = 0
 
@@ -256,13 +276,31 @@ async def _run(
 
 def _proxy(lead: _Lead, plain: uvicorn.Server) -> Proxy:
     """Requests that come by it are the plain port's: the same limits, the same end."""
-
-    def inner() -> asyncio.Protocol:
-        protocol = TimedProtocol(config=plain.config, server_state=plain.server_state, app_state={})
-        protocol.app = spelled(protocol.app)
-        return protocol
-
+    inner = partial(_spelled_protocol, plain.config, plain.server_state)
     return Proxy(tls=lead.tls, inner=inner, gateway=lead.gateway)
+
+
+def _spelled_protocol(config: uvicorn.Config, state: ServerState) -> asyncio.Protocol:
+    protocol = TimedProtocol(config=config, server_state=state, app_state={})
+    protocol.app = spelled(protocol.app)
+    return protocol
+
+
+def _open_doors(config: uvicorn.Config, doors: Doors) -> None:
+    """Let the TLS port answer for Google's names too: the relays on other machines lead to it."""
+
+    class Door(TimedProtocol):
+        def connection_made(self, transport: Any) -> None:
+            name = doors.name(transport)
+            if name is None:
+                super().connection_made(transport)
+            else:
+                enter(transport, _spelled_protocol(self.config, self.server_state), name)
+
+    config.http = Door
+    config.load()
+    assert config.ssl is not None
+    config.ssl.sni_callback = doors.choose
 
 
 def uvicorn_config(app: Api, certificates: Certificates | None = None) -> uvicorn.Config:

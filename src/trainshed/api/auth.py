@@ -104,16 +104,21 @@ def authorise(request: Request, route: Route, principal: Principal, owner: Calla
         case Scope.BUCKET:
             project = _owner(request.path_params["bucket"], principal, owner)
         case Scope.BODY:
+            if principal.role.access < Access.READ:  # nobody who may so little has business here
+                raise _denied(principal, route, "this server")
             return ""
         case Scope.SERVER:
             project = EVERY_PROJECT if route.access > Access.READ else principal.project
     if not principal.may(route.access, project):
-        what = "server" if project == EVERY_PROJECT else f"project {project}"
-        raise Denied(
-            f"This token ({principal.role} of {_named(principal.project)}) may not do this in {what}. "
-            f"The request needs {route.access.name.lower()} access."
-        )
+        raise _denied(principal, route, "server" if project == EVERY_PROJECT else f"project {project}")
     return project
+
+
+def _denied(principal: Principal, route: Route, where: str) -> Denied:
+    return Denied(
+        f"This token ({principal.role} of {_named(principal.project)}) may not do this in {where}. "
+        f"The request needs {route.access.name.lower()} access."
+    )
 
 
 def _owner(bucket: str, principal: Principal, owner: Callable[[str], str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -56,7 +57,7 @@ async def media(request: Request, objects: Objects, source: Source) -> Response:
     status = 206 if part.partial else 200
     if data is not None:
         return Response(data, status, headers)
-    return _Streamed(reader, part, status, headers)
+    return Streamed(reader, part, status, headers)
 
 
 def _opened(objects: Objects, source: Source, asked: str) -> tuple[Reader, Window, bytes | None]:
@@ -74,10 +75,20 @@ def _opened(objects: Objects, source: Source, asked: str) -> tuple[Reader, Windo
     return reader, part, data
 
 
-class _Streamed(Response):
+class Pieces(Protocol):
+    """Bytes of which any part can be read."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """So many bytes from there on. Blocks."""
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+
+
+class Streamed(Response):
     """Sends the pieces one by one. If the bytes turn out to be damaged, the connection is cut before the last."""
 
-    def __init__(self, reader: Reader, part: Window, status: int, headers: Mapping[str, str]) -> None:
+    def __init__(self, reader: Pieces, part: Window, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(None, status, headers)
         self._reader = reader
         self._part = part
@@ -87,6 +98,8 @@ class _Streamed(Response):
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             offset = self._part.start
+            if offset == self._part.stop:
+                await send({"type": "http.response.body", "body": b""})
             while offset < self._part.stop and not await client.is_disconnected():
                 size = min(PIECE, self._part.stop - offset)
                 piece = await run_in_threadpool(self._reader.read, offset, size)

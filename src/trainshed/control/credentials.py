@@ -1,18 +1,27 @@
-"""What lets a replica's own code reach this server under Google's names: variables, a token, and files with it."""
+"""What lets a replica's own code reach this server under Google's names: variables, a token, and files with it.
+
+On this machine the files are written into the attempt's folder. For a replica on another machine they travel as a kit,
+in which `@node@`, `@relay@` and `@host:REPLICA@` stand for what only that machine knows.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Protocol
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit
 
-from trainshed.engines.base import Launch
-from trainshed.proxy import clients
+from trainshed.engines import parcels
+from trainshed.engines.base import Launch, Package
+from trainshed.proxy import clients, nodes
 from trainshed.proxy.clients import Reach
+from trainshed.proxy.nodes import NodeReach
 
 FOLDER = "credentials"  #: in the attempt's own
 _LONGER_S = 86_400.0  #: that a token lives beyond the job's time limit, at most; the end of the job ends it anyway
+_HOST = re.compile(r"@host:[a-z0-9-]+@")
 
 
 class Issue(Protocol):
@@ -32,7 +41,7 @@ class Credentials:
         What a launch says already is kept.
         """
         folder = launch.folder / FOLDER
-        token = self._issue(launch.project, launch.job, ttl_s=launch.max_running_s + _LONGER_S)
+        token = self._issue(launch.project, launch.job, ttl_s=_ttl_s(launch))
         clients.write(folder, clients.files(self._reach, project=launch.project, folder=folder, token=token))
         return replace(launch, env={**environment(self._reach, launch), **launch.env})
 
@@ -49,3 +58,63 @@ def _hosts(launch: Launch) -> Iterable[str]:
         cluster = json.loads(replica.env.get("TF_CONFIG", "{}")).get("cluster", {})
         for addresses in cluster.values():
             yield from (address.rpartition(":")[0] for address in addresses)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equipped:
+    """A launch for other machines, and what they need to have of this one."""
+
+    launch: Launch  #: without packages: those are fetched there
+    packages: tuple[Mapping[str, Any], ...]
+    kit: Mapping[str, Any]  #: holds tokens; goes into no log and no command line
+
+
+class NodeCredentials:
+    """As `Credentials`, for replicas on other machines. `issue_courier` makes a token that fetches packages alone."""
+
+    def __init__(self, reach: NodeReach, *, issue: Issue, issue_courier: Issue) -> None:
+        self._nodes = reach
+        self._issue = issue
+        self._issue_courier = issue_courier
+
+    def equip(self, launch: Launch) -> Equipped:
+        """Keeps a copy of each package in the attempt's folder. What a launch says already is kept."""
+        packages = tuple(self._parcel(launch, package) for package in launch.packages)
+        kit = {
+            "files": self._files(launch),
+            "relay": self._nodes.relay(),
+            "ca": self._nodes.authority,
+            "token": self._issue_courier(launch.project, launch.job, ttl_s=_ttl_s(launch)),
+        }
+        env = {**self._environment(launch), **launch.env}
+        return Equipped(launch=replace(launch, env=env, packages=()), packages=packages, kit=kit)
+
+    def _parcel(self, launch: Launch, package: Package) -> dict[str, Any]:
+        kept = parcels.keep(launch.folder, package)
+        path = f"/trainshed/v1/projects/{quote(launch.project)}/jobs/{quote(launch.job)}/packages/{package.sha256}"
+        return {
+            "uri": package.uri,
+            "sha256": package.sha256,
+            "size": kept.stat().st_size,
+            "url": self._nodes.tls_url + path,
+        }
+
+    def _files(self, launch: Launch) -> dict[str, str]:
+        if not self._nodes.leads:
+            return {}
+        token = self._issue(launch.project, launch.job, ttl_s=_ttl_s(launch))
+        return clients.files(self._nodes.reach, project=launch.project, folder=nodes.FOLDER, token=token)
+
+    def _environment(self, launch: Launch) -> dict[str, str]:
+        """None of it is secret."""
+        if not self._nodes.leads:
+            return {}
+        gang = (host for replica in launch.replicas for value in replica.env.values() for host in _HOST.findall(value))
+        hosts = (urlsplit(self._nodes.tls_url).hostname or "", *gang)
+        made = clients.environment(self._nodes.reach, project=launch.project, folder=nodes.FOLDER, hosts=hosts)
+        return made | {"TRAINSHED_HOME": str(nodes.FOLDER)}
+
+
+def _ttl_s(launch: Launch) -> float:
+    """A replica may be started, and need its packages, at any time while the job goes on."""
+    return launch.max_running_s + _LONGER_S

@@ -26,6 +26,29 @@ def paths_for(project: str, buckets: Path, owner: Callable[[str], str]) -> Calla
     return path_of
 
 
+def node_paths_for(
+    project: str, folder: str, owner: Callable[[str], str], *, leads: bool
+) -> Callable[[str], Path | None]:
+    """As `paths_for`, for trainers on other machines, which see the buckets at `folder`.
+
+    If that is empty, they don't, and an address stays as it is: their code reads it from this server, if `leads`.
+    `FailedPrecondition` for an address of ours that code would look for elsewhere.
+    """
+    path_of = paths_for(project, Path(folder), owner)
+    if folder:
+        return path_of
+
+    def stays(uri: str) -> Path | None:
+        if not leads and path_of(uri) is not None:
+            raise FailedPrecondition(
+                f"{uri} is in a bucket of this server, and trainers on other machines would ask the real Cloud Storage "
+                f"for it. Set gs_in_trainers to trainshed, or node_buckets to a folder at which they see the buckets."
+            )
+        return None
+
+    return stays
+
+
 def package(uri: str, path_of: Callable[[str], Path | None], *, remedy: str) -> Package:
     """The package at an address. `FailedPrecondition`, ending in `remedy`, if it is not there."""
     path = path_of(uri)

@@ -4,29 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import Self
 
 EVERY_PROJECT = "*"
+_JOB = "job:"  #: begins the user name of the tokens that jobs have; people have no colon in theirs
 
 
 class Access(IntEnum):
     """What a request needs. Each level includes the ones before it."""
 
     PUBLIC = 0  #: no token at all
-    READ = 1
-    WRITE = 2
-    ADMIN = 3  #: tokens, policies, runtimes
+    FETCH = 1  #: the packages of a job, byte by byte as they are
+    READ = 2
+    WRITE = 3
+    ADMIN = 4  #: tokens, policies, runtimes
 
 
 class Role(StrEnum):
     """What a token may do in its project."""
 
+    COURIER = "courier"  #: brings the packages of one job to the machine where that runs, and can do nothing else
     VIEWER = "viewer"
     EDITOR = "editor"
     OWNER = "owner"
 
     @property
     def access(self) -> Access:
-        return {Role.VIEWER: Access.READ, Role.EDITOR: Access.WRITE, Role.OWNER: Access.ADMIN}[self]
+        return _ACCESS[self]
+
+
+_ACCESS = {
+    Role.COURIER: Access.FETCH,
+    Role.VIEWER: Access.READ,
+    Role.EDITOR: Access.WRITE,
+    Role.OWNER: Access.ADMIN,
+}
+#: what people can have
+PEOPLES = (Role.VIEWER, Role.EDITOR, Role.OWNER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +50,16 @@ class Principal:
     user: str
     project: str  #: a project id, or EVERY_PROJECT
     role: Role
+
+    @classmethod
+    def of_job(cls, project: str, job: str, role: Role) -> Self:
+        """The code of a job, or what works for it."""
+        return cls(user=f"{_JOB}{job}", project=project, role=role)
+
+    @property
+    def job(self) -> str:
+        """The job that this is about; empty for people."""
+        return self.user.removeprefix(_JOB) if self.user.startswith(_JOB) else ""
 
     def sees(self, project: str) -> bool:
         return self.project in (EVERY_PROJECT, project)

@@ -14,6 +14,8 @@ NAMES = frozenset({_STORAGE, _WWW, _OAUTH, _ML, "logging.googleapis.com"})
 CERTIFIED = ("*.googleapis.com", "googleapis.com")
 
 _REGIONAL_ML = re.compile(r"[a-z]{2,20}-[a-z]{2,20}\d{1,2}-ml\.googleapis\.com")
+#: all that `served` answers for, for those who can't call it
+PATTERN = "|".join((*map(re.escape, sorted(NAMES)), _REGIONAL_ML.pattern))
 _TOKEN_PATHS = {_WWW: ("/oauth2/v3/token", "/oauth2/v4/token"), _OAUTH: ("/token",)}
 _STORAGE_API = (
     "/storage/v1/",

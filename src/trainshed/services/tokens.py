@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.domain import names
-from trainshed.domain.iam import EVERY_PROJECT, Access, Principal, Role
+from trainshed.domain.iam import EVERY_PROJECT, PEOPLES, Access, Principal, Role
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import Denied, Invalid, NotFound
 from trainshed.store.tokens import Token, TokenStore
 
 OWNER = Principal(user="owner", project=EVERY_PROJECT, role=Role.OWNER)
-_JOB = "job:"  #: begins the user name of the tokens that jobs have
 _REMEMBERED = 10_000  #: tokens
 _FIELDS = {"user", "project", "role", "label", "ttl_s"}
 
@@ -47,7 +46,7 @@ class Tokens:
     def known(self, secret: str) -> Principal | None:
         """As `find`, from memory alone: None also means that nobody has asked before. Never waits."""
         token = self._known.get(digest(secret))
-        if token is None or not token.good_at(self._clock()) or token.principal.user.startswith(_JOB):
+        if token is None or not token.good_at(self._clock()) or token.principal.job:
             return None
         return token.principal
 
@@ -93,11 +92,10 @@ class Tokens:
         if project != EVERY_PROJECT:
             names.project_id(project)
         _check_owner(caller, project)
-        try:
-            role = Role(body.get("role", Role.EDITOR))
-        except ValueError:
-            raise Invalid(f"A role is one of {', '.join(Role)}; {body['role']!r} is not.", field="role") from None
-        principal = Principal(user=names.user_name(str(body.get("user", ""))), project=project, role=role)
+        role = body.get("role", Role.EDITOR)
+        if role not in PEOPLES:
+            raise Invalid(f"A role is one of {', '.join(PEOPLES)}; {role!r} is not.", field="role")
+        principal = Principal(user=names.user_name(str(body.get("user", ""))), project=project, role=Role(role))
         secret, token = self._issue(principal, label=str(body.get("label", "")), ttl_s=_ttl(body.get("ttl_s")))
         return {"token": secret} | token_body(token)
 
@@ -112,9 +110,13 @@ class Tokens:
         return None if token_id is None else self.got_for(token_id, ttl_s=ttl_s, label=label, most=most)
 
     def exchangeable(self, secret: str) -> str | None:
-        """The id of a token for which another one can be got; None if it is not good, or was itself got for one."""
+        """The id of a token for which another one can be got; None if it is not good, was itself got for one, or is
+        a courier's.
+        """
         token = self._find(secret)
-        return None if token is None or token.parent else token.id
+        if token is None or token.parent or token.principal.role is Role.COURIER:
+            return None
+        return token.id
 
     def got_for(self, token_id: str, *, ttl_s: float, label: str, most: int | None = None) -> str | None:
         """As `exchange`, for one that was `exchangeable`. None if that is good no more.
@@ -147,14 +149,17 @@ class Tokens:
         It, and whatever is got for it by `exchange`, opens nothing from the moment when the job has ended: the job's
         row decides, so nobody has to remember to revoke it.
         """
-        principal = Principal(user=f"{_JOB}{job}", project=project, role=Role.EDITOR)
+        principal = Principal.of_job(project, job, Role.EDITOR)
         return self._issue(principal, label=f"job {job}", ttl_s=ttl_s)[0]
 
+    def issue_for_packages(self, project: str, job: str, *, ttl_s: float) -> str:
+        """A token that fetches the packages of one job, and can do nothing else. It ends as the job's own does."""
+        principal = Principal.of_job(project, job, Role.COURIER)
+        return self._issue(principal, label=f"packages of job {job}", ttl_s=ttl_s)[0]
+
     def _job_goes_on(self, principal: Principal) -> bool:
-        """False for the principal of a job that has ended. People have no colon in their names."""
-        if not principal.user.startswith(_JOB):
-            return True
-        return self._job_active(principal.project, principal.user.removeprefix(_JOB))
+        """False for the principal of a job that has ended."""
+        return not principal.job or self._job_active(principal.project, principal.job)
 
     def visible(self, caller: Principal) -> list[dict[str, Any]]:
         """All but those of jobs that have ended."""

@@ -1,0 +1,48 @@
+"""The packages of a job, fetched by the machines that run it with a token that can do only that."""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from trainshed.api.access import principal, project, services
+from trainshed.api.queries import read_query
+from trainshed.api.routing import Route, Scope
+from trainshed.api.storage_media import Streamed, window
+from trainshed.domain.iam import Access
+
+#: a package is a file to save, whatever it holds
+_HEADERS = {
+    "content-type": "application/octet-stream",
+    "content-disposition": "attachment",
+    "content-security-policy": "sandbox; default-src 'none'",
+    "cache-control": "private, no-store",
+    "accept-ranges": "bytes",
+}
+
+
+async def fetch(request: Request) -> Response:
+    read_query(request)
+    job, sha256 = request.path_params["job"], request.path_params["sha256"]
+    found = await run_in_threadpool(services(request).packages.open, principal(request), project(request), job, sha256)
+    try:
+        part = window(request.headers.get("range", ""), found.size)
+    except BaseException:
+        found.close()
+        raise
+    headers = _HEADERS | {"content-length": str(part.stop - part.start)}
+    if part.partial:
+        headers["content-range"] = f"bytes {part.start}-{part.stop - 1}/{found.size}"
+    return Streamed(found, part, 206 if part.partial else 200, headers)
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/trainshed/v1/projects/{project}/jobs/{job}/packages/{sha256}",
+        access=Access.FETCH,
+        scope=Scope.PATH,
+        handler=fetch,
+    ),
+)
