@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -50,6 +51,23 @@ def google(server: RunningServer, name: str = "www.googleapis.com") -> ssl.SSLSo
     return context.wrap_socket(tunnel(server, f"{name}:443"), server_hostname=name)
 
 
+def door(server: RunningServer, name: str = "www.googleapis.com") -> ssl.SSLSocket:
+    """The same on the server's TLS port, as the relays on other machines lead to it."""
+    context = ssl.create_default_context(cafile=server.authority)
+    connection = socket.create_connection(("127.0.0.1", urlsplit(server.tls_url).port or 0), timeout=WAIT_S)
+    return context.wrap_socket(connection, server_hostname=name)
+
+
+Way = Callable[..., ssl.SSLSocket]
+WAYS: dict[str, Way] = {"proxy": google, "TLS port": door}
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> Way:
+    """Both ways by which Google's names lead here."""
+    return WAYS[request.param]
+
+
 @pytest.fixture(scope="module")
 def bucket(server: RunningServer) -> str:
     server.call("POST", f"/storage/v1/b?project={PROJECT}", {"name": BUCKET})
@@ -61,7 +79,7 @@ def request(line: str, *headers: str, host: str = "www.googleapis.com") -> bytes
     return "\r\n".join([f"{line} HTTP/1.1", f"Host: {host}", *headers, "", ""]).encode()
 
 
-def test_a_path_of_bucket_and_object_reads_as_google_does(server: RunningServer, bucket: str) -> None:
+def test_a_path_of_bucket_and_object_reads_as_google_does(server: RunningServer, bucket: str, way: Way) -> None:
     name = "storage.googleapis.com"
     bearer = f"Authorization: Bearer {server.token}"
     for path, wanted, status in (
@@ -70,7 +88,7 @@ def test_a_path_of_bucket_and_object_reads_as_google_does(server: RunningServer,
         ("dir%2Fa.txt", "bytes=10-20", "416"),
         ("absent", "bytes=0-1", "404"),
     ):
-        with google(server, name) as connection:
+        with way(server, name) as connection:
             text = request(f"GET /{bucket}/{path}", bearer, f"Range: {wanted}", "Connection: close", host=name)
             connection.sendall(text)
             head, _, body = everything(connection).partition(b"\r\n\r\n")
@@ -78,10 +96,12 @@ def test_a_path_of_bucket_and_object_reads_as_google_does(server: RunningServer,
         assert status != "206" or b"0123456789".endswith(body)
 
 
-def test_a_resumable_upload_comes_back_under_the_name_it_was_begun_at(server: RunningServer, bucket: str) -> None:
+def test_a_resumable_upload_comes_back_under_the_name_it_was_begun_at(
+    server: RunningServer, bucket: str, way: Way
+) -> None:
     bearer = f"Authorization: Bearer {server.token}"
     begin = f"POST /upload/storage/v1/b/{bucket}/o?uploadType=resumable&name=up.bin"
-    with google(server) as connection:
+    with way(server) as connection:
         connection.sendall(
             request(begin, bearer, "Content-Length: 0", "Transfer-Encoding: identity", "Connection: close")
         )
@@ -90,7 +110,7 @@ def test_a_resumable_upload_comes_back_under_the_name_it_was_begun_at(server: Ru
     assert location.startswith(f"https://www.googleapis.com/upload/storage/v1/b/{bucket}/o?")
     put = f"PUT {location.removeprefix('https://www.googleapis.com')}"
     framing = ("Content-Range: bytes 0-8/9", "Transfer-Encoding: chunked", "Content-Length: 9", "Expect: 100-continue")
-    with google(server) as connection:
+    with way(server) as connection:
         connection.sendall(request(put, bearer, *framing, "Connection: close"))
         assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(b"4\r\nabcd\r\n5\r\nefghi\r\n0\r\n\r\n")
@@ -116,21 +136,21 @@ SMUGGLING = {
 
 @pytest.mark.parametrize("name", SMUGGLING)
 def test_no_second_request_comes_in_through_the_body_of_the_first(
-    server: RunningServer, bucket: str, name: str
+    server: RunningServer, bucket: str, name: str, way: Way
 ) -> None:
     headers, lead = SMUGGLING[name]
     inner = SMUGGLED.replace(b"{bucket}", bucket.encode()).replace(b"{token}", server.token.encode())
     texts = [header.format(size=len(inner)) for header in headers]
-    with google(server) as connection:
+    with way(server) as connection:
         connection.sendall(request("GET /storage/v1/b", *texts) + lead + inner)
         assert _statuses(everything(connection)) == ["400"]
     assert (server.home / "buckets" / bucket / "dir" / "a.txt").exists()
 
 
-def test_with_two_framings_the_chunks_count_for_both_sides(server: RunningServer, bucket: str) -> None:
+def test_with_two_framings_the_chunks_count_for_both_sides(server: RunningServer, bucket: str, way: Way) -> None:
     first = request("GET /storage/v1/b?project=x", "Content-Length: 500", "Transfer-Encoding: chunked")
     second = request(f"GET /storage/v1/b/{bucket}", f"Authorization: Bearer {server.token}", "Connection: close")
-    with google(server) as connection:
+    with way(server) as connection:
         connection.sendall(first + b"0\r\n\r\n" + second)
         assert _statuses(everything(connection)) == ["401", "200"]
 
@@ -174,16 +194,74 @@ def test_clients_that_break_off_leave_nothing_behind(server: RunningServer) -> N
         with tunnel(server, "storage.googleapis.com:443") as garbage:
             garbage.sendall(b"GET / HTTP/1.1\r\n\r\n")  # no TLS
             everything(garbage)
-        google(server).close()
-        begun = google(server)
-        begun.sendall(b"PUT / HTTP/1.1\r\nHost: www.googleapis.com\r\nContent-Length: 10\r\n\r\nabc")
-        begun.close()
+        for way in WAYS.values():
+            way(server).close()
+            begun = way(server)
+            begun.sendall(b"PUT / HTTP/1.1\r\nHost: www.googleapis.com\r\nContent-Length: 10\r\n\r\nabc")
+            begun.close()
     assert Caller(server.url)("GET", "/healthz")[0] == 200
     for _ in range(200):
         if len(list(Path(f"/proc/{server.pid}/fd").iterdir())) <= before + 5:
             return
         threading.Event().wait(0.05)
     raise AssertionError("connections are still open")
+
+
+# -- Google's names on the TLS port
+
+
+def own_door(server: RunningServer) -> ssl.SSLSocket:
+    return door(server, "localhost")
+
+
+def test_the_ports_own_names_are_as_they_were(server: RunningServer) -> None:
+    with own_door(server) as connection:
+        connection.sendall(request("GET /healthz", "Connection: close", host="localhost"))
+        answer = everything(connection)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b"localhost" in connection.getpeercert(binary_form=True)  # type: ignore[operator]
+    with door(server, "storage.googleapis.com") as connection:
+        assert ("DNS", "*.googleapis.com") in connection.getpeercert()["subjectAltName"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("host", ["storage.googleapis.com", "localhost", "127.0.0.1", "evil.example"])
+def test_a_connection_for_one_name_carries_requests_for_no_other(server: RunningServer, host: str, way: Way) -> None:
+    with way(server) as connection:
+        connection.sendall(request("GET /healthz", host=host))
+        answer = everything(connection)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"to which the connection was asked for" in answer
+
+
+@pytest.mark.parametrize("name", ["www.googleapis.com", "storage.googleapis.com", "localhost"])
+def test_the_tls_port_leads_nowhere_else(server: RunningServer, name: str, echo: tuple[int, Path]) -> None:
+    place = f"127.0.0.1:{echo[0]}"
+    for text in (
+        f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n",
+        f"CONNECT {place} HTTP/1.1\r\nHost: {name}\r\nAuthorization: Bearer {server.token}\r\n\r\n",
+        f"GET https://{place}/ HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n",
+    ):
+        with door(server, name) as connection:
+            connection.sendall(text.encode())
+            connection.settimeout(WAIT_S)
+            status = connection.recv(1000).split(b" ")[1:2]
+        assert status[0][:1] == b"4", (text, status)
+
+
+def test_a_token_is_asked_for_at_either_end(server: RunningServer, bucket: str, way: Way) -> None:
+    for bearer, wanted in (("x", ["401"]), (server.token, ["200"])):
+        with way(server) as connection:
+            text = request(f"GET /storage/v1/b/{bucket}", f"Authorization: Bearer {bearer}", "Connection: close")
+            connection.sendall(text)
+            assert _statuses(everything(connection)) == wanted
+
+
+def test_an_open_connection_does_not_hold_up_the_end(own_server: RunningServer) -> None:
+    with door(own_server) as idle:
+        idle.sendall(request("GET /storage/v1/b"))
+        assert idle.recv(1000).startswith(b"HTTP/1.1 401 ")
+        assert own_server.stop() == 0
+        assert everything(idle) is not None
 
 
 # -- everyone else

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.domain.iam import EVERY_PROJECT, Principal, Role
+from trainshed.domain.iam import EVERY_PROJECT, Access, Principal, Role
+from trainshed.errors import Invalid
 from trainshed.services.tokens import OWNER, Tokens
 from trainshed.store.database import Database
 from trainshed.store.tokens import Token, TokenStore
@@ -120,3 +121,31 @@ def test_the_owners_token_is_made_once_and_is_the_owners_alone(store: TokenStore
     principal = tokens.find(first.strip())
     assert principal is not None
     assert (principal.project, principal.role) == (EVERY_PROJECT, Role.OWNER)
+
+
+def test_a_courier_is_good_for_nothing_but_fetching(store: TokenStore) -> None:
+    going_on = True
+    tokens = Tokens(store, job_active=lambda project, job: going_on and (project, job) == ("p-one", "j"))
+    secret = tokens.issue_for_packages("p-one", "j", ttl_s=60)
+    holder = tokens.find(secret)
+    assert holder == Principal.of_job("p-one", "j", Role.COURIER)
+    assert holder.job == "j"
+    for project in ("p-one", "p-two", EVERY_PROJECT):
+        assert holder.may(Access.FETCH, project) == (project == "p-one")
+        assert not any(holder.may(access, project) for access in Access if access > Access.FETCH)
+    assert tokens.known(secret) is None  # the end of the job is looked for each time
+    assert tokens.exchange(secret, ttl_s=60) is None
+    going_on = False
+    assert tokens.find(secret) is None
+
+
+@pytest.mark.parametrize("role", ["courier", "admin", "", None, ["owner"], 3])
+def test_people_have_the_roles_of_people(store: TokenStore, role: object) -> None:
+    with pytest.raises(Invalid, match="A role is one of viewer, editor, owner"):
+        make(Tokens(store), role=role)
+
+
+def test_no_name_of_a_person_is_that_of_a_job(store: TokenStore) -> None:
+    with pytest.raises(Invalid):
+        make(Tokens(store), user="job:j")
+    assert Principal(user="alice", project="p-one", role=Role.EDITOR).job == ""

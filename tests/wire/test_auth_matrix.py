@@ -13,6 +13,8 @@ import pytest
 from trainshed.api.app import ROUTES
 from trainshed.api.routing import Route, Scope
 from trainshed.domain.iam import Access
+from trainshed.testing.jobs import Submitter
+from trainshed.testing.nodes import courier_of
 from trainshed.testing.servers import Caller, RunningServer
 
 PROJECT, OTHER = "matrix-one", "matrix-two"
@@ -45,6 +47,20 @@ def tokens(server: RunningServer, call: Caller) -> Iterator[dict[str, str]]:
         "editor": make(PROJECT, "editor")["token"],
         "owner": make(PROJECT, "owner")["token"],
     }
+
+
+WAITING = "import time\nwhile True:\n    time.sleep(0.1)\n"
+
+
+@pytest.fixture(scope="module")
+def courier(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A token that fetches the packages of a job that runs."""
+    jobs = Submitter(server, PROJECT, tmp_path_factory.mktemp("courier"))
+    jobs.submit("carried", WAITING)
+    jobs.wait("carried", {"RUNNING"})
+    yield courier_of(server, PROJECT, "carried")
+    server.call("POST", f"/v1/projects/{PROJECT}/jobs/carried:cancel")
+    jobs.wait("carried")
 
 
 def path_of(route: Route) -> str:
@@ -107,6 +123,24 @@ def test_a_read_only_token_changes_nothing(call: Caller, tokens: dict[str, str],
 def test_an_editor_does_not_administer(call: Caller, tokens: dict[str, str], route: Route) -> None:
     status, _ = call(route.method, path_of(route), token=tokens["editor"], body={"user": "eve", "project": PROJECT})
     assert status in (403, 404)
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=NAMES)
+def test_a_courier_of_one_job_can_do_nothing_else(call: Caller, courier: str, route: Route) -> None:
+    status, body = call(route.method, path_of(route), token=courier, body={"user": "eve", "project": PROJECT})
+    assert (status, body["error"]["status"]) == (403, "PERMISSION_DENIED")
+
+
+def test_a_courier_asks_for_packages_of_its_own_job_and_gets_no_other_token(call: Caller, courier: str) -> None:
+    def packages(project: str, job: str) -> int:
+        return call("GET", f"/trainshed/v1/projects/{project}/jobs/{job}/packages/{'0' * 64}", token=courier)[0]
+
+    assert packages(PROJECT, "carried") == 404  # there is none, and it may know
+    assert packages(PROJECT, "another") == packages(OTHER, "carried") == 403
+    form = f"grant_type=refresh_token&refresh_token={courier}".encode()
+    assert call("POST", "/token", body=form)[1]["error"] == "invalid_grant"
+    assert call("POST", "/trainshed/v1/session", body={"token": courier})[0] == 401
+    assert call("GET", "/no/such/path", token=courier)[0] == 404
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
@@ -66,7 +66,7 @@ class Equipped:
 
     launch: Launch  #: without packages: those are fetched there
     packages: tuple[Mapping[str, Any], ...]
-    kit: Mapping[str, Any]  #: holds tokens; goes into no log and no command line
+    kit: Mapping[str, Any] = field(repr=False)  #: holds tokens; goes into no log and no command line
 
 
 class NodeCredentials:

@@ -23,7 +23,7 @@ PATIENCE_S = 300.0  #: without a single new byte
 _SILENCE_S = 30.0  #: of one connection
 _PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 _PIECE = 1 << 16
-_FOR_GOOD = (400, 401, 403, 404, 416)  #: a server that says so will say so again
+_NOT_NOW = (429, 500, 502, 503, 504)  #: any other refusal is for good
 
 
 class CannotFetch(Exception):
@@ -143,13 +143,14 @@ class _Download:
             connection.close()
 
     def _take(self, answer: http.client.HTTPResponse, file: Any) -> None:
-        if answer.status in _FOR_GOOD:
-            raise CannotFetch("The package %s can't be fetched: %s" % (self._package["uri"], _reason(answer)))
-        if answer.status != (206 if self._got else 200):
+        if answer.status in _NOT_NOW:
             raise _Interrupted("status %d" % answer.status)
-        start = "bytes %d-" % self._got
-        if self._got and not answer.headers.get("Content-Range", "").startswith(start):
-            raise _Interrupted("the answer is not the rest that was asked for")
+        if answer.status != (206 if self._got else 200):
+            raise CannotFetch("The package %s can't be fetched: %s" % (self._package["uri"], _reason(answer)))
+        if self._got and not answer.headers.get("Content-Range", "").startswith("bytes %d-" % self._got):
+            raise CannotFetch(
+                "The package %s can't be fetched: what the server sent is not what was missing." % self._package["uri"]
+            )
         while self._got < self._package["size"]:
             piece = answer.read(min(_PIECE, self._package["size"] - self._got))
             if not piece:

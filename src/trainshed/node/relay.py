@@ -13,7 +13,9 @@ import os
 import re
 import signal
 import socket
+import sys
 import time
+import traceback
 
 from .reap import die_with_parent
 
@@ -57,16 +59,24 @@ class Relay:
             die_with_parent(parent, signal.SIGKILL)
             for number in _RESET:
                 signal.signal(number, signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
             _close_others(self._listener.fileno())
             asyncio.new_event_loop().run_until_complete(serve(self._listener, self._way))
+        except BaseException:  # noqa: BLE001 - what ended it is told; its parent starts it again
+            traceback.print_exc()
+            sys.stderr.flush()
         finally:
             os._exit(1)
 
+    def close(self) -> None:
+        """Let go of the address. A process that answers goes on until it ends."""
+        self._listener.close()
+
 
 def _close_others(kept: int) -> None:
-    """What the keeper has open is not held open by the relay."""
+    """What the parent has open is not held open by the relay, but for stderr."""
     null = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
+    for fd in (0, 1):
         os.dup2(null, fd)
     highest = max(int(name) for name in os.listdir("/proc/self/fd"))
     os.closerange(3, kept)
