@@ -258,6 +258,11 @@ class Home:
         return self.path / "token"
 
     @property
+    def token_for(self) -> Path:
+        """The address of the server that `token` is for, if that is on another machine: so it is in a job there."""
+        return self.path / "token-for"
+
+    @property
     def proxy(self) -> Path:
         """The port of the proxy for trainers. The next server takes the same one: jobs that run on know it."""
         return self.path / "proxy-port"

@@ -52,7 +52,7 @@ from trainshed_node import fetch, kit, packages, relay
 site = os.path.join(folder, "site")
 found = fetch.fetch_all(given["packages"], given["kit"], os.path.join(folder, "fetched"), print)
 with open(os.path.join(folder, "spec.json"), "w") as file:
-    json.dump({"site": site, "uv": given["uv"], "python": given["python"], "packages": found}, file)
+    json.dump({"site": site, "uv": given["uv"], "python": given["argv"][0], "packages": found}, file)
 assert packages.install(folder) == 0
 way = relay.Relay(given["kit"]["relay"])
 pid = way.start()
@@ -63,8 +63,7 @@ def fill(text):
 kit.unpack(given["kit"], folder, fill)
 env = dict(os.environ, PYTHONPATH=site)
 env.update((name, fill(value)) for name, value in given["env"].items())
-argv = [given["python"], "-m", given["module"]] + given["args"]
-status = subprocess.call(argv, env=env, cwd=folder)
+status = subprocess.call(given["argv"], env=env, cwd=folder)
 os.kill(pid, 9)
 sys.exit(status)
 """
@@ -86,31 +85,34 @@ class Elsewhere:
         (self.jobs.attempt("away") / "work" / "go").touch()
         self.jobs.wait("away")
 
-    def run(self, name: str, package: Path, *args: str, runtime: str = "2.21") -> str:
+    def train(self, name: str, package: Path, *args: str, runtime: str = "2.21") -> str:
         """Run `trainer.task` of the package in `package` there. What it said; it must have succeeded."""
         python = Runtimes(CACHE, find_uv()).ensure(runtime, lambda fraction, text: None)
+        with packaging.build(package) as archive:
+            content = archive.path.read_bytes()
+            uri = f"{self.bucket}/{archive.path.name}"
+            sent = Package(uri=uri, path=archive.path, sha256=hashlib.sha256(content).hexdigest())
+            return self.run(name, [str(python), "-m", "trainer.task", *args], sent)
+
+    def run(self, name: str, argv: list[str], *packages: Package) -> str:
+        """Run a program there, by a Python that the machine has. What it said; it must have succeeded."""
         folder = self._machine.folder / name
         folder.mkdir()
         code = ship(self._machine.folder / "node").relative_to(self._machine.folder)
-        given = self._given(package) | {
-            "args": args,
-            "module": "trainer.task",
-            "python": str(python),
+        given = self._given(packages) | {
+            "argv": argv,
             "uv": str(find_uv()),
             "code": str(self._machine.inside(str(code))),
         }
         (folder / "given.json").write_text(json.dumps(given))
         (folder / "around.py").write_text(AROUND)
         there = self._machine.inside(name)
-        done = self._machine.run([python, "-I", there / "around.py", there], timeout_s=500)
+        done = self._machine.run([argv[0], "-I", there / "around.py", there], timeout_s=500)
         assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
         return done.stdout + done.stderr
 
-    def _given(self, package: Path) -> dict[str, object]:
-        with packaging.build(package) as archive, tokens_of(self._server) as tokens:
-            content = archive.path.read_bytes()
-            uri = f"{self.bucket}/{archive.path.name}"
-            sent = Package(uri=uri, path=archive.path, sha256=hashlib.sha256(content).hexdigest())
+    def _given(self, packages: tuple[Package, ...]) -> dict[str, object]:
+        with tokens_of(self._server) as tokens:
             reach = NodeReach(tls_url=self._server.tls_url, authority=self._server.authority.read_text(), leads=True)
             issues = NodeCredentials(reach, issue=tokens.issue_for_job, issue_courier=tokens.issue_for_packages)
             made = issues.equip(
@@ -122,7 +124,7 @@ class Elsewhere:
                     python=Path(),
                     module="",
                     args=(),
-                    packages=(sent,),
+                    packages=packages,
                     site=Path(),
                     replicas=(),
                     env={},
@@ -160,12 +162,36 @@ def trainer(folder: Path, source: str) -> Path:
 @pytest.mark.timeout(600)
 def test_tensorflow_works_on_gs(elsewhere: Elsewhere, tmp_path: Path) -> None:
     source = f"{FILES}\nimport sys\neverything(sys.argv[1])\n"
-    said = elsewhere.run("files", trainer(tmp_path, source), f"{elsewhere.bucket}/files")
+    said = elsewhere.train("files", trainer(tmp_path, source), f"{elsewhere.bucket}/files")
     assert [line for line in said.splitlines() if line.startswith("done:")] == [f"done: {part}" for part in PARTS]
     assert "Downloading the package: gs://" in said
     assert (elsewhere.files / "files" / "files" / "one.txt").read_text() == "first\nsecond\nthird\n"
     assert (elsewhere.files / "files" / "models" / "model" / "saved_model.pb").is_file()
     assert [*(elsewhere.files / "files" / "checkpoints" / "ckpt").glob("*.index")]
+
+
+CLIENTS = """
+import subprocess, sys
+import gcsfs
+from google.cloud import storage
+
+client = storage.Client()
+assert client.project == "elsewhere", client.project
+bucket = client.bucket(sys.argv[1])
+bucket.blob("clients/one.txt").upload_from_string("hello")
+assert bucket.blob("clients/one.txt").download_as_text() == "hello"
+assert gcsfs.GCSFileSystem().cat(f"{sys.argv[1]}/clients/one.txt") == b"hello"
+for argv in (["gsutil", "cat", f"gs://{sys.argv[1]}/clients/*.txt"], ["trainshed", "buckets", "ls"]):
+    print(argv, subprocess.run([f"{sys.argv[2]}/{argv[0]}", *argv[1:]], check=True, stdout=subprocess.PIPE, text=True))
+"""
+
+
+@pytest.mark.timeout(600)
+def test_googles_clients_and_our_own_work_there(elsewhere: Elsewhere) -> None:
+    folder = Path(sys.executable).parent
+    said = elsewhere.run("clients", [sys.executable, "-c", CLIENTS, elsewhere.jobs.bucket, str(folder)])
+    assert "stdout='hello'" in said
+    assert f"{elsewhere.bucket}/" in said
 
 
 #: of each sample: its runtime, its arguments with BUCKET, and a file that it leaves
@@ -227,5 +253,5 @@ def test_samples_work_on_addresses_alone(elsewhere: Elsewhere, sample: str) -> N
     runtime, words, left = TRAINED[sample]
     args = words.replace("BUCKET", elsewhere.bucket).split()
     folder = SAMPLES / sample.partition(" ")[0] / "trainer"
-    elsewhere.run(sample.replace(" ", "_"), folder, *args, runtime=runtime)
+    elsewhere.train(sample.replace(" ", "_"), folder, *args, runtime=runtime)
     assert [*(elsewhere.files / "out").glob(left)], [*(elsewhere.files / "out").rglob("*")]

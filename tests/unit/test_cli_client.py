@@ -323,3 +323,14 @@ def test_the_owners_token_is_sent_to_this_machine_only(
     for name in ("trainshed.example", "127.0.0.1.example", "localhost.example", "10.0.0.1"):
         elsewhere = connect(settings(f"http://{name}:8470"))
         assert "owner" not in repr(vars(elsewhere)), name
+
+
+def test_a_token_that_says_for_which_server_it_is_goes_there_and_nowhere_else(
+    settings: Callable[..., ClientSettings],
+) -> None:
+    there = "https://10.0.0.1:8471"
+    made = settings(there)
+    made.home.token_for.write_text(f"{there}\n")
+    assert "owner" in repr(vars(connect(made)))
+    for url in ("https://10.0.0.1:8472", "http://10.0.0.1:8471", "https://10.0.0.1:8471.example"):
+        assert "owner" not in repr(vars(connect(settings(url)))), url

@@ -91,6 +91,7 @@ def test_the_kit_holds_the_tokens_and_the_launch_none(tmp_path: Path) -> None:
     assert made.kit["ca"] == "-----PEM-----"
     assert made.kit["relay"] == {"host": "10.0.0.1", "port": 8471, "names": PATTERN}
     assert json.loads(made.kit["files"]["google.json"])["refresh_token"] == "ts_of_the_job"
+    assert made.kit["files"]["token-for"] == "https://10.0.0.1:8471"
     assert "gs_json_host = 10.0.0.1" in made.kit["files"]["boto"]
     assert "ca_certificates_file = @node@/credentials/bundle.pem" in made.kit["files"]["boto"]
     assert "ts_of" not in repr(made)

@@ -95,9 +95,17 @@ def connect(settings: ClientSettings) -> Client:
             raise NotRunning(settings.home)
         return Client(server.url, token=settings.token or owner_token(settings.home))
     token = settings.token
-    if token is None and is_loopback(settings.url):  # the owner's token is for this machine only
+    if token is None and (is_loopback(settings.url) or _is_for(settings.home, settings.url)):
         token = owner_token(settings.home)
     return Client(settings.url, token=token, ca_file=_authority(settings.home))
+
+
+def _is_for(home: Home, url: str) -> bool:
+    """Whether the folder's token is for a server elsewhere, and this is it. The owner's is for this machine only."""
+    try:
+        return home.token_for.read_text().strip() == url
+    except OSError:
+        return False
 
 
 def owner_token(home: Home) -> str | None:

@@ -103,7 +103,8 @@ class NodeCredentials:
         if not self._nodes.leads:
             return {}
         token = self._issue(launch.project, launch.job, ttl_s=_ttl_s(launch))
-        return clients.files(self._nodes.reach, project=launch.project, folder=nodes.FOLDER, token=token)
+        made = clients.files(self._nodes.reach, project=launch.project, folder=nodes.FOLDER, token=token)
+        return made | {"token-for": self._nodes.tls_url}  # or the command line would not send it to another machine
 
     def _environment(self, launch: Launch) -> dict[str, str]:
         """None of it is secret."""
