@@ -239,7 +239,7 @@ def test_the_tls_port_leads_nowhere_else(server: RunningServer, name: str, echo:
     for text in (
         f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n",
         f"CONNECT {place} HTTP/1.1\r\nHost: {name}\r\nAuthorization: Bearer {server.token}\r\n\r\n",
-        f"GET https://{place}/ HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n",
+        f"GET https://{place}/v1/projects/x/jobs HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n",
     ):
         with door(server, name) as connection:
             connection.sendall(text.encode())

@@ -332,5 +332,5 @@ def test_a_token_that_says_for_which_server_it_is_goes_there_and_nowhere_else(
     made = settings(there)
     made.home.token_for.write_text(f"{there}\n")
     assert "owner" in repr(vars(connect(made)))
-    for url in ("https://10.0.0.1:8472", "http://10.0.0.1:8471", "https://10.0.0.1:8471.example"):
+    for url in ("https://10.0.0.1:8472", "http://10.0.0.1:8471", "https://10.0.0.1.example:8471"):
         assert "owner" not in repr(vars(connect(settings(url)))), url

@@ -59,7 +59,7 @@ def _is_there(path: str, package: dict[str, Any]) -> bool:
                 digest.update(piece)
     except FileNotFoundError:
         return False
-    return digest.hexdigest() == package["sha256"]
+    return bool(digest.hexdigest() == package["sha256"])
 
 
 class _Interrupted(Exception):
