@@ -131,7 +131,8 @@ class _Download:
             if self._got:
                 headers["Range"] = "bytes=%d-" % self._got
             connection.request("GET", self._url.path, headers=headers)
-            self._take(connection.getresponse(), file)
+            with connection.getresponse() as answer:
+                self._take(answer, file)
         except ssl.SSLCertVerificationError as exc:
             raise CannotFetch(
                 "The server at %s shows a certificate that is not the one of this job's server: %s. See that the "
