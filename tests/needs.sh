@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-# What the tests need from the operating system: PostgreSQL's server programs, and Chromium.
+# What the tests need from the operating system: PostgreSQL's server programs, Chromium, Podman with runc, and the Python
+# of Debian, which the images of the tests are made of.
 set -eu
 missing=()
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
 command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
     missing+=(chromium)
+command -v podman >/dev/null || missing+=(podman)
+command -v runc >/dev/null || missing+=(runc)
+command -v catatonit >/dev/null || command -v tini >/dev/null || missing+=(catatonit)
+[ -x /usr/bin/python3 ] || missing+=(python3)
 if [ "${#missing[@]}" = 0 ]; then
     exit 0
 fi
 if [ "$(id -u)" != 0 ]; then
-    echo "The tests start a PostgreSQL server and a browser of their own, and these are not installed: ${missing[*]}." >&2
+    echo "The tests start a PostgreSQL server, a browser and containers of their own, and these are not installed: ${missing[*]}." >&2
     echo "Install them once with: sudo apt-get install ${missing[*]}" >&2
     exit 1
 fi

@@ -309,6 +309,7 @@ def _working(ground: _Ground, creations: Creations, equip: Callable[[Launch], La
         jobs=ground.jobs,
         runtimes=ground.runtimes,
         owner=ground.buckets.owner,
+        buckets=ground.buckets.names,
         cpus=ground.cpus,
     )
     batches = Batches(

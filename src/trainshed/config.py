@@ -59,6 +59,14 @@ class Settings:
         "`auto`: a process for each runtime in use keeps its framework imported, and jobs are forked from it. `off`: "
         "every replica imports it anew.",
     )
+    container_tool: str = _setting(
+        "auto",
+        "What runs the containers of jobs that bring an image: `podman`, `docker`, or `auto`, the one of them that has "
+        "the image, else Podman if it is installed.",
+    )
+    container_read_only: bool = _setting(
+        False, "Containers can't change the files of their image; `/tmp`, `/var/tmp` and `/run` are in memory then."
+    )
     log_limit_mb: int = _setting(256, "Log kept of one replica, in MB. What comes after is counted, not kept.")
     body_limit_mb: int = _setting(10, "Largest JSON request body, in MB. Object uploads have no limit.")
     predict_timeout_s: float = _setting(
@@ -89,6 +97,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.warm_start not in ("auto", "off"):
             raise Refused(f"The setting warm_start is {self.warm_start!r}; it must be auto or off.")
+        if self.container_tool not in ("auto", "podman", "docker"):
+            raise Refused(f"The setting container_tool is {self.container_tool!r}; it can be auto, podman or docker.")
         if self.slots < 0:
             raise Refused(f"The setting slots is {self.slots}; it can't be negative.")
         for name in ("port", "tls_port"):

@@ -10,16 +10,19 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 from trainshed.engines import parcels
-from trainshed.engines.base import Launch, Package
+from trainshed.engines.base import Containers, Launch, Mount, Package
 from trainshed.proxy import clients, nodes
 from trainshed.proxy.clients import Reach
 from trainshed.proxy.nodes import NodeReach
 
 FOLDER = "credentials"  #: in the attempt's own
+INSIDE = Path("/etc/trainshed")  #: where a container sees it
+INSIDE_STATE = Path("/tmp/gsutil")  # noqa: S108 - in the container
 _LONGER_S = 86_400.0  #: that a token lives beyond the job's time limit, at most; the end of the job ends it anyway
 _HOST = re.compile(r"@host:[a-z0-9-]+@")
 
@@ -40,15 +43,30 @@ class Credentials:
 
         What a launch says already is kept.
         """
-        folder = launch.folder / FOLDER
         token = self._issue(launch.project, launch.job, ttl_s=_ttl_s(launch))
+        if launch.containers is not None:
+            return self._equip_containers(launch, launch.containers, token)
+        folder = launch.folder / FOLDER
         clients.write(folder, clients.files(self._reach, project=launch.project, folder=folder, token=token))
         return replace(launch, env={**environment(self._reach, launch), **launch.env})
 
+    def _equip_containers(self, launch: Launch, containers: Containers, token: str) -> Launch:
+        """The same files, at the place where containers see them, for whichever user an image has."""
+        reach = replace(self._reach, bundle=INSIDE / self._reach.bundle.name)
+        files = clients.files(reach, project=launch.project, folder=INSIDE, token=token, state=INSIDE_STATE)
+        bundle = {reach.bundle.name: self._reach.bundle.read_text()}
+        clients.write(launch.folder / FOLDER, {**files, **bundle}, for_all=True)
+        mount = Mount(source=launch.folder / FOLDER, target=INSIDE, read_only=True)
+        return replace(
+            launch,
+            env={**environment(reach, launch, INSIDE), **launch.env},
+            containers=replace(containers, mounts=(*containers.mounts, mount)),
+        )
 
-def environment(reach: Reach, launch: Launch) -> dict[str, str]:
-    """The variables of every replica. None of them is secret."""
-    folder = launch.folder / FOLDER
+
+def environment(reach: Reach, launch: Launch, folder: Path | None = None) -> dict[str, str]:
+    """The variables of every replica. None of them is secret. `folder` is where it sees the files, if not here."""
+    folder = folder or launch.folder / FOLDER
     made = clients.environment(reach, project=launch.project, folder=folder, hosts=_hosts(launch))
     return made | {"TRAINSHED_HOME": str(folder)}  # where the command line looks for its token
 

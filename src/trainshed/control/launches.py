@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from trainshed.buckets.addresses import resolve_uris
 from trainshed.config import Home, Settings
 from trainshed.control.packages import package, paths_for, site_name
-from trainshed.domain import clusters
+from trainshed.domain import clusters, machines
 from trainshed.domain.jobs import Event, Job, JobState
 from trainshed.domain.times import now_us
 from trainshed.domain.training import Training
 from trainshed.domain.work import work_of
-from trainshed.engines.base import Launch, Replica
+from trainshed.engines.base import Container, Containers, Launch, Mount, Replica
 from trainshed.errors import FailedPrecondition, Unavailable
 from trainshed.runtimes.environments import Runtimes
 from trainshed.store.jobs import JobStore
@@ -25,11 +27,13 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST_PORT, _HIGHEST_PORT = 10_000, 65_535
 _ENOUGH_PORTS = 1_000  #: to choose from
 _TOLD_EVERY = 0.1  #: of a runtime's build, between two lines in the job's log
+BUCKETS = Path("/gcs")  #: where a container sees them
 _AGAIN = "Submit the job again to upload it anew."
 
 
 class Launches:
-    """Prepares attempts. `owner` says which project a bucket belongs to, or raises `NotFound`."""
+    """Prepares attempts. `owner` says which project a bucket belongs to, or raises `NotFound`; `buckets` names those of
+    a project."""
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class Launches:
         jobs: JobStore,
         runtimes: Runtimes,
         owner: Callable[[str], str],
+        buckets: Callable[[str], Iterable[str]],
         cpus: int,
     ) -> None:
         self._home = home
@@ -46,6 +51,7 @@ class Launches:
         self._jobs = jobs
         self._runtimes = runtimes
         self._owner = owner
+        self._buckets = buckets
         self._cpus = cpus
 
     def folder(self, job: Job) -> Path:
@@ -59,28 +65,44 @@ class Launches:
     def prepare(self, job: Job) -> Launch:
         """Build the runtime if need be, and settle everything else. Blocks while a runtime is built."""
         training = Training.parse(job.body[Training.key])
-        python = self._runtimes.ensure(job.runtime, tells_of_build(self._jobs, job))
-        path_of = paths_for(job.project, self._home.buckets, self._owner)
-        packages = tuple(package(uri, path_of, remedy=_AGAIN) for uri in training.package_uris)
-        args = tuple(resolve_uris(arg, path_of) for arg in training.args)
-        if training.job_dir:
-            args += ("--job-dir", resolve_uris(training.job_dir, path_of))
-        return Launch(
+        launch = Launch(
             project=job.project,
             job=job.id,
             attempt=job.attempt,
             folder=self.folder(job),
-            python=python,
+            python=Path(sys.executable),
             module=training.module,
-            args=args,
-            packages=packages,
-            site=self._home.packages / job.project / site_name(python, packages),
+            args=(),
+            packages=(),
+            site=self.folder(job) / "site",
             replicas=self._replicas(job, training),
             env=clusters.common_environment(job, training, cpus=max(1, self._cpus // len(clusters.gang(training)))),
             grace_s=self._settings.grace_s,
             max_running_s=training.max_running_s,
             log_limit_bytes=self._settings.log_limit_mb << 20,
         )
+        return self._in_containers(launch) if training.containers else self._in_runtime(launch, job, training)
+
+    def _in_runtime(self, launch: Launch, job: Job, training: Training) -> Launch:
+        python = self._runtimes.ensure(job.runtime, tells_of_build(self._jobs, job))
+        path_of = paths_for(job.project, self._home.buckets, self._owner)
+        packages = tuple(package(uri, path_of, remedy=_AGAIN) for uri in training.package_uris)
+        args = tuple(resolve_uris(arg, path_of) for arg in training.args)
+        if training.job_dir:
+            args += ("--job-dir", resolve_uris(training.job_dir, path_of))
+        site = self._home.packages / job.project / site_name(python, packages)
+        return replace(launch, python=python, args=args, packages=packages, site=site)
+
+    def _in_containers(self, launch: Launch) -> Launch:
+        """The images are found, or pulled, by the supervisor. They see the buckets that the project has now."""
+        buckets = tuple(
+            Mount(source=self._home.buckets / name, target=BUCKETS / name, read_only=False)
+            for name in self._buckets(launch.project)
+        )
+        common = Containers(
+            tool=self._settings.container_tool, read_only=self._settings.container_read_only, mounts=buckets
+        )
+        return replace(launch, containers=common, warm=False)
 
     def _replicas(self, job: Job, training: Training) -> tuple[Replica, ...]:
         gang = clusters.gang(training)
@@ -93,9 +115,27 @@ class Launches:
                 index=replica.index,
                 primary=replica.primary,
                 env=clusters.replica_environment(job, training, replica, addresses),
+                container=container(training, replica.type),
             )
             for replica in gang
         )
+
+
+def container(training: Training, role: str) -> Container | None:
+    """What the replicas of a role run, in the machine that they asked for; None if they run a module.
+
+    gs:// addresses stay as they are: the image was made for a service that passes them on.
+    """
+    if not training.containers:
+        return None
+    spec, machine = training.containers[role], clusters.machine(training, role)
+    return Container(
+        image=spec.image,
+        command=spec.command,
+        args=spec.args + (("--job-dir", training.job_dir) if training.job_dir else ()),
+        cpus=machines.cores(machine),
+        memory_bytes=int(machines.memory_gb(machine) * 1e9),
+    )
 
 
 def tells_of_build(jobs: JobStore, job: Job) -> Callable[[float, str], None]:

@@ -62,6 +62,11 @@ def gang(work: Work) -> tuple[ReplicaSpec, ...]:
     return tuple(ReplicaSpec(type=role, index=index) for role, (count, _) in roles.items() for index in range(count))
 
 
+def machine(training: Training, role: str) -> str:
+    """The machine type of a role that the job has."""
+    return _roles(training)[role][1]
+
+
 def shortfall(training: Training, *, cpus: int) -> str:
     """What the tier promises and this machine does not have, as a sentence; empty if it has enough."""
     roles = _roles(training)
@@ -80,9 +85,11 @@ def shortfall(training: Training, *, cpus: int) -> str:
 def primary_key(training: Training, *, runtime: str) -> str:
     """What TF_CONFIG calls the master: `chief` from runtime 2.1 on, `master` before.
 
-    The version that the user asked for decides, because the trainer was written for that one; `runtime`, the one it
-    runs on, decides if none was asked for.
+    In a container it is what the job says. Else the version that the user asked for decides, because the trainer was
+    written for that one; `runtime`, the one it runs on, decides if none was asked for.
     """
+    if training.containers:
+        return "chief" if training.use_chief else MASTER
     numbers = re.match(r"(\d+)(?:\.(\d+))?", training.runtime_version or runtime)
     if training.use_chief or numbers is None:
         return "chief"

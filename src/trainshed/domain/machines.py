@@ -36,3 +36,12 @@ def family(machine: str) -> str:
 def cores(machine: str) -> int:
     """The cores of a machine that `check` let through."""
     return _OLD[machine] if machine in _OLD else int(machine.rpartition("-")[2])
+
+
+_GB_PER_CORE = {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9}
+
+
+def memory_gb(machine: str) -> float:
+    """The memory of a machine that `check` let through."""
+    kind = "standard" if machine in _OLD else machine.split("-")[1]
+    return cores(machine) * _GB_PER_CORE[kind]

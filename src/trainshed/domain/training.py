@@ -12,6 +12,7 @@ import orjson
 
 from trainshed.domain import fields as f
 from trainshed.domain import machines
+from trainshed.domain.containers import ContainerSpec, check_containers, read_containers
 from trainshed.errors import Invalid
 
 MAX_PACKAGES = 100
@@ -95,6 +96,7 @@ class Training:
     max_running_s: float
     priority: int
     use_chief: bool
+    containers: Mapping[str, ContainerSpec]  #: by role; empty for a job that runs a module
     input: Mapping[str, Any]  #: the whole of it, as stored
 
     @classmethod
@@ -126,6 +128,7 @@ class Training:
             max_running_s=f.duration_s(scheduling.get("maxRunningTime", DEFAULT_RUNNING)),
             priority=scheduling.get("priority", 0),
             use_chief=given.get("useChiefInTfConfig", False),
+            containers=read_containers(given),
             input=given,
         )
 
@@ -139,8 +142,11 @@ def check_training(given: Mapping[str, Any]) -> Training:
         )
     _check_offered(given)
     _check_tier(given)
+    check_containers(given)
     training = Training.parse(given)
-    _check_program(training)
+    if not training.containers:
+        _check_program(training)
+    _check_surroundings(training)
     _check_scheduling(given.get("scheduling", {}))
     return training
 
@@ -152,6 +158,11 @@ _NOT_OFFERED = {
     "network": "There are no VPC networks here: a job uses the network of the server's machine.",
     "serviceAccount": "There are no service accounts here: a job runs as the user who runs the server.",
 }
+_NOT_OFFERED_TO_REPLICAS = {
+    "acceleratorConfig": "This server has no GPUs or TPUs. Leave accelerators out.",
+    "diskConfig": "Jobs use the disk of the server's machine. Leave this field out.",
+    "tpuTfVersion": "This server has no TPUs. Leave this field out.",
+}
 _REPLICAS = ("worker", "parameterServer", "evaluator")
 
 
@@ -161,19 +172,8 @@ def _check_offered(given: Mapping[str, Any]) -> None:
             raise Invalid(f"{sentence} Leave this field out.", field=f.snake(name))
     for role in ("master", *_REPLICAS):
         for name, value in given.get(f"{role}Config", {}).items():
-            if value:
-                raise Invalid(_config_sentence(name), field=f.snake(f"{role}Config.{name}"))
-
-
-def _config_sentence(name: str) -> str:
-    if name == "acceleratorConfig":
-        return "This server has no GPUs or TPUs. Leave accelerators out."
-    if name == "diskConfig":
-        return "Jobs use the disk of the server's machine. Leave this field out."
-    return (
-        "Custom containers are not offered on this server version. Send package_uris, python_module and a "
-        "runtime_version instead."
-    )
+            if value and name in _NOT_OFFERED_TO_REPLICAS:
+                raise Invalid(_NOT_OFFERED_TO_REPLICAS[name], field=f.snake(f"{role}Config.{name}"))
 
 
 def _check_tier(given: Mapping[str, Any]) -> None:
@@ -241,6 +241,9 @@ def _check_program(training: Training) -> None:
         raise Invalid(
             f"There are {len(training.package_uris)} packages; {MAX_PACKAGES} are allowed.", field="package_uris"
         )
+
+
+def _check_surroundings(training: Training) -> None:
     if training.region and not _REGION.fullmatch(training.region):
         raise Invalid(f"{training.region!r} is not the name of a region, such as us-central1.", field="region")
     for number, arg in enumerate(training.args):

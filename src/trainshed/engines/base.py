@@ -11,6 +11,35 @@ from trainshed.domain.plan import Sighting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """What a replica runs in place of the job's module."""
+
+    image: str
+    command: tuple[str, ...]  #: empty: the image's own
+    args: tuple[str, ...]
+    cpus: float  #: no more than these
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A folder of this machine that a container sees."""
+
+    source: Path
+    target: Path  #: where it sees it
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Containers:
+    """What the containers of a gang have in common."""
+
+    tool: str  #: auto, podman or docker
+    read_only: bool  #: the files of the image
+    mounts: tuple[Mount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     """One process of a gang. The primary one decides how the job ends."""
 
@@ -19,6 +48,7 @@ class Replica:
     index: int
     primary: bool
     env: Mapping[str, str] = field(default_factory=dict)  #: what differs from one replica to the next: TF_CONFIG
+    container: Container | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +79,7 @@ class Launch:
     max_running_s: float
     log_limit_bytes: int
     warm: bool = True  #: whether it may run in a process that has the runtime's framework imported
+    containers: Containers | None = None  #: if each replica has one
 
 
 class Engine(Protocol):

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -26,10 +26,11 @@ import orjson
 from trainshed.config import Home
 from trainshed.domain.jobs import ENDS
 from trainshed.domain.plan import Phase, Sighting
-from trainshed.engines.base import Launch
+from trainshed.engines.base import Launch, Replica
 from trainshed.engines.journals import lines_since
 from trainshed.engines.warm import OFF, WarmProcesses
 from trainshed.errors import EngineDown
+from trainshed.node.contained import clear
 from trainshed.node.reap import stat_fields
 from trainshed.node.replica import inherited
 
@@ -87,7 +88,7 @@ class LocalEngine:
             if _size(launch.folder / "journal.jsonl"):
                 return
             launch.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write(launch.folder / "spec.json", orjson.dumps(render(launch, uv=self._uv)))
+            _write(launch.folder / "spec.json", orjson.dumps(render(launch, uv=self._uv), default=str))
             why_cold = self.warm.launch(launch) if launch.warm else OFF
             if why_cold is None:
                 return
@@ -126,6 +127,8 @@ class LocalEngine:
                 except (OSError, EngineDown) as exc:  # what can't be looked at is as it was; others are not held up
                     LOG.warning("attempt.unreadable folder=%s reason=%s", path, exc)
                     self._views[path] = before
+                if self._views[path].sighting.phase is Phase.LOST and before.sighting.phase is not Phase.LOST:
+                    _clear_containers(path)
             return {path: self._views[path].sighting for path in attempts}
 
     def cancel(self, attempt: Path) -> None:
@@ -141,6 +144,13 @@ class LocalEngine:
         if self._node is None or not self._node.is_dir():
             self._node = ship(self._home.node)
         return self._node
+
+
+def _clear_containers(attempt: Path) -> None:
+    """End the containers of an attempt whose supervisor and guardian were both killed, if it had any."""
+    left = clear(str(attempt))
+    if left is not None:
+        LOG.warning("attempt.containers_left folder=%s reason=%s", attempt, left)
 
 
 def _tell(attempt: Path, command: bytes) -> None:
@@ -175,21 +185,18 @@ def render(launch: Launch, *, uv: Path) -> dict[str, Any]:
             {"uri": package.uri, "path": str(package.path), "sha256": package.sha256} for package in launch.packages
         ],
         "site": str(launch.site),
-        "replicas": [
-            {
-                "name": each.name,
-                "type": each.type,
-                "index": each.index,
-                "primary": each.primary,
-                "env": dict(each.env),
-            }
-            for each in launch.replicas
-        ],
+        "replicas": [_replica(each) for each in launch.replicas],
+        "containers": launch.containers and asdict(launch.containers),
         "env": dict(launch.env),
         "grace_s": launch.grace_s,
         "max_running_s": launch.max_running_s,
         "log_limit_bytes": launch.log_limit_bytes,
     }
+
+
+def _replica(each: Replica) -> dict[str, Any]:
+    told = {"name": each.name, "type": each.type, "index": each.index, "primary": each.primary, "env": dict(each.env)}
+    return told | ({"container": asdict(each.container)} if each.container else {})
 
 
 def ship(to: Path) -> Path:

@@ -137,6 +137,12 @@ def _advise_import(module: str, tail: str) -> str:
     return ""
 
 
+def keep_reason(folder: str, reason: str) -> None:
+    """Leave word of why a job's packages, or its images, can't be had, for `of_install` to find."""
+    with open("%s/install.error" % folder, "w", encoding="utf-8", errors="backslashreplace") as out:
+        out.write(reason)
+
+
 def of_install(folder: str, job: str, end: Exit) -> str:
     """The job's errorMessage when its packages can't be installed: what the installer left, if it could."""
     try:

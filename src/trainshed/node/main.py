@@ -1,5 +1,6 @@
 """The node's entry: `supervise DIR` starts the supervisor of an attempt, `install DIR` installs its packages,
-`warm DIR` is the warm process of a runtime, `board FILE` a TensorBoard.
+`images DIR` finds its images, `contain DIR REPLICA` is a replica in a container, `warm DIR` is the warm process of a
+runtime, `board FILE` a TensorBoard.
 
 `supervise` returns as soon as the supervisor is at work. Behind it stay two processes: the supervisor, and above it a
 guardian that does nothing but wait, so that there is someone to clean up if the supervisor is killed. Both hold the
@@ -44,11 +45,19 @@ def main(argv: list[str]) -> int:
         from .packages import install
 
         return install(argv[1])
+    if len(argv) == 2 and argv[0] == "images":
+        from .images import prepare
+
+        return prepare(argv[1])
+    if len(argv) == 3 and argv[0] == "contain":
+        from .contained import contain
+
+        return contain(argv[1], argv[2])
     if len(argv) == 2 and argv[0] == "board":
         from .board import main as board
 
         return board(argv[1])
-    sys.stderr.write("Usage: run.py supervise|install|warm FOLDER, or board FILE\n")
+    sys.stderr.write("Usage: run.py supervise|install|images|warm FOLDER, contain FOLDER REPLICA, or board FILE\n")
     return 2
 
 
@@ -118,9 +127,22 @@ def _guard(folder: str, journal: Journal, ready: int) -> None:
     while os.waitpid(-1, 0)[0] != supervisor:
         pass
     reap.end_all()
+    _clear_containers(folder, journal)
     if journal.started() and not journal.ended():
         journal.append("lost")
         journal.sync()
+
+
+def _clear_containers(folder: str, journal: Journal) -> None:
+    """What containers need beyond the end of their processes, if the supervisor did not come to do it."""
+    if not os.path.exists(os.path.join(folder, "containers.json")):
+        return
+    from .contained import clear  # late: most jobs never need it
+
+    left = clear(folder)
+    if left is not None:
+        journal.append("containers_left", reason=left)
+    reap.end_all()
 
 
 def _work(folder: str, journal: Journal, ready: int, guardian: int) -> int:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 
 from .extract import BadArchive, check, extract
+from .failure import keep_reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ def install(folder: str) -> int:
     try:
         _install_once(folder, spec)
     except (CannotInstall, BadArchive, OSError) as exc:
-        with open(os.path.join(folder, "install.error"), "w", encoding="utf-8", errors="backslashreplace") as out:
-            out.write(str(exc))
+        keep_reason(folder, str(exc))
         sys.stderr.write("%s\n" % str(exc).split("\n")[0])  # what uv said is in the log already
         return 1
     return 0

@@ -118,13 +118,32 @@ def volunteer() -> None:
         file.write(b"%d" % min(1000, score + _OOM_SCORE))
 
 
-def command(spec: dict[str, Any]) -> list[str]:
+def command(spec: dict[str, Any], replica: dict[str, Any], folder: str) -> list[str]:
+    """What to start for a replica of the attempt in `folder`."""
+    if "container" in replica:
+        return own(spec["python"], "contain", folder, replica["name"])
     return [spec["python"], "-m", spec["module"], *spec["args"]]
+
+
+def own(python: str, *words: str) -> list[str]:
+    """The command line of one of the node's own programs."""
+    run = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "run.py")
+    return [python, "-I", "-S", run, *words]
+
+
+def shown(spec: dict[str, Any], replica: dict[str, Any]) -> str:
+    """The same for the log: what people would type."""
+    if "container" not in replica:
+        return " ".join(["python3", "-m", spec["module"], *spec["args"]])
+    container = replica["container"]
+    return " ".join([container["image"], *container["command"], *container["args"]])
 
 
 def environment(spec: dict[str, Any], replica: dict[str, Any], site: str) -> dict[str, str]:
     """What a replica finds in its environment. `site` is the folder of installed packages, or empty."""
     env = inherited()
+    if "container" in replica:
+        return env  # of the process that stands for it; the container has one of its own
     env.update(spec["env"])
     env.update(replica["env"])
     env["PYTHONUNBUFFERED"] = "1"

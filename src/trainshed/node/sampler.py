@@ -43,7 +43,9 @@ class Sampler:
     A line is about the `span` seconds before it: `cpu` is the mean, `rss` and `processes` are the most that was seen.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, inside: bool = False) -> None:
+        """`inside`: replicas are in containers, and what runs a container is not a part of it."""
+        self._inside = inside
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._tallies: dict[str, _Tally] = {}
         self._families: dict[str, list[int]] = {}
@@ -58,6 +60,8 @@ class Sampler:
         self._begun_s = self._begun_s or now_s
         if now_s >= self._look_at or pids != self._known:
             self._families, self._known = _families(pids), dict(pids)
+            if self._inside:
+                self._families = {name: list(filter(_nested, found)) for name, found in self._families.items()}
             self._look_at = now_s + LOOK_S
         due = now_s >= self._write_at
         lines = []
@@ -102,6 +106,15 @@ def _families(pids: dict[str, int]) -> dict[str, list[int]]:
             if owner in found:
                 found[owner].extend([orphan, *reap.descendants(orphan)])
     return found
+
+
+def _nested(pid: int) -> bool:
+    """Whether a process is in a pid namespace below this one, as those in containers are."""
+    try:
+        with open("/proc/%d/status" % pid, "rb") as file:
+            return any(line.startswith(b"NSpid:") and len(line.split()) > 2 for line in file)
+    except (ProcessLookupError, FileNotFoundError):
+        return False
 
 
 def _sum(pids: list[int]) -> tuple[float, int, int]:

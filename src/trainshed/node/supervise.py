@@ -74,7 +74,7 @@ class Supervisor:
             name: ReplicaLog(name, self._file, spec["log_limit_bytes"], self._progress.watch(name))
             for name in self._replicas
         }
-        self._sampler = Sampler(os.path.join(folder, "samples.jsonl"))
+        self._sampler = Sampler(os.path.join(folder, "samples.jsonl"), inside=bool(spec.get("containers")))
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
         self._finished: list[_Child] = []  # ended, but a descendant may still hold their pipes
@@ -112,16 +112,20 @@ class Supervisor:
         log = self._logs[self._primary()["name"]]
         site = self._spec["site"]
         os.makedirs(os.path.join(self._folder, "work"), mode=0o700, exist_ok=True)
-        if not self._spec["packages"]:
+        if self._spec.get("containers"):
+            self._start_installer("images", log)
+        elif not self._spec["packages"]:
             self._start_replicas()
         elif os.path.isdir(site):
             for package in self._spec["packages"]:
                 log.say("The package is installed already: %s" % package["uri"])
             self._start_replicas()
         else:
-            run = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "run.py")
-            argv = [self._spec["python"], "-I", "-S", run, "install", self._folder]
-            self._start(_INSTALLER, argv, replica.inherited(), log)
+            self._start_installer("install", log)
+
+    def _start_installer(self, what: str, log: ReplicaLog) -> None:
+        argv = replica.own(self._spec["python"], what, self._folder)
+        self._start(_INSTALLER, argv, replica.inherited(), log)
 
     def _start_replicas(self) -> None:
         self._sample_at = time.monotonic() + EVERY_S
@@ -137,10 +141,10 @@ class Supervisor:
     def _start_replica(self, each: dict[str, Any]) -> bool:
         """Start one of the gang. False: it can't be, and the job ends."""
         log = self._logs[each["name"]]
-        log.say("Running command: " + " ".join(["python3", "-m", self._spec["module"], *self._spec["args"]]))
+        log.say("Running command: " + replica.shown(self._spec, each))
         env = replica.environment(self._spec, each, self._spec["site"] if self._spec["packages"] else "")
         env[remains.MARK] = each["name"]
-        return self._start(each["name"], replica.command(self._spec), env, log)
+        return self._start(each["name"], replica.command(self._spec, each, self._folder), env, log)
 
     def _start(self, name: str, argv: list[str], env: dict[str, str], log: ReplicaLog) -> bool:
         """Start a child and watch its output. False: it can't be, and the job ends."""
@@ -382,6 +386,8 @@ class Supervisor:
 
     def _finish(self) -> None:
         reap.end_all(self._on_exit)
+        if self._spec.get("containers"):
+            self._clear_containers()
         self._remove_sources()
         for child in self._finished:
             self._drain(child)
@@ -394,6 +400,14 @@ class Supervisor:
             time.sleep(0.2)  # for space on the disk
         self._journal.append("ended", outcome=self._ending.outcome, message=self._message(self._ending))
         self._journal.sync()
+
+    def _clear_containers(self) -> None:
+        from . import contained
+
+        left = contained.clear(self._folder)
+        if left is not None:
+            self._service.say("Containers of this job are left, and can't be removed: %s." % left, "WARNING")
+        reap.end_all()
 
     def _message(self, ending: Ending) -> str:
         if not ending.blame:
@@ -415,5 +429,6 @@ def _opening(spec: dict[str, Any], each: dict[str, Any]) -> list[str]:
         parts = json.loads(config)
         told = ["--%s=%s" % (key, json.dumps(parts[key])) for key in ("cluster", "task", "job") if key in parts]
         lines.append("Running task with arguments: " + " ".join(told))
-    lines.append("Running module %s." % spec["module"])
+    image = each.get("container", {}).get("image")
+    lines.append("Running the image %s." % image if image else "Running module %s." % spec["module"])
     return lines

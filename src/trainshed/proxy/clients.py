@@ -24,8 +24,11 @@ class Reach:
     bypass: str = ""  #: what the machine's own no_proxy says
 
 
-def files(reach: Reach, *, project: str, folder: Path, token: str) -> dict[str, str]:
-    """The texts that hold the token, by file name: for Trainshed's command line, Google's libraries, and gsutil."""
+def files(reach: Reach, *, project: str, folder: Path, token: str, state: Path | None = None) -> dict[str, str]:
+    """The texts that hold the token, by file name: for Trainshed's command line, Google's libraries, and gsutil.
+
+    `folder` is where they are seen. gsutil keeps its notes in there too, unless `state` is another place for them.
+    """
     google = {"type": "authorized_user", "client_id": "trainshed", "client_secret": "none", "refresh_token": token}
     tls = urlsplit(reach.tls_url)
     boto: dict[str, dict[str, object]] = {
@@ -38,7 +41,7 @@ def files(reach: Reach, *, project: str, folder: Path, token: str) -> dict[str, 
         "GSUtil": {
             "default_project_id": project,
             "software_update_check_period": 0,
-            "state_dir": folder / "gsutil",
+            "state_dir": state or folder / "gsutil",
         },
         "OAuth2": {
             "client_id": "trainshed",
@@ -96,11 +99,18 @@ def _bypass(hosts: Iterable[str], machines: str) -> Iterable[str]:
     return dict.fromkeys((*_NEVER_PROXIED, *hosts, *kept))
 
 
-def write(folder: Path, texts: Mapping[str, str]) -> None:
-    """Put the texts into files that this user alone can read. A reader sees an old file or a new one."""
+def write(folder: Path, texts: Mapping[str, str], *, for_all: bool = False) -> None:
+    """Put the texts into files that this user alone can read. A reader sees an old file or a new one.
+
+    `for_all`: whoever sees the folder may read them, for one that a container sees and that is in a closed one here.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if for_all:
+        folder.chmod(0o755)
     for name, text in texts.items():
         fresh = folder / f".{name}.{os.getpid()}.new"
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(text)
+            if for_all:
+                os.fchmod(file.fileno(), 0o644)
         fresh.rename(folder / name)

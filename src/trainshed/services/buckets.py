@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from trainshed.buckets.names import bucket_name
@@ -86,6 +86,15 @@ class Buckets:
         limit = max(1, min(limit, MAX_PAGE))
         found = list(self._store.page(project, prefix=prefix, after=after, limit=limit + 1))
         return found[:limit], found[limit - 1].name if len(found) > limit else ""
+
+    def names(self, project: str) -> Iterator[str]:
+        """Of all buckets of a project."""
+        after = ""
+        while True:
+            page, after = self.list(project, after=after)
+            yield from (bucket.name for bucket in page)
+            if not after:
+                return
 
     def patch(self, name: str, change: BucketChange, conditions: Conditions) -> Bucket:
         """Change labels or storage class. A bucket that nothing changes stays the same generation."""

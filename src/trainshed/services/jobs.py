@@ -25,6 +25,8 @@ from trainshed.services.places import Places, place
 from trainshed.store.jobs import JobStore
 from trainshed.store.overtaking import until_first
 
+CONTAINER = "container"  #: the runtime of a job that brings its own
+
 
 class Choice(Protocol):
     """The runtime chosen for a job, and what its owner should know about the choice."""
@@ -168,9 +170,13 @@ class Jobs:
         """The runtime for what is to be done, and what its owner should know. What isn't there is an error."""
         if isinstance(work, Prediction):
             return self._checked_prediction(project, work)
+        short = tuple(filter(None, (clusters.shortfall(work, cpus=self._world.cpus),)))
+        if work.containers:
+            self._check_training(project, work)
+            return CONTAINER, short
         choice = self._world.resolve_runtime(work.runtime_version, work.python_version)
         self._check_training(project, work)
-        return choice.name, (*choice.notes, *filter(None, (clusters.shortfall(work, cpus=self._world.cpus),)))
+        return choice.name, (*choice.notes, *short)
 
     def _check_training(self, project: str, training: Training) -> None:
         """`FailedPrecondition` for what isn't there. A bucket of another project is as good as absent."""

@@ -1,0 +1,120 @@
+"""A replica in a container. The process here stands for it: what it is sent goes on to the container, what the
+container prints is its output, and it ends as the container ends.
+
+All that Podman starts is held on to, as below every supervisor. Docker's containers are not below anyone here, so these
+are ended by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+
+from . import containers, reap
+from .containers import Container, Tool
+from .images import FOUND
+from .signals import caught
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+LABEL = "trainshed.attempt"
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_KILLED = 128  #: plus the number of the signal: how a container's status tells of one
+#: Those that a process can die of. Others are passed on as the status that they came as.
+_DEADLY = {
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
+    *(signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE, signal.SIGALRM, signal.SIGTERM),
+}
+
+
+def key(folder: str) -> str:
+    """What the containers of an attempt have in common, and no others on this machine."""
+    return hashlib.sha256(os.path.realpath(folder).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def container(folder: str, spec: dict[str, Any], replica: dict[str, Any], images: dict[str, str]) -> Container:
+    """The container of one replica."""
+    given = replica["container"]
+    return Container(
+        "trainshed-%s-%s" % (key(folder), replica["name"]),
+        images[given["image"]],
+        command=given["command"],
+        args=given["args"],
+        env={**spec["env"], **replica["env"], "PYTHONUNBUFFERED": "1"},
+        labels={
+            LABEL: key(folder),
+            "trainshed.job": "%s/%s/%s" % (spec["project"], spec["job"], spec["attempt"]),
+            "trainshed.replica": replica["name"],
+        },
+        mounts=spec["containers"]["mounts"],
+        cpus=given["cpus"],
+        memory_bytes=given["memory_bytes"],
+        read_only=spec["containers"]["read_only"],
+    )
+
+
+def contain(folder: str, name: str) -> int:
+    """Run the container of the replica `name` to its end. Its exit status; if it was killed, this process is too."""
+    reap.become_subreaper()
+    signals = caught((signal.SIGCHLD, *_PASSED_ON))
+    with open(os.path.join(folder, "spec.json"), "rb") as file:
+        spec = json.loads(file.read().decode())
+    replica = next(each for each in spec["replicas"] if each["name"] == name)
+    tool, images = _found(folder)
+    box = container(folder, spec, replica, images)
+    containers.ask(containers.remove(tool, [box.name]))  # what a copy before this one may have left
+    status = _run(containers.run(tool, box), signals)
+    containers.ask(containers.remove(tool, [box.name]))
+    reap.end_all()
+    return _end_alike(status)
+
+
+def _found(folder: str) -> tuple[Tool, dict[str, str]]:
+    with open(os.path.join(folder, FOUND), "rb") as file:
+        found = json.loads(file.read().decode())
+    return Tool.of(found["tool"]), found["images"]
+
+
+def _run(argv: list[str], signals: int) -> int:
+    """The wait status of `argv`, which is sent what this process is sent."""
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    ended: dict[int, int] = {}
+    while process.pid not in ended:
+        select.select([signals], [], [])
+        for number in os.read(signals, 512):
+            if number in _PASSED_ON:
+                reap.send(process.pid, number)
+        reap.reap(ended.__setitem__)
+    status = ended[process.pid]
+    process.returncode = status  # it was collected here
+    return status
+
+
+def _end_alike(status: int) -> int:
+    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else _KILLED + os.WTERMSIG(status)
+    number = code - _KILLED
+    if number in _DEADLY:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    return code
+
+
+def clear(folder: str) -> Optional[str]:
+    """End and remove what is left of the attempt's containers. Why that is not possible; None if nothing is left."""
+    try:
+        tool, _ = _found(folder)
+    except FileNotFoundError:
+        return None  # none was ever started, or all of them are gone
+    left = containers.clear(tool, "%s=%s" % (LABEL, key(folder)))
+    if left is None:
+        os.unlink(os.path.join(folder, FOUND))
+    return left

@@ -1,0 +1,325 @@
+"""Jobs that run container images, for real: Podman and runc, and an image from Debian's packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.testing.containers import Podman
+from trainshed.testing.engines import wait_for
+from trainshed.testing.registries import Registry
+from trainshed.testing.servers import Caller, RunningServer
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "containers"
+PROJECT = "container-course"
+BUCKET = "container-course-data"
+GANG = {
+    "scaleTier": "CUSTOM",
+    "masterType": "n1-highcpu-1",
+    "workerType": "n1-highcpu-1",
+    "workerCount": "1",
+    "parameterServerType": "n1-highcpu-1",
+    "parameterServerCount": "1",
+}
+
+#: in a container: what a replica is told, what it may do, and what it sees
+LOOK = """
+import json, os, socket, ssl, sys, urllib.request
+config = json.loads(os.environ["TF_CONFIG"])
+role = config["task"]["type"]
+if role == "ps":
+    import time
+    time.sleep(600)
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+limits = [
+    path for path in ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max")
+    if os.path.exists(path)
+]
+found = {
+    "config": config, "cluster_spec": json.loads(os.environ["CLUSTER_SPEC"]), "args": sys.argv[1:],
+    "capabilities": int(status["CapEff"], 16) | int(status["CapBnd"], 16), "no_new_privs": status["NoNewPrivs"],
+    "folders": sorted(os.listdir("/")), "gcs": sorted(os.listdir("/gcs")),
+    "memory": int(open(limits[0]).read()), "pid": os.getpid(),
+    "environment": sorted(os.environ),
+}
+def refused(path):
+    try:
+        open(path, "w")
+    except OSError:
+        return True
+    return False
+found["read_only"] = [refused("/etc/trainshed/token"), refused("/etc/trainshed/new")]
+listener = socket.create_server(("127.0.0.1", int(config["cluster"][role][0].rpartition(":")[2])))
+with open(f"/gcs/BUCKET/{role}.json", "w") as out:
+    json.dump(found, out)
+token = open(os.environ["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]).read().strip()
+url = "https://storage.googleapis.com/upload/storage/v1/b/BUCKET/o?uploadType=media&name=by-gs-%s.txt" % role
+request = urllib.request.Request(url, b"from " + role.encode(), {"Authorization": "Bearer " + token}, method="POST")
+print("stored", json.load(urllib.request.urlopen(request))["name"], flush=True)
+""".replace("BUCKET", BUCKET)
+
+#: counts its starts in the bucket, and goes on until it is told to end
+WAIT = """
+import os, signal, sys, time
+name, folder = os.environ["TRAINSHED_REPLICA"], "/gcs/BUCKET/" + sys.argv[1]
+os.makedirs(folder, exist_ok=True)
+def heard(number, frame):
+    print("heard signal", number, flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, heard)
+with open(folder + "/" + name, "a") as out:
+    out.write("x")
+print("here is", name, flush=True)
+until = time.time() + 300
+while time.time() < until and not (name.startswith("master") and os.path.exists(folder + "/done")):
+    sum(range(20000))
+    time.sleep(0.01)
+""".replace("BUCKET", BUCKET)
+
+
+@dataclass(frozen=True)
+class Containers:
+    """A server, and the Podman that it uses."""
+
+    server: RunningServer
+    podman: Podman
+
+    def submit(self, job: str, image: str = "", source: str = "", *args: str, **training: Any) -> None:
+        """A job whose replicas run `source` in Python, or what the image says if there is none."""
+        config: dict[str, Any] = {"imageUri": image or self.podman.base()}
+        if source:
+            config |= {"containerCommand": ["python3", "-c"], "containerArgs": [source, *args]}
+        roles = [f"{role}Config" for role in ("master", "worker", "parameterServer") if role == "master" or training]
+        configs = {role: config if role == "masterConfig" else _but_image(config) for role in roles}
+        body = {"jobId": job, "trainingInput": {"region": "us-central1", **configs, **training}}
+        self.server.call("POST", f"/v1/projects/{PROJECT}/jobs", body)
+
+    def wait(self, job: str, *states: str) -> dict[str, Any]:
+        ends = ("SUCCEEDED", "FAILED", "CANCELLED")
+
+        def look() -> dict[str, Any]:
+            found: dict[str, Any] = self.server.call("GET", f"/v1/projects/{PROJECT}/jobs/{job}")
+            return found
+
+        found = wait_for(look, lambda seen: seen["state"] in (*states, *ends), within_s=120)
+        assert found["state"] in states, (found, self.lines(job)[-20:])
+        return found
+
+    def lines(self, job: str) -> list[str]:
+        answer = self.server.call("GET", f"/trainshed/v1/projects/{PROJECT}/jobs/{job}/logs")
+        return [entry["message"] for entry in answer["entries"]]
+
+    def attempt(self, job: str) -> Path:
+        return self.server.home / "jobs" / PROJECT / job / "1"
+
+    @property
+    def bucket(self) -> Path:
+        return self.server.home / "buckets" / BUCKET
+
+    def starts(self, job: str, replica: str) -> int:
+        path = self.bucket / job / replica
+        return len(path.read_text()) if path.exists() else 0
+
+    def journal(self, job: str, event: str) -> dict[str, Any]:
+        lines = (self.attempt(job) / "journal.jsonl").read_text().splitlines()
+        return next(each for each in map(json.loads, lines) if each["event"] == event)
+
+
+def _but_image(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key != "imageUri"}
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Podman:
+    return Podman(CACHE, tmp_path_factory.mktemp("podman"))
+
+
+@pytest.fixture(scope="module")
+def jobs(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
+    podman.base()
+    running = RunningServer(tmp_path_factory.mktemp("containers") / "home", {"grace_s": 5}, environment=podman.env)
+    running.start()
+    running.call("POST", f"/storage/v1/b?project={PROJECT}", {"name": BUCKET})
+    yield Containers(running, podman)
+    assert running.close() == 0
+
+
+def test_a_gang_is_told_what_it_needs_and_sees_nothing_else(jobs: Containers) -> None:
+    jobs.submit("gang", "", LOOK, "--epochs", "2", jobDir=f"gs://{BUCKET}/gang", useChiefInTfConfig=True, **GANG)
+    done = jobs.wait("gang", "SUCCEEDED")
+    assert "startTime" in done
+    found = json.loads((jobs.bucket / "chief.json").read_text())
+    assert found["args"] == ["--epochs", "2", "--job-dir", f"gs://{BUCKET}/gang"]
+    assert set(found["config"]["cluster"]) == {"chief", "worker", "ps"}
+    assert found["config"]["task"]["type"] == "chief"
+    assert set(found["cluster_spec"]["cluster"]) == {"master", "worker", "ps"}
+    assert found["cluster_spec"]["task"]["type"] == "master"
+    assert found["capabilities"] == 0
+    assert found["no_new_privs"] == "1"
+    assert found["gcs"] == [BUCKET]
+    assert found["read_only"] == [True, True]
+    assert not {"work", "home", "mnt"} & set(found["folders"])
+    assert 0.9e9 - 4096 <= found["memory"] <= 0.9e9
+    mine = {name for name in found["environment"] if name.startswith(("CONTAINERS_", "TRAINSHED_SERVER"))}
+    assert mine == set(), "of the server's own environment"
+    assert (jobs.bucket / "by-gs-chief.txt").read_bytes() == b"from chief"
+    assert "stored by-gs-chief.txt" in jobs.lines("gang")
+    assert jobs.podman.containers(f"{PROJECT}/gang") == []
+
+
+def test_each_role_may_have_its_own_image_and_the_image_its_own_command(jobs: Containers, tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text("import sys; print('the image says', sys.argv[1:], flush=True)\n")
+    head = f"FROM {jobs.podman.base()}\nWORKDIR /root\nCOPY task.py /root/\n"
+    (tmp_path / "Dockerfile").write_text(head + 'ENTRYPOINT ["python", "task.py"]\nCMD ["by", "itself"]\n')
+    jobs.podman("build", "-t", "trainshed-tests/own", str(tmp_path))
+    digest = jobs.podman("image", "inspect", "--format", "{{.Digest}}", "trainshed-tests/own").strip()
+    jobs.submit("own", "trainshed-tests/own")
+    jobs.wait("own", "SUCCEEDED")
+    assert "the image says ['by', 'itself']" in jobs.lines("own")
+    jobs.submit("own_args", f"localhost/trainshed-tests/own@{digest}", args=["--x", "1"])
+    jobs.wait("own_args", "SUCCEEDED")
+    assert "the image says ['--x', '1']" in jobs.lines("own_args")
+    assert any(line.startswith("Running the image localhost/trainshed-tests/own@") for line in jobs.lines("own_args"))
+
+
+def test_a_failure_names_the_replica_and_shows_its_last_words(jobs: Containers) -> None:
+    jobs.submit("fails", "", "raise ValueError('no such digit')")
+    done = jobs.wait("fails", "FAILED")
+    assert "The replica master 0 exited with a non-zero status of 1." in done["errorMessage"]
+    assert "ValueError: no such digit" in done["errorMessage"]
+    jobs.submit("no_program", masterConfig={"imageUri": jobs.podman.base(), "containerCommand": ["/no/such/program"]})
+    done = jobs.wait("no_program", "FAILED")
+    assert "/no/such/program" in done["errorMessage"]
+    assert jobs.podman.containers(f"{PROJECT}/fails") == []
+
+
+def test_a_killed_replica_is_started_again_and_its_container_is_gone(jobs: Containers) -> None:
+    jobs.submit("chaos", "", WAIT, "chaos", **GANG)
+    jobs.wait("chaos", "RUNNING")
+    for replica in ("master-replica-0", "worker-replica-0", "ps-replica-0"):
+        wait_for(lambda name=replica: jobs.starts("chaos", name), lambda count: count == 1)
+    before = {each["Labels"]["trainshed.replica"]: each["Id"] for each in jobs.podman.containers(f"{PROJECT}/chaos")}
+    jobs.server.call(
+        "POST", f"/trainshed/v1/projects/{PROJECT}/jobs/chaos:chaos", {"kill": "worker-replica-0", "signal": "KILL"}
+    )
+    wait_for(lambda: jobs.starts("chaos", "worker-replica-0"), lambda count: count == 2)
+    after = {each["Labels"]["trainshed.replica"]: each["Id"] for each in jobs.podman.containers(f"{PROJECT}/chaos")}
+    assert set(after) == set(before) == {"master-replica-0", "worker-replica-0", "ps-replica-0"}
+    assert {name for name in before if before[name] != after[name]} == {"worker-replica-0"}
+    wait_for(lambda: _samples(jobs, "chaos"), lambda seen: all(seen.get(name, {}).get("cpu", 0) for name in after))
+    sample = _samples(jobs, "chaos")["master-replica-0"]
+    assert sample["rss"] < 60e6, "that of Podman's own processes is not the replica's"
+    (jobs.bucket / "chaos" / "done").touch()
+    jobs.wait("chaos", "SUCCEEDED")
+    assert "restarted worker-replica-0 (killed by signal 9)" in "\n".join(
+        jobs.server.call("GET", f"/trainshed/v1/projects/{PROJECT}/jobs/chaos")["restarts"]
+    )
+    assert "heard signal 15" in jobs.lines("chaos"), "what still runs at the end is asked to end first"
+    assert jobs.podman.containers(f"{PROJECT}/chaos") == []
+
+
+def _samples(jobs: Containers, job: str) -> dict[str, dict[str, Any]]:
+    path = jobs.attempt(job) / "samples.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {each["r"]: each for each in map(json.loads, lines)}
+
+
+def test_cancelling_ends_the_container(jobs: Containers) -> None:
+    jobs.submit("cancelled", "", WAIT, "cancelled")
+    jobs.wait("cancelled", "RUNNING")
+    wait_for(lambda: jobs.starts("cancelled", "master-replica-0"), lambda count: count == 1)
+    jobs.server.call("POST", f"/v1/projects/{PROJECT}/jobs/cancelled:cancel", {})
+    jobs.wait("cancelled", "CANCELLED")
+    assert "heard signal 15" in jobs.lines("cancelled")
+    assert jobs.podman.containers(f"{PROJECT}/cancelled") == []
+
+
+@pytest.mark.parametrize("killed", [("pid",), ("guardian", "pid")], ids=["supervisor", "supervisor and guardian"])
+def test_nothing_is_left_of_a_job_whose_keepers_are_killed(jobs: Containers, killed: tuple[str, ...]) -> None:
+    job = "left_by_" + "_".join(killed)
+    jobs.submit(job, "", WAIT, job)
+    jobs.wait(job, "RUNNING")
+    wait_for(lambda: jobs.starts(job, "master-replica-0"), lambda count: count == 1)
+    [container] = jobs.podman.containers(f"{PROJECT}/{job}")
+    pids = [jobs.journal(job, "supervisor_started")[name] for name in killed]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)  # so that neither sees the other's end
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    done = jobs.wait(job, "FAILED")
+    assert "submit it again" in done["errorMessage"]
+    assert jobs.podman.containers(f"{PROJECT}/{job}") == []
+    wait_for(lambda: Path(f"/proc/{container['Pid']}").exists(), lambda there: not there)
+
+
+def test_an_image_that_is_not_there_is_named(jobs: Containers) -> None:
+    jobs.submit("missing", "localhost/no/such/image:7")
+    done = jobs.wait("missing", "FAILED")
+    assert "The image localhost/no/such/image:7 is not on this machine, and it can't be pulled:" in done["errorMessage"]
+    assert "podman build -t localhost/no/such/image:7 ." in done["errorMessage"]
+
+
+def test_an_image_for_another_machine_is_refused(jobs: Containers, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    jobs.podman(
+        "build",
+        "--platform",
+        "linux/s390x",
+        "-t",
+        "trainshed-tests/foreign",
+        "-f",
+        "-",
+        str(tmp_path),
+        stdin="FROM scratch\nCOPY file /\n",
+    )
+    jobs.submit("foreign", "trainshed-tests/foreign")
+    done = jobs.wait("foreign", "FAILED")
+    assert "trainshed-tests/foreign is made for s390x, and this machine is" in done["errorMessage"]
+
+
+def test_an_image_is_pulled_and_its_progress_told(jobs: Containers, tmp_path: Path) -> None:
+    jobs.podman("save", "--format", "oci-dir", "-o", str(tmp_path / "oci"), jobs.podman.base())
+    with Registry(tmp_path / "oci") as registry:
+        jobs.podman.trust(registry.address)
+        name = f"{registry.address}/trainers/python:3"
+        jobs.submit("pulled", name, "print('from afar', flush=True)")
+        jobs.wait("pulled", "SUCCEEDED")
+    lines = jobs.lines("pulled")
+    assert f"The image {name} is not on this machine: pulling it with podman." in lines
+    assert any("Copying blob" in line for line in lines)
+    assert "from afar" in lines
+    jobs.podman("rmi", name)
+
+
+def test_the_files_of_an_image_can_be_kept_from_changes(podman: Podman, tmp_path: Path) -> None:
+    source = """
+open("/tmp/kept", "w").write("x")
+try:
+    open("/usr/changed", "w")
+except OSError as exc:
+    print("refused:", exc.strerror, flush=True)
+"""
+    home, settings = tmp_path / "home", {"container_read_only": "true"}
+    running = RunningServer(home, settings, environment=podman.env).start()
+    try:
+        own = Containers(running, podman)
+        own.submit("read_only", "", source)
+        own.wait("read_only", "SUCCEEDED")
+        assert "refused: Read-only file system" in own.lines("read_only")
+    finally:
+        running.close()
+
+
+def test_what_does_not_go_together_is_refused_at_once(jobs: Containers) -> None:
+    training = {"region": "us-central1", "masterConfig": {"imageUri": "x"}, "runtimeVersion": "2.21"}
+    body = {"jobId": "both", "trainingInput": training}
+    status, answer = Caller(jobs.server.url)("POST", f"/v1/projects/{PROJECT}/jobs", token=jobs.server.token, body=body)
+    assert status == 400
+    assert "brings its own environment along" in answer["error"]["message"]
