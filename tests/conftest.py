@@ -12,6 +12,7 @@ from hypothesis import settings
 from trainshed.runtimes.catalogue import DEFAULT
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
+from trainshed.testing.containers import Podman
 from trainshed.testing.servers import RunningServer
 
 settings.register_profile("patient", deadline=None)  # a slow machine is not a failure
@@ -48,12 +49,18 @@ def runtime_python() -> Path:
 
 
 @pytest.fixture(scope="session")
-def framework_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Podman:
+    """Images outlive the test run, as runtimes do."""
+    return Podman(CACHE.with_name("containers"), tmp_path_factory.mktemp("podman"))
+
+
+@pytest.fixture(scope="session")
+def framework_server(tmp_path_factory: pytest.TempPathFactory, podman: Podman) -> Iterator[RunningServer]:
     """For jobs that need a framework."""
     CACHE.mkdir(parents=True, exist_ok=True)
     home = tmp_path_factory.mktemp("framework") / "home"
     home.mkdir()
     (home / "runtimes").symlink_to(CACHE)
-    running = RunningServer(home).start()
+    running = RunningServer(home, environment=podman.env).start()
     yield running
     assert running.close() == 0

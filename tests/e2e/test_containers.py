@@ -17,7 +17,6 @@ from trainshed.testing.engines import wait_for
 from trainshed.testing.registries import Registry
 from trainshed.testing.servers import Caller, RunningServer
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "containers"
 PROJECT = "container-course"
 BUCKET = "container-course-data"
 GANG = {
@@ -134,11 +133,6 @@ class Containers:
 
 def _but_image(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key != "imageUri"}
-
-
-@pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Podman:
-    return Podman(CACHE, tmp_path_factory.mktemp("podman"))
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from trainshed.testing.containers import Podman
 from trainshed.testing.servers import RunningServer
 
 TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
@@ -156,9 +157,11 @@ class Typist:
 
 
 @pytest.fixture
-def typist(request: pytest.FixtureRequest, framework_server: RunningServer, tmp_path: Path) -> Iterator[Typist]:
+def typist(
+    request: pytest.FixtureRequest, framework_server: RunningServer, podman: Podman, tmp_path: Path
+) -> Iterator[Typist]:
     name = request.param
-    made = Typist(framework_server, tmp_path, f"tutorial-{name}"[:30].strip("-"), SHORT[name])
+    made = Typist(framework_server, tmp_path, f"tutorial-{name}"[:30].strip("-"), SHORT[name] | podman.env)
     yield made
     made.close()
 

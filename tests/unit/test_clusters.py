@@ -171,3 +171,14 @@ def test_a_machine_with_less_than_the_tier_promises_is_said(given: dict[str, Any
 def test_a_gang_needs_a_port_for_each_that_listens() -> None:
     with pytest.raises(ValueError, match="zip"):
         loopback_addresses(gang(training(scaleTier="STANDARD_1")), [1, 2])
+
+
+@pytest.mark.parametrize(("asked", "key"), [({}, "master"), ({"useChiefInTfConfig": True}, "chief")])
+def test_in_a_container_the_master_is_called_what_the_job_says(asked: dict[str, Any], key: str) -> None:
+    given = Training.parse({"masterConfig": {"imageUri": "i"}, "workerCount": "1", **CUSTOM, **asked})
+    assert primary_key(given, runtime="container") == key
+    master, worker = gang(given)
+    addresses = loopback_addresses([master, worker], [1, 2])
+    told = replica_environment(job_of(given, runtime="container"), given, master, addresses)
+    assert set(json.loads(told["TF_CONFIG"])["cluster"]) == {key, "worker"}
+    assert set(json.loads(told["CLUSTER_SPEC"])["cluster"]) == {"master", "worker"}

@@ -41,6 +41,27 @@ def ended(tail: str, end: Exit | None = None, *, oom: bool = False) -> str:
 @pytest.mark.parametrize(
     ("error", "cause", "summary", "remedy"),
     [
+        (
+            "A container image needs Podman or Docker to run it, and this machine has neither. Install it, such as "
+            "with: sudo apt-get install podman\n\nTo find out more please check the logs: x",
+            "container tool",
+            "The job's image can't be run: this machine has neither.",
+            "Install Podman",
+        ),
+        (
+            "The image a/b:1 is not on this machine, and it can't be pulled: Error: dial tcp 127.0.0.1:5: connect: "
+            "connection refused. Build it here, with `podman build -t a/b:1 .`, or check its name.",
+            "image",
+            "There is no image a/b:1 here, and it can't be pulled: Error: dial tcp 127.0.0.1:5: connect: connection "
+            "refused.",
+            "Build it on the server's machine",
+        ),
+        (
+            "The image a/b is made for s390x, and this machine is amd64. Build it for this machine: `podman build`",
+            "image architecture",
+            "The image a/b is made for s390x, and the machine is amd64.",
+            "--platform linux/amd64",
+        ),
         (ended("", Exit(None, 9), oom=True), "memory", "worker-replica-1 ran out of memory.", "smaller batch size"),
         (ended(TRACEBACK + "MemoryError\n"), "memory", "worker-replica-1 ran out of memory.", "smaller batch size"),
         (

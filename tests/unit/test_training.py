@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainshed.domain.containers import ContainerSpec
 from trainshed.domain.training import MAX_INPUT_BYTES, ScaleTier, Training
 from trainshed.domain.work import read_job
 from trainshed.errors import Invalid, TrainshedError
@@ -141,6 +143,56 @@ def test_a_field_given_in_both_spellings_is_refused() -> None:
     assert "given twice" in str(refusal(job() | {"job_id": "j2"}))
 
 
+IMAGE = {"pythonModule": None, "packageUris": None, "runtimeVersion": None, "pythonVersion": None}
+
+
+def contained(**changes: Any) -> Mapping[str, ContainerSpec]:
+    work = read_job(job(**IMAGE, **changes)).work
+    assert isinstance(work, Training)
+    return work.containers
+
+
+def test_every_role_runs_the_masters_image_unless_it_has_its_own() -> None:
+    found = contained(masterConfig={"imageUri": "a:1"}, workerConfig={"imageUri": "b@sha256:0123"}, args=["--x"])
+    assert {role: each.image for role, each in found.items()} == {
+        "master": "a:1",
+        "worker": "b@sha256:0123",
+        "ps": "a:1",
+        "evaluator": "a:1",
+    }
+    assert {each.args for each in found.values()} == {("--x",)}
+    assert {each.command for each in found.values()} == {()}
+
+
+def test_a_command_and_its_arguments_are_of_one_role() -> None:
+    command = {"containerCommand": ["sh", "-c"], "containerArgs": ["true"]}
+    found = contained(masterConfig={"imageUri": "a"} | command, parameterServerConfig={"containerCommand": ["serve"]})
+    assert (found["master"].command, found["master"].args) == (("sh", "-c"), ("true",))
+    assert (found["ps"].command, found["ps"].args) == (("serve",), ())
+    assert (found["worker"].command, found["worker"].args) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        (
+            {"masterConfig": {"imageUri": "a", "containerArgs": ["x"]}, "args": ["y"]},
+            "container_args",
+            "one or the other",
+        ),
+        ({"masterConfig": {"imageUri": "a", "containerCommand": ["x\0"]}}, "container_command", "NUL"),
+        ({"masterConfig": {"imageUri": "a b"}}, "image_uri", "not the name of an image"),
+        ({"masterConfig": {"imageUri": "a"}, "runtimeVersion": "2.21"}, "runtime_version", "its own environment"),
+        ({"masterConfig": {"imageUri": "a"}, "pythonVersion": "3.7"}, "python_version", "its own Python"),
+        ({"masterConfig": {"imageUri": "a"}, "region": "Mars!"}, "region", "us-central1"),
+    ],
+)
+def test_what_does_not_go_with_an_image_is_refused(changes: dict[str, Any], field: str, words: str) -> None:
+    error = refusal(job(**{**IMAGE, **changes}))
+    assert error.field.rpartition(".")[2] == field
+    assert words in str(error)
+
+
 @pytest.mark.parametrize(
     ("changes", "field", "words"),
     [
@@ -178,9 +230,13 @@ def test_a_field_given_in_both_spellings_is_refused() -> None:
         ({"encryptionConfig": {"kmsKeyName": "k"}}, "encryption_config", "Leave this field out"),
         ({"network": "projects/1/global/networks/n"}, "network", "network"),
         ({"enableWebAccess": True}, "enable_web_access", "Interactive shells"),
-        ({"masterConfig": {"imageUri": "gcr.io/x"}}, "master_config.image_uri", "containers"),
+        ({"masterConfig": {"imageUri": "x"}}, "python_module", "the program that runs along"),
+        ({"masterConfig": {"imageUri": "x"}, "pythonModule": None}, "package_uris", "its own packages"),
+        ({"masterConfig": {"imageUri": "-v/:/host"}}, "master_config.image_uri", "not the name of an image"),
+        ({"workerConfig": {"imageUri": "x"}}, "worker_config.image_uri", "the master has none"),
+        ({"masterConfig": {"tpuTfVersion": "2.1"}}, "master_config.tpu_tf_version", "no TPUs"),
         ({"masterConfig": {"acceleratorConfig": {"count": 1}}}, "master_config.accelerator_config", "no GPUs"),
-        ({"workerConfig": {"containerArgs": ["x"]}}, "worker_config.container_args", "containers"),
+        ({"workerConfig": {"containerArgs": ["x"]}}, "worker_config.container_args", "goes with an image"),
         ({"scheduling": {"maxWaitTime": "1800s"}}, "scheduling.max_wait_time", "on this server version"),
         ({"scheduling": {"maxRunningTime": "0s"}}, "scheduling.max_running_time", "more than 0s"),
         ({"scheduling": {"priority": 1001}}, "scheduling.priority", "0 to 1000"),

@@ -53,6 +53,24 @@ CAUSES = (
         "Give it more time with scheduling.maxRunningTime, or continue from its last checkpoint in a new job.",
     ),
     _cause(
+        "container tool",
+        r"A container image needs (?P<name>[\w ]+) to run it, and (?P<why>[^.]+)",
+        "The job's image can't be run: {why}.",
+        "Install Podman on the server's machine, which needs no daemon: sudo apt-get install podman",
+    ),
+    _cause(
+        "image",
+        r"The image (?P<image>\S+) is not on this machine, and it can't be pulled: (?P<why>.+?)\. Build it here",
+        "There is no image {image} here, and it can't be pulled: {why}.",
+        "Build it on the server's machine, or check its name and whether that machine reaches the registry.",
+    ),
+    _cause(
+        "image architecture",
+        r"The image (?P<image>\S+) is made for (?P<theirs>[\w ]+), and this machine is (?P<ours>\w+)",
+        "The image {image} is made for {theirs}, and the machine is {ours}.",
+        "Build it for this machine, with --platform linux/{ours}.",
+    ),
+    _cause(
         "memory",
         r"ran out-of-memory|^MemoryError|std::bad_alloc|OOM when allocating|ResourceExhaustedError: (?!.*space)"
         r"|Unable to allocate [\d.]+ \w+ for an array|Cannot allocate memory",

@@ -1,0 +1,273 @@
+"""Which program runs containers, what it is told, and which images it is given. The programs here are small scripts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainshed.node import containers, images
+from trainshed.node.contained import contain
+from trainshed.node.containers import DOCKER, PODMAN, Container, NoTool, Tool
+
+ROOT = ("memory", "cpu", "pids")
+#: answers `info`; has the images that are files in a folder beside it; pulls those in `registry`
+SCRIPT = """#!{python}
+import os, shutil, sys
+folder = os.path.dirname(os.path.abspath(__file__))
+name = os.path.basename(__file__)
+words = sys.argv[1:]
+def has(image):
+    return os.path.join(folder, name + "-images", image.replace("/", "_"))
+if words[0] == "info":
+    if not os.path.exists(os.path.join(folder, name + "-info")):
+        sys.exit("Cannot connect to the daemon.\\nIs it running?")
+    print(open(os.path.join(folder, name + "-info")).read())
+elif words[:2] == ["image", "inspect"]:
+    if not os.path.exists(has(words[2])):
+        sys.exit("Error: no such image")
+    print(open(has(words[2])).read())
+elif words[0] == "pull":
+    source = os.path.join(folder, "registry", words[1].replace("/", "_"))
+    print("Copying blob 1 of 1", flush=True)
+    if not os.path.exists(source):
+        sys.exit(os.environ.get("PULL_ERROR", "Error: connection refused."))
+    shutil.copy(source, has(words[1]))
+"""
+Install = Callable[..., Path]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Puts a program on an otherwise empty PATH."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "registry").mkdir()
+
+    def put(kind: str, info: object = None) -> Path:
+        path = tmp_path / kind
+        path.write_text(SCRIPT.format(python=sys.executable))
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        (tmp_path / f"{kind}-images").mkdir()
+        if info is not None:
+            (tmp_path / f"{kind}-info").write_text(json.dumps(info))
+        return path
+
+    return put
+
+
+def add(folder: Path, image: str, *, architecture: str = "") -> None:
+    about = [{"Id": f"id-of-{image}", "Architecture": architecture or containers.architecture()}]
+    (folder / image.replace("/", "_")).write_text(json.dumps(about))
+
+
+ROOTFUL = {"host": {"security": {"rootless": False}}}
+DAEMON = {"MemoryLimit": True, "CpuCfsQuota": True, "PidsLimit": False}
+
+
+def test_a_machine_with_neither_is_told_what_to_install(install: Install) -> None:
+    with pytest.raises(NoTool, match=r"needs Podman or Docker to run it, and this machine has neither. Install it"):
+        containers.find()
+    with pytest.raises(NoTool, match=r"needs Docker to run it, and this machine has none"):
+        containers.find("docker")
+
+
+def test_a_client_without_its_daemon_is_not_enough(install: Install) -> None:
+    path = install("docker")
+    with pytest.raises(NoTool, match=rf"{path} does not work on this machine: Is it running\?. Start Docker's daemon"):
+        containers.find()
+    install("podman", ROOTFUL)
+    assert [tool.kind for tool in containers.find()] == [PODMAN]
+
+
+def test_podman_comes_first_unless_the_other_is_wanted(install: Install) -> None:
+    install("podman", ROOTFUL)
+    install("docker", DAEMON)
+    assert [(tool.kind, tool.limits) for tool in containers.find()] == [(PODMAN, ROOT), (DOCKER, ("memory", "cpu"))]
+    assert [tool.kind for tool in containers.find("docker")] == [DOCKER]
+
+
+@pytest.mark.parametrize(
+    ("controllers", "limits"), [(None, ()), (["memory", "pids"], ("memory", "pids")), (["cpu", "io"], ("cpu",))]
+)
+def test_a_users_podman_limits_what_the_machine_lets_it(
+    install: Install, controllers: list[str] | None, limits: tuple[str, ...]
+) -> None:
+    install("podman", {"host": {"security": {"rootless": True}, "cgroupControllers": controllers}})
+    assert containers.find()[0].limits == limits
+
+
+def words_after(argv: list[str], flag: str) -> list[str]:
+    return [value for word, value in itertools.pairwise(argv) if word == flag]
+
+
+def test_a_container_gets_no_privilege_and_only_what_is_mounted() -> None:
+    box = Container(
+        "trainshed-1-master-replica-0",
+        "image",
+        args=["--x"],
+        env={"A": "1 2", "B": ""},
+        labels={"trainshed.job": "p/j/1"},
+        mounts=[
+            {"source": "/home/a,b/buckets/c", "target": "/gcs/c", "read_only": False},
+            {"source": "/kit", "target": "/etc/trainshed", "read_only": True},
+        ],
+    )
+    argv = containers.run(Tool(PODMAN, "/bin/podman", ROOT), box)
+    assert argv[:4] == ["/bin/podman", "run", "--name", "trainshed-1-master-replica-0"]
+    assert argv[-2:] == ["image", "--x"]
+    assert words_after(argv, "--cap-drop") == ["all"]
+    assert "no-new-privileges" in words_after(argv, "--security-opt")
+    assert words_after(argv, "--network") == ["host"]
+    assert words_after(argv, "--pids-limit") == ["4096"]
+    assert words_after(argv, "--env") == ["A=1 2", "B="]
+    assert words_after(argv, "--label") == ["trainshed.job=p/j/1"]
+    assert words_after(argv, "--mount") == [
+        'type=bind,"source=/home/a,b/buckets/c",target=/gcs/c',
+        "type=bind,source=/kit,target=/etc/trainshed,readonly",
+    ]
+    assert "--http-proxy=false" in argv
+    assert not {"--privileged", "--cap-add", "--device", "--volume", "--read-only", "--entrypoint"} & set(argv)
+
+
+def test_a_command_takes_the_place_of_the_images_own() -> None:
+    box = Container("n", "image", command=["python3", "-m", "task"], args=["--x"])
+    argv = containers.run(Tool(DOCKER, "docker", ()), box)
+    assert words_after(argv, "--entrypoint") == ["python3"]
+    assert argv[-4:] == ["image", "-m", "task", "--x"]
+    assert "--http-proxy=false" not in argv, "Docker does not know it"
+
+
+def test_a_container_is_limited_where_that_means_something() -> None:
+    cpus, much = os.cpu_count() or 1, 1 << 50
+    tool = Tool(PODMAN, "podman", ROOT)
+    small = containers.run(tool, Container("n", "i", cpus=0.5, memory_bytes=1 << 28))
+    assert words_after(small, "--cpus") == ["0.5"]
+    assert words_after(small, "--memory") == [str(1 << 28)]
+    assert words_after(small, "--shm-size") == [str(1 << 27)]
+    large = containers.run(tool, Container("n", "i", cpus=cpus + 1, memory_bytes=much))
+    assert not {"--cpus", "--memory"} & set(large), "more than the machine has is no limit"
+    unable = containers.run(Tool(PODMAN, "podman", ()), Container("n", "i", cpus=0.5, memory_bytes=1 << 28))
+    assert not {"--cpus", "--memory", "--pids-limit"} & set(unable)
+
+
+def test_what_an_image_holds_can_be_kept_from_changes() -> None:
+    argv = containers.run(Tool(PODMAN, "podman", ROOT), Container("n", "i", read_only=True))
+    assert "--read-only" in argv
+    assert words_after(argv, "--tmpfs") == ["/tmp", "/var/tmp", "/run"]
+
+
+def tools(install: Install) -> list[Tool]:
+    install("podman", ROOTFUL)
+    install("docker", DAEMON)
+    return containers.find()
+
+
+def test_the_tool_that_has_the_images_runs_them(install: Install, tmp_path: Path) -> None:
+    both = tools(install)
+    add(tmp_path / "docker-images", "a/b")
+    tool, ids = images.ensure(both, ["a/b"], lambda line: None)
+    assert (tool.kind, ids) == (DOCKER, {"a/b": "id-of-a/b"})
+    add(tmp_path / "podman-images", "a/b")
+    assert images.ensure(both, ["a/b"], lambda line: None)[0].kind == PODMAN
+
+
+def test_what_nobody_has_is_pulled_and_that_is_told(install: Install, tmp_path: Path) -> None:
+    both = tools(install)
+    add(tmp_path / "docker-images", "here")
+    add(tmp_path / "registry", "here")
+    add(tmp_path / "registry", "afar")
+    said: list[str] = []
+    tool, ids = images.ensure(both, ["afar", "here"], said.append)
+    assert (tool.kind, sorted(ids)) == (PODMAN, ["afar", "here"])
+    assert said[:3] == [
+        "The image afar is not on this machine: pulling it with podman.",
+        "Copying blob 1 of 1",
+        "The image afar was pulled.",
+    ]
+
+
+def test_an_image_that_cannot_be_had_is_named_with_a_remedy(install: Install) -> None:
+    with pytest.raises(images.NoImage) as refused:
+        images.ensure(tools(install), ["a/b"], lambda line: None)
+    assert str(refused.value) == (
+        "The image a/b is not on this machine, and it can't be pulled: Error: connection refused. Build it here, with "
+        "`podman build -t a/b .`, or check its name and whether this machine reaches the registry."
+    )
+
+
+@pytest.mark.parametrize("way", ["here", "afar", "in no list"])
+def test_an_image_for_another_machine_is_named_with_a_remedy(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    both = tools(install)
+    if way != "in no list":
+        add(tmp_path / ("podman-images" if way == "here" else "registry"), "a/b", architecture="s390x")
+    monkeypatch.setenv("PULL_ERROR", "Error: no image found in manifest list for architecture amd64")
+    with pytest.raises(images.NoImage) as refused:
+        images.ensure(both, ["a/b"], lambda line: None)
+    here = containers.architecture()
+    made_for = "other machines alone" if way == "in no list" else "s390x"
+    assert str(refused.value) == (
+        f"The image a/b is made for {made_for}, and this machine is {here}. Build it for this machine: "
+        f"`podman build --platform linux/{here} -t a/b .`"
+    )
+
+
+#: a tool whose container is a process that ends as the word after the image says
+RUNNER = """#!{python}
+import os, signal, sys, time
+if sys.argv[1] == "run":
+    print("runs", flush=True)
+    how = sys.argv[-1]
+    if how == "wait":
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(3))
+        print("waits", flush=True)
+        time.sleep(60)
+    sys.exit(int(how))
+"""
+
+
+def attempt(tmp_path: Path, how: str) -> Path:
+    tool = tmp_path / "tool"
+    tool.write_text(RUNNER.format(python=sys.executable))
+    tool.chmod(0o755)
+    folder = tmp_path / "attempt"
+    folder.mkdir()
+    container = {"image": "i", "command": [], "args": [how], "cpus": 1, "memory_bytes": 1 << 30}
+    replica = {"name": "master-replica-0", "env": {}, "container": container}
+    common = {"tool": "auto", "read_only": False, "mounts": []}
+    spec = {"project": "p", "job": "j", "attempt": 1, "env": {}, "replicas": [replica], "containers": common}
+    (folder / "spec.json").write_text(json.dumps(spec))
+    found = {"tool": Tool(PODMAN, str(tool), ROOT).words(), "images": {"i": "i"}}
+    (folder / images.FOUND).write_text(json.dumps(found))
+    return folder
+
+
+def stand_in(folder: Path) -> subprocess.Popen[str]:
+    code = (
+        f"import os; from {contain.__module__} import contain; os._exit(contain({str(folder)!r}, 'master-replica-0'))"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "seen"), [("0", 0), ("7", 7), ("125", 125), ("137", -9), ("143", -15), ("255", 255)]
+)
+def test_the_stand_in_ends_as_its_container_does(tmp_path: Path, status: str, seen: int) -> None:
+    with stand_in(attempt(tmp_path, status)) as process:
+        assert process.wait(timeout=30) == seen
+
+
+def test_the_stand_in_passes_signals_on(tmp_path: Path) -> None:
+    with stand_in(attempt(tmp_path, "wait")) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["runs\n", "waits\n"]
+        process.terminate()
+        assert process.wait(timeout=30) == 3
