@@ -82,7 +82,7 @@ class Training:
     key: ClassVar[str] = "trainingInput"
 
     module: str
-    args: tuple[str, ...]
+    args: tuple[str, ...]  #: the master's, and all others' unless these have containers with their own
     package_uris: tuple[str, ...]
     job_dir: str  #: a gs:// URI, or empty
     runtime_version: str  #: as the user asked for it; empty if not
@@ -103,9 +103,10 @@ class Training:
     def parse(cls, given: Mapping[str, Any]) -> Self:
         """Read what `read_job` let through, such as the stored `job.body["trainingInput"]`."""
         scheduling = given.get("scheduling", {})
+        containers = read_containers(given)
         return cls(
             module=given.get("pythonModule", ""),
-            args=tuple(given.get("args", ())),
+            args=containers["master"].args if containers else tuple(given.get("args", ())),
             package_uris=tuple(given.get("packageUris", ())),
             job_dir=given.get("jobDir", ""),
             runtime_version=given.get("runtimeVersion", ""),
@@ -128,7 +129,7 @@ class Training:
             max_running_s=f.duration_s(scheduling.get("maxRunningTime", DEFAULT_RUNNING)),
             priority=scheduling.get("priority", 0),
             use_chief=given.get("useChiefInTfConfig", False),
-            containers=read_containers(given),
+            containers=containers,
             input=given,
         )
 

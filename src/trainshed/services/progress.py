@@ -155,9 +155,9 @@ class Progress:
 
     def _place(self, job: Job, uri: str) -> Iterator[Place]:
         """A gs:// address, or a path in the buckets, if its bucket belongs to the job's project."""
-        root = f"{self._home.buckets}/"
-        if uri.startswith(root):
-            uri = f"gs://{uri.removeprefix(root)}"
+        for root in (f"{self._home.buckets}/", "/gcs/"):  # the latter is where containers see them
+            if uri.startswith(root):
+                uri = f"gs://{uri.removeprefix(root)}"
         if (found := outputs.folder(job, uri, self._owner)) is not None:
             yield Place(self._home.buckets, found)
 

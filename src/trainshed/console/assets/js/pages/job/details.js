@@ -56,6 +56,7 @@ function shownValue(value) {
 function inputSection(job, runtime) {
   const input = job.trainingInput ?? job.predictionInput ?? {};
   const rows = Object.entries(input).filter(([key]) => key !== "args");
+  const where = runtime === "container" ? "containers" : `runtime ${runtime}`;
   return h(
     "section",
     { class: "detail-section" },
@@ -64,7 +65,7 @@ function inputSection(job, runtime) {
       "dl",
       { class: "detail-list" },
       rows.map(([key, value]) => h("div", null, h("dt", null, key), h("dd", null, shownValue(value)))),
-      runtime ? h("div", null, h("dt", null, "Runs in"), h("dd", null, `runtime ${runtime}`)) : null,
+      runtime ? h("div", null, h("dt", null, "Runs in"), h("dd", null, where)) : null,
     ),
   );
 }
