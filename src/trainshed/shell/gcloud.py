@@ -77,20 +77,24 @@ NOT_NEEDED: Mapping[tuple[str, ...], str] = {
     ("init",): "There is nothing to set up. `gcloud config set project ID` chooses a project.",
 }
 
+_NO_REGISTRY = (
+    "There is no registry. Build images on this machine, with podman build, and name them by --master-image-uri."
+)
+
 #: what to use in place of what is not served, by the words it begins with
 INSTEAD: Mapping[tuple[str, ...], str] = {
     ("ai",): "That is another API, Vertex AI. `gcloud ai-platform` has jobs, models and predictions.",
     ("app",): "Deploy a model with `gcloud ai-platform versions create`.",
-    ("artifacts",): "There is no registry; trainers are submitted as packages, with --package-path.",
+    ("artifacts",): _NO_REGISTRY,
     ("auth", "activate-service-account"): "There are no service accounts. `trainshed auth tokens create` makes a token "
     "for someone; TRAINSHED_TOKEN uses it.",
-    ("builds",): "There is no registry; trainers are submitted as packages, with --package-path.",
+    ("builds",): _NO_REGISTRY,
     ("compute", "ssh"): "Jobs run on this machine. `gcloud ai-platform jobs stream-logs JOB` shows what they write.",
     ("compute",): "There are no machines to make: jobs run on this one. `--scale-tier` and `--config` say how many "
     "replicas a job has.",
     ("config", "configurations"): "TRAINSHED_HOME chooses another state folder, `gcloud config set project` another "
     "project.",
-    ("container",): "There is no registry; trainers are submitted as packages, with --package-path.",
+    ("container",): _NO_REGISTRY,
     ("iam",): "Tokens decide who may do what. `trainshed auth tokens create --role viewer` makes one.",
     ("logging",): "`gcloud ai-platform jobs stream-logs JOB` and `trainshed jobs logs JOB` show logs.",
     ("projects", "add-iam-policy-binding"): "Tokens decide who may do what. `trainshed auth tokens create --role "
