@@ -27,11 +27,16 @@ mkdir -p "$scratch/root/tmp" "$scratch/root/root" "$scratch/root/etc" "$scratch/
 chmod 1777 "$scratch/root/tmp"
 echo "root:x:0:0:root:/root:/bin/sh" >"$scratch/root/etc/passwd"
 ln -s python3 "$scratch/root/usr/bin/python"
+for name in bin sbin lib lib64; do
+    ln -s "usr/$name" "$scratch/root/$name"
+done
 
 # What Python and most wheels need, with all that these packages depend on, as far as it is installed here.
 apt-cache depends --recurse --installed --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
     --no-enhances python3 libstdc++6 dash coreutils | grep '^[a-z0-9]' | sort -u >"$scratch/packages"
-xargs dpkg-query --listfiles <"$scratch/packages" 2>/dev/null | grep -Ev '^/usr/share/(doc|man|locale|info|lintian)/' |
+xargs dpkg-query --listfiles <"$scratch/packages" 2>/dev/null |
+    sed -E 's,^/(bin|sbin|lib|lib64)/,/usr/\1/,' |
+    grep -E '^/(usr|etc|var)/' | grep -Ev '^/usr/share/(doc|man|locale|info|lintian)/' |
     sort -u | while read -r path; do
     if [ -h "$path" ] || [ -f "$path" ]; then
         echo "${path#/}"

@@ -182,11 +182,16 @@ def _mount(mount: dict[str, Any]) -> str:
 
 
 def _ulimits() -> list[str]:
-    """This process's own, said aloud: what the tools would take by themselves may be more than the kernel gives."""
-    words = []
-    for name, number in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
-        words += ["--ulimit", "%s=%d:%d" % (name, *resource.getrlimit(number))]
-    return words
+    """This process's own, said aloud: what the tools would take by themselves may be more than the kernel gives.
+
+    Podman lowers its own limit of processes to the number of pids that there can be.
+    """
+    with open("/proc/sys/kernel/pid_max") as file:
+        pids = int(file.read())
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    processes = resource.getrlimit(resource.RLIMIT_NPROC)
+    soft, hard = (pids if each == resource.RLIM_INFINITY else min(each, pids) for each in processes)
+    return ["--ulimit", "nofile=%d:%d" % files, "--ulimit", "nproc=%d:%d" % (soft, hard)]
 
 
 def _init(tool: Tool) -> list[str]:

@@ -39,7 +39,10 @@ def explain(spec: dict[str, Any], replica: dict[str, Any], end: Exit, tail: str,
     parts = ["%s\n%s" % (_opening(replica, end, tail, oom), _excerpt(tail))]
     if more:
         parts.append(more)
-    advice = advise(spec["module"], end, tail, oom)
+    contained = "container" in replica
+    advice = (
+        advise_container(replica["container"], end, tail, oom) if contained else advise(spec["module"], end, tail, oom)
+    )
     if advice:
         parts.append(advice)
     parts.append(
@@ -94,8 +97,31 @@ def _shorten(lines: list[str], head: list[str], mark: str) -> list[str]:
     return [*head, *reversed(kept)]
 
 
+_NO_PROGRAM = re.compile(r"failed to exec pid1|executable file .* not found|stat .*: no such file or directory: OCI")
+
+
+def advise_container(container: dict[str, Any], end: Exit, tail: str, oom: bool) -> str:
+    """The same for a replica in a container."""
+    missing = _MISSING.search(_last_line(tail))
+    if _NO_PROGRAM.search(tail):
+        command = container["command"][0] if container["command"] else "its ENTRYPOINT"
+        return "The image %s does not hold %s, or it can't be run there." % (container["image"], command)
+    if missing:
+        return "The module %s is not in the image %s. Install it there." % (missing.group(1), container["image"])
+    if end.signal == signal.SIGKILL and oom:
+        return (
+            "It needed more than the %g GB of memory of its machine type. Use a larger one, a smaller batch size, or read "
+            "the data in parts." % (container["memory_bytes"] / 1e9)
+        )
+    return _advise_any(end, tail, oom)
+
+
 def advise(module: str, end: Exit, tail: str, oom: bool) -> str:
     """What to do about it, or nothing if this is no common case."""
+    return _advise_any(end, tail, oom) or _advise_import(module, tail)
+
+
+def _advise_any(end: Exit, tail: str, oom: bool) -> str:
     if (end.signal == signal.SIGKILL and oom) or _last_line(tail).startswith("MemoryError"):
         return (
             "The machine had no memory left for it. Use a smaller batch size, read the data in parts, or run fewer "
@@ -113,7 +139,7 @@ def advise(module: str, end: Exit, tail: str, oom: bool) -> str:
             "Every trainer is given --job-dir. Add it to your parser, "
             "parser.add_argument('--job-dir'), or ignore what you don't know with parser.parse_known_args()."
         )
-    return _advise_import(module, tail)
+    return ""
 
 
 def _advise_import(module: str, tail: str) -> str:
