@@ -110,8 +110,8 @@ def advise_container(container: dict[str, Any], end: Exit, tail: str, oom: bool)
         return "The module %s is not in the image %s. Install it there." % (missing.group(1), container["image"])
     if end.signal == signal.SIGKILL and oom:
         return (
-            "It needed more than the %g GB of memory of its machine type. Use a larger one, a smaller batch size, or read "
-            "the data in parts." % (container["memory_bytes"] / 1e9)
+            "It needed more memory than the %g GB of its machine type, or than was left. Use a larger type, a smaller "
+            "batch size, or read the data in parts." % (container["memory_bytes"] / 1e9)
         )
     return _advise_any(end, tail, oom)
 
