@@ -197,8 +197,8 @@ def test_a_failure_names_the_replica_and_shows_its_last_words(jobs: Containers) 
 def test_a_killed_replica_is_started_again_and_its_container_is_gone(jobs: Containers) -> None:
     jobs.submit("chaos", "", WAIT, "chaos", **GANG)
     jobs.wait("chaos", "RUNNING")
-    for replica in ("master-replica-0", "worker-replica-0", "ps-replica-0"):
-        wait_for(lambda name=replica: jobs.starts("chaos", name), lambda count: count == 1)
+    all_of_it = ("master-replica-0", "worker-replica-0", "ps-replica-0")
+    wait_for(lambda: [jobs.starts("chaos", name) for name in all_of_it], lambda counts: counts == [1, 1, 1])
     before = {each["Labels"]["trainshed.replica"]: each["Id"] for each in jobs.podman.containers(f"{PROJECT}/chaos")}
     jobs.server.call(
         "POST", f"/trainshed/v1/projects/{PROJECT}/jobs/chaos:chaos", {"kill": "worker-replica-0", "signal": "KILL"}
