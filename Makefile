@@ -29,7 +29,7 @@ soak: $(ENV_DEV)
 	$(BIN)/python -m pytest -m soak
 
 bench: $(ENV_DEV)
-	bash tests/needs.sh
+	bash tests/needs.sh wrk
 	$(BIN)/python bench/control.py
 	$(BIN)/python bench/launch.py
 	$(BIN)/python bench/training.py
@@ -44,7 +44,7 @@ docs: $(ENV_DEV) $(ENV_DOCS)
 	@echo "Open build/site/index.html"
 
 screenshots: $(ENV_DEV)
-	bash tests/needs.sh
+	bash tests/needs.sh pngquant
 	$(BIN)/python docs/site/screenshots.py
 
 # uv comes from the machine if it has one, else it goes into the project's own venv and nowhere else.

@@ -19,7 +19,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, expect
 
-from control import PROJECT, SLEEPER, a_server, in_parallel, training
+from control import JOBS, PROJECT, a_server, fill_queue
 from report import Row, publish
 from trainshed.testing.browsers import READ_ALL, chromium, sign_in
 from trainshed.testing.jobs import Submitter
@@ -183,11 +183,7 @@ def talking(page: Page, server: RunningServer, jobs: Submitter) -> list[Row]:
 
 
 def searching(page: Page, server: RunningServer, jobs: Submitter, total: int, rounds: int) -> Row:
-    jobs.submit("sleeper", SLEEPER)
-    jobs.wait("sleeper", {"RUNNING"})
-    given = training(jobs, "sleeper")
-    path = f"/v1/projects/{PROJECT}/jobs"
-    in_parallel(server, total, lambda c, n: c.call("POST", path, {"jobId": f"queued_{n:05}", "trainingInput": given}))
+    fill_queue(server, jobs, total)
     page.goto(f"{server.url}/#/p/{PROJECT}/jobs")
     search = page.get_by_test_id("job-search")
     answered, asked = [], []
@@ -199,8 +195,8 @@ def searching(page: Page, server: RunningServer, jobs: Submitter, total: int, ro
         page.evaluate(SEARCH, text)
         search.press(text[-1])
         answered.append(float(until(page, "window.answered")))
-        asked.append(float(page.evaluate(ASK, f"/trainshed{path}?limit=100&search={text}")))
-    server.call("POST", f"{path}/sleeper:cancel", {})
+        asked.append(float(page.evaluate(ASK, f"/trainshed{JOBS}?limit=100&search={text}")))
+    server.call("POST", f"{JOBS}/sleeper:cancel", {})
     return Row(
         what=f"a key in the search among {total:,} jobs to its rows, median / worst",
         value=wide_ms(answered),

@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
 # What the tests need from the operating system: PostgreSQL's server programs, Chromium, Podman with runc, and the Python
 # of Debian, which the images of the tests are made of.
+# bash tests/needs.sh [PROGRAM...]: these programs too, from Debian's packages of the same names.
 set -eu
 missing=()
+for program in "$@"; do
+    command -v "$program" >/dev/null || missing+=("$program")
+done
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
 command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
     missing+=(chromium)
@@ -14,7 +18,7 @@ if [ "${#missing[@]}" = 0 ]; then
     exit 0
 fi
 if [ "$(id -u)" != 0 ]; then
-    echo "The tests start a PostgreSQL server, a browser and containers of their own, and these are not installed: ${missing[*]}." >&2
+    echo "This needs programs that are not installed: ${missing[*]}." >&2
     echo "Install them once with: sudo apt-get install ${missing[*]}" >&2
     exit 1
 fi

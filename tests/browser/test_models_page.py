@@ -45,7 +45,7 @@ def test_a_model_is_created_and_deleted(open_console: Open) -> None:
     expect(page.get_by_test_id("empty")).to_contain_text("trainshed versions create v1 --model empty")
     page.get_by_test_id("delete-model").click()
     page.get_by_test_id("confirm-yes").click()
-    expect(page.get_by_role("heading", name="Models")).to_be_visible()
+    expect(page.get_by_role("heading", name="Models", exact=True)).to_be_visible()
 
 
 def test_versions_traffic_and_what_serves_them_are_shown(scored: Deployer, open_console: Open) -> None:

@@ -19,6 +19,7 @@ from trainshed.errors import (
     Unauthenticated,
 )
 from trainshed.sdk import Trainshed
+from trainshed.testing.saved_models import DENSE
 from trainshed.testing.servers import RunningServer
 
 TASK = """
@@ -42,19 +43,9 @@ if args.job_dir:
 
 MAKER = """
 import sys
-import tensorflow as tf
-
-class Dense(tf.Module):
-    def __init__(self):
-        self.weights = tf.Variable([[1.0, -1.0], [2.0, 0.5], [-3.0, 4.0]])
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="x")])
-    def score(self, x):
-        scores = x @ self.weights
-        return {"classes": tf.argmax(scores, 1), "scores": scores}
 
 dense = Dense()
-tf.saved_model.save(dense, sys.argv[1], signatures={"serving_default": dense.score})
+tf.saved_model.save(dense, sys.argv[1], signatures=dense.score)
 """
 
 
@@ -211,7 +202,7 @@ def test_a_model_is_deployed_from_a_folder_asked_and_deleted(
     framework_server: RunningServer, runtime_python: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exported = tmp_path / "exported"
-    subprocess.run([runtime_python, "-c", MAKER, exported], check=True, capture_output=True)
+    subprocess.run([runtime_python, "-c", DENSE + MAKER, exported], check=True, capture_output=True)
     with trainshed.connect(framework_server.url, token=framework_server.token, project="client-models") as ty:
         _deploy_ask_and_delete(ty, exported, capsys)
 

@@ -13,6 +13,7 @@ import pytest
 
 from trainshed.testing.deployer import Deployer
 from trainshed.testing.engines import wait_for
+from trainshed.testing.saved_models import DENSE
 from trainshed.testing.servers import RunningServer
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
@@ -20,16 +21,6 @@ CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 #: One that OpenVINO can serve, and one that it can not.
 MAKER = """
 import sys
-import tensorflow as tf
-
-class Dense(tf.Module):
-    def __init__(self):
-        self.weights = tf.Variable([[1.0, -1.0], [2.0, 0.5], [-3.0, 4.0]])
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="x")])
-    def score(self, x):
-        scores = x @ self.weights
-        return {"classes": tf.argmax(scores, 1), "scores": scores}
 
 class Words(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
@@ -45,7 +36,7 @@ tf.saved_model.save(words, sys.argv[1] + "/words", signatures={"serving_default"
 @pytest.fixture(scope="module")
 def exported(runtime_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exported")
-    subprocess.run([runtime_python, "-c", MAKER, folder], check=True, capture_output=True)
+    subprocess.run([runtime_python, "-c", DENSE + MAKER, folder], check=True, capture_output=True)
     return folder
 
 

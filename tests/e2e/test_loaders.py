@@ -13,6 +13,7 @@ import pytest
 
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
+from trainshed.testing.saved_models import DENSE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MAKER = """
 import pickle, sys, warnings
 from pathlib import Path
-import joblib, keras, numpy as np, pandas, tensorflow as tf, xgboost
+import joblib, keras, numpy as np, pandas, xgboost
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -32,15 +33,7 @@ def folder(name):
     (root / name).mkdir()
     return root / name
 
-class Dense(tf.Module):
-    def __init__(self):
-        self.weights = tf.Variable([[1.0, -1.0], [2.0, 0.5], [-3.0, 4.0]])
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="x")])
-    def score(self, x):
-        scores = x @ self.weights
-        return {"classes": tf.argmax(scores, 1), "scores": scores}
-
+class More(Dense):
     @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="x")])
     def double(self, x):
         return {"scores": 2 * (x @ self.weights)}
@@ -58,7 +51,7 @@ class Words(tf.Module):
     def parse(self, examples):
         return tf.io.parse_example(examples, {"a": tf.io.FixedLenFeature([], tf.float32)})
 
-dense, words = Dense(), Words()
+dense, words = More(), Words()
 for name in ("dense", "ops", "warm"):
     tf.saved_model.save(dense, str(folder(name)), signatures={"serving_default": dense.score, "double": dense.double})
 tf.saved_model.save(dense, str(folder("one")), signatures=dense.score)
@@ -266,7 +259,14 @@ def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "TF_CPP_MIN_LOG_LEVEL": "3"}
 
     (scratch / "tasks.json").write_text(json.dumps(tasks(models, scratch)))
-    command = [str(python), "-c", MAKER + DRIVER, str(models), str(scratch / "tasks.json"), str(scratch / "done.json")]
+    command = [
+        str(python),
+        "-c",
+        DENSE + MAKER + DRIVER,
+        str(models),
+        str(scratch / "tasks.json"),
+        str(scratch / "done.json"),
+    ]
     ended = subprocess.run(command, env=environment, cwd=scratch, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:]
     yield json.loads((scratch / "done.json").read_text()) | {"runtime": request.param}

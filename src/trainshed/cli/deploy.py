@@ -16,7 +16,7 @@ from trainshed.cli.output import say
 from trainshed.cli.submit import BucketName
 from trainshed.cli.transfers import run
 from trainshed.cli.version_bodies import CREATABLE, check_fields, check_flags, version_body
-from trainshed.client import Lost
+from trainshed.client.creation import create_once
 from trainshed.client.staging import staged
 from trainshed.client.transport import segment
 from trainshed.client.yaml_files import read_yaml
@@ -123,7 +123,8 @@ def create(version: str, model: str, project: str | None, **flags: Any) -> None:
         body["packageUris"] = [
             uri if uri.startswith("gs://") else _staged(here, Path(uri), staging) for uri in packages
         ]
-    operation = _created(here, model, body)
+    look_with = f"trainshed versions describe {body['name']} --model {model}"
+    operation = create_once(here, f"{path_of(here, model)}/versions", body, look_with=look_with)
     name = str(operation["name"]).rpartition("/")[2]
     if flags["async_"]:
         say(f"Version [{version}] is being created. Wait for it with: trainshed operations wait {name}")
@@ -137,17 +138,6 @@ def create(version: str, model: str, project: str | None, **flags: Any) -> None:
     )
     for note in here.client.call("GET", details).get("notes", ()):
         say(f"\n{note}")
-
-
-def _created(here: Session, model: str, body: dict[str, Any]) -> dict[str, Any]:
-    try:
-        operation: dict[str, Any] = here.client.call("POST", f"{path_of(here, model)}/versions", body=body)
-    except Lost as exc:
-        if not exc.sent:
-            raise
-        hint = f"It may be there all the same; look with: trainshed versions describe {body['name']} --model {model}"
-        raise Lost(f"{exc} {hint}", sent=True) from exc
-    return operation
 
 
 def read_config(path: Path | None, allowed: tuple[str, ...]) -> dict[str, Any]:

@@ -45,8 +45,10 @@ def shell(command: str | None, google: bool, runtime_version: str, project: str 
       trainshed shell
       trainshed shell -c 'gcloud ai-platform jobs list'
     """
-    here = session(project)
     around = outside(environment())
+    if google:
+        _check_google(around)
+    here = session(project)
     home = here.settings.home
     place = led_here(here, home.shell / ("google" if google else "bin"), fixed_project=_is_fixed(project, around))
     if place.reach is None and google:
@@ -55,7 +57,6 @@ def shell(command: str | None, google: bool, runtime_version: str, project: str 
             "machine, or with gs_in_trainers set to google. `trainshed shell` without --google works."
         )
     more = google_cli(place, place.reach) if google and place.reach is not None else {}
-    _check_google(google, around)
     shims.write(place.shims, shims.texts(_programs(home, around, runtime_version), google=google))
     _become(_start(around, command, place), around, place, more)
 
@@ -107,8 +108,8 @@ def _name(settings: ClientSettings, project: str) -> str:
     return hashlib.sha256(f"{project}\0{settings.token or ''}".encode()).hexdigest()[:16]
 
 
-def _check_google(wanted: bool, around: dict[str, str]) -> None:
-    if wanted and shutil.which("gcloud", path=around["PATH"]) is None:
+def _check_google(around: dict[str, str]) -> None:
+    if shutil.which("gcloud", path=around["PATH"]) is None:
         raise Refused(
             "The Google Cloud CLI is not installed: there is no gcloud on the PATH. `trainshed shell` without --google "
             "needs none."

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from trainshed.client.creation import create_once
 from trainshed.client.scope import Scope
-from trainshed.client.transport import ApiError, Lost
+from trainshed.client.transport import ApiError
 from trainshed.client.yaml_files import read_yaml
 from trainshed.errors import Invalid, NotFound
 
@@ -82,11 +83,4 @@ def check_runnable(body: dict[str, Any]) -> None:
 
 def created(here: Scope, body: dict[str, Any]) -> dict[str, Any]:
     """The job that the server made of a body."""
-    try:
-        made: dict[str, Any] = here.client.call("POST", here.ml("jobs"), body=body)
-    except Lost as exc:
-        if not exc.sent:
-            raise
-        hint = f"The job may be there all the same; look with: trainshed jobs describe {body['jobId']}"
-        raise Lost(f"{exc} {hint}", sent=True) from exc
-    return made
+    return create_once(here, here.ml("jobs"), body, look_with=f"trainshed jobs describe {body['jobId']}")

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import trainshed.sdk.display as display
 from trainshed.client import operations
 from trainshed.client.copying import Transfer, carry_out
+from trainshed.client.creation import create_once
 from trainshed.client.parallel import in_parallel
 from trainshed.client.scope import Scope
 from trainshed.client.staging import staged
@@ -201,9 +202,10 @@ class Model:
         except ValueError as exc:
             raise Refused(f"What {client.url} answered is not JSON: {raw[:200]!r}.") from exc
 
-    def _create(self, body: Mapping[str, Any]) -> None:
-        operation = self._here.client.call("POST", f"{self._path}/versions", body=body)
+    def _create(self, body: dict[str, Any]) -> None:
         name, live = str(body["name"]), display.Live()
+        look_with = f"trainshed versions describe {name} --model {self.name}"
+        operation = create_once(self._here, f"{self._path}/versions", body, look_with=look_with)
         for found in operations.followed(self._here, operation):
             if not found.get("done"):
                 text = f"Version {name} of model {self.name} is being created. {self._news(name)}".rstrip()

@@ -14,10 +14,9 @@ from trainshed.domain.logs import SERVICE, Cursor, Entry, insert_id
 from trainshed.engines.logfiles import Line, LogFile
 from trainshed.store.jobs import JobStore
 
-Sourced = tuple[
-    Line, int
-]  #: a line and its source: 0 is the events, n is attempt n. A place is the start or end of one
-Places = list[int]  #: how far each source was read
+#: a line and its source: 0 is the events, n is attempt n
+Sourced = tuple[Line, int]
+Places = list[int]  #: how far each source was read: the start or the end of one of its lines
 
 
 @dataclass(frozen=True, slots=True)

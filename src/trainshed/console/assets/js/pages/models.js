@@ -7,6 +7,7 @@ import { dialog } from "../dialogs.js";
 import { h, replace } from "../dom.js";
 import { number } from "../format.js";
 import { live } from "../live.js";
+import { Pager } from "../pager.js";
 import { button, emptyState, field, labelTags, link, loading, stateBadge, timeAgo } from "../parts.js";
 import { path } from "../paths.js";
 import { table } from "../table.js";
@@ -17,7 +18,7 @@ const PAGE = 25;
 /** @param {{project: string, go: (path: string, query?: any) => void}} ctx @returns {HTMLElement} */
 export default function page(ctx) {
   const body = h("div", null, loading());
-  const pager = h("div", { class: "pager", hidden: true });
+  const pager = new Pager(() => poll.now());
   const node = h(
     "div",
     { class: "page models" },
@@ -32,32 +33,21 @@ export default function page(ctx) {
       ),
     ),
     body,
-    pager,
+    pager.node,
   );
-  let tokens = [""];
   /** @type {any} */
   let shown = null;
   const poll = live(
     node,
     10,
-    () => load(ctx.project, tokens[tokens.length - 1]),
+    () => load(ctx.project, pager.token),
     ({ rows, next }) => {
-      if (!rows.length && tokens.length === 1) {
+      if (!rows.length && pager.first) {
         shown = null;
         replace(body, nothing());
       } else if (shown) shown.update(rows);
       else replace(body, (shown = modelTable(ctx, rows)));
-      const turn = (/** @type {string[]} */ to) => {
-        tokens = to;
-        return poll.now();
-      };
-      pager.hidden = tokens.length === 1 && !next;
-      replace(
-        pager,
-        button("Previous", { disabled: tokens.length === 1, onClick: () => turn(tokens.slice(0, -1)) }),
-        h("span", { role: "status" }, `Page ${tokens.length}`),
-        button("Next", { disabled: !next, onClick: () => turn([...tokens, next]) }),
-      );
+      pager.show(next);
     },
   );
   return node;

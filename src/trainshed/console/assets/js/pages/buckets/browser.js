@@ -7,6 +7,7 @@ import { h, replace } from "../../dom.js";
 import { bytes, count } from "../../format.js";
 import { icon } from "../../icons.js";
 import { live } from "../../live.js";
+import { Pager } from "../../pager.js";
 import { button, emptyState, field, link, loading, timeAgo } from "../../parts.js";
 import { table } from "../../table.js";
 import { askAndDelete } from "./deletion.js";
@@ -33,13 +34,14 @@ class Browser {
     this.project = project;
     this.bucket = bucket;
     this.prefix = prefix;
-    this.tokens = [""]; // of the pages up to the one that is shown
-    this.next = "";
     /** @type {any} */
     this.table = null;
     this.body = h("div", null, loading());
     this.uploads = uploadList();
-    this.pager = h("div", { class: "pager", hidden: true });
+    this.pager = new Pager(() => {
+      this.table?.deselect();
+      return this.poll.now();
+    });
     this.element = h(
       "div",
       { class: "page browser", dataset: { testid: "browser" } },
@@ -52,13 +54,13 @@ class Browser {
       address(bucket, prefix),
       this.uploads,
       this.body,
-      this.pager,
+      this.pager.node,
     );
     this.acceptDrops();
     this.poll = live(
       this.element,
       5,
-      () => listFolder(bucket, prefix, this.tokens[this.tokens.length - 1]),
+      () => listFolder(bucket, prefix, this.pager.token),
       (listing) => this.show(listing),
     );
   }
@@ -156,8 +158,7 @@ class Browser {
         .filter((item) => item.name !== this.prefix)
         .map((item) => ({ kind: "object", name: item.name, short: short(item.name), item })),
     ];
-    this.next = next;
-    if (!rows.length && this.tokens.length === 1) {
+    if (!rows.length && this.pager.first) {
       this.table = null;
       replace(
         this.body,
@@ -170,7 +171,7 @@ class Browser {
     } else if (this.table) this.table.update(rows);
     else replace(this.body, (this.table = this.makeTable(/** @type {Row[]} */ (rows))));
     this.selected(this.table?.selected() ?? []);
-    this.showPager(rows.length);
+    this.pager.show(next, count(rows.length, "row"));
   }
 
   /** @param {Row[]} rows */
@@ -294,28 +295,6 @@ class Browser {
         },
       ],
     });
-  }
-
-  /** @param {number} shown */
-  showPager(shown) {
-    const at = this.tokens.length;
-    this.pager.hidden = at === 1 && !this.next;
-    const turn = (/** @type {string[]} */ tokens) => {
-      this.tokens = tokens;
-      this.table?.deselect();
-      return this.poll.now();
-    };
-    const back = button("Previous", {
-      onClick: () => turn(this.tokens.slice(0, -1)),
-      disabled: at === 1,
-      testid: "previous",
-    });
-    const on = button("Next", {
-      onClick: () => turn([...this.tokens, this.next]),
-      disabled: !this.next,
-      testid: "next",
-    });
-    replace(this.pager, back, h("span", { role: "status" }, `Page ${at}, ${count(shown, "row")}`), on);
   }
 }
 
