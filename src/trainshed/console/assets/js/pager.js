@@ -21,7 +21,10 @@ export class Pager {
     return this.tokens.length === 1;
   }
 
-  /** @param {string} next token of the page after this one; empty if this is the last @param {string} [rows] how many */
+  /**
+   * @param {string} next token of the page after this one; empty if this is the last
+   * @param {string} [rows] how many there are, in words
+   */
   show(next, rows = "") {
     this.node.hidden = this.first && !next;
     const back = button("Previous", {
