@@ -1,6 +1,7 @@
 """Whole trainings: the MNIST samples as jobs of Trainshed, and the same code as processes started by hand.
 
 python bench/training.py                           # the documents' runs, about an hour on two cores
+python bench/training.py --only BASIC sync         # some of them; what the table has of the others stays
 python bench/training.py --steps 500 --epochs 1    # shorter
 """
 
@@ -30,6 +31,7 @@ TRAINSHED = Path(sys.executable).with_name("trainshed")
 RUNTIME = "2.21"
 PROJECT = "bench-training"
 BUCKET = f"gs://{PROJECT}-ml"
+NAMES = ("STANDARD_1", "BASIC", "sync")
 _ACCURACY = re.compile(r"(?:Final metrics after .*accuracy: |Test accuracy: )([\d.]+)")
 
 
@@ -37,6 +39,7 @@ _ACCURACY = re.compile(r"(?:Final metrics after .*accuracy: |Test accuracy: )([\
 class Training:
     """A sample, its gang, and how much of it is trained."""
 
+    name: str  #: for `--only`
     sample: str
     tier: str  #: as a flag of the command line
     gang: tuple[tuple[str, int], ...]
@@ -125,6 +128,7 @@ def trainings(args: argparse.Namespace, records: Path) -> list[Training]:
     gangs = {"STANDARD_1": (("chief", 1), ("worker", 4), ("ps", 3)), "BASIC": (("chief", 1),)}
     asynchronous = [
         Training(
+            name=tier,
             sample="mnist_async",
             tier=f"--scale-tier={tier}",
             gang=gang,
@@ -137,6 +141,7 @@ def trainings(args: argparse.Namespace, records: Path) -> list[Training]:
         for tier, gang in gangs.items()
     ]
     synchronous = Training(
+        name="sync",
         sample="mnist_sync",
         tier=f"--config={SAMPLES / 'mnist_sync' / 'config' / 'config.yaml'}",
         gang=(("chief", 1), ("worker", 1)),
@@ -146,11 +151,12 @@ def trainings(args: argparse.Namespace, records: Path) -> list[Training]:
         data=SAMPLES / "data" / "mnist",
         aim="98.96 %",
     )
-    return [*asynchronous, synchronous]
+    return [each for each in (*asynchronous, synchronous) if each.name in args.only]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="which trainings")
     parser.add_argument("--steps", type=int, default=5000, help="of mnist_async")
     parser.add_argument("--epochs", type=int, default=8, help="of mnist_sync")
     args = parser.parse_args()
@@ -168,10 +174,8 @@ def main() -> None:
             subprocess.run([TRAINSHED, "buckets", "mb", BUCKET], env=env, check=True)
             for folder in (records, SAMPLES / "data" / "mnist"):
                 subprocess.run([TRAINSHED, "buckets", "cp", "-r", folder, BUCKET], env=env, check=True)
-            rows: list[Row] = []
-            for training in trainings(args, records):
-                rows.append(row(training, as_a_job(server, training), by_hand(training)))
-                publish("training", rows)  # after each, because all of them take long
+            for training in trainings(args, records):  # published one by one, because all of them take long
+                publish("training", [row(training, as_a_job(server, training), by_hand(training))], keep=True)
         finally:
             server.stop()
 
