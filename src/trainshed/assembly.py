@@ -22,13 +22,17 @@ from trainshed.control.jobs import JobControl
 from trainshed.control.launches import Launches
 from trainshed.control.outcomes import Ledger
 from trainshed.control.pinning import Pins
-from trainshed.domain.jobs import ENDS, Job
+from trainshed.control.sites import Site, Sites
+from trainshed.domain.clusters import shortfall
+from trainshed.domain.jobs import ENDS, LOCAL, Job
+from trainshed.domain.machines import Machines
 from trainshed.domain.policies import JOBS, MODELS
-from trainshed.domain.prediction import Prediction
+from trainshed.domain.prediction import PREDICTION, Prediction
+from trainshed.domain.training import TRAINING, TRAINING_IN_CONTAINERS
 from trainshed.engines.base import Launch
 from trainshed.engines.hosts import LocalHosts
 from trainshed.engines.installs import Installs
-from trainshed.engines.local import LocalEngine
+from trainshed.engines.local import SLOTS_PER_CORE, LocalEngine
 from trainshed.engines.predictions import predicted
 from trainshed.engines.references import References
 from trainshed.engines.restarts import restarts
@@ -80,8 +84,6 @@ from trainshed.store.operations import OperationStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
 from trainshed.store.tokens import TokenStore
-
-SLOTS_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,7 @@ class _Ground:
     objects: Objects
     engine: LocalEngine
     machine: MachineHistory
+    machines: Machines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +150,7 @@ class _Working:
     """What makes jobs run."""
 
     launches: Launches
+    sites: Sites
     control: JobControl
 
 
@@ -177,8 +181,9 @@ def _ground(home: Home, settings: Settings, database: Database) -> _Ground:
         tree=tree,
         buckets=buckets,
         objects=Objects(tree, Sessions(home.uploads), owner=buckets.owner),
-        engine=LocalEngine(home, uv, warm if settings.warm_start == "auto" else None),
+        engine=LocalEngine(home, uv, warm if settings.warm_start == "auto" else None, slots=settings.slots),
         machine=MachineHistory(partial(glance_at, home.path), cpus=cpus),
+        machines=Machines.read(home.file_settings().get("machines", {})),
     )
 
 
@@ -249,7 +254,7 @@ def _services(ground: _Ground, working: _Working, answering: _Answering, tokens:
     projects = Projects(ProjectStore(ground.database), default=default_project(ground.home, environment()))
     policies = PolicyStore(ground.database)
     models, versions = _registry(ground, places, projects, deployments, answering.predictions)
-    world = _world(ground, places, launches, control, progress)
+    world = _world(ground, places, working, progress)
     return Services(
         tokens=tokens,
         sessions=BrowserSessions(tokens),
@@ -259,7 +264,7 @@ def _services(ground: _Ground, working: _Working, answering: _Answering, tokens:
         progress=progress,
         overview=_overview(ground, answering, world),
         exports=Exports(ground.jobs, ground.home, owner=ground.buckets.owner),
-        chaos=Chaos(ground.jobs, ground.engine, folder=launches.folder),
+        chaos=Chaos(ground.jobs, engine=lambda job: working.sites.of(job).engine, folder=launches.folder),
         packages=Packages(ground.jobs, ground.home),
         models=models,
         versions=versions,
@@ -311,6 +316,7 @@ def _working(ground: _Ground, creations: Creations, equip: Callable[[Launch], La
         owner=ground.buckets.owner,
         buckets=ground.buckets.names,
         cpus=ground.cpus,
+        machines=ground.machines,
     )
     batches = Batches(
         settings=ground.settings,
@@ -326,31 +332,39 @@ def _working(ground: _Ground, creations: Creations, equip: Callable[[Launch], La
             return batches.prepare(job, launches.folder(job))
         return equip(launches.prepare(job))
 
+    here = Site(
+        engine=ground.engine,
+        prepare=prepare,
+        takes=frozenset({TRAINING, TRAINING_IN_CONTAINERS, PREDICTION}),
+        shortfall=partial(shortfall, cpus=ground.cpus, machines=ground.machines),
+    )
+    sites = Sites({LOCAL: here}, default=ground.settings.engine)
     control = JobControl(
         ground.jobs,
-        ground.engine,
-        folder=launches.folder,
-        prepare=prepare,
-        size=launches.size,
-        slots=ground.settings.slots or SLOTS_PER_CORE * ground.cpus,
+        sites,
+        gang=launches.gang,
+        at_once=ground.settings.slots or SLOTS_PER_CORE * ground.cpus,
         poll_s=ground.settings.poll_s,
         check=ground.database.check_fence,
         give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
     )
-    return _Working(launches=launches, control=control)
+    return _Working(launches=launches, sites=sites, control=control)
 
 
-def _world(ground: _Ground, places: Places, launches: Launches, control: JobControl, progress: Progress) -> World:
+def _world(ground: _Ground, places: Places, working: _Working, progress: Progress) -> World:
+    launches = working.launches
     return World(
         resolve_runtime=ground.runtimes.resolve,
         places=places,
         model_runtime=lambda project, model, version: ground.models.served(project, model, version).runtime,
-        room=control.room,
+        choose_engine=working.sites.choose,
+        prospects=working.control,
         restarts=lambda job: [restart.sentence for restart in restarts(launches.folder(job))],
         progress=progress.of,
         predicted=lambda job: predicted(launches.folder(job)) if Prediction.key in job.body else None,
         failure=Failures(ground.home).of,
-        cpus=ground.cpus,
+        shortfall=lambda engine, training: working.sites.table[engine].shortfall(training),
+        machines=ground.machines,
     )
 
 
@@ -360,7 +374,7 @@ def _overview(ground: _Ground, answering: _Answering, world: World) -> Overview:
         machine=ground.machine,
         routes=answering.routes,
         metrics=answering.predictions.metrics,
-        room=world.room,
+        prospects=world.prospects,
         progress=world.progress,
         predicted=world.predicted,
         restarts=world.restarts,

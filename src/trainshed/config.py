@@ -8,6 +8,7 @@ state folder; the environment wins.
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -17,6 +18,7 @@ from typing import Any, Self
 from trainshed.errors import Refused
 
 PREFIX = "TRAINSHED_SERVER_"
+_RAY_ADDRESS = re.compile(r"(?:ray://)?(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 _POSITIVE = (
     "poll_s",
     "grace_s",
@@ -25,7 +27,15 @@ _POSITIVE = (
     "predict_timeout_s",
     "load_timeout_s",
     "sleep_after_s",
+    "ray_cpu_share",
+    "ray_memory_share",
 )
+_ONE_OF = {
+    "warm_start": ("auto", "off"),
+    "container_tool": ("auto", "podman", "docker"),
+    "gs_in_trainers": ("auto", "trainshed", "google"),
+    "ray_placement": ("pack", "spread"),
+}
 
 
 def environment() -> Mapping[str, str]:
@@ -93,12 +103,33 @@ class Settings:
         "A folder at which the machines of a cluster see `buckets` of the state folder, on a shared file system: "
         "`gs://` arguments of jobs there become paths below it. Empty: they stay as they are.",
     )
+    engine: str = _setting(
+        "local",
+        "Where jobs run that name no engine: `local`, this machine; `ray`, the Ray cluster at `ray_address`. A job "
+        "names one with `--engine`, or with the label `trainshed-engine`.",
+    )
+    ray_address: str = _setting(
+        "",
+        "The Ray cluster that jobs can run on: HOST:PORT as `ray start` prints it, or `ray://HOST:PORT`, the address "
+        "of Ray Client. Empty: there is none.",
+    )
+    ray_version: str = _setting("2.58.0", "The version of Ray that the cluster runs.")
+    ray_python: str = _setting("3.11", "The version of Python that the cluster runs, major and minor.")
+    ray_placement: str = _setting(
+        "pack", "How a gang is placed on a Ray cluster: `pack`, on few machines; `spread`, on many."
+    )
+    ray_cpu_share: float = _setting(
+        1.0, "How much of the cores that a machine type stands for a replica asks of a Ray cluster."
+    )
+    ray_memory_share: float = _setting(
+        1.0, "How much of the memory that a machine type stands for a replica asks of a Ray cluster."
+    )
 
     def __post_init__(self) -> None:
-        if self.warm_start not in ("auto", "off"):
-            raise Refused(f"The setting warm_start is {self.warm_start!r}; it must be auto or off.")
-        if self.container_tool not in ("auto", "podman", "docker"):
-            raise Refused(f"The setting container_tool is {self.container_tool!r}; it can be auto, podman or docker.")
+        for name, words in _ONE_OF.items():
+            if (given := getattr(self, name)) not in words:
+                known = f"{', '.join(words[:-1])} or {words[-1]}"
+                raise Refused(f"The setting {name} is {given!r}; it must be {known}.")
         if self.slots < 0:
             raise Refused(f"The setting slots is {self.slots}; it can't be negative.")
         for name in ("port", "tls_port"):
@@ -109,10 +140,16 @@ class Settings:
                 raise Refused(f"The setting {name} is {getattr(self, name)}; it must be a number that is more than 0.")
         if self.node_buckets and not Path(self.node_buckets).is_absolute():
             raise Refused(f"The setting node_buckets is {self.node_buckets!r}; it must be a path that begins with `/`.")
-        if self.gs_in_trainers not in ("auto", "trainshed", "google"):
+        if self.ray_address and not _RAY_ADDRESS.fullmatch(self.ray_address):
             raise Refused(
-                f"The setting gs_in_trainers is {self.gs_in_trainers!r}; it can be auto, trainshed or google."
+                f"The setting ray_address is {self.ray_address!r}; it must be HOST:PORT, such as 10.0.0.5:6379, or "
+                f"ray://HOST:PORT."
             )
+        for name, pattern in (("ray_version", r"\d+(\.\d+){2}"), ("ray_python", r"3\.\d+")):
+            if not re.fullmatch(pattern, getattr(self, name)):
+                raise Refused(
+                    f"The setting {name} is {getattr(self, name)!r}; it must be a version such as {_default(name)}."
+                )
 
     def serves_gs(self, machine: Machine) -> bool:
         """Whether `gs://` in the code of trainers means this server's buckets."""
@@ -145,6 +182,10 @@ class Settings:
             same = _convert(key, text, str(setting.type)) == getattr(self, setting.name)
             found[setting.name] = source if same else "command line"
         return found
+
+
+def _default(name: str) -> Any:
+    return next(each.default for each in fields(Settings) if each.name == name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +268,9 @@ class Home:
             probe.unlink(missing_ok=True)
 
     def file_settings(self) -> dict[str, Any]:
-        """The tables of `config.toml`: `[server]` and `[client]`. `Refused` if it is not TOML or holds more."""
+        """The tables of `config.toml`: `[server]`, `[client]` and `[machines.NAME]`. `Refused` if it is not TOML or
+        holds more.
+        """
         path = self.path / "config.toml"
         try:
             tables = tomllib.loads(path.read_text())
@@ -236,9 +279,11 @@ class Home:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as exc:
             raise Refused(f"{path} can't be read: {exc}.") from exc
         for name, table in tables.items():
-            if name not in ("server", "client") or not isinstance(table, dict):
+            if name not in ("server", "client", "machines") or not isinstance(table, dict):
                 what = f"a table [{name}]" if isinstance(table, dict) else f"{name!r} outside of a table"
-                raise Refused(f"{path} has {what}; what it can hold is the tables [server] and [client].")
+                raise Refused(
+                    f"{path} has {what}; what it can hold is the tables [server], [client] and [machines.NAME]."
+                )
         return tables
 
     @property

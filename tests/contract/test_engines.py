@@ -50,7 +50,10 @@ def _launch(tmp_path: Path, name: str) -> Launch:
 
 class TestLocalEngine(EngineContract):
     def engine(self, tmp_path: Path) -> Engine:
-        return LocalEngine(Home(tmp_path / "home"), UV)
+        return LocalEngine(Home(tmp_path / "home"), UV, slots=4)
+
+    def most(self, engine: Engine) -> int:
+        return 4
 
     def attempt(self, tmp_path: Path, name: str) -> Launch:
         (tmp_path / "code").mkdir(exist_ok=True)
@@ -75,7 +78,10 @@ class TestLocalEngine(EngineContract):
 
 class TestFakeEngine(EngineContract):
     def engine(self, tmp_path: Path) -> Engine:
-        return FakeEngine()
+        return FakeEngine(slots=4)
+
+    def most(self, engine: Engine) -> int:
+        return 4
 
     def attempt(self, tmp_path: Path, name: str) -> Launch:
         return _launch(tmp_path, name)

@@ -219,3 +219,11 @@ def test_a_job_just_submitted_is_shown_by_its_id_and_state() -> None:
         "jobId": "j",
         "state": "QUEUED",
     }
+
+
+def test_an_engine_is_a_label() -> None:
+    made = body("--module-name", "m", "--engine", "ray", "--labels", "a=b")
+    assert made["labels"] == {"a": "b", "trainshed-engine": "ray"}
+    config = {"labels": {"trainshed-engine": "ray"}}
+    assert body("--module-name", "m", "--engine", "local", config=config)["labels"] == {"trainshed-engine": "local"}
+    assert body("--module-name", "m", config=config)["labels"] == {"trainshed-engine": "ray"}

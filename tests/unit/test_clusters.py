@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from trainshed.domain.clusters import (
+    Address,
     common_environment,
     gang,
     loopback_addresses,
+    machine_types,
     primary_key,
     replica_environment,
     shortfall,
     tf_config,
+    unknown_addresses,
 )
 from trainshed.domain.jobs import Job
 from trainshed.domain.training import Training
@@ -112,7 +115,7 @@ def test_the_environment_of_a_replica() -> None:
     [master] = gang(given)
     job = job_of(given)
     env = common_environment(job, given, cpus=3)
-    env |= replica_environment(job, given, master, {"master-replica-0": "127.0.0.1:2222"})
+    env |= replica_environment(job, given, master, {"master-replica-0": Address("127.0.0.1", "2222")})
     config = json.loads(env["TF_CONFIG"])
     assert config["cluster"] == {"chief": ["127.0.0.1:2222"]}
     assert config["task"] == {"type": "chief", "index": 0, "cloud": "shed"}
@@ -182,3 +185,27 @@ def test_in_a_container_the_master_is_called_what_the_job_says(asked: dict[str, 
     told = replica_environment(job_of(given, runtime="container"), given, master, addresses)
     assert set(json.loads(told["TF_CONFIG"])["cluster"]) == {key, "worker"}
     assert set(json.loads(told["CLUSTER_SPEC"])["cluster"]) == {"master", "worker"}
+
+
+def test_addresses_that_are_not_known_yet_are_words_for_text_and_whole_strings_for_numbers() -> None:
+    given = training(**CUSTOM | {"workerCount": "1", "evaluatorCount": "1"})
+    members = gang(given)
+    env = replica_environment(job_of(given), given, members[1], unknown_addresses(members))
+    master, worker = (
+        "@host:master-replica-0@:@port:master-replica-0@",
+        "@host:worker-replica-0@:@port:worker-replica-0@",
+    )
+    assert json.loads(env["TF_CONFIG"])["cluster"] == {"chief": [master], "worker": [worker]}
+    assert env["JAX_COORDINATOR_ADDRESS"] == master
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("@host:master-replica-0@", "@port:master-replica-0@")
+    filled = env["CLUSTER_SPEC"].replace('"@port:master-replica-0@"', "7").replace('"@port:worker-replica-0@"', "8")
+    assert json.loads(filled)["open_ports"] == [7, 8]
+    assert json.loads(filled)["cluster"]["worker"] == [worker]
+
+
+def test_each_replica_has_the_machine_type_of_its_role() -> None:
+    assert machine_types(training(scaleTier="STANDARD_1")) == {
+        "master-replica-0": "n1-highcpu-8",
+        **{f"worker-replica-{number}": "n1-highcpu-8" for number in range(4)},
+        **{f"ps-replica-{number}": "n1-standard-4" for number in range(3)},
+    }

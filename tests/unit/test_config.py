@@ -27,11 +27,24 @@ def test_the_environment_wins_over_the_file() -> None:
         ({"TRAINSHED_SERVER_TLS_PORT": "-1"}, "ports go from 0 to 65535"),
         ({"TRAINSHED_SERVER_POLL_S": "nan"}, "more than 0"),
         ({"TRAINSHED_SERVER_GRACE_S": "inf"}, "more than 0"),
+        ({"TRAINSHED_SERVER_WARM_START": "on"}, "warm_start is 'on'; it must be auto or off"),
+        ({"TRAINSHED_SERVER_GS_IN_TRAINERS": "s3"}, "it must be auto, trainshed or google"),
+        ({"TRAINSHED_SERVER_RAY_PLACEMENT": "PACK"}, "it must be pack or spread"),
+        ({"TRAINSHED_SERVER_RAY_ADDRESS": "head"}, "it must be HOST:PORT"),
+        ({"TRAINSHED_SERVER_RAY_ADDRESS": "http://head:1"}, "it must be HOST:PORT"),
+        ({"TRAINSHED_SERVER_RAY_VERSION": "new"}, "must be a version such as 2.58.0"),
+        ({"TRAINSHED_SERVER_RAY_PYTHON": "3"}, "must be a version such as 3.11"),
+        ({"TRAINSHED_SERVER_RAY_CPU_SHARE": "0"}, "more than 0"),
     ],
 )
 def test_nonsense_is_refused_by_name(env: dict[str, str], words: str) -> None:
     with pytest.raises(Refused, match=words):
         Settings.read(env)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.5:6379", "head.example:6379", "[::1]:6379", "ray://head:10001"])
+def test_an_address_of_ray_is_a_host_and_a_port(address: str) -> None:
+    assert Settings.read({"TRAINSHED_SERVER_RAY_ADDRESS": address}).ray_address == address
 
 
 def test_the_project_comes_from_the_environment_the_file_or_the_default(tmp_path: Path) -> None:
@@ -52,6 +65,7 @@ def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("[sever]\nport = 1\n", r"a table \[sever\]"),
+        ("machines = 3\n", "'machines' outside of a table"),
         ("client = 3\n", "'client' outside of a table"),
         ("port = 9000\n", "'port' outside of a table"),
         ("[[server]]\nport = 1\n", "'server' outside of a table"),

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from trainshed.control.jobs import JobControl
+from trainshed.control.sites import Site, Sites
 from trainshed.domain.jobs import Job, JobState
 from trainshed.domain.plan import Sighting
 from trainshed.domain.times import now_us
-from trainshed.engines.base import Launch
+from trainshed.engines.base import Away, Engine, Gang, Launch
 from trainshed.errors import Invalid, Refused, Unavailable
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
@@ -34,6 +35,11 @@ def folder(job: Job) -> Path:
     return Path("/attempts") / job.project / job.id / str(job.attempt)
 
 
+def gang(job: Job) -> Gang:
+    machines = {f"worker-replica-{number}": "" for number in range(int(job.body.get("replicas", 1)))}
+    return Gang(project=job.project, job=job.id, attempt=job.attempt, folder=folder(job), machines=machines)
+
+
 def launch_of(job: Job) -> Launch:
     return Launch(
         project=job.project,
@@ -51,6 +57,12 @@ def launch_of(job: Job) -> Launch:
         max_running_s=1,
         log_limit_bytes=1,
     )
+
+
+def sites(prepare: Callable[[Job], Launch] = launch_of, **engines: Engine) -> Sites:
+    takes = frozenset({"training job"})
+    table = {name: Site(engine=engine, prepare=prepare, takes=takes) for name, engine in engines.items()}
+    return Sites(table, default="local")
 
 
 class Brittle(FakeEngine):
@@ -73,10 +85,10 @@ class Asked(FakeEngine):
 
 
 class Glanced(FakeEngine):
-    """An engine that counts how often it was asked."""
+    """An engine for one replica that counts how often it was asked."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(slots=1)
         self.glances = 0
         self._more = threading.Condition()
 
@@ -101,17 +113,12 @@ class Loop:
         slots: int = 2,
         prepare: Callable[[Job], Launch] = launch_of,
         engine: FakeEngine | None = None,
+        far: FakeEngine | None = None,
     ) -> None:
-        self.engine = engine or FakeEngine()
-        self.control = JobControl(
-            store,
-            self.engine,
-            folder=folder,
-            prepare=prepare,
-            size=lambda job: int(job.body.get("replicas", 1)),
-            slots=slots,
-            poll_s=0.01,
-        )
+        self.engine = engine or FakeEngine(slots=slots)
+        self.far = far or FakeEngine(slots=slots)
+        table = sites(prepare, local=self.engine, far=self.far)
+        self.control = JobControl(store, table, gang=gang, at_once=max(slots, 9), poll_s=0.01)
         self._store = store
 
     def until(self, job_id: str, state: JobState) -> Job:
@@ -122,9 +129,14 @@ class Loop:
         return job
 
 
-def add(store: JobStore, name: str, *, priority: int = 0, replicas: int = 1) -> Job:
-    job = Job(project=PROJECT, id=name, body={"replicas": replicas}, priority=priority, created_us=now_us())
+def add(store: JobStore, name: str, *, priority: int = 0, replicas: int = 1, engine: str = "local") -> Job:
+    body = {"replicas": replicas}
+    job = Job(project=PROJECT, id=name, body=body, priority=priority, engine=engine, created_us=now_us())
     return store.add(job, ())
+
+
+def texts(store: JobStore, name: str) -> list[str]:
+    return [event.text for event in store.events(PROJECT, name)]
 
 
 def test_a_job_goes_from_the_queue_to_its_end(store: JobStore) -> None:
@@ -161,7 +173,7 @@ def test_a_gang_starts_whole_or_waits_whole_and_is_not_overtaken(store: JobStore
     first = loop.until("first", JobState.RUNNING)
     loop.control.step()
     assert {store.get(PROJECT, name).state for name in ("gang", "small")} == {JobState.QUEUED}
-    assert (loop.control.room().free, loop.control.room().slots) == (1, 4)
+    assert loop.control.outlook(store.get(PROJECT, "gang")) == "1 of 4 places are free"
     loop.engine.finish(folder(first))
     gang = loop.until("gang", JobState.RUNNING)
     assert store.get(PROJECT, "small").state is JobState.QUEUED
@@ -289,15 +301,7 @@ def test_a_server_that_was_fenced_out_gives_up(store: JobStore) -> None:
     add(store, "a")
     engine = FakeEngine()
     control = JobControl(
-        store,
-        engine,
-        folder=folder,
-        prepare=launch_of,
-        size=lambda job: 1,
-        slots=1,
-        poll_s=0.01,
-        check=check,
-        give_up=gave_up.set,
+        store, sites(local=engine), gang=gang, at_once=1, poll_s=0.01, check=check, give_up=gave_up.set
     )
     control.start()
     assert gave_up.wait(20)
@@ -312,11 +316,9 @@ def test_while_a_job_runs_and_nothing_is_new_its_row_is_not_read_at_each_glance(
     looks: list[int] = []
     control = JobControl(
         store,
-        engine,
-        folder=folder,
-        prepare=launch_of,
-        size=lambda job: 1,
-        slots=1,
+        sites(local=engine),
+        gang=gang,
+        at_once=1,
         poll_s=0.001,
         check=lambda: looks.append(engine.glances),
     )
@@ -339,3 +341,101 @@ def test_a_lost_supervisor_fails_the_job(store: JobStore) -> None:
     add(store, "a")
     loop.engine.lose(folder(loop.until("a", JobState.RUNNING)))
     assert "supervisor" in loop.until("a", JobState.FAILED).error
+
+
+def test_each_engine_has_a_queue_of_its_own(store: JobStore) -> None:
+    loop = Loop(store, slots=1)
+    add(store, "first")
+    add(store, "second")
+    add(store, "elsewhere", engine="far")
+    loop.until("elsewhere", JobState.RUNNING)
+    assert [launch.job for launch in loop.far.launches] == ["elsewhere"]
+    assert [launch.job for launch in loop.engine.launches] == ["first"]
+    assert store.get(PROJECT, "second").state is JobState.QUEUED
+    assert store.ahead_of(store.get(PROJECT, "second")) == 0
+
+
+def test_an_engine_that_is_down_does_not_hold_up_another(store: JobStore) -> None:
+    loop = Loop(store)
+    loop.far.down = True
+    add(store, "stuck", engine="far")
+    add(store, "good")
+    loop.until("good", JobState.RUNNING)
+    assert store.get(PROJECT, "stuck").state is JobState.QUEUED
+    loop.far.down = False
+    loop.until("stuck", JobState.RUNNING)
+
+
+def test_what_cannot_fit_at_all_holds_nobody_up(store: JobStore) -> None:
+    loop = Loop(store, slots=2)
+    add(store, "small")
+    small = loop.until("small", JobState.RUNNING)
+    for number in range(10):
+        add(store, f"huge_{number}", replicas=3)
+    add(store, "also_small")
+    loop.until("also_small", JobState.RUNNING)
+    assert store.get(PROJECT, "huge_0").state is JobState.QUEUED
+    assert folder(small) in loop.engine.held()
+
+
+def test_room_is_given_back_when_a_job_ends(store: JobStore) -> None:
+    loop = Loop(store)
+    add(store, "a")
+    running = loop.until("a", JobState.RUNNING)
+    assert loop.engine.held() == [folder(running)]
+    loop.engine.finish(folder(running))
+    loop.until("a", JobState.SUCCEEDED)
+    loop.control.step()
+    assert loop.engine.held() == []
+
+
+def test_room_that_was_asked_for_is_given_back_when_the_job_leaves_the_queue_or_is_not_next_any_more(
+    store: JobStore,
+) -> None:
+    loop = Loop(store, slots=1)
+    add(store, "busy")
+    add(store, "waits")
+    add(store, "also_waits")
+    busy = loop.until("busy", JobState.RUNNING)
+    loop.control.step()
+    waits = folder(store.get(PROJECT, "waits").to(JobState.PREPARING, now_us=now_us()))
+    assert loop.engine.held() == [folder(busy), waits]
+    add(store, "urgent", priority=9)
+    loop.control.step()
+    assert waits not in loop.engine.held()
+    urgent = store.get(PROJECT, "urgent")
+    store.record(urgent.to(JobState.CANCELLED, now_us=now_us()))
+    loop.control.step()
+    assert loop.engine.held() == [folder(busy), waits]
+
+
+def test_room_that_an_earlier_server_asked_for_is_given_back(store: JobStore) -> None:
+    engine = FakeEngine()
+    left = gang(Job(project=PROJECT, id="gone", body={}, attempt=1, created_us=1))
+    engine.reserve(left, ())
+    Loop(store, engine=engine).control.step()
+    assert engine.held() == []
+
+
+def test_a_place_that_does_not_answer_is_told_once_and_once_that_it_is_back(store: JobStore) -> None:
+    loop = Loop(store)
+    add(store, "a", engine="far")
+    add(store, "b")
+    running = loop.until("a", JobState.RUNNING)
+    loop.until("b", JobState.RUNNING)
+    assert loop.control.away(running) == ""
+    loop.far.absent = Away(what="The place", since_us=36_131_000_000)
+    told = "The place has not answered since 10:02:11 UTC. The job goes on when it does."
+    for _ in range(3):
+        loop.control.step()
+    assert texts(store, "a")[1:] == [told]
+    assert loop.control.away(running) == told
+    again = Loop(store, engine=loop.engine, far=loop.far)  # as after a restart of the server
+    again.control.step()
+    assert texts(store, "a")[1:] == [told]
+    loop.far.absent = None
+    again.control.step()
+    again.control.step()
+    assert texts(store, "a")[1:] == [told, "The place answers again."]
+    assert store.get(PROJECT, "a").state is JobState.RUNNING
+    assert len(texts(store, "b")) == 1

@@ -15,7 +15,6 @@ from trainshed.domain.failures import diagnose
 from trainshed.domain.jobs import Job, JobState
 from trainshed.domain.models import read_model
 from trainshed.domain.operations import Operation
-from trainshed.domain.plan import Room
 from trainshed.domain.versions import Version, VersionState
 from trainshed.engines.predictions import Predicted
 from trainshed.gateway.metrics import Metrics
@@ -40,6 +39,16 @@ MACHINE = Glance(
 JOB = Job(project="shed", id="j", body={"trainingInput": {"pythonModule": "trainer.task"}}, created_us=NOW_US)
 
 
+class Prospects:
+    """A machine that is full."""
+
+    def outlook(self, job: Job) -> str:
+        return "0 of this machine's 8 places are free"
+
+    def away(self, job: Job) -> str:
+        return ""
+
+
 class Project:
     """A project whose jobs, versions and machine a test sets, and what is told of it."""
 
@@ -56,7 +65,7 @@ class Project:
             machine=MachineHistory(lambda: self.machine, cpus=4),
             routes=self.routes,
             metrics=self.metrics,
-            room=lambda: Room(free=0, slots=8),
+            prospects=Prospects(),
             progress=self.progress,
             predicted=lambda job: self.predicted,
             restarts=lambda job: self.restarts,

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from trainshed.domain.clusters import shortfall
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.jobs import Job, JobState
+from trainshed.domain.machines import STANDARD
 from trainshed.domain.models import no_model
-from trainshed.domain.plan import Room
 from trainshed.domain.policies import JOBS
 from trainshed.engines.predictions import Predicted
 from trainshed.errors import Aborted, AlreadyExists, FailedPrecondition, Invalid, NotFound
@@ -54,6 +55,16 @@ def model_runtime(project: str, model: str, version: str) -> str:
     return "2.15"
 
 
+class Prospects:
+    """Where jobs run, as far as the service asks about it."""
+
+    def outlook(self, job: Job) -> str:
+        return "3 of this machine's 8 places are free"
+
+    def away(self, job: Job) -> str:
+        return "The far place has not answered since noon." if job.engine == "far" else ""
+
+
 class Shed:
     """The service, its store, and a count of how often the control loop was woken."""
 
@@ -74,12 +85,14 @@ class Shed:
                 ),
             ),
             model_runtime=model_runtime,
-            room=lambda: Room(free=3, slots=8),
+            choose_engine=lambda labels, work: labels.get("trainshed-engine", "local"),
+            prospects=Prospects(),
             restarts=lambda job: [],
             progress=lambda job: None,
             predicted=lambda job: self.predicted,
             failure=lambda job: None,
-            cpus=4,
+            shortfall=lambda engine, training: shortfall(training, cpus=4) if engine == "local" else "",
+            machines=STANDARD,
         )
         self.jobs = Jobs(self.store, world, wake=self.wake, clock=self.tick)
 
@@ -260,6 +273,14 @@ class TestPatch:
             with pytest.raises(Aborted):
                 shed.jobs.patch("shed", "j1", mask="labels", body={"labels": {}, "etag": etag})
         assert shed.jobs.get("shed", "j1") == new
+
+    def test_a_job_stays_on_its_engine(self, shed: Shed) -> None:
+        shed.jobs.create("shed", body("j1") | {"labels": {"trainshed-engine": "far"}})
+        assert shed.store.get("shed", "j1").engine == "far"
+        for labels in ({"trainshed-engine": "local"}, {}):
+            with pytest.raises(FailedPrecondition, match="is on engine far, and stays there"):
+                shed.jobs.patch("shed", "j1", mask="labels", body={"labels": labels})
+        shed.jobs.patch("shed", "j1", mask="labels.a", body={"labels": {"a": "1"}})
 
     @pytest.mark.parametrize("mask", ["", ",", "state", "labels,trainingInput.args", "*"])
     def test_only_labels_can_be_changed(self, shed: Shed, mask: str) -> None:
@@ -446,3 +467,10 @@ def test_a_batch_prediction_of_what_is_not_there(
     with pytest.raises(error, match=words):
         shed.jobs.create("shed", prediction(**changes))
     assert shed.woken == 0
+
+
+def test_a_job_whose_place_does_not_answer_says_so(shed: Shed) -> None:
+    shed.jobs.create("shed", body("j1") | {"labels": {"trainshed-engine": "far"}})
+    assert shed.jobs.details("shed", "j1")["waiting"].endswith("starts whole: 3 of this machine's 8 places are free.")
+    shed.store.record(shed.store.get("shed", "j1").to(JobState.PREPARING, now_us=shed.tick()))
+    assert shed.jobs.details("shed", "j1")["waiting"] == "The far place has not answered since noon."

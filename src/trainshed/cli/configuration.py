@@ -13,6 +13,7 @@ from trainshed.cli.options import format_option
 from trainshed.cli.output import say, show_one
 from trainshed.config import DEFAULT_PROJECT, ClientSettings, Home, Settings, environment
 from trainshed.domain import names
+from trainshed.domain.machines import Machines
 from trainshed.errors import Invalid
 
 #: section of the command line -> table of config.toml; gcloud's word for ours
@@ -35,6 +36,7 @@ def _property(text: str) -> tuple[str, str]:
 
 def _checked(table: dict[str, Any]) -> None:
     Settings.read({}, table.get("server"))
+    Machines.read(table.get("machines", {}))
     if project := table.get("client", {}).get("project"):
         names.project_id(str(project))
 
@@ -42,7 +44,8 @@ def _checked(table: dict[str, Any]) -> None:
 def _write(home: Home, tables: dict[str, Any]) -> None:
     """Replace config.toml in one step: a reader sees the old file or the new one."""
     lines: list[str] = []
-    for table, values in tables.items():
+    nested = {f"machines.{name}": values for name, values in tables.get("machines", {}).items()}
+    for table, values in ({name: tables[name] for name in tables if name != "machines"} | nested).items():
         if values:
             lines += [f"[{table}]", *(f"{name} = {_toml(value)}" for name, value in values.items()), ""]
     home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,6 +62,8 @@ def _toml(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, int | float):
         return str(value)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_toml(name)} = {_toml(each)}' for name, each in value.items())}}}"
     escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else c for c in _backslashed(str(value)))
     return f'"{escaped}"'
 

@@ -91,6 +91,25 @@ def _section(words: str, command: click.Command) -> Iterator[str]:
         yield ""
 
 
+_MACHINES = [
+    "# Machine types",
+    "",
+    "Tables of config.toml, beside `[server]`. Each adds a machine type, or changes one of Google's:",
+    "",
+    "```toml",
+    "[machines.big_gpu]",
+    "cpu = 8",
+    "memory_gb = 30",
+    "gpu = 1",
+    'resources = {"accelerator_type:T4" = 1}',
+    "```",
+    "",
+    "`cpu` and `memory_gb` are needed. `resources` are others, by the names that a Ray cluster has for them.",
+    "[Training](training.md#machine-types) tells what they are for.",
+    "",
+]
+
+
 def settings_page() -> str:
     lines = [
         "# Settings",
@@ -106,6 +125,7 @@ def settings_page() -> str:
         default = "empty" if setting.default == "" else f"`{str(setting.default).lower()}`"
         lines += [f"## {PREFIX}{setting.name.upper()}", "", setting.metadata["description"], ""]
         lines += [f"`{setting.name}` in config.toml. Default: {default}.", ""]
+    lines += _MACHINES
     lines += ["# The command line's own", ""]
     for name, (default, text) in CLIENT_VARIABLES.items():
         lines += [f"## {name}", "", text, "", f"Default: {default}.", ""]

@@ -32,6 +32,10 @@ STOP_S = 40.0
 
 def address_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
+        click.option("--ray-address", metavar="HOST:PORT", help="A Ray cluster that jobs can run on."),
+        click.option(
+            "--engine", metavar="NAME", help="Where jobs run that name no engine: local or ray. Default: local."
+        ),
         click.option(
             "--tls-port", type=click.IntRange(0, 65535), metavar="N", help="Port for HTTPS; 0 picks a free one."
         ),
@@ -56,6 +60,7 @@ def up(**address: Any) -> None:
     \b
     Example:
       trainshed up --port 9000
+      trainshed up --host 0.0.0.0 --engine ray --ray-address 10.0.0.5:6379
     """
     home = Home.find(environment())
     if (server := running(home)) is not None:

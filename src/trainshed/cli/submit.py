@@ -107,6 +107,11 @@ def _key_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_replica_options
 @click.option("--use-chief-in-tf-config", type=bool, metavar="BOOL", help="Call the master `chief` in TF_CONFIG.")
 @click.option("--labels", type=KeyValues(), help="Labels for the job.")
+@click.option(
+    "--engine",
+    metavar="NAME",
+    help="Where the job runs: local or ray. Default: the server's setting `engine`. Sets the label trainshed-engine.",
+)
 @click.option("--service-account", metavar="EMAIL", help="Refused: a job runs as the user who runs the server.")
 @click.option("--enable-web-access/--no-enable-web-access", default=None, help="Ask for a shell in the replicas.")
 @_key_options

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from trainshed.client.submission import REGION
+from trainshed.domain.jobs import ENGINE_LABEL
 from trainshed.errors import Invalid
 
 #: flag -> field of trainingInput
@@ -69,6 +70,8 @@ def job_body(
         training["encryptionConfig"] = {"kmsKeyName": key}
     training.setdefault("region", REGION)
     labels = {**(config.get("labels") or {}), **(flags["labels"] or {})}
+    if flags["engine"] is not None:
+        labels[ENGINE_LABEL] = flags["engine"]
     body = {name: value for name, value in config.items() if name not in ("trainingInput", "labels")}
     body |= {"jobId": job, "trainingInput": training}
     return body | ({"labels": labels} if labels else {})

@@ -13,12 +13,13 @@ from pathlib import Path
 from trainshed.buckets.addresses import resolve_uris
 from trainshed.config import Home, Settings
 from trainshed.control.packages import package, paths_for, site_name
-from trainshed.domain import clusters, machines
+from trainshed.domain import clusters
 from trainshed.domain.jobs import Event, Job, JobState
+from trainshed.domain.machines import Machines
 from trainshed.domain.times import now_us
 from trainshed.domain.training import Training
 from trainshed.domain.work import work_of
-from trainshed.engines.base import Container, Containers, Launch, Mount, Replica
+from trainshed.engines.base import Container, Containers, Gang, Launch, Mount, Replica
 from trainshed.errors import FailedPrecondition, Unavailable
 from trainshed.runtimes.environments import Runtimes
 from trainshed.store.jobs import JobStore
@@ -45,6 +46,7 @@ class Launches:
         owner: Callable[[str], str],
         buckets: Callable[[str], Iterable[str]],
         cpus: int,
+        machines: Machines,
     ) -> None:
         self._home = home
         self._settings = settings
@@ -53,14 +55,21 @@ class Launches:
         self._owner = owner
         self._buckets = buckets
         self._cpus = cpus
+        self._machines = machines
 
     def folder(self, job: Job) -> Path:
         """Where the current attempt of a job lives."""
         return self._home.jobs / job.project / job.id / str(job.attempt)
 
-    def size(self, job: Job) -> int:
-        """How many replicas a job has."""
-        return len(clusters.gang(work_of(job.body)))
+    def gang(self, job: Job) -> Gang:
+        """The current attempt of a job before it is prepared."""
+        return Gang(
+            project=job.project,
+            job=job.id,
+            attempt=job.attempt,
+            folder=self.folder(job),
+            machines=clusters.machine_types(work_of(job.body)),
+        )
 
     def prepare(self, job: Job) -> Launch:
         """Build the runtime if need be, and settle everything else. Blocks while a runtime is built."""
@@ -115,26 +124,26 @@ class Launches:
                 index=replica.index,
                 primary=replica.primary,
                 env=clusters.replica_environment(job, training, replica, addresses),
-                container=container(training, replica.type),
+                container=container(training, replica.type, self._machines),
             )
             for replica in gang
         )
 
 
-def container(training: Training, role: str) -> Container | None:
+def container(training: Training, role: str, machines: Machines) -> Container | None:
     """What the replicas of a role run, in the machine that they asked for; None if they run a module.
 
     gs:// addresses stay as they are: the image was made for a service that passes them on.
     """
     if not training.containers:
         return None
-    spec, machine = training.containers[role], clusters.machine(training, role)
+    spec, machine = training.containers[role], machines.of(clusters.machine(training, role))
     return Container(
         image=spec.image,
         command=spec.command,
         args=spec.args + (("--job-dir", training.job_dir) if training.job_dir else ()),
-        cpus=machines.cores(machine),
-        memory_bytes=int(machines.memory_gb(machine) * 1e9),
+        cpus=machine.cpu,
+        memory_bytes=int(machine.memory_gb * 1e9),
     )
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from trainshed.domain import machines
 from trainshed.domain.fields import snake_keys
 from trainshed.domain.jobs import Job
+from trainshed.domain.machines import STANDARD, Machines
 from trainshed.domain.training import ScaleTier, Training
 from trainshed.domain.work import Work
 
@@ -26,6 +26,17 @@ _TIERS: Mapping[ScaleTier, Mapping[str, tuple[int, str]]] = {
     ScaleTier.STANDARD_1: {MASTER: (1, "n1-highcpu-8"), WORKER: (4, "n1-highcpu-8"), PS: (3, "n1-standard-4")},
     ScaleTier.PREMIUM_1: {MASTER: (1, "n1-highcpu-16"), WORKER: (19, "n1-highcpu-16"), PS: (11, "n1-highmem-8")},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a replica listens. Either part may be a word that stands for what is known only when the gang starts."""
+
+    host: str
+    port: str
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +78,23 @@ def machine(training: Training, role: str) -> str:
     return _roles(training)[role][1]
 
 
-def shortfall(training: Training, *, cpus: int) -> str:
+def machine_types(work: Work) -> dict[str, str]:
+    """The machine type of each replica of the job, by its name. A batch prediction asks for none."""
+    roles = _roles(work) if isinstance(work, Training) else {}
+    return {replica.name: roles[replica.type][1] if roles else "" for replica in gang(work)}
+
+
+def shortfall(training: Training, *, cpus: int, machines: Machines = STANDARD) -> str:
     """What the tier promises and this machine does not have, as a sentence; empty if it has enough."""
     roles = _roles(training)
     replicas = sum(count for count, _ in roles.values())
-    promised = sum(count * machines.cores(machine) for count, machine in roles.values())
+    promised = sum(count * machines.of(machine).cpu for count, machine in roles.values())
     if promised <= cpus:
         return ""
     stands = "1 machine" if replicas == 1 else f"{replicas} machines"
     share = "its replica has" if replicas == 1 else f"its {replicas} replicas share"
     return (
-        f"{training.scale_tier} stands for {stands} with {promised} cores in all; "
+        f"{training.scale_tier} stands for {stands} with {promised:g} cores in all; "
         f"here {share} the {cpus} {'core' if cpus == 1 else 'cores'} of this machine."
     )
 
@@ -96,13 +113,13 @@ def primary_key(training: Training, *, runtime: str) -> str:
     return "chief" if (int(numbers[1]), int(numbers[2] or 0)) >= (2, 1) else MASTER
 
 
-def tf_config(job: Job, training: Training, replica: ReplicaSpec, addresses: Mapping[str, str]) -> dict[str, Any]:
-    """TF_CONFIG as AI Platform wrote it. `addresses` has `host:port` of each replica by name, evaluators aside."""
+def tf_config(job: Job, training: Training, replica: ReplicaSpec, addresses: Mapping[str, Address]) -> dict[str, Any]:
+    """TF_CONFIG as AI Platform wrote it. `addresses` has that of each replica by name, evaluators aside."""
     key = primary_key(training, runtime=job.runtime)
     cluster: dict[str, list[str]] = {}
     for member in gang(training):
         if member.type != EVALUATOR:  # evaluators watch; they are not part of the cluster
-            cluster.setdefault(_key(member, key), []).append(addresses[member.name])
+            cluster.setdefault(_key(member, key), []).append(str(addresses[member.name]))
     return {
         "cluster": cluster,
         "task": {"type": _key(replica, key), "index": replica.index, "cloud": job.project},
@@ -131,7 +148,7 @@ def common_environment(job: Job, work: Work, *, cpus: int) -> dict[str, str]:
 
 
 def replica_environment(
-    job: Job, training: Training, replica: ReplicaSpec, addresses: Mapping[str, str]
+    job: Job, training: Training, replica: ReplicaSpec, addresses: Mapping[str, Address]
 ) -> dict[str, str]:
     """What this replica alone has in its environment: its name, and where the others are.
 
@@ -147,11 +164,11 @@ def replica_environment(
     return told | _ranks(training, replica, addresses)
 
 
-def _cluster_spec(config: Mapping[str, Any], training: Training, addresses: Mapping[str, str]) -> dict[str, Any]:
+def _cluster_spec(config: Mapping[str, Any], training: Training, addresses: Mapping[str, Address]) -> dict[str, Any]:
     """As TF_CONFIG, with the job as text and the first replica always called master."""
     cluster = {_plain(key): hosts for key, hosts in config["cluster"].items()}
     task = config["task"] | {"type": _plain(config["task"]["type"])}
-    ports = [int(address.rpartition(":")[2]) for address in addresses.values()]
+    ports = [int(each.port) if each.port.isdigit() else each.port for each in addresses.values()]
     return {
         "cluster": cluster,
         "task": task,
@@ -165,26 +182,34 @@ def _plain(key: str) -> str:
     return MASTER if key == "chief" else key
 
 
-def _ranks(training: Training, replica: ReplicaSpec, addresses: Mapping[str, str]) -> dict[str, str]:
+def _ranks(training: Training, replica: ReplicaSpec, addresses: Mapping[str, Address]) -> dict[str, str]:
     """The variables by which PyTorch's and JAX's processes find each other; none for other kinds of replicas."""
     ranked = [member for member in gang(training) if member.type in (MASTER, WORKER)]
     if replica not in ranked:
         return {}
-    host, _, port = addresses[ranked[0].name].rpartition(":")
+    first = addresses[ranked[0].name]
     rank, size = str(ranked.index(replica)), str(len(ranked))
     return {
-        "MASTER_ADDR": host,
-        "MASTER_PORT": port,
+        "MASTER_ADDR": first.host,
+        "MASTER_PORT": first.port,
         "RANK": rank,
         "WORLD_SIZE": size,
         "LOCAL_RANK": "0",
-        "JAX_COORDINATOR_ADDRESS": f"{host}:{port}",
+        "JAX_COORDINATOR_ADDRESS": str(first),
         "JAX_NUM_PROCESSES": size,
         "JAX_PROCESS_ID": rank,
     }
 
 
-def loopback_addresses(replicas: Sequence[ReplicaSpec], ports: Sequence[int]) -> dict[str, str]:
+def loopback_addresses(replicas: Sequence[ReplicaSpec], ports: Sequence[int]) -> dict[str, Address]:
     """Where each replica of a gang on one machine listens, by name. One port each; an evaluator has none."""
-    listening = [replica.name for replica in replicas if replica.type != EVALUATOR]
-    return {name: f"127.0.0.1:{port}" for name, port in zip(listening, ports, strict=True)}
+    return {name: Address("127.0.0.1", str(port)) for name, port in zip(_listening(replicas), ports, strict=True)}
+
+
+def unknown_addresses(replicas: Sequence[ReplicaSpec]) -> dict[str, Address]:
+    """Words that stand for the addresses of a gang, by name, until each replica is on its machine and knows its own."""
+    return {name: Address(f"@host:{name}@", f"@port:{name}@") for name in _listening(replicas)}
+
+
+def _listening(replicas: Sequence[ReplicaSpec]) -> list[str]:
+    return [replica.name for replica in replicas if replica.type != EVALUATOR]

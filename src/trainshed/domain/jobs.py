@@ -22,6 +22,9 @@ class JobState(StrEnum):
     CANCELLED = "CANCELLED"
 
 
+ENGINE_LABEL = "trainshed-engine"  #: by which any client can say where a job is to run
+LOCAL = "local"  #: the engine that is always there
+
 ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
 NEXT: Mapping[JobState, frozenset[JobState]] = {
@@ -44,6 +47,7 @@ class Job:
     priority: int = 0
     attempt: int = 0
     runtime: str = ""  #: the runtime chosen for it, such as "2.21"; empty until it is prepared
+    engine: str = LOCAL  #: where it runs, chosen when it was created
     created_us: int
     started_us: int | None = None
     ended_us: int | None = None

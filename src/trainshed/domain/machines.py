@@ -1,47 +1,104 @@
-"""Machine types: the names that users know, and the cores that each stands for. Nothing here has GPUs or TPUs."""
+"""Machine types: the names that users know, and what each stands for. An operator can add to them and change them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
 
-from trainshed.errors import Invalid
+from trainshed.domain.names import machine_name
+from trainshed.errors import Invalid, Refused
 
-_N1 = re.compile(r"n1-(?:standard|highmem|highcpu)-(1|2|4|8|16|32|64|96)")
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 96)
+_N1 = re.compile(rf"n1-(standard|highmem|highcpu)-({'|'.join(map(str, _SIZES))})")
+_GB_PER_CORE = {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9}
 _ACCELERATED = re.compile(r".*_(gpu|p100|v100)|a2-.*|g2-.*|cloud_tpu")
 
-#: the old names, and the cores of the machines behind them
-_OLD = {"standard": 4, "large_model": 8, "complex_model_s": 8, "complex_model_m": 16, "complex_model_l": 32}
+#: the old names, and the machines behind them
+_OLD = {
+    "standard": "n1-standard-4",
+    "large_model": "n1-highmem-8",
+    "complex_model_s": "n1-highcpu-8",
+    "complex_model_m": "n1-highcpu-16",
+    "complex_model_l": "n1-highcpu-32",
+}
 
 
-def check(machine: str, *, field: str) -> None:
-    """`Invalid` if this server can't stand in for such a machine."""
-    if _ACCELERATED.fullmatch(machine):
-        raise Invalid(
-            f"This server has no GPUs or TPUs, and {machine} needs one. Use n1-standard-4, for example.", field=field
-        )
-    if machine not in _OLD and not _N1.fullmatch(machine):
-        wrong = f"{machine!r} is not a machine type" if machine else "scale_tier CUSTOM needs a machine type here"
-        raise Invalid(
-            f"{wrong}. Use n1-standard-4 or another of n1-standard, n1-highmem and n1-highcpu, or one of "
-            f"{', '.join(_OLD)}.",
-            field=field,
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What one replica on a machine of some type may count on."""
+
+    cpu: float
+    memory_gb: float
+    gpu: float = 0
+    resources: Mapping[str, float] = field(default_factory=dict)  #: others, by the names that a cluster has for them
 
 
-def family(machine: str) -> str:
-    """The roles of one job can't mix families."""
-    return "old" if machine in _OLD else "n1"
+class Machines:
+    """The table of machine types: Google's, with those of the operator over them."""
+
+    def __init__(self, own: Mapping[str, Machine] | None = None) -> None:
+        self._own = dict(own or {})
+
+    @classmethod
+    def read(cls, tables: Mapping[str, Any]) -> Self:
+        """From the tables `[machines.NAME]` of config.toml. `Refused`, naming the part, if one makes no sense."""
+        return cls({name: _read(name, table) for name, table in tables.items()})
+
+    def check(self, machine: str, *, field: str) -> None:
+        """`Invalid` if this server can't stand in for such a machine."""
+        if machine in self._own:
+            return
+        if _ACCELERATED.fullmatch(machine):
+            raise Invalid(
+                f"This server has no GPUs or TPUs, and {machine} needs one. Use n1-standard-4, for example. "
+                f"Machines of a cluster that have them can be named under [machines.NAME] in config.toml.",
+                field=field,
+            )
+        if machine not in _OLD and not _N1.fullmatch(machine):
+            wrong = f"{machine!r} is not a machine type" if machine else "scale_tier CUSTOM needs a machine type here"
+            raise Invalid(
+                f"{wrong}. Use n1-standard-4 or another of n1-standard, n1-highmem and n1-highcpu, or one of "
+                f"{', '.join((*_OLD, *self._own))}.",
+                field=field,
+            )
+
+    def family(self, machine: str) -> str:
+        """The roles of one job can't mix Google's families. An operator's own machine has none."""
+        return "old" if machine in _OLD else "n1" if _N1.fullmatch(machine) else ""
+
+    def of(self, machine: str) -> Machine:
+        """What such a machine has. `Invalid` if there is none of that name, or none any more."""
+        self.check(machine, field="machine_type")
+        if machine in self._own:
+            return self._own[machine]
+        _, kind, cores = _OLD.get(machine, machine).split("-")
+        return Machine(cpu=int(cores), memory_gb=int(cores) * _GB_PER_CORE[kind])
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, but for the old ones."""
+        yield from dict.fromkeys((*self._own, *(f"n1-{kind}-{size}" for kind in _GB_PER_CORE for size in _SIZES)))
 
 
-def cores(machine: str) -> int:
-    """The cores of a machine that `check` let through."""
-    return _OLD[machine] if machine in _OLD else int(machine.rpartition("-")[2])
+STANDARD = Machines()  #: as Google has them
 
 
-_GB_PER_CORE = {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9}
-
-
-def memory_gb(machine: str) -> float:
-    """The memory of a machine that `check` let through."""
-    kind = "standard" if machine in _OLD else machine.split("-")[1]
-    return cores(machine) * _GB_PER_CORE[kind]
+def _read(name: str, table: Any) -> Machine:
+    where = f"[machines.{name}] in config.toml"
+    try:
+        machine_name(name)
+    except Invalid as exc:
+        raise Refused(f"{where}: {exc}") from exc
+    known = ("cpu", "memory_gb", "gpu", "resources")
+    if not isinstance(table, Mapping) or set(table) - set(known) or not {"cpu", "memory_gb"} <= set(table):
+        raise Refused(f"{where} must have cpu and memory_gb, and can have gpu and resources, and nothing else.")
+    others = table.get("resources", {})
+    if not isinstance(others, Mapping):
+        raise Refused(f"{where}: resources is a table of names and numbers, such as {{tpu = 1}}.")
+    numbers = {key: table.get(key, 0) for key in ("cpu", "memory_gb", "gpu")}
+    numbers |= {f"resources.{key}": others[key] for key in others}
+    for key, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < 1e9:
+            raise Refused(f"{where}: {key} is {number!r}; it must be a number that is not negative.")
+    return Machine(cpu=table["cpu"], memory_gb=table["memory_gb"], gpu=table.get("gpu", 0), resources=dict(others))

@@ -9,6 +9,7 @@ from trainshed.errors import Invalid
 _JOB = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{2,61}[a-z0-9]")
 _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
+_MACHINE = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
@@ -56,6 +57,16 @@ def user_name(text: str) -> str:
         raise Invalid(
             f"A user name is made of letters, digits and . _ @ + -, 128 at most; {text!r} is not.",
             field="user",
+        )
+    return text
+
+
+def machine_name(text: str) -> str:
+    if not _MACHINE.fullmatch(text):
+        raise Invalid(
+            f"The name of a machine type starts with a lower-case letter and holds only lower-case letters, digits, - "
+            f"and _, 63 at most; {text!r} does not.",
+            field="machine_type",
         )
     return text
 

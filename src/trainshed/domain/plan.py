@@ -31,10 +31,18 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """Places for replicas on this machine."""
+    """Places for replicas on one machine."""
 
-    free: int
     slots: int
+    taken: int  #: by gangs that are there already
+
+    @property
+    def free(self) -> int:
+        return max(0, self.slots - self.taken)
+
+    def fits(self, size: int) -> bool:
+        """Whether a gang of that size may start. One larger than the machine does when it has it for itself."""
+        return size <= self.free or self.taken == 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from trainshed.domain import fields as f
 from trainshed.domain.training import DEFAULT_RUNNING
 from trainshed.errors import Invalid
 
+PREDICTION = "batch prediction"
 DEFAULT_BATCH = 64
 MAX_BATCH = 10_000
 MAX_PATHS = 1000
@@ -55,6 +56,7 @@ class Prediction:
     """A predictionInput that was checked, in the words that the rest of the program uses."""
 
     key: ClassVar[str] = "predictionInput"
+    what: ClassVar[str] = PREDICTION
     python_version: ClassVar[str] = ""
     priority: ClassVar[int] = 0
     max_running_s: ClassVar[float] = f.duration_s(DEFAULT_RUNNING)

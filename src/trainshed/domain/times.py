@@ -23,6 +23,11 @@ def rfc3339(us: int, *, digits: int = 6) -> str:
     return f"{whole}.{moment.microsecond:06d}"[: 20 + digits].ljust(20 + digits, "0") + "Z"
 
 
+def clock_time(us: int) -> str:
+    """`21:17:35 UTC`, for sentences about something that is going on."""
+    return f"{rfc3339(us, digits=0)[11:19]} UTC"
+
+
 def parse_rfc3339(text: str) -> int:
     """Microseconds of an RFC 3339 time; digits beyond are cut. `ValueError` if it is not one."""
     match = _RFC3339.fullmatch(text.strip())

@@ -11,14 +11,16 @@ from typing import Any, ClassVar, Self
 import orjson
 
 from trainshed.domain import fields as f
-from trainshed.domain import machines
 from trainshed.domain.containers import ContainerSpec, check_containers, read_containers
+from trainshed.domain.machines import STANDARD, Machines
 from trainshed.errors import Invalid
 
 MAX_PACKAGES = 100
 MAX_REPLICAS = 64  #: of one job; each is a process of its own
 MAX_INPUT_BYTES = 96 * 1024  #: the kernel takes 128 KiB for one variable, and TF_CONFIG repeats the whole input
 DEFAULT_RUNNING = "604800s"
+TRAINING = "training job"
+TRAINING_IN_CONTAINERS = "training job with a container image"
 
 
 class ScaleTier(StrEnum):
@@ -99,6 +101,11 @@ class Training:
     containers: Mapping[str, ContainerSpec]  #: by role; empty for a job that runs a module
     input: Mapping[str, Any]  #: the whole of it, as stored
 
+    @property
+    def what(self) -> str:
+        """Which kind of work this is, for people and for engines."""
+        return TRAINING_IN_CONTAINERS if self.containers else TRAINING
+
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Self:
         """Read what `read_job` let through, such as the stored `job.body["trainingInput"]`."""
@@ -134,7 +141,7 @@ class Training:
         )
 
 
-def check_training(given: Mapping[str, Any]) -> Training:
+def check_training(given: Mapping[str, Any], machines: Machines = STANDARD) -> Training:
     """The training that an input of the right types asks for. `Invalid` if it makes no sense or is not offered."""
     if len(orjson.dumps(given)) > MAX_INPUT_BYTES:
         raise Invalid(
@@ -142,7 +149,7 @@ def check_training(given: Mapping[str, Any]) -> Training:
             field="training_input",
         )
     _check_offered(given)
-    _check_tier(given)
+    _check_tier(given, machines)
     check_containers(given)
     training = Training.parse(given)
     if not training.containers:
@@ -177,7 +184,7 @@ def _check_offered(given: Mapping[str, Any]) -> None:
                 raise Invalid(_NOT_OFFERED_TO_REPLICAS[name], field=f.snake(f"{role}Config.{name}"))
 
 
-def _check_tier(given: Mapping[str, Any]) -> None:
+def _check_tier(given: Mapping[str, Any], machines: Machines) -> None:
     tier = ScaleTier(given.get("scaleTier", ScaleTier.BASIC))
     if tier in (ScaleTier.BASIC_GPU, ScaleTier.BASIC_TPU):
         raise Invalid(
@@ -187,7 +194,7 @@ def _check_tier(given: Mapping[str, Any]) -> None:
         if int(given.get(f"{role}Count", 0)) < 0:
             raise Invalid("A number of replicas can't be negative.", field=f.snake(f"{role}Count"))
     if tier is ScaleTier.CUSTOM:
-        _check_custom(given)
+        _check_custom(given, machines)
         return
     for name in ("masterType", *(f"{role}{part}" for role in _REPLICAS for part in ("Count", "Type"))):
         if given.get(name, "0") not in ("0", ""):
@@ -198,7 +205,7 @@ def _check_tier(given: Mapping[str, Any]) -> None:
             )
 
 
-def _check_custom(given: Mapping[str, Any]) -> None:
+def _check_custom(given: Mapping[str, Any], machines: Machines) -> None:
     """Counts and types of a gang that the user put together: each role has both or neither."""
     machines.check(given.get("masterType", ""), field="master_type")
     families = {machines.family(given["masterType"])}
@@ -213,7 +220,7 @@ def _check_custom(given: Mapping[str, Any]) -> None:
             families.add(machines.family(machine))
         if machine and not count:
             raise Invalid("There is a machine type, but no number of replicas.", field=f.snake(f"{role}Count"))
-    if len(families) > 1:
+    if len(families - {""}) > 1:
         raise Invalid(
             "All roles need machine types of one family: either n1-… or the old names such as standard.",
             field="master_type",

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainshed.domain import fields as f
-from trainshed.domain import machines, names
+from trainshed.domain import names
+from trainshed.domain.machines import STANDARD
 from trainshed.domain.models import check_size
 from trainshed.errors import Invalid, NotServed
 
@@ -143,7 +144,7 @@ _SMALL = re.compile(r"mls1-c[14]-m[24]")
 
 def _check_machine(machine: str) -> None:
     if machine and not _SMALL.fullmatch(machine):
-        machines.check(machine, field="version.machine_type")
+        STANDARD.check(machine, field="version.machine_type")
 
 
 _CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainshed.domain import fields as f
 from trainshed.domain import names
+from trainshed.domain.machines import STANDARD, Machines
 from trainshed.domain.prediction import PREDICTION_INPUT, Prediction, check_prediction
 from trainshed.domain.training import TRAINING_INPUT, Training, check_training
 from trainshed.errors import Invalid
@@ -47,23 +48,23 @@ class JobRequest:
     work: Work
 
 
-def read_job(body: Mapping[str, Any]) -> JobRequest:
+def read_job(body: Mapping[str, Any], machines: Machines = STANDARD) -> JobRequest:
     """The Job of a create request. `Invalid`, naming the field, if it can't be run here."""
     given = _JOB(body, "job")
     if "jobId" not in given:
         raise Invalid("The job has no id. Give it one, such as mnist_1.", field="job.job_id")
     job_id = names.job_id(given["jobId"])
     labels = names.labels(given.get("labels", {}), field="job.labels")
-    return JobRequest(job_id=job_id, labels=labels, work=_read_work(given))
+    return JobRequest(job_id=job_id, labels=labels, work=_read_work(given, machines))
 
 
-def _read_work(given: Mapping[str, Any]) -> Work:
+def _read_work(given: Mapping[str, Any], machines: Machines) -> Work:
     if "trainingInput" in given and "predictionInput" in given:
         raise Invalid("A job trains or predicts. Send training_input or prediction_input.", field="job.training_input")
     if "predictionInput" in given:
         return check_prediction(PREDICTION_INPUT(given["predictionInput"], "job.prediction_input"))
     if "trainingInput" in given:
-        return check_training(TRAINING_INPUT(given["trainingInput"], "job.training_input"))
+        return check_training(TRAINING_INPUT(given["trainingInput"], "job.training_input"), machines)
     raise Invalid(
         "The job says nothing about what to run. Send a training_input or a prediction_input.",
         field="job.training_input",

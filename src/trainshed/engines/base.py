@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from trainshed.domain.plan import Sighting
 
@@ -49,6 +49,7 @@ class Replica:
     primary: bool
     env: Mapping[str, str] = field(default_factory=dict)  #: what differs from one replica to the next: TF_CONFIG
     container: Container | None = None
+    machine: str = ""  #: its machine type, where that matters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,15 @@ class Package:
     uri: str  #: as the user wrote it, for the log
     path: Path
     sha256: str  #: of its content; `site` is named by it, so nothing else may be installed there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """What a machine other than the server's needs to have to run a replica. All of it is JSON."""
+
+    runtime: Mapping[str, Any]  #: from which an environment is built there: name, key, python, lock, stands_for
+    packages: tuple[Mapping[str, Any], ...]  #: uri, sha256 and url of each
+    kit: Mapping[str, Any]  #: files and tokens; goes into no log and no command line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +90,59 @@ class Launch:
     log_limit_bytes: int
     warm: bool = True  #: whether it may run in a process that has the runtime's framework imported
     containers: Containers | None = None  #: if each replica has one
+    elsewhere: Elsewhere | None = None  #: for replicas that run on other machines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """One attempt as far as it is known before it is prepared: enough to ask for room."""
+
+    project: str
+    job: str
+    attempt: int
+    folder: Path  #: the attempt's own, which may not be there yet
+    machines: Mapping[str, str]  #: the machine type of each replica, by its name; empty: any will do
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """There is room, and it is kept for the gang until it is released."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """There is no room now."""
+
+    holds: bool = True  #: those behind it in the queue wait too, so that it is not overtaken for ever
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Away:
+    """What an engine's attempts run on does not answer. They are left as they are until it does."""
+
+    what: str  #: which place, such as "The Ray cluster at HOST:PORT"
+    since_us: int
 
 
 class Engine(Protocol):
-    """Starts gangs somewhere. Raises `EngineDown`, and no other error, when it cannot."""
+    """Runs gangs somewhere. Raises `EngineDown`, and no other error, when it cannot."""
+
+    def reserve(self, gang: Gang, others: Sequence[Gang]) -> Reserved | Waiting:
+        """Ask for room for a whole gang. `others` have theirs already. Returns at once, and may be repeated."""
+
+    def outlook(self, gang: Gang, others: Sequence[Gang]) -> str:
+        """What a gang that waits for room is told about it, to end a sentence. Asks for nothing."""
+
+    def held(self) -> Collection[Path]:
+        """The attempts that room was asked for and that it was not taken back from, by folder: also by an earlier
+        server. Where the rows of jobs say all there is to say, there are none.
+        """
+
+    def release(self, attempt: Path) -> None:
+        """Give the attempt's room back, and what of it still runs there. Returns at once, and may be repeated."""
+
+    def away(self) -> Away | None:
+        """Since when the place where attempts run does not answer; None: it does."""
 
     def launch(self, launch: Launch) -> None:
         """Start the attempt's supervisor; it lives from then on without us. Same attempt twice: started once."""

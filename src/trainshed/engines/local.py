@@ -14,7 +14,7 @@ import struct
 import subprocess
 import tempfile
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
@@ -25,8 +25,8 @@ import orjson
 
 from trainshed.config import Home
 from trainshed.domain.jobs import ENDS
-from trainshed.domain.plan import Phase, Sighting
-from trainshed.engines.base import Launch, Replica
+from trainshed.domain.plan import Phase, Room, Sighting
+from trainshed.engines.base import Away, Gang, Launch, Replica, Reserved, Waiting
 from trainshed.engines.journals import lines_since
 from trainshed.engines.warm import OFF, WarmProcesses
 from trainshed.errors import EngineDown
@@ -37,6 +37,7 @@ from trainshed.node.replica import inherited
 LOG = logging.getLogger("trainshed.engines.local")
 
 FORMAT = 1
+SLOTS_PER_CORE = 4
 _START_LIMIT_S = 60.0
 _RUN = """\
 import os
@@ -73,22 +74,55 @@ os._exit(status)  # taking the interpreter apart takes longer than the work
 class LocalEngine:
     """Starts supervisors and reads what they write. Holds nothing that another engine on the same folder would need."""
 
-    def __init__(self, home: Home, uv: Path, warm: Mapping[Path, tuple[str, ...]] | None = None) -> None:
-        """`warm`: what is imported beforehand for jobs that run on an interpreter. None: every job starts cold."""
+    def __init__(
+        self, home: Home, uv: Path, warm: Mapping[Path, tuple[str, ...]] | None = None, *, slots: int = 0
+    ) -> None:
+        """`warm`: what is imported beforehand for jobs that run on an interpreter. None: every job starts cold.
+
+        `slots` is how many replicas may run at once. 0: four for each core.
+        """
         self._home = home
         self._uv = uv
+        self._slots = slots or SLOTS_PER_CORE * (os.cpu_count() or 1)
         self.warm = WarmProcesses(home, modules=warm or {}, ship=self.ship)
         self._node: Path | None = None
         self._views: dict[Path, _View] = {}
         self._guard = threading.Lock()
 
+    def reserve(self, gang: Gang, others: Sequence[Gang]) -> Reserved | Waiting:
+        """A gang starts whole or waits whole. What is taken is what the others have: nothing is kept here."""
+        return Reserved() if self._room(others).fits(len(gang.machines)) else Waiting()
+
+    def outlook(self, gang: Gang, others: Sequence[Gang]) -> str:
+        room = self._room(others)
+        return f"{room.free} of this machine's {room.slots} places are free"
+
+    def _room(self, others: Sequence[Gang]) -> Room:
+        return Room(slots=self._slots, taken=sum(len(each.machines) for each in others))
+
+    def held(self) -> Collection[Path]:
+        """None: whose room it is, the rows of jobs say."""
+        return ()
+
+    def release(self, attempt: Path) -> None:
+        """Nothing to do: the room of a job that ended is free."""
+
+    def away(self) -> Away | None:
+        """This machine is here."""
+        return None
+
     def launch(self, launch: Launch) -> None:
         """Write the spec and start the supervisor; returns when it is at work, and was started no more than once."""
+        self.supervise(launch)
+
+    def supervise(self, launch: Launch, *, cluster: Mapping[str, Any] | None = None) -> None:
+        """As `launch`. With `cluster`, what the supervisor starts are stand-ins for replicas that run there."""
         try:
             if _size(launch.folder / "journal.jsonl"):
                 return
             launch.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write(launch.folder / "spec.json", orjson.dumps(render(launch, uv=self._uv), default=str))
+            spec = render(launch, uv=self._uv, cluster=cluster)
+            _write(launch.folder / "spec.json", orjson.dumps(spec, default=str))
             why_cold = self.warm.launch(launch) if launch.warm else OFF
             if why_cold is None:
                 return
@@ -170,9 +204,9 @@ def _tell(attempt: Path, command: bytes) -> None:
         os.close(fd)
 
 
-def render(launch: Launch, *, uv: Path) -> dict[str, Any]:
+def render(launch: Launch, *, uv: Path, cluster: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The spec that a supervisor works by."""
-    return {
+    spec = {
         "format": FORMAT,
         "project": launch.project,
         "job": launch.job,
@@ -192,6 +226,7 @@ def render(launch: Launch, *, uv: Path) -> dict[str, Any]:
         "max_running_s": launch.max_running_s,
         "log_limit_bytes": launch.log_limit_bytes,
     }
+    return spec if cluster is None else spec | {"cluster": dict(cluster)}
 
 
 def _replica(each: Replica) -> dict[str, Any]:

@@ -93,7 +93,10 @@ def _waiting(scene: Scene) -> Iterator[dict[str, Any]]:
     late = [(job, why) for job, why in scene.queued if scene.now_us - job.created_us > LONG_US]
     for job, why in late[:_MOST]:
         text = f"Job {job.id} has waited for {_minutes(scene, job)}. {why}"
-        remedy = "Cancel a job that runs, or let more replicas run at once with the setting slots."
+        remedy = (
+            "Cancel a job that runs, or make room: on this machine with the setting slots, on a cluster with more "
+            "machines or smaller machine types."
+        )
         yield _item(scene, "warning", text.strip(), remedy, "jobs", job.id)
     slow = [job for job in scene.active if job.state is JobState.PREPARING and scene.now_us - job.created_us > LONG_US]
     for job in slow[:_MOST]:

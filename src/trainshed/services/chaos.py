@@ -19,9 +19,9 @@ _BODY = message({"kill": string, "signal": string})
 
 
 class Chaos:
-    """Threads may share it. `folder` says where the current attempt of a job lives."""
+    """Threads may share it. `engine` is the one that a job runs on, `folder` where its current attempt lives."""
 
-    def __init__(self, jobs: JobStore, engine: Engine, *, folder: Callable[[Job], Path]) -> None:
+    def __init__(self, jobs: JobStore, *, engine: Callable[[Job], Engine], folder: Callable[[Job], Path]) -> None:
         self._jobs = jobs
         self._engine = engine
         self._folder = folder
@@ -43,7 +43,7 @@ class Chaos:
             raise FailedPrecondition(
                 f"Job {job.id} is {job.state}. Only replicas of a job that is RUNNING can be killed."
             )
-        self._engine.kill(self._folder(job), asked["kill"], number)
+        self._engine(job).kill(self._folder(job), asked["kill"], number)
         return {"replica": asked["kill"], "signal": number.name}
 
 

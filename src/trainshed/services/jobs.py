@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from trainshed.domain import clusters, filters, names
 from trainshed.domain.etags import check_etag, etag
 from trainshed.domain.fields import mask_paths
-from trainshed.domain.jobs import Event, Job, JobState
+from trainshed.domain.jobs import ENGINE_LABEL, Event, Job, JobState
+from trainshed.domain.machines import Machines
 from trainshed.domain.models import no_model
-from trainshed.domain.plan import Room
 from trainshed.domain.prediction import Prediction
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.domain.training import Training
@@ -38,6 +38,16 @@ class Choice(Protocol):
     def notes(self) -> tuple[str, ...]: ...
 
 
+class Prospects(Protocol):
+    """What is known about where a job runs, or will."""
+
+    def outlook(self, job: Job) -> str:
+        """About the room that a job at the head of the queue waits for, to end a sentence."""
+
+    def away(self, job: Job) -> str:
+        """A sentence, if the place where a job runs does not answer; else empty."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """What a new job is checked against."""
@@ -45,12 +55,14 @@ class World:
     resolve_runtime: Callable[[str, str], Choice]  #: `Invalid`, with the list, for a version that can't be had
     places: Places
     model_runtime: Callable[[str, str, str], str]  #: of a version, or a model's default one; it must be READY
-    room: Callable[[], Room]
+    choose_engine: Callable[[Mapping[str, str], Work], str]  #: by labels; `Invalid`, with the list, for one there isn't
+    prospects: Prospects
     restarts: Callable[[Job], Sequence[str]]  #: what was started again in a job, a sentence each
     progress: Callable[[Job], Mapping[str, Any] | None]  #: how far it has come; None if nothing told of it
     predicted: Callable[[Job], Predicted | None]  #: the same of a batch prediction
     failure: Callable[[Job], Mapping[str, Any] | None]  #: why it failed; None if it did not
-    cpus: int  #: cores of the machine that replicas share
+    shortfall: Callable[[str, Training], str]  #: what an engine does not have of what is promised, as a sentence
+    machines: Machines
 
 
 class Jobs:
@@ -71,8 +83,9 @@ class Jobs:
 
     def create(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Queue a new job. What is answered here is stored. `AlreadyExists` for an id that was ever used."""
-        request = read_job(body)
-        runtime, notes = self._checked(project, request.work)
+        request = read_job(body, self._world.machines)
+        engine = self._world.choose_engine(request.labels, request.work)
+        runtime, notes = self._checked(project, request.work, engine)
         job = Job(
             project=project,
             id=request.job_id,
@@ -80,6 +93,7 @@ class Jobs:
             labels=request.labels,
             priority=request.work.priority,
             runtime=runtime,
+            engine=engine,
             created_us=self._clock(),
         )
         job = self._store.add(job, _first_events(request, notes, job.created_us))
@@ -99,11 +113,12 @@ class Jobs:
         return {
             "job": job_body(job, ahead + 1, predicted),
             "runtime": job.runtime,
+            "engine": job.engine,
             "attempt": job.attempt,
             "notes": [*notes, *([_so_far(predicted)] if predicted else [])],
             "restarts": list(self._world.restarts(job)),
             "progress": self._world.progress(job),
-            "waiting": waiting(job, ahead, self._world.room()),
+            "waiting": waiting(job, ahead, self._world.prospects),
             "failure": self._world.failure(job),
             "events": [
                 {"time": rfc3339(event.time_us), "severity": event.severity, "text": event.text} for event in events
@@ -131,6 +146,11 @@ class Jobs:
             if "etag" in given:
                 check_etag(given["etag"], job.generation, what=f"job {job.id}")
             changed = names.labels(merged(job.labels, labels, paths), field="job.labels")
+            if changed.get(ENGINE_LABEL) != job.labels.get(ENGINE_LABEL):
+                raise FailedPrecondition(
+                    f"Job {job.id} is on engine {job.engine}, and stays there. Leave the label {ENGINE_LABEL} as it "
+                    f"is, or submit the job again under a new name."
+                )
             return replace(job, labels=changed), ()
 
         return self._shown(self._change(project, job_id, change))
@@ -166,11 +186,11 @@ class Jobs:
 
         return until_first(once)
 
-    def _checked(self, project: str, work: Work) -> tuple[str, Sequence[str]]:
+    def _checked(self, project: str, work: Work, engine: str) -> tuple[str, Sequence[str]]:
         """The runtime for what is to be done, and what its owner should know. What isn't there is an error."""
         if isinstance(work, Prediction):
             return self._checked_prediction(project, work)
-        short = tuple(filter(None, (clusters.shortfall(work, cpus=self._world.cpus),)))
+        short = tuple(filter(None, (self._world.shortfall(engine, work),)))
         if work.containers:
             self._check_training(project, work)
             return CONTAINER, short
@@ -264,8 +284,10 @@ def _output(job: Job, predicted: Predicted | None) -> dict[str, Any]:
     }
 
 
-def waiting(job: Job, ahead: int, room: Room) -> str:
-    """Why nothing happens yet, for people; empty for a job that runs or has ended."""
+def waiting(job: Job, ahead: int, prospects: Prospects) -> str:
+    """Why nothing happens, for people; empty for a job that runs, as far as one can see, or has ended."""
+    if job.state in _RUNS_SOMEWHERE and (away := prospects.away(job)):
+        return away
     match job.state:
         case JobState.QUEUED if ahead:
             before = "1 job goes" if ahead == 1 else f"{ahead} jobs go"
@@ -274,13 +296,16 @@ def waiting(job: Job, ahead: int, room: Room) -> str:
             size = len(clusters.gang(work_of(job.body)))
             return (
                 f"It is next. Its gang of {size} {'replica starts' if size == 1 else 'replicas starts'} whole: "
-                f"{room.free} of this machine's {room.slots} places are free."
+                f"{prospects.outlook(job)}."
             )
         case JobState.PREPARING:
             return "Its runtime, its packages and its processes are being made ready."
         case JobState.CANCELLING:
             return "Its processes were told to end; not all of them have."
     return ""
+
+
+_RUNS_SOMEWHERE = (JobState.PREPARING, JobState.RUNNING, JobState.CANCELLING)
 
 
 def _so_far(predicted: Predicted) -> str:

@@ -12,14 +12,13 @@ from typing import Any
 from trainshed.domain.deployments import Standing
 from trainshed.domain.failures import Diagnosis
 from trainshed.domain.jobs import Job, JobState
-from trainshed.domain.plan import Room
 from trainshed.domain.times import now_us
 from trainshed.domain.versions import VersionState
 from trainshed.engines.predictions import Predicted
 from trainshed.gateway.metrics import Metrics
 from trainshed.gateway.routes import Routes
 from trainshed.services.attention import Scene, attention
-from trainshed.services.jobs import waiting
+from trainshed.services.jobs import Prospects, waiting
 from trainshed.services.jobtable import row_body
 from trainshed.services.machine import MachineHistory
 from trainshed.store.jobs import JobStore
@@ -51,7 +50,7 @@ class Sights:
     machine: MachineHistory
     routes: Routes
     metrics: Metrics
-    room: Callable[[], Room]
+    prospects: Prospects
     progress: Callable[[Job], Mapping[str, Any] | None]
     predicted: Callable[[Job], Predicted | None]  #: how far a batch prediction is
     restarts: Callable[[Job], Sequence[str]]
@@ -120,8 +119,8 @@ class Overview:
     def _queued(self, project: str) -> list[tuple[Job, str]]:
         """The next ones, and why each waits."""
         jobs = self._rows.table.queue(project, limit=MOST_JOBS)
-        places, room = self._rows.jobs.positions(jobs), self._sights.room()
-        return [(job, waiting(job, places.get((job.project, job.id), 1) - 1, room)) for job in jobs]
+        places, prospects = self._rows.jobs.positions(jobs), self._sights.prospects
+        return [(job, waiting(job, places.get((job.project, job.id), 1) - 1, prospects)) for job in jobs]
 
     def _models(self, project: str, versions: Sequence[VersionLine]) -> Iterator[dict[str, Any]]:
         counts = Counter(each.model for each in versions)

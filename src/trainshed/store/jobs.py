@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from trainshed.domain.jobs import Event, Job, JobState
+from trainshed.domain.jobs import LOCAL, Event, Job, JobState
 from trainshed.errors import AlreadyExists, NotFound, Overtaken
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 
@@ -68,14 +68,14 @@ class JobStore:
         with self._database.read() as tx:
             return [job_from_row(row) for row in tx.rows(QUERY["active_jobs"])]
 
-    def queued(self, *, limit: int) -> Sequence[Job]:
-        """The head of the queue: by priority, then age."""
+    def queued(self, *, limit: int, engine: str = LOCAL) -> Sequence[Job]:
+        """The head of the queue, which each engine has its own of: by priority, then age."""
         with self._database.read() as tx:
-            return [job_from_row(row) for row in tx.rows(QUERY["queued_jobs"], {"limit": limit})]
+            return [job_from_row(row) for row in tx.rows(QUERY["queued_jobs"], {"limit": limit, "engine": engine})]
 
     def ahead_of(self, job: Job) -> int:
-        """How many queued jobs go before this one."""
-        values = {"priority": job.priority, "created_us": job.created_us, "id": job.id}
+        """How many queued jobs of the same engine go before this one."""
+        values = {"engine": job.engine, "priority": job.priority, "created_us": job.created_us, "id": job.id}
         with self._database.read() as tx:
             [row] = tx.rows(QUERY["queue_position"], values)
         return int(row["ahead"])
@@ -85,13 +85,13 @@ class JobStore:
         places: dict[tuple[str, str], int] = {}
         waiting = [job for job in jobs if job.state is JobState.QUEUED]
         with self._database.read() as tx:
-            for priority in {job.priority for job in waiting}:
-                keys = [(job.created_us, job.id) for job in waiting if job.priority == priority]
+            for engine, priority in {(job.engine, job.priority) for job in waiting}:
+                alike = {"engine": engine, "priority": priority}
+                keys = [(job.created_us, job.id) for job in waiting if (job.engine, job.priority) == (engine, priority)]
                 (first_us, first_id), (last_us, last_id) = min(keys), max(keys)
-                start = {"priority": priority, "created_us": first_us, "id": first_id}
-                [row] = tx.rows(QUERY["queue_position"], start)
+                [row] = tx.rows(QUERY["queue_position"], alike | {"created_us": first_us, "id": first_id})
                 ends = {"first_us": first_us, "first_id": first_id, "last_us": last_us, "last_id": last_id}
-                stretch = tx.rows(QUERY["queue_stretch"], {"priority": priority} | ends)
+                stretch = tx.rows(QUERY["queue_stretch"], alike | ends)
                 places |= {(r["project"], r["id"]): n for n, r in enumerate(stretch, start=int(row["ahead"]) + 1)}
         return {
             (job.project, job.id): places[job.project, job.id] for job in waiting if (job.project, job.id) in places
@@ -129,6 +129,7 @@ def _values(job: Job) -> dict[str, Any]:
         "priority": job.priority,
         "attempt": job.attempt,
         "runtime": job.runtime,
+        "engine": job.engine,
         "created_us": job.created_us,
         "started_us": job.started_us,
         "ended_us": job.ended_us,

@@ -6,15 +6,15 @@ import itertools
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from trainshed.domain.jobs import JobState
-from trainshed.domain.plan import Phase, Sighting
-from trainshed.engines.base import Engine, Launch
+from trainshed.domain.plan import Phase, Room, Sighting
+from trainshed.engines.base import Away, Engine, Gang, Launch, Reserved, Waiting
 from trainshed.errors import EngineDown
 
 _ABSENT = Sighting(phase=Phase.ABSENT)
@@ -23,14 +23,43 @@ T = TypeVar("T")
 
 
 class FakeEngine:
-    """Runs nothing: an attempt runs from its launch until a test says how it ended. `down` makes it fail as a whole."""
+    """Runs nothing: an attempt runs from its launch until a test says how it ended. `down` makes it fail as a whole.
 
-    def __init__(self) -> None:
+    It has `slots` for replicas, and keeps itself whom it gave them to.
+    """
+
+    def __init__(self, *, slots: int = 64) -> None:
+        self.slots = slots
         self.down = False
+        self.absent: Away | None = None
+        self.rooms: dict[Path, bool] = {}  #: whom room was asked for, and whether they have it
         self.launches: list[Launch] = []  #: those that started something
         self.kills: list[tuple[Path, str, int]] = []  #: attempt, replica and signal; the replica is started again
         self._seen: dict[Path, Sighting] = {}
         self._clock_us = itertools.count(1)
+
+    def reserve(self, gang: Gang, others: Sequence[Gang]) -> Reserved | Waiting:
+        self._check()
+        self.rooms.setdefault(gang.folder, False)
+        self.rooms[gang.folder] |= self._room(others).fits(len(gang.machines))
+        if self.rooms[gang.folder]:
+            return Reserved()
+        return Waiting(holds=len(gang.machines) <= self.slots)
+
+    def outlook(self, gang: Gang, others: Sequence[Gang]) -> str:
+        return f"{self._room(others).free} of {self.slots} places are free"
+
+    def _room(self, others: Sequence[Gang]) -> Room:
+        return Room(slots=self.slots, taken=sum(len(each.machines) for each in others))
+
+    def held(self) -> Collection[Path]:
+        return list(self.rooms)
+
+    def release(self, attempt: Path) -> None:
+        self.rooms.pop(attempt, None)
+
+    def away(self) -> Away | None:
+        return self.absent
 
     def launch(self, launch: Launch) -> None:
         self._check()
@@ -66,8 +95,8 @@ class FakeEngine:
             raise EngineDown("The fake engine was switched off.")
 
 
-class EngineContract(ABC):
-    """Inherit, and say how to make an engine and its attempts. `tmp_path` is pytest's."""
+class RoomContract(ABC):
+    """What an engine does about room, whatever runs there. Inherit, and say how to make one. `tmp_path` is pytest's."""
 
     @abstractmethod
     def engine(self, tmp_path: Path) -> Engine:
@@ -76,6 +105,45 @@ class EngineContract(ABC):
     @abstractmethod
     def attempt(self, tmp_path: Path, name: str) -> Launch:
         """An attempt that goes on until `finish`."""
+
+    @abstractmethod
+    def most(self, engine: Engine) -> int:
+        """How many replicas of the machine type that `gang_of` asks for the engine has room for."""
+
+    def test_a_gang_has_room_however_often_it_asks_until_it_gives_it_back(self, tmp_path: Path) -> None:
+        engine, gang = self.engine(tmp_path), gang_of(self.attempt(tmp_path, "a"))
+        wait_for(lambda: engine.reserve(gang, ()), lambda answer: isinstance(answer, Reserved))
+        assert engine.reserve(gang, ()) == Reserved()
+        assert set(engine.held()) <= {gang.folder}
+        engine.release(gang.folder)
+        engine.release(gang.folder)
+        wait_for(engine.held, lambda held: not held)
+        wait_for(lambda: engine.reserve(gang, ()), lambda answer: isinstance(answer, Reserved))
+        engine.release(gang.folder)
+
+    def test_a_gang_too_large_beside_others_waits_and_is_told_why(self, tmp_path: Path) -> None:
+        engine = self.engine(tmp_path)
+        [first, second] = [gang_of(self.attempt(tmp_path, name), replicas=self.most(engine)) for name in "ab"]
+        wait_for(lambda: engine.reserve(first, ()), lambda answer: isinstance(answer, Reserved))
+        assert isinstance(engine.reserve(second, [first]), Waiting)
+        assert engine.outlook(second, [first])
+        engine.release(first.folder)
+        wait_for(lambda: engine.reserve(second, ()), lambda answer: isinstance(answer, Reserved))
+        engine.release(second.folder)
+        wait_for(engine.held, lambda held: not held)
+
+    def test_what_was_never_asked_for_can_be_given_back(self, tmp_path: Path) -> None:
+        engine = self.engine(tmp_path)
+        engine.release(tmp_path / "nowhere")
+        assert list(engine.held()) == []
+
+    def test_it_is_not_away(self, tmp_path: Path) -> None:
+        engine = self.engine(tmp_path)
+        wait_for(engine.away, lambda away: away is None)
+
+
+class EngineContract(RoomContract):
+    """Inherit, and say how to make an engine and its attempts, and how these end."""
 
     @abstractmethod
     def finish(self, engine: Engine, launch: Launch, *, ok: bool) -> None:
@@ -163,6 +231,12 @@ class EngineContract(ABC):
         assert [each.phase for each in seen.values()] == [Phase.ENDED, Phase.RUNNING, Phase.ABSENT]
         self.finish(engine, second, ok=True)
         settle(engine, second.folder, Phase.ENDED)
+
+
+def gang_of(launch: Launch, *, replicas: int = 1) -> Gang:
+    """What room is asked for with before there is such a launch."""
+    machines = {f"worker-replica-{number}": "n1-standard-1" for number in range(replicas)}
+    return Gang(project=launch.project, job=launch.job, attempt=launch.attempt, folder=launch.folder, machines=machines)
 
 
 def settle(engine: Engine, attempt: Path, phase: Phase, *, within_s: float = _SETTLE_S) -> Sighting:

@@ -1,8 +1,8 @@
 -- SQLite uses the index of live jobs only where a query repeats the index's own condition, word for word.
 
 -- insert_job
-insert into jobs (project, id, body, labels, state, priority, attempt, runtime, created_us, started_us, ended_us, error, generation)
-values (:project, :id, :body, :labels, :state, :priority, :attempt, :runtime, :created_us, :started_us, :ended_us, :error, 1);
+insert into jobs (project, id, body, labels, state, priority, attempt, runtime, engine, created_us, started_us, ended_us, error, generation)
+values (:project, :id, :body, :labels, :state, :priority, :attempt, :runtime, :engine, :created_us, :started_us, :ended_us, :error, 1);
 
 -- get_job
 select * from jobs where project = :project and id = :id;
@@ -28,17 +28,17 @@ select * from jobs
 
 -- queued_jobs
 select * from jobs
- where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING')
+ where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') and engine = :engine
  order by priority desc, created_us, id limit :limit;
 
 -- queue_position
 select count(*) as ahead from jobs
- where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING')
+ where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') and engine = :engine
    and (priority > :priority or (priority = :priority and (created_us < :created_us or (created_us = :created_us and id < :id))));
 
 -- queue_stretch
 select project, id from jobs
- where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING')
+ where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') and engine = :engine
    and priority = :priority and (created_us, id) between (:first_us, :first_id) and (:last_us, :last_id)
  order by created_us, id;
 

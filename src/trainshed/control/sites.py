@@ -1,0 +1,58 @@
+"""Where jobs can run: each engine by name, with what it takes and how attempts are prepared for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from trainshed.domain.jobs import ENGINE_LABEL, Job
+from trainshed.domain.training import Training
+from trainshed.domain.work import Work
+from trainshed.engines import base
+from trainshed.errors import Invalid, Refused
+
+_FIELD = f"job.labels.{ENGINE_LABEL}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """An engine and what goes with it."""
+
+    engine: base.Engine
+    prepare: Callable[[Job], base.Launch]  #: from a job to an attempt with nothing left to decide; may take minutes
+    takes: frozenset[str]  #: the kinds of work that it can do, as `what` of each names them
+    shortfall: Callable[[Training], str] = lambda training: ""  #: what it has less of than a gang was promised
+    lacking: str = ""  #: why no new job may name it, and what to do about it; empty: it may
+
+
+class Sites:
+    """The table of engines. Jobs are stored with the name of theirs, so a name never changes its meaning."""
+
+    def __init__(self, table: Mapping[str, Site], *, default: str) -> None:
+        """`default` is the engine of jobs that name none. `Refused` if there is none of that name, or not for now."""
+        if default not in table:
+            raise Refused(f"The setting engine is {default!r}; the engines are: {', '.join(table)}.")
+        if table[default].lacking:
+            raise Refused(f"The setting engine is {default}. {table[default].lacking}")
+        self.table = table
+        self._default = default
+
+    def of(self, job: Job) -> Site:
+        return self.table[job.engine]
+
+    def choose(self, labels: Mapping[str, str], work: Work) -> str:
+        """The engine for a new job: the one that its label names, or the default, or else the first that can do it.
+
+        `Invalid` for a name that is none, and for an engine that can't do such work.
+        """
+        if (named := labels.get(ENGINE_LABEL)) is None:
+            usual = [self._default, *self.table]
+            return next(name for name in usual if work.what in self.table[name].takes)
+        if (site := self.table.get(named)) is None:
+            raise Invalid(f"There is no engine {named!r}. The engines are: {', '.join(self.table)}.", field=_FIELD)
+        if site.lacking:
+            raise Invalid(site.lacking, field=_FIELD)
+        if work.what not in site.takes:
+            able = ", ".join(name for name, each in self.table.items() if work.what in each.takes)
+            raise Invalid(f"A {work.what} does not run on engine {named}. Those that can do it: {able}.", field=_FIELD)
+        return named

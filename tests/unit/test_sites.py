@@ -1,0 +1,70 @@
+"""Which engine a job gets: by its label, by default, and by what it is to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainshed.control.sites import Site, Sites
+from trainshed.domain.jobs import Job
+from trainshed.domain.work import Work, work_of
+from trainshed.engines.base import Launch
+from trainshed.errors import Invalid
+from trainshed.testing.engines import FakeEngine
+
+TRAINING = work_of({"trainingInput": {"pythonModule": "trainer.task"}})
+IN_CONTAINERS = work_of({"trainingInput": {"masterConfig": {"imageUri": "trainer:1"}}})
+PREDICTION = work_of(
+    {"predictionInput": {"uri": "gs://b/m", "inputPaths": ["gs://b/i"], "outputPath": "gs://b/o", "dataFormat": "JSON"}}
+)
+
+
+def prepare(job: Job) -> Launch:
+    raise NotImplementedError(job.id)
+
+
+def site(*takes: str, lacking: str = "") -> Site:
+    return Site(engine=FakeEngine(), prepare=prepare, takes=frozenset(takes), lacking=lacking)
+
+
+SITES = Sites(
+    {
+        "local": site("training job", "training job with a container image", "batch prediction"),
+        "far": site("training job"),
+        "shut": site("training job", lacking="There is no way to shut. Open it."),
+    },
+    default="far",
+)
+
+
+@pytest.mark.parametrize(
+    ("labels", "work", "engine"),
+    [
+        ({}, TRAINING, "far"),
+        ({}, PREDICTION, "local"),
+        ({}, IN_CONTAINERS, "local"),
+        ({"team": "vision"}, TRAINING, "far"),
+        ({"trainshed-engine": "local"}, TRAINING, "local"),
+        ({"trainshed-engine": "local"}, PREDICTION, "local"),
+    ],
+)
+def test_a_job_gets_an_engine(labels: dict[str, str], work: Work, engine: str) -> None:
+    assert SITES.choose(labels, work) == engine
+
+
+@pytest.mark.parametrize(
+    ("named", "work", "words"),
+    [
+        ("moon", TRAINING, "There is no engine 'moon'. The engines are: local, far, shut."),
+        ("far", PREDICTION, "A batch prediction does not run on engine far. Those that can do it: local."),
+        ("shut", TRAINING, "There is no way to shut. Open it."),
+    ],
+)
+def test_an_engine_that_cannot_take_it_is_refused(named: str, work: Work, words: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        SITES.choose({"trainshed-engine": named}, work)
+    assert (str(caught.value), caught.value.field) == (words, "job.labels.trainshed-engine")
+
+
+def test_a_stored_job_has_the_site_of_its_engine() -> None:
+    job = Job(project="p-one", id="j", body={}, engine="far", created_us=1)
+    assert SITES.of(job) is SITES.table["far"]
