@@ -15,11 +15,12 @@ from trainshed.buckets.tree import ObjectTree
 from trainshed.buckets.uploads import Sessions
 from trainshed.config import Home, Settings, default_project, environment
 from trainshed.control.batches import Batches
+from trainshed.control.container_versions import Images
 from trainshed.control.creations import Creations, Room, Supplies
 from trainshed.control.credentials import Credentials
 from trainshed.control.deployments import Deployments, alike, in_use
 from trainshed.control.jobs import JobControl
-from trainshed.control.launches import Launches
+from trainshed.control.launches import Launches, free_ports
 from trainshed.control.outcomes import Ledger
 from trainshed.control.pinning import Pins
 from trainshed.control.sites import Site, Sites
@@ -36,6 +37,7 @@ from trainshed.engines.local import SLOTS_PER_CORE, LocalEngine
 from trainshed.engines.predictions import predicted
 from trainshed.engines.references import References
 from trainshed.engines.restarts import restarts
+from trainshed.engines.served_containers import ServedContainers, Surroundings
 from trainshed.engines.tensorboards import TensorBoardStarter
 from trainshed.engines.warm import WarmProcesses
 from trainshed.errors import NotFound
@@ -203,7 +205,9 @@ def assemble(
     ground.objects.sweep()
     tokens = Tokens(TokenStore(database), job_active=lambda project, job: _active(ground.jobs, project, job))
     tokens.ensure_owner(home.token)
-    hosts = LocalHosts(home, ship=ground.engine.ship, warm=ground.engine.warm)
+    hosts = LocalHosts(
+        home, ship=ground.engine.ship, warm=ground.engine.warm, containers=_served_containers(home, settings)
+    )
     creations = _creations(ground, hosts)
     equip = Credentials(reach, issue=tokens.issue_for_job).equip if reach else _as_it_is
     working = _working(ground, creations, equip)
@@ -251,7 +255,7 @@ def _services(ground: _Ground, working: _Working, answering: _Answering, tokens:
     )
     boards = TensorBoardStarter(ground.home.tensorboards, ship=ground.engine.ship)
     progress = Progress(ground.jobs, ground.home, owner=ground.buckets.owner)
-    projects = Projects(ProjectStore(ground.database), default=default_project(ground.home, environment()))
+    projects = _projects(ground)
     policies = PolicyStore(ground.database)
     models, versions = _registry(ground, places, projects, deployments, answering.predictions)
     world = _world(ground, places, working, progress)
@@ -286,6 +290,20 @@ def _services(ground: _Ground, working: _Working, answering: _Answering, tokens:
     )
 
 
+def _projects(ground: _Ground) -> Projects:
+    return Projects(ProjectStore(ground.database), default=default_project(ground.home, environment()))
+
+
+def _served_containers(home: Home, settings: Settings) -> ServedContainers:
+    surroundings = Surroundings(
+        network=settings.container_network,
+        read_only=settings.container_read_only,
+        load_timeout_s=settings.load_timeout_s,
+        predict_timeout_s=settings.predict_timeout_s,
+    )
+    return ServedContainers(home, surroundings, free_port=lambda: free_ports(1)[0])
+
+
 def _creations(ground: _Ground, hosts: LocalHosts) -> Creations:
     pins = Pins(ground.home.models, ground.tree, ground.home.buckets, used=ground.models.files_used)
     pins.sweep()
@@ -296,6 +314,7 @@ def _creations(ground: _Ground, hosts: LocalHosts) -> Creations:
         installs=Installs(uv=find_uv(), ship=ground.engine.ship),
         references=References(ground.engine.warm, ship=ground.engine.ship),
         owner=ground.buckets.owner,
+        images=Images(tool=ground.settings.container_tool, number=_projects(ground).number),
         alike=alike(ground.models),
     )
     room = Room(

@@ -32,6 +32,7 @@ _POSITIVE = (
 )
 _ONE_OF = {
     "warm_start": ("auto", "off"),
+    "container_network": ("bridge", "host"),
     "container_tool": ("auto", "podman", "docker"),
     "gs_in_trainers": ("auto", "trainshed", "google"),
     "ray_placement": ("pack", "spread"),
@@ -85,6 +86,12 @@ class Settings:
     load_timeout_s: float = _setting(300.0, "Seconds that a version's host may take to load the model.")
     sleep_after_s: float = _setting(
         900.0, "Seconds without a request after which a version with `autoScaling.minNodes` 0 is put to sleep."
+    )
+    container_network: str = _setting(
+        "bridge",
+        "The network of containers that serve versions: `bridge`, one of their own, with their port on loopback alone; "
+        "`host`, the machine's, for machines where the other one does not work. There a container must listen on the "
+        "port that AIP_HTTP_PORT names, and who reaches the machine reaches it.",
     )
     gs_in_trainers: str = _setting(
         "auto",

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from trainshed.cli import main
 from trainshed.cli.deploy import read_config
+from trainshed.cli.options import Ports
 from trainshed.cli.rollout import curl_line, replay_lines
 from trainshed.cli.version_bodies import CHANGEABLE, CREATABLE, check_flags, version_body
 from trainshed.cli.versions import told
@@ -98,10 +99,48 @@ def test_a_number_for_another_method_is_refused(flags: dict[str, Any]) -> None:
         check_flags(FLAGS | flags)
 
 
-@pytest.mark.parametrize("flag", ["image", "command", "env_vars", "predict_route"])
-def test_containers_are_refused_with_another_way(flag: str) -> None:
-    with pytest.raises(Invalid, match=f"--{flag.replace('_', '-')} is for custom containers.*--prediction-class"):
-        check_flags(FLAGS | {flag: "x"})
+def test_containers_are_asked_for_by_gclouds_flags() -> None:
+    made = body(
+        image="example/predictor:1.0",
+        command=("serve", "--fast"),
+        args=("a",),
+        env_vars={"A": "1", "B": ""},
+        ports=(9000, 9001),
+        predict_route="/p",
+        health_route="/h",
+    )
+    assert made == {
+        "name": "v1",
+        "container": {
+            "image": "example/predictor:1.0",
+            "command": ["serve", "--fast"],
+            "args": ["a"],
+            "env": [{"name": "A", "value": "1"}, {"name": "B", "value": ""}],
+            "ports": [{"containerPort": 9000}, {"containerPort": 9001}],
+        },
+        "routes": {"predict": "/p", "health": "/h"},
+    }
+
+
+def test_flags_win_over_the_container_of_the_file() -> None:
+    config = {"container": {"image": "old", "args": ["a"]}, "routes": {"predict": "/p", "health": "/h"}}
+    assert body(config, image="new", health_route="/ok") == {
+        "name": "v1",
+        "container": {"image": "new", "args": ["a"]},
+        "routes": {"predict": "/p", "health": "/ok"},
+    }
+
+
+@pytest.mark.parametrize("flag", ["command", "args", "env_vars", "ports", "predict_route", "health_route"])
+def test_flags_of_containers_need_an_image(flag: str) -> None:
+    with pytest.raises(click.UsageError, match=f"--{flag.replace('_', '-')} is only valid with --image"):
+        version_body("v1", flags=FLAGS | {flag: {} if flag == "env_vars" else ()}, config={})
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "http", "80,x"])
+def test_what_is_no_port_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not a port"):
+        Ports().convert(text, None, None)
 
 
 @pytest.mark.parametrize("targets", [{"cpu-usage": "high"}, {"speed": "60"}])
@@ -127,7 +166,7 @@ def test_numbers_that_are_versions_stay_as_they_are_written(tmp_path: Path) -> N
         ("foo: 1", CREATABLE, r"Invalid field \[foo\] in configuration file \[.*\]\. Allowed fields: \[autoScaling, "),
         ("requestLoggingConfig: {}", CREATABLE, r"Invalid field \[requestLoggingConfig\]"),
         ("deploymentUri: gs://b/m", CHANGEABLE, r"Invalid field \[deploymentUri\]"),
-        ("container: {image: x}", CREATABLE, "custom containers"),
+        ("container: {image: x}", CHANGEABLE, "Invalid field .container."),
         ("manualScaling: {nodes: 1}\nautoScaling: {minNodes: 1}", CREATABLE, "Only one of"),
         ("- a list", CREATABLE, "must hold a Version"),
         ("a: [", CREATABLE, "Failed to parse YAML"),
@@ -182,6 +221,8 @@ def test_what_is_told_of_a_version_is_a_sentence_each() -> None:
     assert told(ready | {"parity": refused})[1] == "Not served by OpenVINO. It does not do strings."
     failed = {"version": {"state": "FAILED"}, "runtime": "2.21", "log": "Traceback\nKeyError: 1\n", "hosts": []}
     assert told(failed) == ["The end of its log:\nTraceback\nKeyError: 1"]
+    contained = {"version": {"state": "READY"}, "detail": "the container example:1 (abc)", "runtime": ""}
+    assert told(contained) == ["Served by the container example:1 (abc)."]
     assert told(ready, log=True)[-1] == "The end of its log:\nnoise"
 
 

@@ -358,8 +358,6 @@ class TestVersions:
     @pytest.mark.parametrize(
         ("changes", "word"),
         [
-            ({"container": {"image": "i"}}, "version.container"),
-            ({"routes": {"predict": "/p"}}, "version.routes"),
             ({"explanationConfig": {"xraiAttribution": {}}}, "xrai_attribution"),
         ],
     )

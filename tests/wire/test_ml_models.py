@@ -255,12 +255,38 @@ class TestVersions:
         assert error["details"][0]["fieldViolations"][0]["field"] == field
         assert ml.models().versions().list(parent=parent).execute() == {}
 
-    def test_containers_are_not_served(self, ml: Any) -> None:
+    def test_containers_are_kept_as_they_were_sent(self, ml: Any, deployments: FakeDeployments) -> None:
         parent = model(ml, "containers")
-        body = {"name": "v1", "container": {"image": "us-central1-docker.pkg.dev/p/r/i"}}
-        error = refusal(ml.models().versions().create(parent=parent, body=body))
-        assert (error["code"], error["status"]) == (501, "UNIMPLEMENTED")
-        assert "version.container" in error["message"]
+        container = {
+            "image": "us-central1-docker.pkg.dev/p/r/i",
+            "command": ["serve"],
+            "args": ["--port=$(AIP_HTTP_PORT)"],
+            "env": [{"name": "A", "value": "b"}],
+            "ports": [{"containerPort": 9000}],
+        }
+        given = {"name": "v1", "container": container, "routes": {"predict": "/p", "health": "/h"}}
+        ml.models().versions().create(parent=parent, body=given).execute()
+        found = ml.models().versions().get(name=f"{parent}/versions/v1").execute()
+        assert (found["container"], found["routes"]) == (container, given["routes"])
+        assert not {"deploymentUri", "runtimeVersion"} & set(found)
+
+    def test_rows_are_not_predicted_by_containers(self, ml: Any, deployments: FakeDeployments) -> None:
+        parent = model(ml, "no_rows")
+        body = {"name": "v1", "container": {"image": "i"}}
+        finished(ml, ml.models().versions().create(parent=parent, body=body).execute())
+        job = {
+            "jobId": "rows_of_a_container",
+            "predictionInput": {
+                "modelName": parent,
+                "inputPaths": [f"{ORIGIN}*"],
+                "outputPath": f"gs://{BUCKET}/out",
+                "dataFormat": "JSON",
+                "region": "us-central1",
+            },
+        }
+        error = refusal(ml.jobs().create(parent=PARENT, body=job))
+        assert (error["code"], error["status"]) == (400, "FAILED_PRECONDITION")
+        assert "custom container" in error["message"]
 
     def test_a_bucket_of_another_project_is_as_good_as_absent(self, ml: Any) -> None:
         parent = model(ml, "foreign")

@@ -11,7 +11,7 @@ import click
 from trainshed.cli.group import Command
 from trainshed.cli.models import own_path_of, path_of
 from trainshed.cli.operations import finished
-from trainshed.cli.options import Choice, KeyValues, Names, Session, project_option, region_option, session
+from trainshed.cli.options import Choice, KeyValues, Names, Ports, Session, project_option, region_option, session
 from trainshed.cli.output import say
 from trainshed.cli.submit import BucketName
 from trainshed.cli.transfers import run
@@ -40,9 +40,20 @@ def scaling_options(command: F) -> F:
 
 
 def _container_options(command: F) -> F:
-    """gcloud's flags for custom containers: known, so that they are refused with a sentence and not as typos."""
-    for name in ("image", "command", "args", "env-vars", "ports", "predict-route", "health-route"):
-        command = click.option(f"--{name}", hidden=True)(command)
+    for option in (
+        click.option("--health-route", metavar="PATH", help="Where the container says whether it is healthy."),
+        click.option("--predict-route", metavar="PATH", help="Where the container takes requests for predictions."),
+        click.option(
+            "--ports", type=Ports(), metavar="PORT,...", help="The port that the container listens on. Default: 8080."
+        ),
+        click.option("--env-vars", type=KeyValues(), metavar="NAME=VALUE,...", help="Variables for the container."),
+        click.option("--args", type=Names(), metavar="ARG,...", help="Arguments, in place of the image's own."),
+        click.option("--command", type=Names(), metavar="WORD,...", help="What to run, in place of the image's own."),
+        click.option(
+            "--image", metavar="IMAGE", help="A container image that serves the version, with an HTTP server in it."
+        ),
+    ):
+        command = option(command)
     return command
 
 
@@ -109,16 +120,19 @@ def create(version: str, model: str, project: str | None, **flags: Any) -> None:
     Example:
       trainshed versions create v1 --model MNIST --origin gs://my-bucket/my_job/export/Servo/1605475055/ \\
           --runtime-version 2.21
+      trainshed versions create v1 --model mine --image example/predictor:1.0 --ports 8080 \\
+          --predict-route /predict --health-route /health
     """
     check_flags(flags)
     config = read_config(flags["config"], CREATABLE)
     body = version_body(version, flags=flags, config=config)
     here = session(project)
     origin = flags["origin"] or config.get("deploymentUri")
-    if not origin:
+    if not origin and "container" not in body:
         raise Invalid(_NO_ORIGIN)
     staging = flags["staging_bucket"]
-    body["deploymentUri"] = origin if origin.startswith("gs://") else _staged(here, Path(origin), staging)
+    if origin:
+        body["deploymentUri"] = origin if origin.startswith("gs://") else _staged(here, Path(origin), staging)
     if packages := list(flags["package_uris"] or config.get("packageUris") or ()):
         body["packageUris"] = [
             uri if uri.startswith("gs://") else _staged(here, Path(uri), staging) for uri in packages

@@ -118,6 +118,20 @@ class Names(click.ParamType[tuple[str, ...]]):
         return tuple(split_list(value)) if isinstance(value, str) else value
 
 
+class Ports(click.ParamType[tuple[int, ...]]):
+    """`8080,8081` as a tuple of numbers."""
+
+    name = "PORT,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if not isinstance(value, str):
+            return tuple(value)
+        words = split_list(value)
+        if bad := [word for word in words if not word.isascii() or not word.isdigit() or not 0 < int(word) < 65_536]:
+            self.fail(f"[{bad[0]}] is not a port: those are numbers from 1 to 65535.", param, ctx)
+        return tuple(int(word) for word in words)
+
+
 def split_list(text: str) -> list[str]:
     separator = ","
     if chosen := re.match(r"\^([^^]+)\^", text):

@@ -11,8 +11,8 @@ from trainshed.errors import Invalid
 
 #: what a config file of `versions create` may hold
 CREATABLE = (
-    *("autoScaling", "deploymentUri", "description", "framework", "labels", "machineType", "manualScaling"),
-    *("packageUris", "predictionClass", "pythonVersion", "runtimeVersion", "serviceAccount"),
+    *("autoScaling", "container", "deploymentUri", "description", "framework", "labels", "machineType"),
+    *("manualScaling", "packageUris", "predictionClass", "pythonVersion", "routes", "runtimeVersion", "serviceAccount"),
 )
 #: and one of `versions update`
 CHANGEABLE = ("autoScaling", "description", "manualScaling", "requestLoggingConfig")
@@ -26,17 +26,12 @@ _FIELDS = {
     "prediction_class": "predictionClass",
     "service_account": "serviceAccount",
 }
-_CONTAINER = ("image", "command", "args", "env_vars", "ports", "predict_route", "health_route")
+_OF_CONTAINERS = ("command", "args", "env_vars", "ports", "predict_route", "health_route")  #: those without an image
 _METRICS = {"cpu-usage": "CPU_USAGE", "gpu-duty-cycle": "GPU_DUTY_CYCLE"}
 
 
 def check_flags(flags: Mapping[str, Any]) -> None:
     """What can be said to be wrong before anything is sent."""
-    if given := [name for name in _CONTAINER if flags[name] is not None]:
-        raise Invalid(
-            f"--{given[0].replace('_', '-')} is for custom containers, and Trainshed serves none. Put the code into a "
-            f"package and name its class with --prediction-class and --package-uris."
-        )
     method = flags["explanation_method"]
     if flags["num_paths"] is not None and method != "sampled-shapley":
         raise click.UsageError("--num-paths is only valid with --explanation-method=sampled-shapley.")
@@ -48,11 +43,6 @@ def check_flags(flags: Mapping[str, Any]) -> None:
 
 def check_fields(config: Mapping[str, Any], path: object, allowed: Sequence[str]) -> None:
     """`Invalid`, with gcloud's words, for a field that can't be in the file."""
-    if custom := sorted({"container", "routes"} & set(config)):
-        raise Invalid(
-            f"[{custom[0]}] in configuration file [{path}] is for custom containers, and Trainshed serves none. Use "
-            f"predictionClass and packageUris."
-        )
     if unknown := sorted(set(config) - set(allowed)):
         raise Invalid(
             f"Invalid field [{unknown[0]}] in configuration file [{path}]. Allowed fields: [{', '.join(allowed)}]."
@@ -74,9 +64,31 @@ def version_body(version: str, *, flags: Mapping[str, Any], config: Mapping[str,
     if scaling := scaling_of(flags):
         body.pop("manualScaling", None)
         body["autoScaling"] = {**(config.get("autoScaling") or {}), **scaling}
+    body |= _container(flags, config)
     if labels := {**(config.get("labels") or {}), **(flags["labels"] or {})}:
         body["labels"] = labels
     return body
+
+
+def _container(flags: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """container and routes, if there is anything to say of them."""
+    container, routes = dict(config.get("container") or {}), dict(config.get("routes") or {})
+    if flags["image"] is not None:
+        container["image"] = flags["image"]
+    given = [name for name in _OF_CONTAINERS if flags[name] is not None]
+    if given and not container.get("image"):
+        raise click.UsageError(f"--{given[0].replace('_', '-')} is only valid with --image.")
+    for name in ("command", "args"):
+        if flags[name] is not None:
+            container[name] = list(flags[name])
+    if flags["env_vars"] is not None:
+        container["env"] = [{"name": name, "value": value} for name, value in flags["env_vars"].items()]
+    if flags["ports"] is not None:
+        container["ports"] = [{"containerPort": port} for port in flags["ports"]]
+    for name in ("predict", "health"):
+        if flags[f"{name}_route"] is not None:
+            routes[name] = flags[f"{name}_route"]
+    return {name: value for name, value in (("container", container), ("routes", routes)) if value}
 
 
 def scaling_of(flags: Mapping[str, Any]) -> dict[str, Any]:

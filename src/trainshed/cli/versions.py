@@ -88,7 +88,8 @@ def told(details: dict[str, Any], *, log: bool = False) -> list[str]:
     unless it is asked for."""
     lines = []
     if details.get("detail"):
-        lines.append(f"Served by {details['detail']} in runtime {details['runtime']}.")
+        where = f" in runtime {details['runtime']}" if details["runtime"] else ""
+        lines.append(f"Served by {details['detail']}{where}.")
     if parity := details.get("parity"):
         lines.append(parity["text"] if parity["within"] else f"Not served by OpenVINO. {parity['text']}")
     for host in details.get("hosts", ()):

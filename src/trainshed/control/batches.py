@@ -22,6 +22,7 @@ from trainshed.domain import deployments as rules
 from trainshed.domain.jobs import Event, Job
 from trainshed.domain.prediction import Prediction
 from trainshed.domain.times import now_us
+from trainshed.domain.version_containers import container_of, no_batches
 from trainshed.engines.base import Launch, Replica
 from trainshed.engines.hosts import HostSpec, render
 from trainshed.engines.predictions import FOLDER
@@ -114,6 +115,8 @@ class Batches:
         else:
             version = self.models.served(prediction.project, prediction.model, prediction.version)
             self._tell(job, f"The rows are predicted by version {version.id} of model {version.model}.")
+            if container_of(version) is not None:
+                raise no_batches(version.model)
             spec = self.creations.again(version)
             _link(spec.model_dir, model)
         room = self.creations.room

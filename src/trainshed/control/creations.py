@@ -11,17 +11,21 @@ from typing import Any, Protocol
 
 from trainshed.buckets.names import split_uri
 from trainshed.config import Home
+from trainshed.control.container_versions import PYTHON, Images
 from trainshed.control.packages import package, paths_for, site_name
-from trainshed.control.pinning import Pinned, Pins
+from trainshed.control.pinning import NO_FILES, Pinned, Pins
 from trainshed.domain import deployments as rules
+from trainshed.domain.version_containers import container_of
 from trainshed.domain.versions import Version
 from trainshed.engines.hosts import HostSpec
 from trainshed.engines.installs import Installs
+from trainshed.engines.served_containers import ContainerToRun
 from trainshed.engines.watching import HostPhase, HostSighting
 from trainshed.errors import EngineDown, FailedPrecondition, NotFound, TrainshedError
 from trainshed.runtimes.catalogue import DEFAULT
 from trainshed.runtimes.environments import Runtimes, RuntimeState
 
+CONTAINER = "container"  #: in the place of a loader
 _LOOK_S = 0.01
 _ANSWER_S = 60.0  #: that a host may take to compare its answers with TensorFlow's
 
@@ -109,6 +113,7 @@ class Supplies:
     installs: Installs
     references: ComputesReference
     owner: Callable[[str], str]
+    images: Images | None = None  #: None: containers are not run here
     alike: Callable[[Version, str], Version | None]  #: another version of the same project, runtime and files
 
 
@@ -128,25 +133,54 @@ class Creations:
         The host is the caller's within the block. `BadModel`, or another error with a sentence, if nothing came of it;
         then no process is left.
         """
-        uri = str(version.body["deploymentUri"])
-        self._check_owner(version, uri)
-        attempt.tell("Copying the files of the model.")
-        with self.supplies.pins.pinned(version.project, uri, check=attempt.check) as pinned:
-            names = rules.loaders(
-                pinned.names,
-                framework=version.framework,
-                prediction_class=str(version.body.get("predictionClass", "")),
-                where=uri,
-            )
-            names = rules.explaining(names, version.body.get("explanationConfig", {}))
-            spec = self.spec(replace(version, files=pinned.digest), self._equipped(version, attempt), names[0])
+        with self._files(version, attempt) as pinned:
+            fixed = replace(version, files=pinned.digest)
+            container = container_of(version)
+            if container is None:
+                names = self._loaders(version, pinned)
+                spec = self.spec(fixed, self._equipped(version, attempt), names[0])
+            else:
+                names = (CONTAINER,)
+                attempt.tell(f"Looking for the image {container.image}.")
+                spec = self._contained(fixed, self._images().found(version, container, _telling(attempt)))
             host, known = self._host(version, spec, names, attempt, pinned)
             known |= {"site": spec.site, "size": pinned.size}
+            if spec.container is not None:
+                known["image"] = spec.container.image
             try:
                 yield Built(files=pinned.digest, known=known, host=host, spec=replace(spec, loader=known["loader"]))
             except BaseException:
                 self.hosts.discard(host)
                 raise
+
+    @contextmanager
+    def _files(self, version: Version, attempt: Attempt) -> Iterator[Pinned]:
+        """The copied files of a version. Containers may have none."""
+        uri = str(version.body.get("deploymentUri", ""))
+        if not uri:
+            yield NO_FILES
+            return
+        self._check_owner(version, uri)
+        attempt.tell("Copying the files of the model.")
+        with self.supplies.pins.pinned(version.project, uri, check=attempt.check) as pinned:
+            yield pinned
+
+    def _loaders(self, version: Version, pinned: Pinned) -> tuple[str, ...]:
+        names = rules.loaders(
+            pinned.names,
+            framework=version.framework,
+            prediction_class=str(version.body.get("predictionClass", "")),
+            where=str(version.body["deploymentUri"]),
+        )
+        return rules.explaining(names, version.body.get("explanationConfig", {}))
+
+    def _images(self) -> Images:
+        if self.supplies.images is None:
+            raise FailedPrecondition("Containers are not run here.")
+        return self.supplies.images
+
+    def _contained(self, version: Version, container: ContainerToRun) -> HostSpec:
+        return replace(self.spec(version, (PYTHON, ""), CONTAINER), container=container)
 
     def spec(self, version: Version, equipped: tuple[Path, str], loader: str) -> HostSpec:
         """What a host of a version is started with; `equipped` is the interpreter and the folder of its packages."""
@@ -168,6 +202,8 @@ class Creations:
 
     def again(self, version: Version) -> HostSpec:
         """The spec for a version that was created before. Blocks if its runtime has to be built again."""
+        if (container := container_of(version)) is not None:
+            return self._contained(version, self._images().again(version, container))
         python = self.supplies.runtimes.ensure(version.runtime, lambda fraction, text: None)
         site = str(version.details.get("site", ""))
         if site and not Path(site).is_dir():
@@ -295,6 +331,14 @@ def as_load_error(message: str) -> str:
     if message.endswith(")") and "(Error code: " in message:
         return message
     return f"Failed to load model: {message} (Error code: 0)"
+
+
+def _telling(attempt: Attempt) -> Callable[[str], None]:
+    def tell(line: str) -> None:
+        attempt.check()
+        attempt.tell(line)
+
+    return tell
 
 
 def _unequal(reason: str) -> dict[str, Any]:

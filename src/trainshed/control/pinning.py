@@ -27,6 +27,8 @@ LOG = logging.getLogger("trainshed.control.pinning")
 MAX_FILES = 1000  #: of one version, as on AI Platform
 _TRIES = 3  #: at copying files that are written to meanwhile
 _DRAFT = "draft-"
+#: for whoever can get there: the state folder is closed, and containers that see the files have users of their own
+_FOLDER, _FILE = 0o755, 0o444
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,9 @@ class Pinned:
     folder: Path
     size: int  #: bytes
     names: tuple[str, ...]  #: with `/` between folders, sorted
+
+
+NO_FILES = Pinned(digest="", folder=Path(), size=0, names=())
 
 
 class Pins:
@@ -120,6 +125,7 @@ class Pins:
         if before != [(info.name, info.generation, info.size) for info in self._list(bucket, name)]:
             raise _Changed
         for folder, _, _ in os.walk(draft):
+            os.chmod(folder, _FOLDER)  # noqa: PTH101 - what os.walk gives
             _sync(Path(folder))
         return copied
 
@@ -145,7 +151,7 @@ class Pins:
                     digest.update(piece)
                     copy.write(piece)
                 copy.flush()
-                os.fchmod(copy.fileno(), 0o400)
+                os.fchmod(copy.fileno(), _FILE)
                 os.fsync(copy.fileno())
         except (NotFound, Damaged) as exc:
             raise _Changed from exc

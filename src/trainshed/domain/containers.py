@@ -18,7 +18,7 @@ _CONFIGS = {
     "evaluator": "evaluatorConfig",
 }
 _OWN = ("containerCommand", "containerArgs")
-_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}")  # Podman and Docker know the rest of the rules
+IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}")  # Podman and Docker know the rest of the rules
 
 #: what a package needs and an image brings along
 _BROUGHT_ALONG = {
@@ -77,7 +77,7 @@ def _check_config(config: Mapping[str, Any], *, field: str, image: str, args: An
             "master_config.image_uri; a kind that names none runs the master's.",
             field=where,
         )
-    if own and not _REFERENCE.fullmatch(own):
+    if own and not IMAGE.fullmatch(own):
         raise Invalid(f"{own!r} is not the name of an image, such as trainer:1 or trainer@sha256:….", field=where)
     for name in _OWN:
         words = config.get(name, ())

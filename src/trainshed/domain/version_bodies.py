@@ -11,6 +11,7 @@ from trainshed.domain import fields as f
 from trainshed.domain import names
 from trainshed.domain.machines import STANDARD
 from trainshed.domain.models import check_size
+from trainshed.domain.version_containers import CONTAINER, ROUTES, check_container
 from trainshed.errors import Invalid, NotServed
 
 MAX_PACKAGES = 100
@@ -34,7 +35,7 @@ _VERSION_FIELDS: Mapping[str, f.Reader] = {
             "minNodes": _NODES,
         }
     ),
-    "container": f.anything,
+    "container": CONTAINER,
     "deploymentUri": f.string,
     "description": f.string,
     "etag": f.string,
@@ -54,7 +55,7 @@ _VERSION_FIELDS: Mapping[str, f.Reader] = {
     "predictionClass": f.string,
     "pythonVersion": f.string,
     "requestLoggingConfig": f.message({"bigqueryTableName": f.string, "samplingPercentage": f.double}),
-    "routes": f.anything,
+    "routes": ROUTES,
     "runtimeVersion": f.string,
     "serviceAccount": f.string,
 }
@@ -93,7 +94,7 @@ def read_version(body: Mapping[str, Any]) -> VersionRequest:
     if kept.get("framework") == "FRAMEWORK_UNSPECIFIED":
         del kept["framework"]
     check_body(kept)
-    if not kept.get("deploymentUri"):
+    if not kept.get("deploymentUri") and "container" not in kept:
         raise Invalid(
             "The version doesn't say where its files are. Name the gs:// folder that the trainer exported.",
             field="version.deployment_uri",
@@ -112,6 +113,7 @@ def check_body(kept: Mapping[str, Any]) -> None:
     """`Invalid` or `NotServed`, naming the field, for what this server can't do or nobody could."""
     check_size(kept, field="version")
     _check_offered(kept)
+    check_container(kept)
     _check_machine(kept.get("machineType", ""))
     _check_code(kept)
     _check_scaling(kept)
@@ -120,12 +122,6 @@ def check_body(kept: Mapping[str, Any]) -> None:
 
 
 def _check_offered(kept: Mapping[str, Any]) -> None:
-    for name in ("container", "routes"):
-        if name in kept:
-            raise NotServed(
-                f"Custom containers (version.{name}) are not served by this server version. Send a deployment_uri and, "
-                f"for code of your own, a prediction_class with its package_uris."
-            )
     if "acceleratorConfig" in kept:
         raise Invalid(
             "This server has no GPUs or TPUs. Leave accelerators out: versions are served by its CPUs.",

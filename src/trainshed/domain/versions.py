@@ -72,7 +72,7 @@ class Version:
 
     @property
     def runtime(self) -> str:
-        """The runtime that hosts it, such as "2.21"."""
+        """The runtime that hosts it, such as "2.21"; empty for a container, which needs none."""
         return str(self.details["runtime"])
 
     @property

@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +26,7 @@ import orjson
 from trainshed.config import Home
 from trainshed.engines.guarded import FOR_WRITING, LOG_BYTES, guarded
 from trainshed.engines.lifelines import Lifeline, Line, Pipes
+from trainshed.engines.served_containers import ContainerToRun, ServedContainers
 from trainshed.engines.warm import WarmProcesses
 from trainshed.engines.watching import HostPhase, HostProcess, HostSighting, Watch
 from trainshed.errors import EngineDown
@@ -56,6 +58,7 @@ class HostSpec:
     prediction_class: str = ""
     site: str = ""  #: where the version's own packages are installed
     explanation: Mapping[str, Any] = field(default_factory=dict)
+    container: ContainerToRun | None = None  #: what serves the version, if it brings that along
     threads: int
     memory_bytes: int = 0  #: 0: as much as there is
     max_batch: int = 32
@@ -63,8 +66,8 @@ class HostSpec:
     body_limit: int
 
 
-def render(spec: HostSpec, socket_path: Path) -> dict[str, Any]:
-    """What a host works by."""
+def render(spec: HostSpec, socket_path: Path, order: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What a host works by; `order` is what it shall run, if its version is a container."""
     return {
         "format": FORMAT,
         "project": spec.project,
@@ -77,6 +80,7 @@ def render(spec: HostSpec, socket_path: Path) -> dict[str, Any]:
         "prediction_class": spec.prediction_class,
         "site": spec.site,
         "explanation": dict(spec.explanation),
+        "container": dict(order or {}),
         "threads": spec.threads,
         "memory_bytes": spec.memory_bytes,
         "max_batch": spec.max_batch,
@@ -88,9 +92,17 @@ def render(spec: HostSpec, socket_path: Path) -> dict[str, Any]:
 class LocalHosts:
     """Keys name single starts of hosts; one that is unknown or ended is left alone. Safe to use from many threads."""
 
-    def __init__(self, home: Home, *, ship: Callable[[], Path], warm: WarmProcesses | None = None) -> None:
+    def __init__(
+        self,
+        home: Home,
+        *,
+        ship: Callable[[], Path],
+        warm: WarmProcesses | None = None,
+        containers: ServedContainers | None = None,
+    ) -> None:
         """Hosts that need TensorFlow are forked from `warm` processes, where there are any."""
         self._home = home
+        self._containers = containers
         self._ship = ship
         self._warm = warm
         self._numbers = count(1)
@@ -102,6 +114,8 @@ class LocalHosts:
     def begin(self, news: Callable[[], None]) -> None:
         """Clear what an earlier server left. `news` is called, by a thread of ours, whenever a sighting changes."""
         self._sockets = _socket_folder(self._home.hosts)
+        if self._containers is not None:
+            self._containers.sweep()
         self._watch.begin(news)
 
     def start(self, spec: HostSpec) -> str:
@@ -114,15 +128,16 @@ class LocalHosts:
             with self._guard:
                 work.mkdir(mode=0o700, parents=True, exist_ok=True)
             written = folder / f"{spec.instance}.json"
+            order = self._order(spec)
             with open(os.open(written, os.O_TRUNC | FOR_WRITING, 0o600), "wb") as file:
-                file.write(orjson.dumps(render(spec, path)))
+                file.write(orjson.dumps(render(spec, path, order)))
             log = log_of(folder, spec)
             line = self._fork(spec, written, log, work)
             forked = line is not None
             if line is None:
-                words = ("host", str(written))
+                words = ("host" if order is None else "pass", str(written))
                 line = Pipes(guarded(spec.python, self._ship(), words, log=log, work=work, mark=str(path)))
-            host = HostProcess(line, log, path)
+            host = HostProcess(line, log, path, after=self._after(order))
         except OSError as exc:
             raise EngineDown(
                 f"A host of version {spec.version} of model {spec.model} can't be started: "
@@ -133,6 +148,19 @@ class LocalHosts:
         self._watch.add(host)
         LOG.info("host.started key=%s pid=%d loader=%s forked=%s", key, line.pid, spec.loader, forked)
         return key
+
+    def _order(self, spec: HostSpec) -> dict[str, Any] | None:
+        if spec.container is None:
+            return None
+        if self._containers is None:
+            raise EngineDown("Containers are not run here.")
+        return self._containers.order(spec, spec.container)
+
+    def _after(self, order: Mapping[str, Any] | None) -> Callable[[], None] | None:
+        """What is to be done after the end of a host, by a thread that may wait."""
+        if order is None or self._containers is None:
+            return None
+        return partial(self._containers.end, order)
 
     def _fork(self, spec: HostSpec, written: Path, log: Path, work: Path) -> Lifeline | None:
         """A host that a warm process forked; None if there is none, or the host may need other modules than it has."""
@@ -238,6 +266,8 @@ class LocalHosts:
         for host in hosts:
             host.end("The server stops.")
         self._watch.close()
+        if self._containers is not None:
+            self._containers.sweep()
 
 
 def log_of(folder: Path, spec: HostSpec) -> Path:

@@ -50,8 +50,13 @@ def run(words):
     if words[:1] == ["guard"]:
         from trainshed_node.guard import guard
 
-        return guard(0, words[1], lambda: run_guarded(words[3:]), int(words[2]))
-    if words[:1] in (["host"], ["reference"], ["predict"]):
+        status = guard(0, words[1], lambda: run_guarded(words[3:]), int(words[2]))
+        if words[3] == "pass":
+            from trainshed_serving.contained import clear
+
+            clear(words[4])
+        return status
+    if words[:1] in (["host"], ["pass"], ["reference"], ["predict"]):
         from trainshed_serving.main import main
     else:
         from trainshed_node.main import main
@@ -59,7 +64,7 @@ def run(words):
 
 
 def run_guarded(words):
-    if words[0] != "host":  # a host has something to say there
+    if words[0] not in ("host", "pass"):  # a host has something to say there
         os.dup2(2, 1)
     return run(words)
 

@@ -59,8 +59,10 @@ class HostSighting:
 class HostProcess:
     """One start of a host. Its sighting is changed by the watching thread alone."""
 
-    def __init__(self, line: Lifeline, log: Path, path: Path) -> None:
+    def __init__(self, line: Lifeline, log: Path, path: Path, *, after: Callable[[], None] | None = None) -> None:
+        """`after` is called when it has ended, by a thread of its own."""
         self.line = line
+        self._after = after
         self._log = log
         self.pidfd = os.pidfd_open(line.pid)
         self._said = b""
@@ -129,6 +131,8 @@ class HostProcess:
             os.close(self.pidfd)
         self.sighting.socket.unlink(missing_ok=True)
         self.line.close()
+        if self._after is not None:
+            threading.Thread(target=self._after, name="after-host", daemon=True).start()
 
 
 def _checked(said: Mapping[str, Any]) -> dict[str, Any]:

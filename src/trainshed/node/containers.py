@@ -1,7 +1,7 @@
 """Containers by Podman or Docker: which of the two this machine has, and the words that each is told.
 
 Nothing in a container is privileged, and of the machine's files it sees what is mounted and no more. It has the
-network of the machine, so that addresses mean the same inside and outside.
+network of the machine, so that addresses mean the same inside and outside, unless it names the ports it is asked by.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class Tool:
 class Container:
     """What to run: an image, a command in place of the image's own if there is one, and what surrounds it."""
 
-    __slots__ = ("args", "command", "cpus", "env", "image", "labels", "memory_bytes", "mounts", "name", "read_only")
+    __slots__ = (
+        *("args", "command", "cpus", "env", "image", "labels", "memory_bytes", "mounts", "name", "ports", "read_only"),
+    )
 
     def __init__(self, name: str, image: str, **given: Any) -> None:
         self.name = name
@@ -79,6 +81,8 @@ class Container:
         self.mounts: list[dict[str, Any]] = given.get("mounts") or []  # source, target, read_only
         self.cpus: float = given.get("cpus") or 0  # 0: as many as there are
         self.memory_bytes: int = given.get("memory_bytes") or 0
+        #: pairs of a port of loopback and one of the container, which then has a network of its own
+        self.ports: list[tuple[int, int]] = given.get("ports") or []
         self.read_only = bool(given.get("read_only"))  # the image's own files; /tmp can be written to all the same
 
 
@@ -153,7 +157,7 @@ def architecture() -> str:
 
 def run(tool: Tool, container: Container) -> list[str]:
     """The command that runs the container and stays until it ends: its output, its exit status, its signals."""
-    words = [tool.path, "run", "--name", container.name, "--network", "host", "--pull", "never"]
+    words = [tool.path, "run", "--name", container.name, "--pull", "never", *_network(container)]
     words += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--stop-timeout", "0"]
     words += ["--log-driver", "none", "--oom-score-adj", str(_OOM_SCORE), *_ulimits()]
     if tool.kind == PODMAN:
@@ -172,6 +176,13 @@ def run(tool: Tool, container: Container) -> list[str]:
     if container.command:
         words += ["--entrypoint", container.command[0]]
     return [*words, container.image, *container.command[1:], *container.args]
+
+
+def _network(container: Container) -> list[str]:
+    """The machine's network, or one of its own that is reached by the ports it publishes."""
+    if not container.ports:
+        return ["--network", "host"]
+    return [word for port in container.ports for word in ("--publish", "127.0.0.1:%d:%d" % port)]
 
 
 def _mount(mount: dict[str, Any]) -> str:

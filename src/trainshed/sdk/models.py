@@ -74,16 +74,17 @@ class Models:
 
         Give the `origin`, gs://BUCKET/FOLDER or a folder on this machine, or the `job`, whose newest export it is
         then. The model is made if it is not there; without a `version` it is the next of v1, v2 and so on. `config` is
-        a Version as the API has it, for what has no argument. `TrainshedError`, with the reason, if it can't be served.
+        a Version as the API has it, for what has no argument; with a `container` in it neither is needed.
+        `TrainshedError`, with the reason, if it can't be served.
         """
-        if (origin is None) == (job is None):
+        if (origin is None) == (job is None) and (origin is not None or "container" not in (config or {})):
             raise Invalid("Deploying needs what was exported: give either origin or job.")
         export = _newest(job) if job is not None else None
-        source = export.uri if export is not None else self._uri(origin or "")
+        source = export.uri if export is not None else self._uri(origin) if origin is not None else ""
         model = self._made(name)
         chosen = version or _next([each.name for each in model.versions])
-        body = dict(config or {}) | {"name": chosen, "deploymentUri": source}
-        runtime = runtime_version or (export.runtime if export is not None else "")
+        body = dict(config or {}) | {"name": chosen} | ({"deploymentUri": source} if source else {})
+        runtime = runtime_version or (export.runtime if export is not None and "container" not in body else "")
         if runtime:
             body["runtimeVersion"] = runtime
         model._create(body)

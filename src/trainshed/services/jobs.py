@@ -15,6 +15,7 @@ from trainshed.domain.models import no_model
 from trainshed.domain.prediction import Prediction
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.domain.training import Training
+from trainshed.domain.version_containers import no_batches
 from trainshed.domain.versions import serving_runtime
 from trainshed.domain.work import JobRequest, Work, read_job, read_job_patch, work_of
 from trainshed.engines.predictions import Predicted
@@ -54,7 +55,8 @@ class World:
 
     resolve_runtime: Callable[[str, str], Choice]  #: `Invalid`, with the list, for a version that can't be had
     places: Places
-    model_runtime: Callable[[str, str, str], str]  #: of a version, or a model's default one; it must be READY
+    #: of a version, or a model's default one, which must be READY; empty for a container
+    model_runtime: Callable[[str, str, str], str]
     choose_engine: Callable[[Mapping[str, str], Work], str]  #: by labels; `Invalid`, with the list, for one there isn't
     prospects: Prospects
     restarts: Callable[[Job], Sequence[str]]  #: what was started again in a job, a sentence each
@@ -226,7 +228,10 @@ class Jobs:
         if not prediction.uri:
             if prediction.project != project:
                 raise no_model(prediction.project, prediction.model)
-            return self._world.model_runtime(project, prediction.model, prediction.version), prediction.notes
+            runtime = self._world.model_runtime(project, prediction.model, prediction.version)
+            if not runtime:
+                raise no_batches(prediction.model, field="version_name" if prediction.version else "model_name")
+            return runtime, prediction.notes
         if not places.folder_readable(project, prediction.uri, field="uri"):
             raise FailedPrecondition(f"There are no files in {prediction.uri} that project {project} has.", field="uri")
         wanted = serving_runtime(prediction.runtime_version, prediction.python_version)

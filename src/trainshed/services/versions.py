@@ -183,6 +183,8 @@ class Versions:
         return sample_request(version.details)
 
     def _runtime(self, request: VersionRequest) -> dict[str, Any]:
+        if "container" in request.body:
+            return {"runtime": "", "notes": list(request.notes)}
         wanted = serving_runtime(request.body.get("runtimeVersion", ""), request.body.get("pythonVersion", ""))
         try:
             choice = self._resolve(wanted.runtime_version, wanted.python_version)
@@ -193,8 +195,8 @@ class Versions:
 
     def _check_places(self, project: str, body: Mapping[str, Any]) -> None:
         """`FailedPrecondition` for what isn't there. A bucket of another project is as good as absent."""
-        uri = body["deploymentUri"]
-        if not self._places.folder_readable(project, uri, field="version.deployment_uri"):
+        uri = body.get("deploymentUri", "")
+        if uri and not self._places.folder_readable(project, uri, field="version.deployment_uri"):
             raise FailedPrecondition(
                 f"There are no files in {uri}. It must be a folder in a bucket of project {project} that holds the "
                 f"exported model. List what there is with: trainshed buckets ls gs://BUCKET",

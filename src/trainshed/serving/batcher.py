@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from .answers import Answer, failure
 from .memory import IDLE_S
-from .predictors import Answer, failure
 
 
 class Sender(Protocol):

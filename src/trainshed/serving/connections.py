@@ -7,8 +7,8 @@ import struct
 import threading
 from collections.abc import Callable, Sequence
 
+from .answers import Answer
 from .frames import ANSWER_HEAD, REQUEST_HEAD, BadFrame, Frame, FrameReader
-from .predictors import Answer
 
 _PIECE = 1 << 16
 _SEND_TIMEOUT = struct.pack("ll", 10, 0)  # seconds: who takes nothing for so long is gone

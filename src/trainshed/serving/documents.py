@@ -12,7 +12,6 @@ import math
 import re
 from typing import Any
 
-import numpy as np
 import orjson
 
 from .errors import BadOutputs, InvalidInputs
@@ -21,7 +20,7 @@ MAX_DEPTH = 64
 
 _PLAIN = b'"instances"'
 _MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
-_STATUS = {400: "INVALID_ARGUMENT", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
+_STATUS = {400: "INVALID_ARGUMENT", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}
 
 
 def read_object(body: bytes) -> dict[str, Any]:
@@ -69,6 +68,8 @@ def error_body(status: int, message: str) -> bytes:
 def _check_depth(body: bytes) -> None:
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return
+    import numpy as np  # late: there is none where nothing is looked into this far
+
     folded = np.frombuffer(body, np.uint8) & 0xDF  # square brackets and braces look the same now
     marks = folded[(folded == 0x5B) | (folded == 0x5D)]
     if np.cumsum(np.where(marks == 0x5B, 1, -1)).max(initial=0) > MAX_DEPTH and _depth(body) > MAX_DEPTH:

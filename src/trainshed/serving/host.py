@@ -15,28 +15,21 @@ from typing import Any
 
 import orjson
 
+from .answers import FULL, Answer, failure
 from .batcher import Batcher, Job, Run
 from .connections import Connection
-from .documents import error_body, write
+from .documents import write
 from .errors import InvalidInputs, ServingError
 from .explain import Explainer, explainer
-from .frames import RAW_HEAD, BadFrame, Kind, pack_raw, unpack_raw
+from .frames import BadFrame, Kind, pack_raw, unpack_raw
 from .loaders.base import Model, RawModel, TensorModel
 from .memory import Trimming
-from .predictors import Answer, failure, predictor
+from .predictors import predictor
 from .readiness import warm_up
+from .reception import Reception
 from .reference import compare, read
 from .samples import Sample, find
 from .spec import HostSpec
-
-_FULL: Answer = (
-    429,
-    error_body(429, "This version has as many requests waiting as it can take. Send this one again a little later."),
-)
-
-
-class Stop(BaseException):
-    """Raised into `Host.serve`, by a handler of signals, to end it."""
 
 
 class Host:
@@ -58,10 +51,7 @@ class Host:
             merges=self.batching,
             idle=self._trimming.idle,
         )
-        self._body_limit = spec.body_limit
-        self._readers: dict[Connection, threading.Thread] = {}
-        self._stopping = False
-        self._guard = threading.Lock()
+        self._reception = Reception(self._take, self._batcher.cancel, body_limit=spec.body_limit)
         self._ways: dict[int, Callable[[bytes], Answer]] = {
             Kind.EXPLAIN: self._explain,
             Kind.RAW: self._raw,
@@ -72,23 +62,7 @@ class Host:
         """Take connections until `Stop`; then read no more, answer what was read, and return."""
         worker = threading.Thread(target=self._batcher.work, name="model")
         worker.start()
-        try:
-            while True:
-                sock, _ = listener.accept()
-                connection = Connection(sock, body_limit=self._body_limit + RAW_HEAD)
-                reader = threading.Thread(target=self._attend, args=(connection,), name="connection", daemon=True)
-                with self._guard:
-                    self._readers[connection] = reader
-                reader.start()
-        except Stop:
-            self._stopping = True
-            listener.close()
-        with self._guard:
-            readers = dict(self._readers)
-        for connection, reader in readers.items():
-            connection.stop_reading()
-            if reader.is_alive():  # `Stop` may have come before it was started
-                reader.join()
+        self._reception.serve(listener)
         self._batcher.close()
         worker.join()
 
@@ -99,20 +73,13 @@ class Host:
             **self._batcher.counts.as_json(),
         }
 
-    def _attend(self, connection: Connection) -> None:
-        connection.read(self._take)
-        if not self._stopping:  # the other side is gone
-            self._batcher.cancel(connection)
-        with self._guard:
-            del self._readers[connection]
-
     def _take(self, connection: Connection, request_id: int, kind: int, body: bytes) -> None:
         """Answer a frame, or put it where the model finds it. Never waits for the model."""
         self._trimming.add(len(body))
         try:
             if kind == Kind.PREDICT:
                 if self._batcher.full():
-                    connection.send([(request_id, _FULL)])
+                    connection.send([(request_id, FULL)])
                     return
                 request = self._predictor.read(body)
                 self._batcher.offer(Job(connection, request_id, self._predict, request, request.count))
@@ -133,7 +100,7 @@ class Host:
         if way is None:
             raise InvalidInputs(f"There are no requests of kind {kind}.")
         if self._batcher.full():
-            connection.send([(request_id, _FULL)])
+            connection.send([(request_id, FULL)])
             return
         self._batcher.offer(Job(connection, request_id, _one_by_one(way), body))
 

@@ -1,4 +1,6 @@
-"""What runs in a runtime to serve models: `host SPEC`, `reference SPEC OUT` and `predict SPEC`."""
+"""What runs in a runtime to serve models: `host SPEC`, `reference SPEC OUT` and `predict SPEC`. In the server's own
+Python: `pass SPEC`, for models in containers.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,15 @@ def main(argv: list[str]) -> int:
             from .process import run_host
 
             return run_host(Path(spec))
+        case ["pass", spec]:
+            from .contained import run_host as run_passing_host
+
+            return run_passing_host(Path(spec))
         case ["reference", spec, out]:
             return _told(lambda: _reference(HostSpec.read(Path(spec)), Path(out)))
         case ["predict", spec]:
             return _told(lambda: _predict(HostSpec.read(Path(spec))))
-    sys.stderr.write("usage: host SPEC | reference SPEC OUT | predict SPEC\n")
+    sys.stderr.write("usage: host SPEC | pass SPEC | reference SPEC OUT | predict SPEC\n")
     return 2
 
 
@@ -36,8 +42,9 @@ def _told(work: Callable[[], int]) -> int:
 
 def _reference(spec: HostSpec, out: Path) -> int:
     """TensorFlow's answers to the sample and variations of it into a file."""
+    from .life import keep_output
     from .loaders.base import TensorModel
-    from .process import keep_output, load_model
+    from .process import load_model
     from .reference import sample_inputs, write
 
     keep_output()
@@ -49,8 +56,9 @@ def _reference(spec: HostSpec, out: Path) -> int:
 
 def _predict(spec: HostSpec) -> int:
     """One request on standard input, its answer on standard output."""
+    from .life import keep_output
     from .predictors import predict, predictor
-    from .process import keep_output, load_model
+    from .process import load_model
 
     output = keep_output()
     status, answer = predict(predictor(load_model(spec)), sys.stdin.buffer.read())

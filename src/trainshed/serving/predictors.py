@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from .answers import Answer, failure
 from .codec import TensorRequest, columns, instances_of, plain_input, takes_text, tensor_request, tensors_of
-from .documents import error_body, read_object, write
+from .documents import read_object, write
 from .errors import BadOutputs, RunFailed, ServingError
 from .loaders.base import InstanceModel, Model, TensorModel
-
-_LOGGED = 1 << 18  #: characters of an error in the log
-
-Answer = tuple[int, bytes]  #: HTTP status and body
 
 
 class Request(Protocol):
@@ -55,14 +51,6 @@ class Predictor(Protocol):
 
 def predictor(model: Model) -> Predictor:
     return TensorPredictor(model) if isinstance(model, TensorModel) else InstancePredictor(model)
-
-
-def failure(error: BaseException) -> Answer:
-    """What is answered instead of predictions."""
-    known = error if isinstance(error, ServingError) else RunFailed(f"{type(error).__name__}: {error}")
-    if known.is_cut:
-        sys.stderr.write(f"{known.message}: {known.detail[:_LOGGED]}\n")
-    return known.status, error_body(known.status, f"Prediction failed: {known}")
 
 
 def predict(predictor: Predictor, body: bytes) -> Answer:

@@ -23,6 +23,7 @@ class HostSpec:
     prediction_class: str = ""  #: `package.module.Class` of a custom prediction routine
     site: str = ""  #: folder with the version's own packages, put before all others on `sys.path`
     explanation: Mapping[str, Any] = field(default_factory=dict)  #: explanationConfig
+    container: Mapping[str, Any] = field(default_factory=dict)  #: a `containers.Order`, if that serves the version
     threads: int = 2  #: that the model may compute with
     memory_bytes: int = 0  #: of data; 0 is no limit
     max_batch: int = 32  #: instances in one run of the model

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainshed.serving import batcher as batcher_module
+from trainshed.serving.answers import Answer
 from trainshed.serving.batcher import Batcher, Job
 from trainshed.serving.errors import InvalidInputs
 from trainshed.serving.loaders.base import Model
-from trainshed.serving.predictors import Answer, predict, predictor
+from trainshed.serving.predictors import predict, predictor
 from trainshed.testing.models import Scorer, Shouter, Weighing
 
 

@@ -165,6 +165,7 @@ export async function createVersion(here, found) {
   const runtime = h("select", { class: "select" }, h("option", { value: "" }, "the newest one"));
   const description = h("input", { class: "input", type: "text", autocomplete: "off" });
   const sleeps = h("input", { type: "checkbox" });
+  const container = containerFields();
   void fillRuntimes(runtime);
   const pick = (/** @type {{uri: string, runtime?: string}} */ chosen) => {
     folder.value = chosen.uri;
@@ -173,8 +174,9 @@ export async function createVersion(here, found) {
   const run = async () => {
     const body = {
       name: name.value.trim(),
-      deploymentUri: folder.value.trim(),
+      ...(folder.value.trim() && { deploymentUri: folder.value.trim() }),
       ...(runtime.value && { runtimeVersion: runtime.value }),
+      ...container.body(),
       ...(description.value && { description: description.value }),
       ...(sleeps.checked && { autoScaling: { minNodes: 0 } }),
     };
@@ -192,6 +194,7 @@ export async function createVersion(here, found) {
         hint: "A SavedModel, a Keras file, model.joblib, model.pkl or model.bst. It is copied.",
       }),
       field({ label: "Runtime", input: runtime, hint: "Take the one that the model was trained with." }),
+      container.element,
       field({ label: "Description", input: description }),
       h(
         "label",
@@ -202,6 +205,45 @@ export async function createVersion(here, found) {
     ],
     actions: [{ text: "Cancel" }, { text: "Create", kind: "primary", run, testid: "version-go" }],
   });
+}
+
+/** A container of the user's own: what to run, and where it answers. Nothing is sent of what is left empty. */
+function containerFields() {
+  const input = (/** @type {string} */ placeholder, /** @type {string} */ testid) =>
+    h("input", {
+      class: "input",
+      type: "text",
+      placeholder,
+      autocomplete: "off",
+      spellcheck: false,
+      dataset: { testid },
+    });
+  const image = input("predictor:1.0", "version-image");
+  const port = input("8080", "version-port");
+  const predict = input("/v1/models/MODEL/versions/VERSION:predict", "version-predict");
+  const health = input("/v1/models/MODEL/versions/VERSION", "version-health");
+  return {
+    element: h(
+      "details",
+      { dataset: { testid: "version-container" } },
+      h("summary", null, "A container of your own"),
+      field({ label: "Image", input: image, hint: "With an HTTP server in it. No folder and no runtime are needed." }),
+      field({ label: "Port", input: port }),
+      field({ label: "Path for predictions", input: predict }),
+      field({ label: "Path for health checks", input: health }),
+    ),
+    body: () => {
+      const ports = port.value.trim() && { ports: [{ containerPort: port.value.trim() }] };
+      const routes = {
+        ...(predict.value.trim() && { predict: predict.value.trim() }),
+        ...(health.value.trim() && { health: health.value.trim() }),
+      };
+      return {
+        ...(image.value.trim() && { container: { image: image.value.trim(), ...ports } }),
+        ...(Object.keys(routes).length && { routes }),
+      };
+    },
+  };
 }
 
 /** @param {HTMLSelectElement} select */

@@ -121,7 +121,7 @@ function versionItem(here, row) {
 function factsOf(row) {
   const asked = row.count ? `${count(row.count, "request")} in the last hour` : "no requests in the last hour";
   return [
-    h("span", null, row.detail ? `${row.detail}, runtime ${row.runtime}` : `runtime ${row.runtime}`),
+    h("span", null, servedBy(row, ", ")),
     parityWords(row.parity),
     row.size === undefined ? null : h("span", null, bytes(row.size)),
     hostsWords(row),
@@ -129,6 +129,12 @@ function factsOf(row) {
     h("span", null, "created ", timeAgo(row.version.createTime)),
     Object.keys(row.version.labels ?? {}).length ? labelTags(row.version.labels) : null,
   ];
+}
+
+/** What serves a version, and in which runtime: containers have none. @param {any} row @param {string} between */
+function servedBy({ detail, runtime, version }, between) {
+  const what = detail || (version.container && `the container ${version.container.image}`);
+  return [what, runtime && `runtime ${runtime}`].filter(Boolean).join(between);
 }
 
 /** How its answers compare with TensorFlow's. @param {any} parity */
@@ -183,8 +189,9 @@ async function showVersion(here, id) {
       facts([
         ["State", stateBadge(version.state)],
         ["Now", found.progress],
-        ["Origin", address],
-        ["Served by", found.detail ? `${found.detail} in runtime ${found.runtime}` : `runtime ${found.runtime}`],
+        ["Origin", version.deploymentUri ? address : null],
+        ["Image", version.container ? h("code", null, version.container.image) : null],
+        ["Served by", servedBy(found, " in ")],
         ["Compared", found.parity?.text],
         ["Size", found.size === undefined ? null : bytes(found.size)],
         ["Created", timeAgo(version.createTime)],

@@ -1,0 +1,51 @@
+"""Where requests come in: connections of the gateway, each read by a thread of its own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+
+from .connections import Connection, OnFrame
+from .frames import RAW_HEAD
+from .life import Stop
+
+
+class Reception:
+    """Gives each frame to `take`, and to `left` each connection whose other side is gone. Both are called by threads
+    of connections, and must not wait for the model."""
+
+    def __init__(self, take: OnFrame, left: Callable[[Connection], None], *, body_limit: int) -> None:
+        self._take = take
+        self._left = left
+        self._body_limit = body_limit
+        self._readers: dict[Connection, threading.Thread] = {}
+        self._stopping = False
+        self._guard = threading.Lock()
+
+    def serve(self, listener: socket.socket) -> None:
+        """Take connections until `Stop`; then read no more, and return when all that was read was taken."""
+        try:
+            while True:
+                sock, _ = listener.accept()
+                connection = Connection(sock, body_limit=self._body_limit + RAW_HEAD)
+                reader = threading.Thread(target=self._attend, args=(connection,), name="connection", daemon=True)
+                with self._guard:
+                    self._readers[connection] = reader
+                reader.start()
+        except Stop:
+            self._stopping = True
+            listener.close()
+        with self._guard:
+            readers = dict(self._readers)
+        for connection, reader in readers.items():
+            connection.stop_reading()
+            if reader.is_alive():  # `Stop` may have come before it was started
+                reader.join()
+
+    def _attend(self, connection: Connection) -> None:
+        connection.read(self._take)
+        if not self._stopping:
+            self._left(connection)
+        with self._guard:
+            del self._readers[connection]

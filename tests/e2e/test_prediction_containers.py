@@ -1,0 +1,292 @@
+"""Versions that are containers, run for real: created, asked, lost, replaced and deleted, with nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.control.launches import free_ports
+from trainshed.engines.served_containers import BRIDGE, HOST
+from trainshed.node import containers, reap
+from trainshed.node.containers import Container, Tool
+from trainshed.testing.containers import Podman
+from trainshed.testing.deployer import Deployer
+from trainshed.testing.engines import wait_for
+from trainshed.testing.servers import RunningServer, ask
+
+PROJECT = "served-containers"
+NAME = "localhost/trainshed-tests/predictor:1"
+
+#: An HTTP server as users write them. It has been told where to listen and where its files are.
+PREDICTOR = """
+import json, os, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+folder = os.environ["AIP_STORAGE_URI"]
+weight = int(open(os.path.join(folder, "weights.txt")).read()) if folder else 1
+print("weight", weight, "as user", os.getuid(), flush=True)
+if sys.argv[1:] == ["fail"]:
+    sys.exit("these weights are of another model")
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, status, body, kind="application/json"):
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.answer(200 if self.path == os.environ["AIP_HEALTH_ROUTE"] else 404, b"")
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if self.path != os.environ["AIP_PREDICT_ROUTE"]:
+            self.answer(404, b"")
+        elif self.headers["content-type"] != "application/json":
+            self.answer(200, body.upper(), "text/plain; charset=utf-8")
+        else:
+            instances = json.loads(body)["instances"]
+            if "env" in instances:
+                self.answer(200, json.dumps({"predictions": [dict(os.environ)]}).encode())
+            elif any(not isinstance(each, int) for each in instances):
+                self.answer(422, b'{"error": "numbers, please"}')
+            else:
+                self.answer(200, json.dumps({"predictions": [each * weight for each in instances]}).encode())
+
+    def log_message(self, *args):
+        pass
+
+ThreadingHTTPServer(("0.0.0.0", int(os.environ["AIP_HTTP_PORT"])), Handler).serve_forever()
+"""
+
+
+class Contained(Deployer):
+    """Deploys containers."""
+
+    def contain(self, version: str, image: str, *, weight: int = 0, **body: Any) -> dict[str, Any]:
+        """Begin to create a version; the operation."""
+        given = {"name": version, "container": {"image": image}, **body}
+        if weight:
+            given["deploymentUri"] = self.upload(f"{version}/weights.txt", str(weight).encode()).rpartition("/")[0]
+        operation: dict[str, Any] = self.server.call("POST", f"{self.path}/versions", given)
+        return operation
+
+    def contained(self, version: str, image: str, **how: Any) -> dict[str, Any]:
+        """Create a version, which must work, and return its details."""
+        operation = self.finish(self.contain(version, image, **how))
+        assert "response" in operation, operation
+        return self.details(version)
+
+    def asked(self, version: str, instance: Any) -> Any:
+        """The one prediction for one instance."""
+        [prediction] = self.predict(version, instance)
+        return prediction
+
+    def raw(self, version: str, body: bytes, kind: str) -> tuple[int, str, bytes]:
+        answer = ask(
+            self.server.url,
+            "POST",
+            f"{self.path}/versions/{version}:rawPredict",
+            body=body,
+            headers={"authorization": f"Bearer {self.server.token}", "content-type": kind},
+        )
+        return answer.status, answer.headers["content-type"], answer.body
+
+
+@pytest.fixture(scope="module")
+def image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An image with the predictor in it, which runs as a user of its own."""
+    folder = tmp_path_factory.mktemp("predictor")
+    (folder / "predictor.py").write_text(PREDICTOR)
+    (folder / "Containerfile").write_text(
+        f'FROM {podman.base()}\nCOPY predictor.py /predictor.py\nUSER 1234\nENTRYPOINT ["python3", "/predictor.py"]\n'
+    )
+    podman("build", "--quiet", "--tag", NAME, str(folder))
+    return NAME
+
+
+@pytest.fixture(scope="module")
+def network(podman: Podman, image: str) -> str:
+    """The network that containers can have on this machine."""
+    tool, name = Tool("podman", "podman", ()), f"trainshed-probe-{os.getpid()}"
+    box = Container(name, image, command=["true"], ports=[(free_ports(1)[0], 80)])
+    try:
+        podman(*containers.run(tool, box)[1:])
+    except AssertionError:
+        return HOST
+    finally:
+        podman("rm", "--force", "--ignore", name)
+    return BRIDGE
+
+
+def opened(home: Path, podman: Podman, network: str) -> RunningServer:
+    settings = {"container_network": network, "sleep_after_s": 1}
+    return RunningServer(home, settings, environment=podman.env).start()
+
+
+@pytest.fixture(scope="module")
+def server(podman: Podman, network: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    running = opened(tmp_path_factory.mktemp("containers") / "home", podman, network)
+    yield running
+    assert running.stop() == 0
+    assert not versions(podman, PROJECT)
+
+
+@pytest.fixture(scope="module")
+def deployer(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Contained:
+    return Contained(server, PROJECT, tmp_path_factory.mktemp("scratch"))
+
+
+def versions(podman: Podman, project: str) -> list[str]:
+    """The containers that there are, running or not, by the versions that they serve."""
+    labels = [each.get("Labels") or {} for each in podman.containers()]
+    names = [each.get("trainshed.version", "") for each in labels]
+    return sorted(name for name in names if name.startswith(f"{project}/"))
+
+
+def test_a_container_serves_a_version(deployer: Contained, image: str) -> None:
+    details = deployer.contained(
+        "v1",
+        image,
+        weight=3,
+        routes={"predict": "/answer", "health": "/ok"},
+    )
+    assert details["loader"] == "container"
+    assert details["detail"].startswith(f"the container {image} (")
+    assert details["runtime"] == ""
+    assert "weight 3 as user 1234" in details["log"]
+    assert deployer.predict("v1", 1, 2) == [3, 6]
+    assert deployer.predict("", 5) == [15]
+    assert deployer.raw("v1", b"words", "text/plain") == (200, "text/plain; charset=utf-8", b"WORDS")
+    assert deployer.ask("v1", "word") == (422, {"error": "numbers, please"})
+
+
+def test_it_is_told_what_ai_platform_tells(deployer: Contained, image: str) -> None:
+    told = {
+        "env": [{"name": "GREETING", "value": "hello $(AIP_VERSION_NAME)"}],
+        "command": ["python3", "/predictor.py"],
+        "args": ["$(GREETING)"],
+    }
+    deployer.contained("told", image, container={"image": image, **told}, machineType="n1-standard-2")
+    env = deployer.asked("told", "env")
+    assert env["GREETING"] == "hello told"
+    assert env["AIP_MODE"] == "PREDICTION"
+    assert env["AIP_STORAGE_URI"] == ""
+    assert env["AIP_PREDICT_ROUTE"] == "/v1/models/m/versions/told:predict"
+    assert env["AIP_MACHINE_TYPE"] == "n1-standard-2"
+    assert not [name for name in env if name.startswith("TRAINSHED")]
+
+
+def test_one_that_fails_says_why_in_its_own_words(deployer: Contained, podman: Podman, image: str) -> None:
+    reason = deployer.refused(deployer.contain("bad", image, container={"image": image, "args": ["fail"]}))
+    assert "The container ended with the exit status 1 before it was healthy." in reason
+    assert "these weights are of another model" in reason
+    wait_for(lambda: f"{PROJECT}/m/bad" in versions(podman, PROJECT), lambda there: not there)
+
+
+def test_an_image_that_can_not_be_had_is_told(deployer: Contained) -> None:
+    reason = deployer.refused(deployer.contain("none", "localhost/no-such-image:1"))
+    assert reason.startswith("Create Version failed. The image localhost/no-such-image:1 is not on this machine")
+
+
+def test_a_container_that_dies_is_replaced(deployer: Contained, podman: Podman, image: str) -> None:
+    deployer.contained("dies", image, weight=2)
+    [name] = [
+        each["Names"][0]
+        for each in podman.containers()
+        if (each.get("Labels") or {}).get("trainshed.version") == f"{PROJECT}/m/dies"
+    ]
+    podman("kill", name)
+    deployer.until_answers("dies", 4)
+    assert deployer.predict("dies", 4) == [8]
+    wait_for(lambda: versions(podman, PROJECT).count(f"{PROJECT}/m/dies"), lambda count: count == 1)
+
+
+def test_several_hosts_and_sleep_are_as_for_other_versions(deployer: Contained, podman: Podman, image: str) -> None:
+    deployer.contained("two", image, manualScaling={"nodes": 2})
+    wait_for(lambda: [host["state"] for host in deployer.details("two")["hosts"]], lambda seen: seen == ["READY"] * 2)
+    assert versions(podman, PROJECT).count(f"{PROJECT}/m/two") == 2
+    deployer.finish(
+        deployer.server.call(
+            "PATCH", f"{deployer.path}/versions/two?updateMask=autoScaling", {"autoScaling": {"minNodes": 0}}
+        )
+    )
+    wait_for(lambda: f"{PROJECT}/m/two" in versions(podman, PROJECT), lambda there: not there)
+    assert deployer.predict("two", 7) == [7]
+
+
+def test_the_tag_may_move_on(deployer: Contained, podman: Podman, image: str) -> None:
+    moving = "localhost/trainshed-tests/moving:1"
+    podman("tag", image, moving)
+    deployer.contained("pinned", moving, autoScaling={"minNodes": 0})
+    podman("tag", podman.base(), moving)
+    wait_for(lambda: f"{PROJECT}/m/pinned" in versions(podman, PROJECT), lambda there: not there)
+    assert deployer.predict("pinned", 7) == [7]
+
+
+def test_a_version_that_is_deleted_leaves_nothing(deployer: Contained, podman: Podman, image: str) -> None:
+    deployer.contained("gone", image, weight=2)
+    deployer.finish(deployer.delete("gone"))
+    assert f"{PROJECT}/m/gone" not in versions(podman, PROJECT)
+    assert deployer.ask("gone", 1)[0] == 404
+
+
+def test_the_command_line_has_gclouds_flags(deployer: Contained, image: str) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "trainshed.cli", *words, "--project", PROJECT]
+        return subprocess.run(argv, env=deployer.server.env(), capture_output=True, text=True, check=False)
+
+    made = run(
+        *("versions", "create", "cli", "--model", "m", "--image", image),
+        *("--env-vars", "A=1,B=2", "--predict-route", "/p", "--health-route", "/h", "--args", "a,b"),
+    )
+    assert made.returncode == 0, made.stderr
+    env = deployer.asked("cli", "env")
+    assert (env["A"], env["B"], env["AIP_PREDICT_ROUTE"]) == ("1", "2", "/p")
+    shown = run("versions", "describe", "cli", "--model", "m")
+    assert f"Served by the container {image} (" in shown.stderr
+    assert json.loads(run("versions", "describe", "cli", "--model", "m", "--format", "json").stdout)["container"] == {
+        "image": image,
+        "args": ["a", "b"],
+        "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
+    }
+
+
+def test_nothing_is_left_of_a_server_that_was_killed(podman: Podman, image: str, tmp_path: Path) -> None:
+    project = "killed-containers"
+    server = opened(tmp_path / "home", podman, HOST)  # which must work everywhere
+    try:
+        deployer = Contained(server, project, tmp_path)
+        deployer.contained("v1", image, weight=2)
+        assert deployer.asked("v1", "env")["AIP_HTTP_PORT"] != "8080"
+        server.kill()
+        wait_for(lambda: versions(podman, project), lambda left: not left)
+        server.start()
+        deployer.until_answers("v1", 4)
+        assert deployer.predict("v1", 4) == [8]
+        guards = [int(child) for child in reap.children(server.pid) if _is_guard(child)]
+        assert len(guards) == 1
+        server.kill()
+        for pid in guards:  # so that there is nobody who could clean up
+            reap.send(pid, signal.SIGKILL)
+        server.start()
+        deployer.until_answers("v1", 4)
+        assert versions(podman, project) == [f"{project}/m/v1"]
+    finally:
+        server.stop()
+    assert not versions(podman, project)
+
+
+def _is_guard(pid: int) -> bool:
+    return b"guard" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
