@@ -16,6 +16,7 @@ import pytest
 from trainshed.node import containers, images
 from trainshed.node.contained import contain
 from trainshed.node.containers import DOCKER, PODMAN, Container, NoTool, Tool
+from trainshed.testing.engines import wait_for
 
 ROOT = ("memory", "cpu", "pids")
 #: answers `info`; has the images that are files in a folder beside it; pulls those in `registry`
@@ -223,6 +224,8 @@ def test_an_image_for_another_machine_is_named_with_a_remedy(
 #: a tool whose container is a process that ends as the word after the image says
 RUNNER = """#!{python}
 import os, signal, sys, time
+if sys.argv[1:3] == ["container", "inspect"]:
+    print(os.getppid())
 if sys.argv[1] == "run":
     print("runs", flush=True)
     how = sys.argv[-1]
@@ -234,7 +237,7 @@ if sys.argv[1] == "run":
 """
 
 
-def attempt(tmp_path: Path, how: str) -> Path:
+def attempt(tmp_path: Path, how: str, kind: str = PODMAN) -> Path:
     tool = tmp_path / "tool"
     tool.write_text(RUNNER.format(python=sys.executable))
     tool.chmod(0o755)
@@ -245,7 +248,7 @@ def attempt(tmp_path: Path, how: str) -> Path:
     common = {"tool": "auto", "read_only": False, "mounts": []}
     spec = {"project": "p", "job": "j", "attempt": 1, "env": {}, "replicas": [replica], "containers": common}
     (folder / "spec.json").write_text(json.dumps(spec))
-    found = {"tool": Tool(PODMAN, str(tool), ROOT).words(), "images": {"i": "i"}}
+    found = {"tool": Tool(kind, str(tool), ROOT).words(), "images": {"i": "i"}}
     (folder / images.FOUND).write_text(json.dumps(found))
     return folder
 
@@ -271,3 +274,18 @@ def test_the_stand_in_passes_signals_on(tmp_path: Path) -> None:
         assert [process.stdout.readline() for _ in range(2)] == ["runs\n", "waits\n"]
         process.terminate()
         assert process.wait(timeout=30) == 3
+
+
+@pytest.mark.parametrize(("kind", "told"), [(PODMAN, False), (DOCKER, True)])
+def test_where_a_daemons_container_runs_is_written_down(tmp_path: Path, kind: str, told: bool) -> None:
+    folder = attempt(tmp_path, "wait", kind)
+    with stand_in(folder) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["runs\n", "waits\n"]
+        path = folder / "master-replica-0.pid"
+        if told:
+            wait_for(path.exists, bool)
+            assert path.read_text() == str(process.pid)
+        process.terminate()
+        process.wait(timeout=30)
+    assert not path.exists()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
+from trainshed.node.reap import children
 from trainshed.node.sampler import COARSEST_S, Sampler, gap_s
+from trainshed.testing.engines import wait_for
 
 SUPERVISOR = """
 import json, os, subprocess, sys, time
@@ -100,3 +103,28 @@ def test_a_process_that_is_gone_counts_nothing(tmp_path: Path) -> None:
         gone.wait()
     Sampler(str(path)).sample({"worker-replica-0": gone.pid}, 1.0)
     assert [(line["rss"], line["processes"]) for line in lines(path)] == [(0, 0)]
+
+
+def test_what_runs_a_container_is_not_a_part_of_it(tmp_path: Path) -> None:
+    inner = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "sleep", "60"]
+    outer = [sys.executable, "-c", f"import subprocess; subprocess.run({inner!r})"]
+    with subprocess.Popen(outer) as runner, subprocess.Popen(["sleep", "60"]) as client:
+        try:
+            [unshare] = wait_for(lambda: children(runner.pid), bool)
+            [first] = wait_for(lambda: children(unshare), bool)
+            for name, inside, pids in (
+                ("all", False, [runner]),
+                ("below", True, [runner]),
+                ("elsewhere", True, [client]),
+            ):
+                (tmp_path / name).mkdir()
+                if name == "elsewhere":  # as with Docker: its container is not below its client
+                    (tmp_path / name / "master-replica-0.pid").write_text(str(first))
+                sampler = Sampler(str(tmp_path / name / "samples.jsonl"), inside=inside)
+                sampler.sample({"master-replica-0": pids[0].pid}, 10.0)
+        finally:
+            runner.kill()
+            client.kill()
+            os.kill(unshare, signal.SIGKILL)
+    counts = {name: lines(tmp_path / name / "samples.jsonl")[0]["processes"] for name in ("all", "below", "elsewhere")}
+    assert counts == {"all": 3, "below": 1, "elsewhere": 1}

@@ -89,10 +89,11 @@ _PREDICTION = ("modelName", "versionName", "uri", "dataFormat", "outputPath", "b
 def _summary(job: dict[str, Any]) -> Iterator[str]:
     """What matters of a job, a box for each part that has something to show."""
     training, prediction = job.get("trainingInput", {}), job.get("predictionInput", {})
+    image = {"imageUri": training.get("masterConfig", {}).get("imageUri")}
     output = job.get("trainingOutput", {})
     boxes = (
         ("Job Overview", {name: job.get(name) for name in _OVERVIEW}),
-        ("Training Input Summary", {name: training.get(name) for name in _INPUT}),
+        ("Training Input Summary", {name: training.get(name) for name in _INPUT} | image),
         ("Prediction Input Summary", {name: prediction.get(name) for name in _PREDICTION}),
         ("Prediction Output Summary", job.get("predictionOutput", {})),
         ("Training Output Summary", {name: value for name, value in output.items() if name != "trials"}),

@@ -22,9 +22,11 @@ from .signals import caught
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any, Callable, Optional
 
 LABEL = "trainshed.attempt"
+PID = ".pid"  #: after a replica's name: a file with the pid of its container's first process, if that is a daemon's
+_LOOK_S = 0.25
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _KILLED = 128  #: plus the number of the signal: how a container's status tells of one
 #: Those that a process can die of. Others are passed on as the status that they came as.
@@ -70,10 +72,25 @@ def contain(folder: str, name: str) -> int:
     tool, images = _found(folder)
     box = container(folder, spec, replica, images)
     containers.ask(containers.remove(tool, [box.name]))  # what a copy before this one may have left
-    status = _run(containers.run(tool, box), signals)
+    pid_file = os.path.join(folder, name + PID)
+    watch = None if tool.kind == containers.PODMAN else lambda: _tell_pid(tool, box.name, pid_file)
+    status = _run(containers.run(tool, box), signals, watch)
     containers.ask(containers.remove(tool, [box.name]))
+    if os.path.exists(pid_file):
+        os.unlink(pid_file)
     reap.end_all()
     return _end_alike(status)
+
+
+def _tell_pid(tool: Tool, name: str, path: str) -> bool:
+    """Write down the first process of a daemon's container, which is not below this one. False: it is not there yet."""
+    said = containers.ask(containers.first_pid(tool, name)).stdout.strip()
+    if not said.isdigit() or said == "0":
+        return False
+    with open(path + ".new", "w") as out:
+        out.write(said)
+    os.rename(path + ".new", path)
+    return True
 
 
 def _found(folder: str) -> tuple[Tool, dict[str, str]]:
@@ -82,12 +99,14 @@ def _found(folder: str) -> tuple[Tool, dict[str, str]]:
     return Tool.of(found["tool"]), found["images"]
 
 
-def _run(argv: list[str], signals: int) -> int:
-    """The wait status of `argv`, which is sent what this process is sent."""
+def _run(argv: list[str], signals: int, watch: Optional[Callable[[], bool]]) -> int:
+    """The wait status of `argv`, which is sent what this process is sent. `watch` is called until it is content."""
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
     ended: dict[int, int] = {}
     while process.pid not in ended:
-        select.select([signals], [], [])
+        if not select.select([signals], [], [], _LOOK_S if watch else None)[0]:
+            watch = None if watch and watch() else watch
+            continue
         for number in os.read(signals, 512):
             if number in _PASSED_ON:
                 reap.send(process.pid, number)

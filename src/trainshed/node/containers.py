@@ -241,6 +241,11 @@ def inspect(tool: Tool, image: str) -> list[str]:
     return [tool.path, "image", "inspect", image]
 
 
+def first_pid(tool: Tool, name: str) -> list[str]:
+    """The command that prints the pid of a container's first process, 0 if it does not run."""
+    return [tool.path, "container", "inspect", "--format", "{{.State.Pid}}", name]
+
+
 def pull(tool: Tool, image: str) -> list[str]:
     return [tool.path, "pull", image]
 

@@ -45,7 +45,7 @@ class Sampler:
 
     def __init__(self, path: str, inside: bool = False) -> None:
         """`inside`: replicas are in containers, and what runs a container is not a part of it."""
-        self._inside = inside
+        self._inside = os.path.dirname(path) if inside else ""
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._tallies: dict[str, _Tally] = {}
         self._families: dict[str, list[int]] = {}
@@ -58,10 +58,10 @@ class Sampler:
         A full disk costs the lines, not the job.
         """
         self._begun_s = self._begun_s or now_s
-        if now_s >= self._look_at or pids != self._known:
+        if now_s >= self._look_at or pids != self._known or (self._inside and not all(self._families.values())):
             self._families, self._known = _families(pids), dict(pids)
             if self._inside:
-                self._families = {name: list(filter(_nested, found)) for name, found in self._families.items()}
+                self._families = {name: _contained(self._inside, name, all_) for name, all_ in self._families.items()}
             self._look_at = now_s + LOOK_S
         due = now_s >= self._write_at
         lines = []
@@ -106,6 +106,17 @@ def _families(pids: dict[str, int]) -> dict[str, list[int]]:
             if owner in found:
                 found[owner].extend([orphan, *reap.descendants(orphan)])
     return found
+
+
+def _contained(folder: str, name: str, found: list[int]) -> list[int]:
+    """Those of a replica's processes that are in its container, also if it is a daemon's: `contained` tells of it."""
+    try:
+        with open(os.path.join(folder, name + ".pid")) as file:
+            first = int(file.read())
+        found = [*found, first, *reap.descendants(first)]
+    except FileNotFoundError:
+        pass
+    return [pid for pid in found if _nested(pid)]
 
 
 def _nested(pid: int) -> bool:
