@@ -11,7 +11,7 @@ site=${2:-}
 tool=${CONTAINER_TOOL:-podman}
 
 if "$tool" image inspect "$image" >/dev/null 2>&1; then
-    echo "The image $image is there already."
+    echo "The image $image is ready. It was made before."
     exit 0
 fi
 
@@ -49,4 +49,4 @@ if [ -n "$site" ]; then
     parts+=(--recursion --exclude __pycache__ -C "$(dirname "$site")" site-packages)
 fi
 tar -c "${parts[@]}" | "$tool" import - "$image" >/dev/null
-echo "Made the image $image."
+echo "The image $image is ready."
