@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
 
 from trainshed.testing import browsers
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.servers import RunningServer
+
+PATIENCE_MS = 20_000  #: other tests need the same two cores
+expect.set_options(timeout=PATIENCE_MS)
 
 #: opens a place of a project, such as ("my-project", "/jobs/one"), in a window of its own
 Open = Callable[..., Page]
