@@ -292,6 +292,24 @@ def test_an_image_is_pulled_and_its_progress_told(jobs: Containers, tmp_path: Pa
     jobs.podman("rmi", name)
 
 
+def test_a_pull_that_hangs_can_be_cancelled(jobs: Containers) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        name = f"127.0.0.1:{silent.getsockname()[1]}/trainers/python:3"
+        jobs.submit("hanging", name)
+        wait_for(lambda: jobs.lines("hanging"), lambda lines: any("pulling it with podman" in line for line in lines))
+        jobs.server.call("POST", f"/v1/projects/{PROJECT}/jobs/hanging:cancel", {})
+        jobs.wait("hanging", "CANCELLED")
+        left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if name.encode() in _read(path)]
+        assert left == []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
 def test_the_files_of_an_image_can_be_kept_from_changes(podman: Podman, tmp_path: Path) -> None:
     source = """
 open("/tmp/kept", "w").write("x")
