@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,7 +169,7 @@ def test_a_gang_is_told_what_it_needs_and_sees_nothing_else(jobs: Containers) ->
     assert jobs.podman.containers(f"{PROJECT}/gang") == []
 
 
-def test_each_role_may_have_its_own_image_and_the_image_its_own_command(jobs: Containers, tmp_path: Path) -> None:
+def test_an_image_runs_its_own_command_by_tag_and_by_digest(jobs: Containers, tmp_path: Path) -> None:
     (tmp_path / "task.py").write_text("import sys; print('the image says', sys.argv[1:], flush=True)\n")
     head = f"FROM {jobs.podman.base()}\nWORKDIR /root\nCOPY task.py /root/\n"
     (tmp_path / "Dockerfile").write_text(head + 'ENTRYPOINT ["python", "task.py"]\nCMD ["by", "itself"]\n')
