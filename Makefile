@@ -8,7 +8,7 @@ STAMP := $(VENV)/.ready
 ENV_DEV := $(VENV)/.ready-dev
 ENV_DOCS := $(VENV)/.ready-docs
 
-.PHONY: demo test install lint soak bench docs screenshots clean
+.PHONY: demo test install lint soak bench parity docs screenshots clean
 
 demo: $(STAMP)
 	bash samples/demo.sh
@@ -36,6 +36,12 @@ bench: $(ENV_DEV)
 	$(BIN)/python bench/serving.py
 	$(BIN)/python bench/batch.py
 	$(BIN)/python bench/console.py
+	$(BIN)/python bench/ray.py
+
+# The samples from one spec on this machine and on a Ray cluster of three nodes; the differences are printed.
+parity: $(ENV_DEV)
+	bash tests/needs.sh
+	$(BIN)/python bench/parity.py
 
 # The pages of docs/ as a site in build/site. Links are checked twice: as a code host reads them, and as the site does.
 docs: $(ENV_DEV) $(ENV_DOCS)

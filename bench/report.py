@@ -1,4 +1,4 @@
-"""Tables of measurements: printed, and kept in docs/performance.md between the marks of their bench."""
+"""Tables of measurements: printed, and kept in a page of docs/ between the marks of their bench."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGE = DOCS / "performance.md"
+CLUSTERS = DOCS / "clusters.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +35,10 @@ def percentiles_ms(seconds: Sequence[float]) -> str:
 
 def publish(bench: str, rows: Sequence[Row], *, keep: bool = False) -> None:
     """Print the table and put it in the page. `keep`: also the rows there that are about something else."""
-    begin, end = f"<!-- {bench} begins -->", f"<!-- {bench} ends -->"
-    page = PAGE.read_text()
-    found = re.search(f"{re.escape(begin)}(.*){re.escape(end)}", page, re.DOTALL)
-    if found is None:
-        raise SystemExit(f"{PAGE} has no place for {bench}: add the lines {begin} and {end}.")
     lines = [f"| {r.what} | {r.value} | {r.against} | {r.ratio} | {r.aim} |" for r in rows]
     if keep:
         again = tuple(f"| {r.what} |" for r in rows)
-        lines = [*(line for line in _rows(found[1]) if not line.startswith(again)), *lines]
+        lines = [*(line for line in _rows(between(PAGE, bench)) if not line.startswith(again)), *lines]
     table = "\n".join(
         [
             f"Measured on {datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, Python {platform.python_version()}.",
@@ -52,7 +49,27 @@ def publish(bench: str, rows: Sequence[Row], *, keep: bool = False) -> None:
         ]
     )
     sys.stdout.write(f"{table}\n")
-    PAGE.write_text(f"{page[: found.start()]}{begin}\n{table}\n{end}{page[found.end() :]}")
+    replace_between(PAGE, bench, table)
+
+
+def replace_between(path: Path, bench: str, text: str) -> None:
+    """Put a text between the marks of a bench in a page."""
+    found = _place(path, bench)
+    before, after = path.read_text()[: found.start(1)], path.read_text()[found.end(1) :]
+    path.write_text(f"{before}\n{text}\n{after}")
+
+
+def between(path: Path, bench: str) -> str:
+    """What stands there now."""
+    return _place(path, bench)[1]
+
+
+def _place(path: Path, bench: str) -> re.Match[str]:
+    begin, end = f"<!-- {bench} begins -->", f"<!-- {bench} ends -->"
+    found = re.search(f"{re.escape(begin)}(.*){re.escape(end)}", path.read_text(), re.DOTALL)
+    if found is None:
+        raise SystemExit(f"{path} has no place for {bench}: add the lines {begin} and {end}.")
+    return found
 
 
 def _rows(table: str) -> list[str]:

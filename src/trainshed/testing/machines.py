@@ -1,0 +1,280 @@
+"""Several machines on this one, for tests: each with an address and a `/tmp` of its own.
+
+With root they are network namespaces on a bridge: nothing that listens on loopback here is reached from there, and no
+file below `/tmp` here is seen there. Without root they are loopback addresses, and a machine is the processes that were
+started on it; what is said to be cut off then stands still instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+_END_S = 20.0
+_NAMESPACE = "trainshed"
+_MARK = "TRAINSHED_MACHINE"
+#: `$1` becomes /tmp, with the folders in it that are shared with this machine: pairs of a name in it and a path here.
+_ENTER = """
+set -eu
+tmp=$1; shift
+while [ "$1" != -- ]; do mount --bind "$2" "$tmp/$1"; shift 2; done
+shift
+mount --rbind "$tmp" /tmp
+cd /
+exec "$@"
+"""
+
+
+class Machine(ABC):
+    """One of them. `shared` are folders of this machine that it sees too, by their names below its own folder."""
+
+    def __init__(self, name: str, host: str, folder: Path, shared: Mapping[str, Path]) -> None:
+        self.name = name
+        self.host = host  #: its address
+        self.folder = folder  #: what it has of its own, as it is seen from here
+        self._shared = dict(shared)
+        self._started: list[subprocess.Popen[bytes]] = []
+        (folder / "home").mkdir(parents=True)
+
+    @abstractmethod
+    def inside(self, name: str) -> Path:
+        """A path below its folder, as programs that run there see it."""
+
+    @abstractmethod
+    def pids(self) -> list[int]:
+        """Of all processes that run there."""
+
+    @abstractmethod
+    def cut(self) -> None:
+        """Let nothing in or out, without a word to either side."""
+
+    @abstractmethod
+    def mend(self) -> None:
+        """Undo `cut`."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """End all that runs there, and undo the machine. Its folder stays."""
+
+    @abstractmethod
+    def _command(self, command: Sequence[str | Path]) -> list[str]: ...
+
+    def run(
+        self, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, timeout_s: float = 120.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program there to its end, whatever that is."""
+        there = self._command(command)
+        return subprocess.run(
+            there,
+            env=self.environment(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            start_new_session=True,  # so that all of the machine has one share of the cores
+        )
+
+    def start(self, command: Sequence[str | Path], log: Path, *, env: Mapping[str, str] | None = None) -> None:
+        """Start a program there that goes on until the machine is killed or removed."""
+        with open(log, "ab") as output:
+            process = subprocess.Popen(
+                self._command(command),
+                env=self.environment(env),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self._started.append(process)
+
+    def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """That of a program there: nothing of Trainshed's, and a home folder on that machine."""
+        here = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINSHED_", "RAY_"))}
+        return here | {"HOME": str(self.inside("home")), _MARK: self.host} | dict(more or {})
+
+    def kill(self) -> None:
+        """SIGKILL for all that runs there, and for what that starts meanwhile."""
+        deadline = time.monotonic() + _END_S
+        while pids := self.pids():
+            _signal(pids, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"Processes {pids} of {self.name} do not end.")
+            time.sleep(0.05)
+        for process in self._started:
+            process.wait()
+        self._started.clear()
+
+    def pause(self) -> None:
+        """Let everything there stand still. Connections stay as they are, and nobody answers."""
+        _signal(self.pids(), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        _signal(self.pids(), signal.SIGCONT)
+
+
+class Namespace(Machine):
+    """A network namespace at the end of a cable that is plugged into a bridge."""
+
+    def __init__(self, name: str, host: str, folder: Path, shared: Mapping[str, Path], *, bridge: str) -> None:
+        super().__init__(name, host, folder, shared)
+        number = host.rpartition(".")[2]
+        self._space = f"{_NAMESPACE}-{os.getpid()}-{bridge}-{number}"
+        self._cable = f"{bridge}-{number}"
+        for below in self._shared:
+            (folder / below).mkdir(parents=True, exist_ok=True)
+        _ip("netns", "add", self._space)
+        _ip("link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", self._space)
+        _ip("link", "set", self._cable, "master", bridge, "up")
+        for words in ("link set lo up", f"addr add {host}/24 dev eth0", "link set eth0 up"):
+            _ip("-n", self._space, *words.split())
+
+    def inside(self, name: str) -> Path:
+        return Path("/tmp") / name  # noqa: S108 - its own: see _ENTER
+
+    def pids(self) -> list[int]:
+        return [int(pid) for pid in _ip("netns", "pids", self._space).split()]
+
+    def cut(self) -> None:
+        _ip("link", "set", self._cable, "down")
+
+    def mend(self) -> None:
+        _ip("link", "set", self._cable, "up")
+
+    def remove(self) -> None:
+        self.kill()
+        _ip("netns", "del", self._space)  # and with it the cable
+
+    def _command(self, command: Sequence[str | Path]) -> list[str]:
+        pairs = [word for name, path in self._shared.items() for word in (name, str(path))]
+        enter = ["sh", "-c", _ENTER, "sh", str(self.folder), *pairs, "--", *map(str, command)]
+        return ["ip", "netns", "exec", self._space, *enter]
+
+
+class Loopback(Machine):
+    """An address of the loopback interface. What runs there is what has the machine's mark, and all below it."""
+
+    def __init__(self, name: str, host: str, folder: Path, shared: Mapping[str, Path]) -> None:
+        super().__init__(name, host, folder, shared)
+        for below, path in self._shared.items():
+            (folder / below).parent.mkdir(parents=True, exist_ok=True)
+            (folder / below).symlink_to(path)
+
+    def inside(self, name: str) -> Path:
+        return self.folder / name
+
+    def pids(self) -> list[int]:
+        found: set[int] = set()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get(_MARK) == self.host and process.status() != psutil.STATUS_ZOMBIE:
+                    found |= {process.pid, *(child.pid for child in process.children(recursive=True))}
+        return sorted(found)
+
+    def cut(self) -> None:
+        self.pause()
+
+    def mend(self) -> None:
+        self.resume()
+
+    def remove(self) -> None:
+        self.kill()
+
+    def _command(self, command: Sequence[str | Path]) -> list[str]:
+        return [str(word) for word in command]
+
+
+class Network:
+    """Machines that reach each other and this one. `host` is this machine's address as they see it."""
+
+    def __init__(self, scratch: Path, *, namespaces: bool | None = None) -> None:
+        self._scratch = scratch
+        self.machines: list[Machine] = []
+        self.apart = can_make_namespaces() if namespaces is None else namespaces
+        if self.apart:
+            remove_strays()
+            self._bridge, self._prefix = _make_bridge()
+        else:
+            self._prefix = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(250)}"
+        self.host = f"{self._prefix}.1"
+
+    def machine(self, name: str, shared: Mapping[str, Path] | None = None) -> Machine:
+        """One more."""
+        host = f"{self._prefix}.{len(self.machines) + 2}"
+        folder = self._scratch / f"{name}-{host}"
+        made: Machine
+        if self.apart:
+            made = Namespace(name, host, folder, shared or {}, bridge=self._bridge)
+        else:
+            made = Loopback(name, host, folder, shared or {})
+        self.machines.append(made)
+        return made
+
+    def close(self) -> None:
+        """End all that runs on the machines, and leave nothing of them but their folders."""
+        for machine in self.machines:
+            machine.remove()
+        self.machines.clear()
+        if self.apart:
+            _ip("link", "del", self._bridge)
+
+
+def can_make_namespaces() -> bool:
+    """Whether this is root on a machine that has network namespaces."""
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        return False
+    space = f"{_NAMESPACE}-{os.getpid()}-try"
+    if subprocess.run(["ip", "netns", "add", space], capture_output=True).returncode != 0:
+        return False
+    inside = ["ip", "netns", "exec", space, "sh", "-c", "mount -t tmpfs tmpfs /tmp && ip link add name try0 type veth"]
+    works = subprocess.run(inside, capture_output=True).returncode == 0
+    _ip("netns", "del", space)
+    return works
+
+
+def remove_strays() -> None:
+    """Undo machines of test runs that were killed before they could."""
+    for line in _ip("netns", "list").splitlines():
+        space = line.split()[0]
+        words = space.split("-")
+        if words[0] != _NAMESPACE or len(words) < 3 or psutil.pid_exists(int(words[1])):
+            continue
+        _signal([int(pid) for pid in _ip("netns", "pids", space).split()], signal.SIGKILL)
+        subprocess.run(["ip", "netns", "del", space], capture_output=True)  # another run may clean up too
+        subprocess.run(["ip", "link", "del", words[2]], capture_output=True)
+
+
+def _make_bridge() -> tuple[str, str]:
+    """Its name, and the first three numbers of its addresses. The kernel gives a name to one run only."""
+    for _ in range(50):
+        number = secrets.randbelow(250)
+        bridge = f"tshed{number}"
+        made = subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], capture_output=True, text=True)
+        if made.returncode == 0:
+            prefix = f"10.231.{number}"
+            _ip("addr", "add", f"{prefix}.1/24", "dev", bridge)
+            _ip("link", "set", bridge, "up")
+            return bridge, prefix
+    raise RuntimeError(f"No bridge can be made: {made.stderr}")
+
+
+def _ip(*words: str) -> str:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"`ip {' '.join(words)}` failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -1,0 +1,125 @@
+"""The machines that tests of clusters stand on: apart from this one and from each other, and gone without a trace."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from trainshed.testing.engines import wait_for
+from trainshed.testing.machines import Machine, Network, can_make_namespaces, remove_strays
+
+HELLO = "import socket, sys, time; here = socket.create_server((sys.argv[1], 8765)); time.sleep(1000)"
+ASK = "import socket, sys; socket.create_connection((sys.argv[1], 8765), timeout=2).close(); print('reached')"
+
+
+@pytest.fixture(params=[pytest.param(None, id="the best there is"), pytest.param(False, id="loopback")])
+def network(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Network]:
+    made = Network(tmp_path, namespaces=request.param)
+    yield made
+    made.close()
+
+
+def listening(machine: Machine, tmp_path: Path) -> None:
+    machine.start([sys.executable, "-c", HELLO, machine.host], tmp_path / "log")
+    wait_for(lambda: reached(machine, machine.host), bool, within_s=20.0)
+
+
+def reached(machine: Machine, host: str) -> bool:
+    return machine.run([sys.executable, "-c", ASK, host]).stdout == "reached\n"
+
+
+def test_machines_reach_each_other_until_one_is_cut_off(network: Network, tmp_path: Path) -> None:
+    one, other = network.machine("one"), network.machine("other")
+    listening(one, tmp_path)
+    assert reached(other, one.host)
+    pids = one.pids()
+    one.cut()
+    assert one.pids() == pids  # it goes on, and knows nothing
+    if network.apart:  # on loopback the kernel still takes connections in for a process that stands still
+        assert not reached(other, one.host)
+    one.mend()
+    assert reached(other, one.host)
+
+
+def test_a_machine_has_files_of_its_own_and_what_is_shared(network: Network, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "file").write_text("shared")
+    machine = network.machine("one", {"home/some/place": tmp_path / "here"})
+    inside = machine.inside("home/some/place/file")
+    assert machine.run(["cat", inside]).stdout == "shared"
+    assert machine.run(["sh", "-c", "echo mine > $HOME/own"]).returncode == 0
+    assert (machine.folder / "home" / "own").read_text() == "mine\n"
+    seen = machine.run(["ls", tmp_path]).returncode == 0
+    assert seen is not network.apart
+    assert "TRAINSHED_HOME" not in machine.environment()
+
+
+def test_what_is_killed_is_gone_with_what_it_started(network: Network, tmp_path: Path) -> None:
+    one, other = network.machine("one"), network.machine("other")
+    for machine in (one, other):
+        machine.start(["sh", "-c", "setsid sleep 1000 & sleep 1000"], tmp_path / "log")
+        wait_for(machine.pids, lambda pids: len(pids) >= 3, within_s=20.0)
+    pids = one.pids()
+    one.kill()
+    assert one.pids() == []
+    assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids)
+    assert len(other.pids()) >= 3
+
+
+def test_a_paused_machine_stands_still(network: Network, tmp_path: Path) -> None:
+    machine = network.machine("one")
+    counter = machine.inside("home/count")
+    machine.start(["sh", "-c", f"while :; do echo >> {counter}; sleep 0.01; done"], tmp_path / "log")
+    size = wait_for(lambda: _size(machine.folder / "home" / "count"), lambda now: now > 3, within_s=20.0)
+    machine.pause()
+    time.sleep(0.1)
+    size = _size(machine.folder / "home" / "count")
+    time.sleep(0.3)
+    assert _size(machine.folder / "home" / "count") == size
+    machine.resume()
+    wait_for(lambda: _size(machine.folder / "home" / "count"), lambda now: now > size, within_s=20.0)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    if not can_make_namespaces():
+        return  # nothing is left of loopback addresses
+    program = (
+        "import sys, time; from pathlib import Path; from trainshed.testing.machines import Network\n"
+        "made = Network(Path(sys.argv[1])).machine('one'); made.start(['sleep', '1000'], Path(sys.argv[1]) / 'log')\n"
+        "time.sleep(0.3); print(made.host, flush=True); time.sleep(1000)"
+    )
+    run = subprocess.Popen([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    prefix = run.stdout.readline().rpartition(".")[0]
+    assert prefix in _addresses()
+    run.send_signal(signal.SIGKILL)
+    run.communicate()
+    remove_strays()
+    assert prefix not in _addresses()
+    assert f"-{run.pid}-" not in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+
+
+def _addresses() -> str:
+    return subprocess.run(["ip", "addr"], capture_output=True, text=True).stdout
+
+
+def test_nothing_on_loopback_here_is_reached_from_there(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    try:
+        machine = network.machine("one")
+        with socket.create_server(("127.0.0.1", 8765 if network.apart else 0)):
+            assert not reached(machine, "127.0.0.1")
+    finally:
+        network.close()
