@@ -45,12 +45,13 @@ _QUIET = {
     "RAY_DISABLE_DOCKER_CPU_WARNING": "1",
 }
 
+#: Asks the head without becoming a client of it, for which the head would start a process.
 _NODES = """
 import json, sys
-import ray
-ray.init(sys.argv[1], namespace="test", logging_level="error", log_to_driver=False)
-print(json.dumps([{"host": node["NodeManagerAddress"], "alive": node["Alive"], "total": node["Resources"]}
-                  for node in ray.nodes()]))
+from ray._raylet import GcsClient
+nodes = GcsClient(address=sys.argv[1]).get_all_node_info(timeout=20).values()
+print(json.dumps([{"host": node.node_manager_address, "alive": node.state == 0, "total": dict(node.resources_total)}
+                  for node in nodes]))
 """
 
 
@@ -181,7 +182,7 @@ class RayCluster:
 
     def seen(self) -> list[dict[str, Any]]:
         """What the head says of its nodes: `host`, `alive`, `total`."""
-        done = self.python(_NODES, self.client_address)
+        done = self.python(_NODES, self.address)
         found: list[dict[str, Any]] = json.loads(done.splitlines()[-1])
         return found
 
