@@ -152,6 +152,8 @@ class RayCluster:
 
     def start_head(self) -> None:
         """Also after it was killed: it is then a new cluster with nobody in it."""
+        temporary = self._short or self.head.folder
+        (temporary / "ray" / "ray_current_cluster").unlink(missing_ok=True)  # or it takes the old one for alive
         flags = [f"--port={self._ports[0]}", f"--ray-client-server-port={self._ports[1]}", "--include-dashboard=false"]
         self._ray_start(self.head, "--head", *flags)
 
@@ -221,6 +223,7 @@ class RayCluster:
             *(size or self._size).flags(),
             "--disable-usage-stats",
             "--include-log-monitor=false",
+            *([] if self.network.apart else ["--min-worker-port=0", "--max-worker-port=0"]),  # any that are free
             *(f"--{flag}={port}" for flag, port in zip(_AGENT_PORTS, self._agent_ports(), strict=True)),
         ]
         env = _QUIET | {"PATH": f"{self._python.parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"}
