@@ -25,6 +25,8 @@ const ROLES = {
   editor: "also submits jobs, deploys, writes to buckets",
   owner: "also makes and revokes tokens",
 };
+/** Those that jobs have, and that nobody can ask for. @type {Record<string, string>} */
+const ROLES_OF_JOBS = { courier: "fetches the packages of one job for the machine that runs it" };
 
 /** @param {{project: string, session: any}} ctx @returns {HTMLElement} */
 export default function page(ctx) {
@@ -113,7 +115,7 @@ function tokenTable(rows, refresh) {
       },
       {
         title: "Role",
-        cell: (row) => h("span", { class: "tag", title: ROLES[row.role] }, row.role),
+        cell: (row) => h("span", { class: "tag", title: ROLES[row.role] ?? ROLES_OF_JOBS[row.role] }, row.role),
         sort: (row) => row.role,
       },
       { title: "Label", cell: (row) => row.label, class: "clip", sort: (row) => row.label },
