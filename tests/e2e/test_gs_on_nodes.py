@@ -194,6 +194,23 @@ def test_googles_clients_and_our_own_work_there(elsewhere: Elsewhere) -> None:
     assert f"{elsewhere.bucket}/" in said
 
 
+OLD = """
+import json, os, sys, urllib.request
+
+with open(os.environ["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]) as file:
+    token = file.read().strip()
+request = urllib.request.Request("https://us-central1-ml.googleapis.com/v1/projects/elsewhere/jobs/away")
+request.add_header("Authorization", "Bearer " + token)
+print("Python", sys.version_info[:2], "state", json.load(urllib.request.urlopen(request))["state"])
+"""
+
+
+@pytest.mark.timeout(600)
+def test_the_oldest_python_has_the_same(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    said = elsewhere.train("old", trainer(tmp_path, OLD), runtime="1.15")
+    assert "Python (3, 7) state RUNNING" in said
+
+
 #: of each sample: its runtime, its arguments with BUCKET, and a file that it leaves
 TRAINED = {
     "iris": (
