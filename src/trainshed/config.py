@@ -362,6 +362,11 @@ class Home:
         return self.path / "node"
 
     @property
+    def link(self) -> Path:
+        """The socket of the process that speaks to a Ray cluster, and what it was started with."""
+        return self.path / "link"
+
+    @property
     def models(self) -> Path:
         """`models/PROJECT/DIGEST/`: the files of versions, copied when these are created, each content once."""
         return self.path / "models"

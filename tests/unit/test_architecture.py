@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2] / "src" / "trainshed"
 
-EVERYONE = {"errors", "domain", "__init__"}  # but not `node` and `serving`, which are shipped alone
+SHIPPED = ("node", "serving", "link")  # run where nothing else of Trainshed is
+EVERYONE = {"errors", "domain", "__init__"}  # but for what is shipped
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -29,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "console": set(),  # files, and nothing that could know what they show
     "node": set(),
     "serving": set(),
+    "link": set(),  # runs where Ray is, and knows the rest by a socket
     "packaging": {"runtimes"},
     "client": {"config", "packaging", "proxy"},  # a trainer is packed before it is sent
     "sdk": {"client", "config", "packaging"},  # the Python client, on the same ground as the command line
@@ -40,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "assembly": {"services", "store", "buckets", "runtimes", "engines", "gateway", "control", "config", "proxy"},
     "server": {"api", "assembly", "certificates", "config", "control", "proxy", "services", "serving", "store"},
     "testing": {  # small real things, put together from wherever they are
-        *("api", "assembly", "buckets", "config", "control", "engines", "gateway", "node"),
+        *("api", "assembly", "buckets", "config", "control", "engines", "gateway", "link", "node"),
         *("packaging", "runtimes", "server", "services", "serving", "store"),
     },
 }
@@ -72,7 +74,7 @@ def test_imports_go_down(path: Path) -> None:
     here = part(path)
     if here == "__init__":  # leads to the Python client, when that is asked for
         return
-    allowed = MAY_IMPORT[here] | {here} | (set() if here in ("node", "serving") else EVERYONE)
+    allowed = MAY_IMPORT[here] | {here} | (set() if here in SHIPPED else EVERYONE)
     for name in imports(path):
         words = name.split(".")
         if words[0] == "trainshed" and len(words) > 1:
@@ -111,7 +113,7 @@ def _module(path: Path) -> str:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_only_the_edges_read_the_environment(path: Path) -> None:
-    if part(path) in ("node", "config", "testing"):
+    if part(path) in ("node", "link", "config", "testing"):
         return
     for node in ast.walk(ast.parse(path.read_text())):
         assert not (isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv")), f"{path}:{node.lineno}"

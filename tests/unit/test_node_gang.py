@@ -17,6 +17,7 @@ from trainshed.node.gang import (
     GANG_RESTARTS,
     GO_ON,
     HOLD,
+    NODE_LOST,
     REPLICA_RESTARTS,
     RESTART,
     RESTART_GANG,
@@ -142,7 +143,20 @@ def test_an_exit_is_a_code_or_a_signal() -> None:
         (Exit(None, 9), "killed by signal 9"),
         (Exit(137), "exited with 137, which stands for signal 9"),
         (Exit(3), "exited with 3"),
+        (Exit(None, NODE_LOST), "lost with its node"),
     ],
 )
 def test_how_it_ended_in_words(end: Exit, words: str) -> None:
     assert end.how == words
+
+
+@pytest.mark.parametrize("shape", GANGS)
+def test_after_the_loss_of_a_node_all_are_started_anew_but_for_those_whom_nobody_calls(shape: str) -> None:
+    """A replica has another address on another node, and the others know the old one."""
+    for replica in GANGS[shape]:
+        past = History().losing(replica["name"], NOW)
+        step = decide(GANGS[shape], past, replica["name"], Exit(None, NODE_LOST), False, NOW)
+        assert step.word == (RESTART if replica["type"] == "evaluator" else RESTART_GANG)
+    spent = History({}, GANG_RESTARTS, "x", NOW)
+    step = decide(GANGS[shape], spent, "master-replica-0", Exit(None, NODE_LOST), False, NOW)
+    assert (step.word, step.outcome) == (END, FAILED)

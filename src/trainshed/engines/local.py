@@ -58,6 +58,8 @@ def run(words):
         return status
     if words[:1] in (["host"], ["pass"], ["reference"], ["predict"]):
         from trainshed_serving.main import main
+    elif words[:1] == ["link"]:
+        from trainshed_link.main import main
     else:
         from trainshed_node.main import main
     return main(words)
@@ -241,7 +243,7 @@ def _replica(each: Replica) -> dict[str, Any]:
 
 def ship(to: Path) -> Path:
     """Put what runs in runtimes into a folder below `to` named by its content. Python compiles it on first use."""
-    sources = {**_sources("node"), **_sources("serving"), "run.py": _RUN.encode()}
+    sources = {**_sources("node"), **_sources("serving"), **_sources("link"), "run.py": _RUN.encode()}
     digest = hashlib.sha256(orjson.dumps([(name, sources[name].hex()) for name in sorted(sources)])).hexdigest()[:16]
     folder = to / digest
     if folder.is_dir():

@@ -53,6 +53,8 @@ def explain(spec: dict[str, Any], replica: dict[str, Any], end: Exit, tail: str,
 
 def _opening(replica: dict[str, Any], end: Exit, tail: str, oom: bool) -> str:
     who = "The replica %s %d" % (replica["type"], replica["index"])
+    if end.node_lost:
+        return "%s was lost with the machine that it ran on. " % who
     if end.signal is not None:
         name = _signal_name(end.signal)
         if end.signal == signal.SIGKILL and oom:

@@ -24,6 +24,7 @@ BACK_OFF_S = (0.0, 1.0, 2.0, 4.0, 8.0)  #: before the first, second, ... restart
 HOLD_S = 2.0  #: how long the cause of a broken connection may come after its effect
 ECHO_S = 60.0  #: how long after the loss of a replica another may end over the connection to it
 _SIGNALS = 64
+NODE_LOST = 64  #: the signal by which a stand-in ends whose replica was lost with the machine that it ran on
 
 GO_ON = "go on"
 HOLD = "hold"  #: it may be the effect of a loss not seen yet: ask again when one is, or end the job after HOLD_S
@@ -58,7 +59,13 @@ class Exit:
         return self.code is None or 128 < self.code <= 128 + _SIGNALS
 
     @property
+    def node_lost(self) -> bool:
+        return self.signal == NODE_LOST
+
+    @property
     def how(self) -> str:
+        if self.node_lost:
+            return "lost with its node"
         if self.code is None:
             return "killed by signal %d" % (self.signal or 0)
         if self.lost:
@@ -142,7 +149,8 @@ def decide(replicas: list[Replica], past: History, name: str, end: Exit, echo: b
 def _again(replicas: list[Replica], past: History, replica: Replica, end: Exit) -> Step:
     """How to go on without the replica: with a new copy of it, with a new gang, or not at all."""
     count = past.restarts.get(replica["name"], 0)
-    alone = replica["type"] == "evaluator" or (not all_reduce(replicas) and not (replica["primary"] and end.lost))
+    gone = end.node_lost or (replica["primary"] and end.lost)  # on another node it has another address
+    alone = replica["type"] == "evaluator" or (not all_reduce(replicas) and not gone)
     if alone and count < REPLICA_RESTARTS:
         return Step(RESTART, delay_s=BACK_OFF_S[count])
     if past.gang_restarts < GANG_RESTARTS:

@@ -7,6 +7,7 @@ and wherever that could make a difference to the module, it is a new Python.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 
@@ -116,6 +117,19 @@ def volunteer() -> None:
     with open("/proc/self/oom_score_adj", "r+b", 0) as file:
         score = int(file.read())
         file.write(b"%d" % min(1000, score + _OOM_SCORE))
+
+
+def opening(spec: dict[str, Any], replica: dict[str, Any]) -> list[str]:
+    """What a replica's log begins with."""
+    lines = []
+    config = replica["env"].get("TF_CONFIG")
+    if config:
+        parts = json.loads(config)
+        told = ["--%s=%s" % (key, json.dumps(parts[key])) for key in ("cluster", "task", "job") if key in parts]
+        lines.append("Running task with arguments: " + " ".join(told))
+    image = replica.get("container", {}).get("image")
+    lines.append("Running the image %s." % image if image else "Running module %s." % spec["module"])
+    return lines
 
 
 def command(spec: dict[str, Any], replica: dict[str, Any], folder: str) -> list[str]:

@@ -37,25 +37,23 @@ class _Tally:
         self.peak = self.count = 0
 
 
-class Sampler:
-    """Appends `{"t": us, "r": replica, "cpu": cores in use, "rss": bytes, "processes": n, "span": s}` for each replica.
+class Looks:
+    """Gives `{"t": us, "r": replica, "cpu": cores in use, "rss": bytes, "processes": n, "span": s}` for each replica.
 
     A line is about the `span` seconds before it: `cpu` is the mean, `rss` and `processes` are the most that was seen.
     """
 
-    def __init__(self, path: str, inside: bool = False) -> None:
-        """`inside`: replicas are in containers, and what runs a container is not a part of it."""
-        self._inside = os.path.dirname(path) if inside else ""
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    def __init__(self, inside: str = "") -> None:
+        """`inside` is an attempt's folder if its replicas are in containers: what runs one is not a part of it."""
+        self._inside = inside
         self._tallies: dict[str, _Tally] = {}
         self._families: dict[str, list[int]] = {}
         self._known: dict[str, int] = {}
         self._begun_s = self._look_at = self._write_at = 0.0
 
-    def sample(self, pids: dict[str, int], now_s: float) -> None:
-        """Look at each replica, to be called about once a second. `now_s` is monotonic time.
-
-        A full disk costs the lines, not the job.
+    def lines(self, pids: dict[str, int], now_s: float) -> str:
+        """Look at each replica, to be called about once a second; most looks give no line in a job that runs for long.
+        `now_s` is monotonic time.
         """
         self._begun_s = self._begun_s or now_s
         if now_s >= self._look_at or pids != self._known or (self._inside and not all(self._families.values())):
@@ -77,9 +75,20 @@ class Sampler:
         if due:
             # A little less than the gap: the caller's clock is not exact, and a line should not wait for its next call.
             self._write_at = now_s + gap_s(now_s - self._begun_s) - EVERY_S / 2
-            self._write("".join(lines))
+        return "".join(lines)
 
-    def _write(self, lines: str) -> None:
+
+class Sampler:
+    """Appends what `Looks` gives to a file."""
+
+    def __init__(self, path: str, inside: bool = False) -> None:
+        """`inside`: replicas are in containers."""
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._looks = Looks(os.path.dirname(path) if inside else "")
+
+    def sample(self, pids: dict[str, int], now_s: float) -> None:
+        """Look at each replica, to be called about once a second. A full disk costs the lines, not the job."""
+        lines = self._looks.lines(pids, now_s)
         try:
             os.write(self._fd, lines.encode())
         except OSError as exc:

@@ -6,7 +6,6 @@ It stops when every process that the job ever started is dead, and only then wri
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import signal
@@ -106,9 +105,10 @@ class Supervisor:
     # -- starting
 
     def _prepare(self) -> None:
-        for each in self._spec["replicas"]:
-            for line in _opening(self._spec, each):
-                self._logs[each["name"]].say(line)
+        if not self._spec.get("cluster"):  # there it is said when the addresses are known
+            for each in self._spec["replicas"]:
+                for line in replica.opening(self._spec, each):
+                    self._logs[each["name"]].say(line)
         log = self._logs[self._primary()["name"]]
         site = self._spec["site"]
         os.makedirs(os.path.join(self._folder, "work"), mode=0o700, exist_ok=True)
@@ -128,20 +128,27 @@ class Supervisor:
         self._start(_INSTALLER, argv, replica.inherited(), log)
 
     def _start_replicas(self) -> None:
-        self._sample_at = time.monotonic() + EVERY_S
+        if not self._spec.get("cluster"):  # else the nodes look, and the stand-ins write it down
+            self._sample_at = time.monotonic() + EVERY_S
         if self._start_first():
             self._journal.append("running")
             self._cancel_at = time.monotonic() + self._spec["max_running_s"]
 
     def _start_first(self) -> bool:
         """Start the gang, but for those that are better started a little later. False: the job ends."""
-        first = self._order.begin(self._spec["replicas"], self._spec["site"], time.monotonic())
+        first = self._spec["replicas"]
+        if not self._spec.get("cluster"):  # there the nodes wait for each other
+            first = self._order.begin(first, self._spec["site"], time.monotonic())
         return all(self._start_replica(each) for each in first)
 
     def _start_replica(self, each: dict[str, Any]) -> bool:
         """Start one of the gang. False: it can't be, and the job ends."""
         log = self._logs[each["name"]]
         log.say("Running command: " + replica.shown(self._spec, each))
+        if self._spec.get("cluster"):
+            incarnation = "%d.%d" % (self._past.gang_restarts, self._past.restarts.get(each["name"], 0))
+            argv = replica.own(self._spec["python"], "stand-in", self._folder, each["name"], incarnation)
+            return self._start(each["name"], argv, dict(replica.inherited(), **{remains.MARK: each["name"]}), log)
         env = replica.environment(self._spec, each, self._spec["site"] if self._spec["packages"] else "")
         env[remains.MARK] = each["name"]
         return self._start(each["name"], replica.command(self._spec, each, self._folder), env, log)
@@ -419,16 +426,3 @@ class Supervisor:
 
     def _primary(self) -> dict[str, Any]:
         return next(each for each in self._spec["replicas"] if each["primary"])
-
-
-def _opening(spec: dict[str, Any], each: dict[str, Any]) -> list[str]:
-    """What a replica's log begins with."""
-    lines = []
-    config = each["env"].get("TF_CONFIG")
-    if config:
-        parts = json.loads(config)
-        told = ["--%s=%s" % (key, json.dumps(parts[key])) for key in ("cluster", "task", "job") if key in parts]
-        lines.append("Running task with arguments: " + " ".join(told))
-    image = each.get("container", {}).get("image")
-    lines.append("Running the image %s." % image if image else "Running module %s." % spec["module"])
-    return lines

@@ -241,7 +241,8 @@ def _install(runtime: Runtime, place: Place, *, run: _Run, progress: Progress) -
     pins.write_text("".join(f"{pin}\n" for pin in runtime.pins))
     site = place.path / "lib" / f"python{runtime.python}" / "site-packages"
     meter = Meter(site=site, packages=len(runtime.pins), unpacked_bytes=runtime.unpacked_mb << 20)
-    process = run.start("pip", "install", "--compile-bytecode", "--no-deps", "--python", place.python, "-r", pins)
+    extent = ("--no-deps",) if runtime.resolved else ()
+    process = run.start("pip", "install", "--compile-bytecode", *extent, "--python", place.python, "-r", pins)
     told: list[tuple[float, str]] = []
 
     def tell(fraction: float, text: str) -> None:

@@ -23,12 +23,14 @@ class Runtime:
     pins: tuple[str, ...]  #: `package==version`, dependencies included; installed as they stand
     #: `package==version` whose code another package holds, so that a trainer that requires it finds it there
     stands_for: tuple[str, ...] = ()
+    resolved: bool = True  #: whether the pins are all there is; if not, uv works out what else they need
     #: modules that take long to import, and that a warm process of this runtime imports for all jobs
     warm: tuple[str, ...] = ()
 
     @cached_property
     def digest(self) -> str:
-        content = "\n".join((str(_LAYOUT), self.name, self.python, *self.pins, "stands for", *self.stands_for))
+        parts = (str(_LAYOUT), self.name, self.python, *self.pins, "stands for", *self.stands_for)
+        content = "\n".join(parts if self.resolved else (*parts, "and what they need"))
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     @property
@@ -92,3 +94,15 @@ NOTEBOOK = Runtime(
     unpacked_mb=457,
     pins=_lock("notebook"),
 )
+
+
+def ray_runtime(version: str, python: str) -> Runtime:
+    """Not for jobs: the environment of the link to a Ray cluster, which must have the cluster's own versions."""
+    return Runtime(
+        name="ray",
+        python=python,
+        summary=f"Ray {version}, as the cluster has it",
+        unpacked_mb=260,
+        pins=(f"ray[client]=={version}",),
+        resolved=False,
+    )

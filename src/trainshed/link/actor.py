@@ -1,0 +1,136 @@
+"""What runs inside Ray on a node, one for each copy of a replica: it starts the keeper and reads from its stream.
+
+Pickled by value, since nodes have Ray and nothing of ours: so this module imports the standard library alone, and takes
+the rest from the node's code, which comes with the call `begin`. Every call may be repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+_LOOK_S = 0.02  #: between two looks at the stream
+_END_S = 8.0  #: for the keeper to kill all that there is
+
+
+class KeeperActor:
+    """Holds the keeper's stdin. When this process is gone, so is the replica."""
+
+    def __init__(self, lease_s: float) -> None:
+        """Ends by itself if nobody asks for anything for `lease_s` seconds."""
+        self._host, self._node = self._where()
+        with contextlib.suppress(PermissionError):  # Ray gives its processes less; a busy replica must not silence us
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
+        self._lease_s = lease_s
+        self._asked_s = time.monotonic()
+        self._guard = threading.Lock()
+        self._keeper: Any = None
+        self._reader: Any = None
+        self._folder = Path()
+        threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()
+
+    def begin(self, code: bytes, digest: str, order: dict[str, Any]) -> str:
+        """Start the keeper, unless that was done before; returns the id of this node. `code` is the node's as a zip."""
+        self._asked_s = time.monotonic()
+        with self._guard:
+            if self._keeper is None:
+                self._begin(code, digest, order)
+        return self._node
+
+    def _where(self) -> tuple[str, str]:
+        """The address of this node, and its id."""
+        import ray
+
+        return str(ray.util.get_node_ip_address()), str(ray.get_runtime_context().get_node_id())
+
+    def _begin(self, code: bytes, digest: str, order: dict[str, Any]) -> None:
+        cache = Path(os.environ.get("TRAINSHED_NODE_CACHE") or Path.home() / ".cache" / "trainshed")
+        node = _unpack(code, cache / "node" / digest)
+        replica = cache.joinpath("replicas", *order["gang"].split("/"), order["replica"])
+        self._folder = replica / order["incarnation"]
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        whole = dict(order, cache=str(cache), host=self._host, python=sys.executable, lock=f"{replica}.lock")
+        with open(os.open(self._folder / "order.json", os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            json.dump(whole, file)
+        sys.path.insert(0, str(node))
+        self._reader = importlib.import_module("trainshed_node.streams").Reader(str(self._folder / "stream"))
+        with open(self._folder / "keeper.log", "ab") as log:
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-I", "-S", node / "run.py", "keep", self._folder],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self._folder,
+            )
+
+    def read(self, offset: int, wait_s: float) -> tuple[bytes, bool]:
+        """What the stream holds from `offset` on, as soon as there is anything, and whether the keeper has ended.
+
+        What is before `offset` counts as taken, and is removed.
+        """
+        deadline = time.monotonic() + wait_s
+        self._reader.forget(offset)
+        while True:
+            self._asked_s = time.monotonic()
+            ended = self._keeper.poll() is not None
+            data = self._reader.read(offset)
+            if data or ended or time.monotonic() >= deadline:
+                return data, ended
+            time.sleep(_LOOK_S)
+
+    def tell(self, line: bytes) -> None:
+        """Pass an order to the keeper; one that has ended needs none."""
+        self._asked_s = time.monotonic()
+        with self._guard:
+            try:
+                self._keeper.stdin.write(line)
+                self._keeper.stdin.flush()
+            except (BrokenPipeError, ValueError):
+                return
+
+    def end(self) -> str:
+        """Kill all that there is, and remove what it wrote. Returns what the keeper said of itself, if anything."""
+        self._asked_s = time.monotonic()
+        with self._guard:
+            if self._keeper is None:
+                return ""
+            with contextlib.suppress(BrokenPipeError):
+                self._keeper.stdin.close()
+        self._keeper.wait(_END_S)
+        log = self._folder / "keeper.log"
+        said = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return said
+
+    def _watch_lease(self) -> None:
+        while time.monotonic() - self._asked_s < self._lease_s:
+            time.sleep(min(1.0, self._lease_s))
+        os._exit(0)
+
+
+def _unpack(code: bytes, folder: Path) -> Path:
+    """Put the node's code there, unless it is. It appears whole or not at all."""
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(dir=folder.parent))
+    with zipfile.ZipFile(io.BytesIO(code)) as archive:
+        archive.extractall(draft)
+    try:
+        draft.rename(folder)
+    except OSError:  # another replica was faster
+        shutil.rmtree(draft)
+    return folder

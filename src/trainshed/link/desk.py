@@ -1,0 +1,92 @@
+"""Questions about groups, nodes and actors, asked where Ray answers them at once.
+
+A link on a machine of the cluster asks by itself. Any other one is a client of Ray, for which each of these would be a
+task of its own: it has a desk on the head, an actor that asks in its place. Pickled by value, as `actor` is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+from ray.util import placement_group, placement_group_table, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from .actor import KeeperActor
+
+CREATED = "CREATED"  #: the state of a group that is placed as a whole
+_REMOVED = "REMOVED"
+
+
+class Desk:
+    """Answers at once. All names are those of one namespace."""
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The machines that the cluster has, or had."""
+        return [
+            {
+                "id": node["NodeID"],
+                "host": node["NodeManagerAddress"],
+                "alive": bool(node["Alive"]),
+                "total": node["Resources"] if node["Alive"] else {},
+            }
+            for node in ray.nodes()
+        ]
+
+    def free(self) -> dict[str, dict[str, float]]:
+        """What each of them has left, by id."""
+        from ray._private.state import available_resources_per_node
+
+        answer: dict[str, dict[str, float]] = available_resources_per_node()
+        return answer
+
+    def reserve(self, gang: str, bundles: list[dict[str, float]], strategy: str) -> str:
+        """Ask for a group, unless there is one of this name; returns its state."""
+        group = _group(gang)
+        if group is None:
+            placement_group(bundles, strategy=strategy, name=gang, lifetime="detached")
+            return "PENDING"
+        return _state(group)
+
+    def remove(self, gang: str) -> None:
+        """Give up a group, if there is one."""
+        group = _group(gang)
+        if group is not None:
+            remove_placement_group(group)
+
+    def gangs(self, prefix: str) -> list[str]:
+        """The names of groups that begin so."""
+        table = placement_group_table().values()
+        names = {each["name"] for each in table if each["state"] != _REMOVED and each["name"].startswith(prefix)}
+        return sorted(name for name in names if _group(name) is not None)
+
+    def actors(self, prefix: str) -> list[str]:
+        """The names of living actors that begin so."""
+        return [name for name in ray.util.list_named_actors() if name.startswith(prefix)]
+
+    def start(self, name: str, gang: str, bundle: int, gpus: float, lease_s: float) -> None:
+        """Have the actor of a replica in a bundle of its gang's group, unless there is one of this name."""
+        strategy = PlacementGroupSchedulingStrategy(placement_group=_group(gang), placement_group_bundle_index=bundle)
+        ray.remote(KeeperActor).options(
+            name=name,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            num_gpus=gpus,
+            max_restarts=0,
+            max_concurrency=8,
+            scheduling_strategy=strategy,
+        ).remote(lease_s)
+
+
+def _group(gang: str) -> Any:
+    """The group of this name; None if there is none."""
+    try:
+        group = ray.util.get_placement_group(gang)
+    except ValueError:
+        return None
+    return None if _state(group) == _REMOVED else group
+
+
+def _state(group: Any) -> str:
+    return str(placement_group_table(group)["state"])

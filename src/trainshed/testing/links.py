@@ -1,0 +1,118 @@
+"""A link without Ray, for tests: the cluster is this machine, and what would be actors are objects in the test."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import socket
+import threading
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainshed.engines.local import ship
+from trainshed.link.actor import KeeperActor
+from trainshed.testing.gangs import make_runtime
+
+HOST = "127.0.0.1"
+NODE = "a-node"
+
+
+class LocalActor(KeeperActor):
+    """Keeps a replica on this machine."""
+
+    def _where(self) -> tuple[str, str]:
+        return HOST, NODE
+
+    def lose(self) -> None:
+        """As when its process is killed: the keeper's stdin is closed."""
+        self._keeper.stdin.close()
+
+    @property
+    def keeper(self) -> int:
+        """The outer process of its keeper."""
+        return int(self._keeper.pid)
+
+
+class LocalLink:
+    """Serves stand-ins. `cache` is that of the node, and has to be in the environment as TRAINSHED_NODE_CACHE."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.path = folder / "sock"
+        self.actors: dict[str, LocalActor] = {}
+        self.lost: dict[str, bool] = {}  #: replicas to be told lost, and whether with their node
+        self._code = (_zip(ship(folder / "node")), "0123456789abcdef")
+        self._connections: set[socket.socket] = set()
+        self._listener: socket.socket | None = None
+        make_runtime(cache / "runtimes")
+
+    def start(self) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.path.unlink(missing_ok=True)
+        self._listener.bind(str(self.path))
+        self._listener.listen()
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def stop(self) -> None:
+        """As if it were killed: nobody is told anything, and actors live on."""
+        listener, self._listener = self._listener, None
+        self.path.unlink(missing_ok=True)
+        if listener is not None:
+            listener.close()
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End everything."""
+        self.stop()
+        for actor in self.actors.values():
+            actor.end()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=self._serve, args=(connection, listener), daemon=True).start()
+
+    def _serve(self, connection: socket.socket, listener: socket.socket) -> None:
+        self._connections.add(connection)
+        with connection, connection.makefile("rb") as lines:
+            request = json.loads(lines.readline())
+            replica = f"{request['gang']}/{request['replica']}/"
+            name = replica + request["incarnation"]
+            for other in [each for each in self.actors if each.startswith(replica) and each != name]:
+                self.actors.pop(other).end()
+            actor = self.actors.setdefault(name, LocalActor(request["lease_s"]))
+            actor.begin(*self._code, {**request["order"], "incarnation": request["incarnation"]})
+            threading.Thread(target=self._pump, args=(connection, actor, request), daemon=True).start()
+            with contextlib.suppress(OSError):
+                for line in lines:
+                    actor.tell(line)
+            self._connections.discard(connection)
+            if self._listener is listener and name in self.actors:
+                self.actors.pop(name).end()
+
+    def _pump(self, connection: socket.socket, actor: LocalActor, request: Mapping[str, Any]) -> None:
+        offset, ended = int(request["offset"]), False
+        with contextlib.suppress(OSError, AttributeError):
+            while not ended and request["replica"] not in self.lost:
+                data, ended = actor.read(offset, 0.1)
+                offset += len(data)
+                if data:
+                    ended = False
+                    connection.sendall(json.dumps({"bytes": len(data)}).encode() + b"\n" + data)
+            node = self.lost.pop(request["replica"], False)
+            self.actors.pop(f"{request['gang']}/{request['replica']}/{request['incarnation']}", actor).end()
+            word = {"lost": f"The node {NODE} with {request['replica']} was lost.", "node": node}
+            connection.sendall(json.dumps(word).encode() + b"\n")
+
+
+def _zip(node: Path) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for path in [node / "run.py", *(node / "trainshed_node").glob("*.py")]:
+            archive.write(path, path.relative_to(node))
+    return out.getvalue()

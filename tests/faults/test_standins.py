@@ -1,0 +1,204 @@
+"""A gang that runs elsewhere, on real processes: supervisor, stand-ins, keepers, replicas. Only Ray is left out."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainshed.node.keeper import held_port
+from trainshed.node.standin import AddressBook
+from trainshed.testing.gangs import Attempt, alive, wait_until
+from trainshed.testing.links import LocalLink
+
+MASTER, WORKER, PS = "master-replica-0", "worker-replica-0", "ps-replica-0"
+
+
+@pytest.fixture
+def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalLink]:
+    monkeypatch.setenv("TRAINSHED_NODE_CACHE", str(tmp_path / "cache"))
+    link = LocalLink(tmp_path, tmp_path / "cache")
+    link.start()
+    yield link
+    link.close()
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, link: LocalLink) -> Iterator[Attempt]:
+    with Attempt(tmp_path, link.path) as made:
+        yield made
+
+
+def test_a_gang_runs_with_addresses_that_its_nodes_chose(attempt: Attempt, link: LocalLink) -> None:
+    attempt.launch("print('hello from', NAME); print('trouble', file=sys.stderr); wait()", MASTER, WORKER)
+    starts = attempt.started(2)
+    assert {name for name, _, _ in starts} == {MASTER, WORKER}
+    clusters = [cluster for _, _, cluster in starts]
+    assert clusters[0] == clusters[1]
+    addresses = clusters[0]["master"] + clusters[0]["worker"]
+    assert all(re.fullmatch(r"127\.0\.0\.1:\d{5}", address) for address in addresses)
+    assert len(set(addresses)) == 2
+    wait_until(lambda: len((attempt.folder / "samples.jsonl").read_text().splitlines()) >= 2, attempt)
+    attempt.end(0)
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+    said = attempt.lines(WORKER)
+    assert "hello from worker-replica-0" in said and "trouble" in said
+    samples = [json.loads(line) for line in (attempt.folder / "samples.jsonl").read_text().splitlines()]
+    assert {sample["r"] for sample in samples} == {MASTER, WORKER}
+    assert all(sample["rss"] > 1 << 20 for sample in samples)
+    wait_until(lambda: not link.actors, attempt)
+    assert not list((attempt.folder.parent / "cache" / "replicas").rglob("order.json"))
+
+
+@pytest.mark.parametrize("how, words", [(3, "exited with a non-zero status of 3"), (-11, "killed by signal 11")])
+def test_it_ends_as_the_replica_ended(attempt: Attempt, how: int, words: str) -> None:
+    attempt.launch("print('last words', file=sys.stderr); wait()", MASTER)
+    attempt.end(how)
+    end = attempt.ended()
+    assert end["outcome"] == "FAILED"
+    assert words in end["message"] and "last words" in end["message"]
+    exits = [event for event in attempt.journal() if event["event"] == "replica_exited"]
+    assert (exits[0]["code"], exits[0]["signal"]) == ((how, None) if how > 0 else (None, -how))
+
+
+def test_a_cancelled_replica_has_its_grace_time(attempt: Attempt) -> None:
+    saves = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), print('saved', flush=True), sys.exit(0)))\n"
+    attempt.launch(f"{saves}wait()", MASTER)
+    attempt.started(1)
+    time.sleep(0.2)
+    attempt.cancel()
+    assert attempt.ended()["outcome"] == "CANCELLED"
+    assert "saved" in attempt.lines(MASTER)
+
+
+def test_a_replica_that_ignores_sigterm_is_killed_with_all_that_it_started(attempt: Attempt) -> None:
+    hides = (
+        "hidden = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
+    )
+    attempt.launch(
+        f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{hides}note('starts', 'hidden', hidden.pid, {{}})\nwait()",
+        MASTER,
+        grace_s=0.5,
+    )
+    pids = [pid for _, pid, _ in attempt.started(2)]
+    attempt.cancel()
+    assert attempt.ended()["outcome"] == "CANCELLED"
+    wait_until(lambda: not any(map(alive, pids)), attempt)
+
+
+def test_a_killed_stand_in_means_a_killed_replica_and_a_new_one_at_the_same_address(attempt: Attempt) -> None:
+    attempt.launch("wait()", MASTER, PS)
+    before = attempt.started(2)
+    [old] = [pid for name, pid, _ in before if name == PS]
+    attempt.kill(PS, signal.SIGKILL)
+    again = attempt.started(3)[2]
+    assert again[0] == PS
+    assert again[2] == before[0][2]
+    assert not alive(old)
+    attempt.end(0)
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+
+
+def test_no_line_is_lost_or_told_twice_while_the_link_comes_and_goes(attempt: Attempt, link: LocalLink) -> None:
+    counts = "for number in range(400):\n    print('line', number, flush=True)\n    time.sleep(0.01)\n"
+    attempt.launch(counts, MASTER)
+    attempt.started(1)
+    for _ in range(4):
+        time.sleep(0.4)
+        link.stop()
+        time.sleep(0.4)
+        link.start()
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+    told = [line for line in attempt.lines(MASTER) if line.startswith("line ")]
+    assert told == [f"line {number}" for number in range(400)]
+    assert len(attempt.starts()) == 1
+
+
+def test_a_gang_whose_link_is_away_when_it_starts_waits_for_it(attempt: Attempt, link: LocalLink) -> None:
+    link.stop()
+    attempt.launch("", MASTER)
+    time.sleep(0.5)
+    assert not attempt.starts()
+    link.start()
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+
+
+def test_after_the_loss_of_a_node_the_whole_gang_starts_again_at_other_addresses(
+    attempt: Attempt, link: LocalLink
+) -> None:
+    attempt.launch("wait()", MASTER, PS)
+    before = attempt.started(2)
+    link.lost[PS] = True
+    after = attempt.started(4)[2:]
+    assert {name for name, _, _ in after} == {MASTER, PS}
+    assert after[0][2] == after[1][2] != before[0][2]
+    assert not any(alive(pid) for _, pid, _ in before)
+    attempt.end(0)
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+    [restart] = [event for event in attempt.journal() if event["event"] == "gang_restarted"]
+    assert restart["reason"] == "lost with its node"
+    assert "The node a-node with ps-replica-0 was lost." in attempt.lines(PS)
+
+
+def test_nothing_is_left_when_the_one_who_holds_the_keeper_is_gone(attempt: Attempt, link: LocalLink) -> None:
+    attempt.launch("wait()", MASTER)
+    [(_, pid, _)] = attempt.started(1)
+    [actor] = link.actors.values()
+    actor.lose()
+    wait_until(lambda: not alive(pid), attempt)
+    again = attempt.started(2)[1]
+    assert again[1] != pid
+    attempt.end(0)
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+
+
+def test_a_killed_keeper_takes_its_replica_with_it(attempt: Attempt, link: LocalLink) -> None:
+    attempt.launch("wait()", MASTER)
+    [(_, pid, _)] = attempt.started(1)
+    [actor] = link.actors.values()
+    inner = int(Path(f"/proc/{actor.keeper}/task/{actor.keeper}/children").read_text().split()[0])
+    os.kill(inner, signal.SIGKILL)
+    wait_until(lambda: not alive(pid), attempt)
+    attempt.started(2)
+    attempt.end(0)
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+
+
+def test_the_death_of_the_supervisor_is_the_death_of_the_replicas(attempt: Attempt) -> None:
+    attempt.launch("wait()", MASTER, WORKER)
+    pids = [pid for _, pid, _ in attempt.started(2)]
+    os.kill(attempt.journal()[0]["pid"], signal.SIGKILL)
+    assert attempt.ended()["event"] == "lost"
+    wait_until(lambda: not any(map(alive, pids)), attempt)
+
+
+def test_a_runtime_that_cannot_be_built_fails_the_job_with_the_reason(attempt: Attempt, link: LocalLink) -> None:
+    (attempt.folder.parent / "cache" / "runtimes" / "test-0" / "complete.json").unlink()
+    attempt.launch("wait()", MASTER, python="3.99")
+    end = attempt.ended()
+    assert end["outcome"] == "FAILED"
+    assert "The runtime can't be built on this node" in end["message"]
+    assert attempt.starts() == []
+
+
+def test_an_address_book_gives_what_was_entered(tmp_path: Path) -> None:
+    book = AddressBook(str(tmp_path / "book"))
+    assert book.of(MASTER) is None
+    book.enter(MASTER, "10.0.0.1", "2222")
+    assert book.of(MASTER) == ("10.0.0.1", "2222")
+
+
+def test_a_port_is_held_until_it_is_let_go() -> None:
+    held = held_port("127.0.0.1")
+    port = held.getsockname()[1]
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    held.close()
+    held_port("127.0.0.1", port).close()
