@@ -62,6 +62,29 @@ def container(folder: str, spec: dict[str, Any], replica: dict[str, Any], images
     )
 
 
+def write_spec(folder: str, order: dict[str, Any], fill: Callable[[str], str]) -> None:
+    """Put the spec of one replica, which a keeper keeps on a machine of a cluster, into its folder there.
+
+    `fill` puts in what only that machine knows.
+    """
+    given = dict(order["container"], args=[fill(arg) for arg in order["container"]["args"]])
+    mounts = [
+        dict(each, source=fill(each["source"]), target=fill(each["target"])) for each in order["containers"]["mounts"]
+    ]
+    env = {key: fill(value) for key, value in order["env"].items()}
+    project, job, attempt = order["gang"].split("/")[-3:]
+    spec = {
+        "project": project,
+        "job": job,
+        "attempt": attempt,
+        "env": {},
+        "replicas": [{"name": order["replica"], "env": env, "container": given}],
+        "containers": dict(order["containers"], mounts=mounts),
+    }
+    with open(os.path.join(folder, "spec.json"), "w") as out:
+        json.dump(spec, out)
+
+
 def contain(folder: str, name: str) -> int:
     """Run the container of the replica `name` to its end. Its exit status; if it was killed, this process is too."""
     reap.become_subreaper()

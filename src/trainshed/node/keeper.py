@@ -18,6 +18,7 @@ import select
 import selectors
 import signal
 import socket
+import sys
 import time
 
 from . import placeholders, reap, replica, streams
@@ -58,7 +59,20 @@ def keep(folder: str) -> int:
     while os.waitpid(-1, 0)[0] != inner:
         pass
     reap.end_all()
+    _clear_containers(folder)
     return 0
+
+
+def _clear_containers(folder: str) -> None:
+    """What a container needs beyond the end of its processes, if the replica had one."""
+    if not os.path.exists(os.path.join(folder, "containers.json")):
+        return
+    from .contained import clear  # late: most replicas never need it
+
+    left = clear(folder)
+    if left is not None:
+        sys.stderr.write("A container is left, and can't be removed: %s.\n" % left)
+    reap.end_all()
 
 
 def _keep(folder: str) -> int:
@@ -103,7 +117,7 @@ class Keeper:
         self._folder = folder
         self._order = order
         self._stream = streams.Writer(os.path.join(folder, STREAM))
-        self._looks = Looks()
+        self._looks = Looks(folder if order.get("container") else "")
         self._selector = selectors.DefaultSelector()
         self._selector.register(0, selectors.EVENT_READ, self._on_orders)
         self._selector.register(signals, selectors.EVENT_READ, lambda: self._on_signals(signals))
@@ -255,11 +269,16 @@ class Keeper:
             kit.unpack(self._order["kit"], self._folder, fill)
         env = dict(_inherited(), **{key: fill(value) for key, value in self._order["env"].items()})
         env["PYTHONUNBUFFERED"] = "1"
+        for line in replica.opening(self._order, {"env": env, "container": self._order.get("container") or {}}):
+            self._say(line)
         if prepared["site"]:
             env["PYTHONPATH"] = prepared["site"] + (os.pathsep + env["PYTHONPATH"] if env.get("PYTHONPATH") else "")
-        args = [fill(arg) for arg in self._order["args"]]
-        for line in replica.opening(self._order, {"env": env}):
-            self._say(line)
+        argv = [prepared["python"], "-m", self._order["module"], *(fill(arg) for arg in self._order["args"])]
+        if self._order.get("container"):
+            from . import contained
+
+            contained.write_spec(self._folder, self._order, fill)
+            argv, env = replica.own(prepared["python"], "contain", self._folder, self._order["replica"]), _inherited()
         work = os.path.join(self._folder, "work")
         os.makedirs(work, mode=0o700, exist_ok=True)
         assert self._port is not None
@@ -267,7 +286,7 @@ class Keeper:
         self._port = None
         self._then = self._ended
         try:
-            self._start([prepared["python"], "-m", self._order["module"], *args], env, work)
+            self._start(argv, env, work)
         except OSError as exc:
             self._say("%s can't be started: %s." % (prepared["python"], exc.strerror), streams.ERR)
             self._end = Exit(1)

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 
-from . import builds, packages
+from . import builds, contained, images, packages
 from .keeper import ORDER, PREPARED
 
 TYPE_CHECKING = False
@@ -23,6 +23,9 @@ def prepare(folder: str) -> int:
     """Do so for the order in `folder`. 1: it can't be; the reason is on stderr."""
     with open(os.path.join(folder, ORDER), "rb") as file:
         order = json.loads(file.read().decode())
+    if order.get("container"):
+        contained.write_spec(folder, order, lambda text: text)
+        return images.prepare(folder) or _keep(folder, order["python"], "")
     site = ""
     try:
         python = builds.ensure(os.path.join(order["cache"], "runtimes"), order["runtime"], lambda: _uv(order), _say)
@@ -33,6 +36,10 @@ def prepare(folder: str) -> int:
     except (builds.CannotBuild, OSError) as exc:
         sys.stderr.write("%s\n" % exc)
         return 1
+    return _keep(folder, python, site)
+
+
+def _keep(folder: str, python: str, site: str) -> int:
     draft = os.path.join(folder, PREPARED + ".new")
     with open(draft, "w") as out:
         json.dump({"python": python, "site": site}, out)

@@ -124,6 +124,8 @@ class StandIn:
                 "runtime": cluster["runtime"],
                 "packages": cluster["packages"],
                 "kit": cluster["kit"],
+                "container": each.get("container"),
+                "containers": self._spec.get("containers"),
             },
         }
 

@@ -112,7 +112,7 @@ class Supervisor:
         log = self._logs[self._primary()["name"]]
         site = self._spec["site"]
         os.makedirs(os.path.join(self._folder, "work"), mode=0o700, exist_ok=True)
-        if self._spec.get("containers"):
+        if self._spec.get("containers") and not self._spec.get("cluster"):
             self._start_installer("images", log)
         elif not self._spec["packages"]:
             self._start_replicas()

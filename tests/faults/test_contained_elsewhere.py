@@ -1,0 +1,77 @@
+"""A gang of containers that runs elsewhere: supervisor, stand-ins, keepers, Podman. Only Ray is left out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainshed.engines.local import ship
+from trainshed.testing.containers import Podman
+from trainshed.testing.gangs import TRAINER, Attempt, cluster_spec, wait_until
+from trainshed.testing.links import LocalLink
+
+MASTER, WORKER = "master-replica-0", "worker-replica-0"
+SOURCE = TRAINER + "print('sees', sys.argv[1], sorted(os.listdir('/signs'))[:1], flush=True)\nwait()\n"
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, podman: Podman, monkeypatch: pytest.MonkeyPatch) -> Iterator[Attempt]:
+    monkeypatch.setenv("TRAINSHED_NODE_CACHE", str(tmp_path / "cache"))
+    for name, value in podman.env.items():
+        monkeypatch.setenv(name, value)
+    link = LocalLink(tmp_path, tmp_path / "cache")
+    link.start()
+    with Attempt(tmp_path, link.path, name=tmp_path.name) as made:
+        launch(made, link, podman.base())
+        yield made
+    link.close()
+
+
+def launch(attempt: Attempt, link: LocalLink, image: str) -> None:
+    spec = cluster_spec(link.path, attempt.gang, (MASTER, WORKER))
+    container = {"image": image, "command": ["python3", "-c"], "args": [SOURCE, "@host:worker-replica-0@"]}
+    for each in spec["replicas"]:
+        each["container"] = container | {"cpus": 1, "memory_bytes": 1 << 30}
+    mounts = [{"source": str(attempt.signs), "target": "/signs", "read_only": False}]
+    spec["containers"] = {"tool": "auto", "read_only": False, "mounts": mounts}
+    spec["env"] = {"SIGNS": "/signs"}
+    (attempt.folder / "spec.json").write_text(json.dumps(spec))
+    run = ship(attempt.folder.parent / "node") / "run.py"
+    subprocess.run([sys.executable, "-I", "-S", run, "supervise", attempt.folder], check=True, timeout=30)
+
+
+def test_a_gang_of_containers_finds_itself(attempt: Attempt, podman: Podman) -> None:
+    starts = attempt.started(2)
+    assert {name for name, _, _ in starts} == {MASTER, WORKER}
+    assert all(address.startswith("127.0.0.1:") for _, _, all_ in starts for each in all_.values() for address in each)
+    job = attempt.gang.removeprefix("trainshed/").rpartition("/")[0]
+    assert len(podman.containers(job)) == 2
+    wait_until(lambda: (attempt.folder / "samples.jsonl").exists(), attempt)
+    wait_until(lambda: {WORKER, MASTER} == _sampled(attempt), attempt)
+    attempt.kill(WORKER, signal.SIGTERM)
+    attempt.started(4)  # both: they are an all-reduce group
+    attempt.end(0)
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+    assert "sees 127.0.0.1 ['starts']" in attempt.lines(WORKER)
+    assert f"Running the image {podman.base()}." in attempt.lines(MASTER)
+    wait_until(lambda: not podman.containers(job), attempt)
+
+
+def _sampled(attempt: Attempt) -> set[str]:
+    lines = map(json.loads, (attempt.folder / "samples.jsonl").read_text().splitlines())
+    return {each["r"] for each in lines if each["processes"] > 0}
+
+
+def test_nothing_is_left_when_the_supervisor_is_killed(attempt: Attempt, podman: Podman) -> None:
+    attempt.started(2)
+    supervisor = next(each["pid"] for each in attempt.journal() if each["event"] == "supervisor_started")
+    os.kill(supervisor, signal.SIGKILL)
+    assert attempt.ended()["event"] == "lost"
+    wait_until(lambda: not podman.containers(attempt.gang.removeprefix("trainshed/").rpartition("/")[0]), attempt)
