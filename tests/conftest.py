@@ -61,6 +61,7 @@ def framework_server(tmp_path_factory: pytest.TempPathFactory, podman: Podman) -
     home = tmp_path_factory.mktemp("framework") / "home"
     home.mkdir()
     (home / "runtimes").symlink_to(CACHE)
-    running = RunningServer(home, environment=podman.env).start()
+    own = {"container_network": "host"}  # which every machine has
+    running = RunningServer(home, own, environment=podman.env).start()
     yield running
     assert running.close() == 0

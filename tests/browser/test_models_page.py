@@ -10,12 +10,18 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from trainshed.testing.containers import Podman
 from trainshed.testing.deployer import Deployer
 from trainshed.testing.servers import RunningServer
 
 PROJECT = "console-models"
 HARM = "<img src=x onerror=document.title='harmed'>"
 WAIT_MS = 90_000.0
+#: answers what files there are, which is enough to be healthy
+SERVE = (
+    "import http.server as s; "
+    "s.test(s.SimpleHTTPRequestHandler, port=int(os.environ['AIP_HTTP_PORT']), bind='127.0.0.1')"
+)
 Open = Callable[..., Page]
 
 
@@ -115,6 +121,37 @@ def test_a_version_that_can_not_be_loaded_says_why_and_is_deleted(scored: Deploy
     broken.get_by_test_id("delete-version").click()
     page.get_by_test_id("confirm-yes").click()
     expect(broken).to_have_count(0, timeout=WAIT_MS)
+
+
+def test_a_version_can_be_a_container(scored: Deployer, open_console: Open, podman: Podman) -> None:
+    image = podman.base()
+    program = f"import os, time; os.mkdir('/tmp/w'); os.chdir('/tmp/w'); open('ok', 'w').close(); {SERVE}"
+    container = {"image": image, "command": ["python3", "-c"], "args": [program]}
+    body = {"name": "box", "container": container, "routes": {"health": "/ok"}}
+    scored.finish(scored.server.call("POST", f"{scored.path}/versions", body))
+    page = open_console(PROJECT, "/models/scored")
+    box = page.get_by_test_id("version-box")
+    expect(box).to_contain_text(f"the container {image}")
+    expect(box).not_to_contain_text("runtime")
+    box.get_by_test_id("version-name").click()
+    expect(page.get_by_test_id("dialog")).to_contain_text(f"Served bythe container {image}")
+    page.keyboard.press("Escape")
+    page.get_by_test_id("create-version").click()
+    page.get_by_test_id("version-new").fill("silent")
+    page.get_by_test_id("version-container").get_by_text("A container of your own").click()
+    page.get_by_test_id("version-image").fill("not an image")
+    page.get_by_test_id("version-go").click()
+    expect(page.get_by_test_id("dialog").get_by_role("alert")).to_contain_text("does not name an image")
+    page.get_by_test_id("version-image").fill("localhost/no-such-image:1")
+    page.get_by_test_id("version-port").fill("9000")
+    page.get_by_test_id("version-health").fill("/health")
+    page.get_by_test_id("version-go").click()
+    silent = page.get_by_test_id("version-silent")
+    expect(silent.get_by_test_id("error")).to_contain_text("is not on this machine", timeout=WAIT_MS)
+    assert scored.get("silent")["container"]["ports"] == [{"containerPort": 9000}]
+    assert scored.get("silent")["routes"] == {"health": "/health"}
+    for version in ("box", "silent"):
+        scored.finish(scored.delete(version))
 
 
 def test_the_line_for_curl_works_and_no_line_holds_a_token(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import trainshed
 from trainshed.control.launches import free_ports
 from trainshed.engines.served_containers import BRIDGE, HOST
 from trainshed.node import containers, reap
@@ -261,6 +262,15 @@ def test_the_command_line_has_gclouds_flags(deployer: Contained, image: str) -> 
         "args": ["a", "b"],
         "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
     }
+
+
+def test_the_python_client_deploys_containers(
+    server: RunningServer, image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINSHED_HOME", str(server.home))
+    with trainshed.connect(project=PROJECT) as connected:
+        model = connected.models.deploy("python", config={"container": {"image": image}})
+        assert model.predict([3]) == [3]
 
 
 def test_nothing_is_left_of_a_server_that_was_killed(podman: Podman, image: str, tmp_path: Path) -> None:
