@@ -172,7 +172,7 @@ def test_addresses_in_arguments(given: str, shared: str, led: str) -> None:
 def test_an_address_that_would_be_looked_for_elsewhere_is_told_of() -> None:
     path_of = node_paths_for("p-one", "", owner, leads=False)
     assert resolve_uris("gs://absent/a s3://mine/a", path_of) == "gs://absent/a s3://mine/a"
-    with pytest.raises(FailedPrecondition, match="gs_in_trainers to trainshed, or node_buckets"):
+    with pytest.raises(FailedPrecondition, match=r"Set node_buckets .* TensorFlow 2, and set gs_in_trainers"):
         resolve_uris("--data=gs://mine/a", path_of)
 
 

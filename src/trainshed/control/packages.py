@@ -31,8 +31,8 @@ def node_paths_for(
 ) -> Callable[[str], Path | None]:
     """As `paths_for`, for trainers on other machines, which see the buckets at `folder`.
 
-    If that is empty, they don't, and an address stays as it is: their code reads it from this server, if `leads`.
-    `FailedPrecondition` for an address of ours that code would look for elsewhere.
+    If that is empty, they don't, and an address stays as it is: their code reads it from this server, if it `leads`
+    there. `FailedPrecondition` for an address of ours that code would not find.
     """
     path_of = paths_for(project, Path(folder), owner)
     if folder:
@@ -41,8 +41,9 @@ def node_paths_for(
     def stays(uri: str) -> Path | None:
         if not leads and path_of(uri) is not None:
             raise FailedPrecondition(
-                f"{uri} is in a bucket of this server, and trainers on other machines would ask the real Cloud Storage "
-                f"for it. Set gs_in_trainers to trainshed, or node_buckets to a folder at which they see the buckets."
+                f"{uri} is in a bucket of this server, and `gs://` in the code of this job would not lead here from "
+                f"other machines. Set node_buckets to a folder at which they see the buckets; or use a runtime with "
+                f"TensorFlow 2, and set gs_in_trainers to trainshed."
             )
         return None
 
