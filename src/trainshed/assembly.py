@@ -11,29 +11,28 @@ from functools import partial
 
 import psutil
 
-from trainshed.buckets.tree import ObjectTree
-from trainshed.buckets.uploads import Sessions
 from trainshed.config import Home, Settings, default_project, environment
 from trainshed.control.batches import Batches
 from trainshed.control.container_versions import Images
 from trainshed.control.creations import Creations, Room, Supplies
-from trainshed.control.credentials import Credentials
+from trainshed.control.credentials import Credentials, NodeCredentials
 from trainshed.control.deployments import Deployments, alike, in_use
 from trainshed.control.jobs import JobControl
 from trainshed.control.launches import Launches, free_ports
 from trainshed.control.outcomes import Ledger
 from trainshed.control.pinning import Pins
+from trainshed.control.ray_sites import Ground as RayGround
+from trainshed.control.ray_sites import RaySite
 from trainshed.control.sites import Site, Sites
 from trainshed.domain.clusters import shortfall
-from trainshed.domain.jobs import ENDS, LOCAL, Job
-from trainshed.domain.machines import Machines
+from trainshed.domain.jobs import ENDS, LOCAL, RAY, Job
 from trainshed.domain.policies import JOBS, MODELS
 from trainshed.domain.prediction import PREDICTION, Prediction
 from trainshed.domain.training import TRAINING, TRAINING_IN_CONTAINERS
 from trainshed.engines.base import Launch
 from trainshed.engines.hosts import LocalHosts
 from trainshed.engines.installs import Installs
-from trainshed.engines.local import SLOTS_PER_CORE, LocalEngine
+from trainshed.engines.local import SLOTS_PER_CORE
 from trainshed.engines.predictions import predicted
 from trainshed.engines.references import References
 from trainshed.engines.restarts import restarts
@@ -44,13 +43,11 @@ from trainshed.errors import NotFound
 from trainshed.gateway.predictions import Predictions
 from trainshed.gateway.requestlog import RequestLogs
 from trainshed.gateway.routes import Routes
+from trainshed.groundwork import Ground, lay_ground
 from trainshed.proxy.clients import Reach
 from trainshed.proxy.nodes import NodeReach
-from trainshed.runtimes.builds import Place
-from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
-from trainshed.services.buckets import Buckets
 from trainshed.services.chaos import Chaos
 from trainshed.services.exports import Exports
 from trainshed.services.failures import Failures
@@ -58,9 +55,8 @@ from trainshed.services.jobs import Jobs, World
 from trainshed.services.jobtable import JobRows
 from trainshed.services.lines import Lines
 from trainshed.services.logs import Logs
-from trainshed.services.machine import MachineHistory, glance_at
+from trainshed.services.machine import MachineHistory
 from trainshed.services.models import Models, Serving
-from trainshed.services.objects import Objects
 from trainshed.services.operations import Operations
 from trainshed.services.overview import Overview, Rows, Sights
 from trainshed.services.packages import Packages
@@ -77,15 +73,14 @@ from trainshed.services.settings import SettingsInForce
 from trainshed.services.tensorboards import TensorBoards
 from trainshed.services.tokens import Tokens
 from trainshed.services.versions import Versions
-from trainshed.store.buckets import BucketStore
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.store.jobtable import JobTable
-from trainshed.store.models import ModelStore
-from trainshed.store.operations import OperationStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
 from trainshed.store.tokens import TokenStore
+
+AT_ONCE_ELSEWHERE = 8  #: launches on other machines, which take a moment here
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +95,7 @@ class Assembly:
     deployments: Deployments
     hosts: LocalHosts
     machine: MachineHistory
+    ray: RaySite
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -110,6 +106,7 @@ class Assembly:
         self.hosts.begin(self.deployments.wake)
         self.deployments.start()
         self.control.start()
+        self.ray.begin(self.control.wake)
         self.runtimes.look_ahead()
         self.machine.begin()
         try:
@@ -122,29 +119,18 @@ class Assembly:
             self.deployments.stop()
             self.services.runtimes.close()
             self.control.join()
+            self.ray.close()
             self.deployments.join()
             self.hosts.close()
             self.warm.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
-    """What everything else stands on."""
+@dataclass(frozen=True, slots=True)
+class _Away:
+    """What jobs on other machines need of this one."""
 
-    home: Home
-    settings: Settings
-    database: Database
-    cpus: int
-    jobs: JobStore
-    models: ModelStore
-    operations: OperationStore
-    runtimes: Runtimes
-    tree: ObjectTree
-    buckets: Buckets
-    objects: Objects
-    engine: LocalEngine
-    machine: MachineHistory
-    machines: Machines
+    nodes: NodeReach
+    credentials: NodeCredentials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +139,7 @@ class _Working:
 
     launches: Launches
     sites: Sites
+    ray: RaySite
     control: JobControl
 
 
@@ -166,42 +153,19 @@ class _Answering:
     deployments: Deployments
 
 
-def _ground(home: Home, settings: Settings, database: Database) -> _Ground:
-    uv, cpus = find_uv(), os.cpu_count() or 1
-    tree = ObjectTree(home.buckets, home.uploads)
-    buckets = Buckets(BucketStore(database), tree)
-    warm = {Place(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
-    return _Ground(
-        home=home,
-        settings=settings,
-        database=database,
-        cpus=cpus,
-        jobs=JobStore(database),
-        models=ModelStore(database),
-        operations=OperationStore(database),
-        runtimes=Runtimes(home.runtimes, uv),
-        tree=tree,
-        buckets=buckets,
-        objects=Objects(tree, Sessions(home.uploads), owner=buckets.owner),
-        engine=LocalEngine(home, uv, warm if settings.warm_start == "auto" else None, slots=settings.slots),
-        machine=MachineHistory(partial(glance_at, home.path), cpus=cpus),
-        machines=Machines.read(home.file_settings().get("machines", {})),
-    )
-
-
 def assemble(
     home: Home,
     settings: Settings,
     database: Database,
     info: ServerInfo,
+    nodes: NodeReach,
     reach: Reach | None = None,
-    nodes: NodeReach | None = None,
 ) -> Assembly:
     """Put the server together on a database that is ready. Starts nothing.
 
-    With `reach`, `gs://` in the code of trainers leads to this server. `nodes` is how other machines get to it.
+    `nodes` is how other machines get to it. With `reach`, `gs://` in the code of trainers leads to this server.
     """
-    ground = _ground(home, settings, database)
+    ground = lay_ground(home, settings, database)
     ground.objects.sweep()
     tokens = Tokens(TokenStore(database), job_active=lambda project, job: _active(ground.jobs, project, job))
     tokens.ensure_owner(home.token)
@@ -210,7 +174,8 @@ def assemble(
     )
     creations = _creations(ground, hosts)
     equip = Credentials(reach, issue=tokens.issue_for_job).equip if reach else _as_it_is
-    working = _working(ground, creations, equip)
+    away = NodeCredentials(nodes, issue=tokens.issue_for_job, issue_courier=tokens.issue_for_packages)
+    working = _working(ground, creations, equip, _Away(nodes, away))
     answering = _answering(ground, creations)
     return Assembly(
         _services(ground, working, answering, tokens, info),
@@ -221,10 +186,11 @@ def assemble(
         answering.deployments,
         hosts,
         ground.machine,
+        working.ray,
     )
 
 
-def _answering(ground: _Ground, creations: Creations) -> _Answering:
+def _answering(ground: Ground, creations: Creations) -> _Answering:
     routes = Routes()
     logged = LoggedRequests(ground.objects, owner=ground.buckets.owner)
     predictions = Predictions(routes, RequestLogs(logged.write), timeout_s=ground.settings.predict_timeout_s)
@@ -240,7 +206,7 @@ def _answering(ground: _Ground, creations: Creations) -> _Answering:
     return _Answering(routes=routes, logged=logged, predictions=predictions, deployments=deployments)
 
 
-def _services(ground: _Ground, working: _Working, answering: _Answering, tokens: Tokens, info: ServerInfo) -> Services:
+def _services(ground: Ground, working: _Working, answering: _Answering, tokens: Tokens, info: ServerInfo) -> Services:
     """What routes call."""
     launches, control, deployments = working.launches, working.control, answering.deployments
     places = Places(
@@ -290,7 +256,7 @@ def _services(ground: _Ground, working: _Working, answering: _Answering, tokens:
     )
 
 
-def _projects(ground: _Ground) -> Projects:
+def _projects(ground: Ground) -> Projects:
     return Projects(ProjectStore(ground.database), default=default_project(ground.home, environment()))
 
 
@@ -304,7 +270,7 @@ def _served_containers(home: Home, settings: Settings) -> ServedContainers:
     return ServedContainers(home, surroundings, free_port=lambda: free_ports(1)[0])
 
 
-def _creations(ground: _Ground, hosts: LocalHosts) -> Creations:
+def _creations(ground: Ground, hosts: LocalHosts) -> Creations:
     pins = Pins(ground.home.models, ground.tree, ground.home.buckets, used=ground.models.files_used)
     pins.sweep()
     supplies = Supplies(
@@ -326,7 +292,7 @@ def _creations(ground: _Ground, hosts: LocalHosts) -> Creations:
     return Creations(supplies, hosts, room)
 
 
-def _working(ground: _Ground, creations: Creations, equip: Callable[[Launch], Launch]) -> _Working:
+def _working(ground: Ground, creations: Creations, equip: Callable[[Launch], Launch], away: _Away) -> _Working:
     launches = Launches(
         ground.home,
         ground.settings,
@@ -357,20 +323,37 @@ def _working(ground: _Ground, creations: Creations, equip: Callable[[Launch], La
         takes=frozenset({TRAINING, TRAINING_IN_CONTAINERS, PREDICTION}),
         shortfall=partial(shortfall, cpus=ground.cpus, machines=ground.machines),
     )
-    sites = Sites({LOCAL: here}, default=ground.settings.engine)
+    ray = _ray(ground, launches, away)
+    sites = Sites({LOCAL: here, RAY: ray.site}, default=ground.settings.engine)
     control = JobControl(
         ground.jobs,
         sites,
         gang=launches.gang,
-        at_once=ground.settings.slots or SLOTS_PER_CORE * ground.cpus,
+        at_once=(ground.settings.slots or SLOTS_PER_CORE * ground.cpus) + AT_ONCE_ELSEWHERE,
         poll_s=ground.settings.poll_s,
         check=ground.database.check_fence,
         give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
     )
-    return _Working(launches=launches, sites=sites, control=control)
+    return _Working(launches=launches, sites=sites, ray=ray, control=control)
 
 
-def _world(ground: _Ground, places: Places, working: _Working, progress: Progress) -> World:
+def _ray(ground: Ground, launches: Launches, away: _Away) -> RaySite:
+    return RaySite(
+        RayGround(
+            home=ground.home,
+            settings=ground.settings,
+            uv=find_uv(),
+            machines=ground.machines,
+            supervisors=ground.engine,
+            nodes=away.nodes,
+            credentials=away.credentials,
+            owner=ground.buckets.owner,
+            folder=launches.folder,
+        )
+    )
+
+
+def _world(ground: Ground, places: Places, working: _Working, progress: Progress) -> World:
     launches = working.launches
     return World(
         resolve_runtime=ground.runtimes.resolve,
@@ -387,7 +370,7 @@ def _world(ground: _Ground, places: Places, working: _Working, progress: Progres
     )
 
 
-def _overview(ground: _Ground, answering: _Answering, world: World) -> Overview:
+def _overview(ground: Ground, answering: _Answering, world: World) -> Overview:
     rows = Rows(jobs=ground.jobs, table=JobTable(ground.database), models=ground.models)
     sights = Sights(
         machine=ground.machine,
@@ -403,7 +386,7 @@ def _overview(ground: _Ground, answering: _Answering, world: World) -> Overview:
 
 
 def _registry(
-    ground: _Ground, places: Places, projects: Projects, deployments: Deployments, predictions: Predictions
+    ground: Ground, places: Places, projects: Projects, deployments: Deployments, predictions: Predictions
 ) -> tuple[Models, Versions]:
     serving = Serving(
         wake=deployments.wake,

@@ -158,6 +158,11 @@ class Settings:
                     f"The setting {name} is {getattr(self, name)!r}; it must be a version such as {_default(name)}."
                 )
 
+    @property
+    def ray_host(self) -> str:
+        """The host in `ray_address`; empty if there is none."""
+        return self.ray_address.removeprefix("ray://").rpartition(":")[0].strip("[]")
+
     def serves_gs(self, machine: Machine) -> bool:
         """Whether `gs://` in the code of trainers means this server's buckets."""
         return self.gs_in_trainers == "trainshed" or (

@@ -64,7 +64,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         database.fence()
         database.migrate()
         database.back_up()
-        node_host = host_for_nodes(settings.host, given=settings.node_host)
+        node_host = host_for_nodes(settings.host, given=settings.node_host, cluster=settings.ray_host)
         hosts = _host_names(settings, node_host)
         certificates = ensure_certificates(home.certificates, hosts=hosts)
         info = _describe(home, settings, http, tls)
@@ -75,7 +75,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
             authority=certificates.authority.read_text(),
             leads=lead is not None,
         )
-        assembly = assemble(home, settings, database, info, reach, nodes)
+        assembly = assemble(home, settings, database, info, nodes, reach)
         app = Api(
             assembly.services,
             allowed_hosts=(*hosts, *addresses.NAMES) if lead else hosts,

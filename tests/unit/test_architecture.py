@@ -39,11 +39,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "shell": {"config", "proxy"},  # what the words of other programs mean here; the command line does it
     "certificates": set(),
     "proxy": set(),
-    "assembly": {"services", "store", "buckets", "runtimes", "engines", "gateway", "control", "config", "proxy"},
+    "groundwork": {"services", "store", "buckets", "runtimes", "engines", "config"},  # the first part of the assembly
+    "assembly": {
+        *("groundwork", "services", "store", "buckets", "runtimes", "engines", "gateway", "control", "config", "proxy"),
+    },
     "server": {"api", "assembly", "certificates", "config", "control", "proxy", "services", "serving", "store"},
     "testing": {  # small real things, put together from wherever they are
         *("api", "assembly", "buckets", "config", "control", "engines", "gateway", "link", "node"),
-        *("packaging", "runtimes", "server", "services", "serving", "store"),
+        *("packaging", "proxy", "runtimes", "server", "services", "serving", "store"),
     },
 }
 

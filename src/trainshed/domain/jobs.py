@@ -23,7 +23,7 @@ class JobState(StrEnum):
 
 
 ENGINE_LABEL = "trainshed-engine"  #: by which any client can say where a job is to run
-LOCAL = "local"  #: the engine that is always there
+LOCAL, RAY = "local", "ray"  #: the engines: this machine, which is always there, and a cluster
 
 ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 

@@ -17,6 +17,7 @@ from trainshed.assembly import assemble
 from trainshed.config import Home, Settings
 from trainshed.domain.deployments import Standing
 from trainshed.gateway.routes import HostAddress, ModelRoute, Routes, VersionRoute
+from trainshed.proxy.nodes import NodeReach
 from trainshed.server import uvicorn_config
 from trainshed.services.registry import Services
 from trainshed.services.server import ServerInfo
@@ -84,7 +85,8 @@ class RunningGateway:
             runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
             database.migrate()
             info = ServerInfo(url=self.url, tls_url="", pid=0, home=str(self.home.path), version="")
-            assembly = assemble(self.home, self._settings, database, info)
+            nodes = NodeReach(tls_url="https://127.0.0.1:1", authority="", leads=False)
+            assembly = assemble(self.home, self._settings, database, info, nodes)
             self.services, self.routes = assembly.services, assembly.routes
             runner.run(self._serve())
 

@@ -22,6 +22,7 @@ class Submitter:
         self.server = server
         self.project = project
         self.bucket = f"{project}-bucket"
+        self.labels: Mapping[str, str] = {}  #: of the jobs to come
         self._scratch = scratch
         server.call("POST", f"/storage/v1/b?project={project}", {"name": self.bucket})
 
@@ -45,7 +46,7 @@ class Submitter:
             "pythonModule": "trainer.task",
             "args": list(args),
         }
-        body = {"jobId": job, "trainingInput": {**given, **training}}
+        body = {"jobId": job, "labels": self.labels, "trainingInput": {**given, **training}}
         answer: dict[str, Any] = self.server.call("POST", f"/v1/projects/{self.project}/jobs", body)
         return answer
 

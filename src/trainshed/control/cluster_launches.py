@@ -1,0 +1,99 @@
+"""From a job to one attempt on other machines: what is known only there is left to words that stand for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainshed.buckets.addresses import resolve_uris
+from trainshed.config import Home, Settings
+from trainshed.control.credentials import NodeCredentials
+from trainshed.control.packages import node_paths_for, package, paths_for
+from trainshed.domain import clusters
+from trainshed.domain.jobs import Job
+from trainshed.domain.machines import Machines
+from trainshed.domain.placement import CPU, Shares
+from trainshed.domain.training import Training
+from trainshed.engines.base import Elsewhere, Launch, Replica
+from trainshed.runtimes.catalogue import CATALOGUE, Runtime
+
+_AGAIN = "Submit the job again to upload it anew."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterLaunches:
+    """Prepares attempts that run on a cluster. `folder` is that of the current attempt of a job, on this machine."""
+
+    home: Home
+    settings: Settings
+    owner: Callable[[str], str]  #: which project a bucket belongs to, or `NotFound`
+    folder: Callable[[Job], Path]
+    credentials: NodeCredentials
+    leads: bool  #: whether `gs://` in the code of trainers means this server's buckets
+    machines: Machines
+    shares: Shares
+
+    def prepare(self, job: Job) -> Launch:
+        """Settle what can be settled here. Builds nothing: runtimes are built where they are needed."""
+        training = Training.parse(job.body[Training.key])
+        path_of = paths_for(job.project, self.home.buckets, self.owner)
+        path_there = node_paths_for(job.project, self.settings.node_buckets, self.owner, leads=self.leads)
+        args = tuple(resolve_uris(arg, path_there) for arg in training.args)
+        if training.job_dir:
+            args += ("--job-dir", resolve_uris(training.job_dir, path_there))
+        folder = self.folder(job)
+        launch = Launch(
+            project=job.project,
+            job=job.id,
+            attempt=job.attempt,
+            folder=folder,
+            python=Path(sys.executable),  # of the supervisor and the stand-ins
+            module=training.module,
+            args=args,
+            packages=tuple(package(uri, path_of, remedy=_AGAIN) for uri in training.package_uris),
+            site=folder / "site",
+            replicas=self._replicas(job, training),
+            env=clusters.common_environment(job, training, cpus=1),
+            grace_s=self.settings.grace_s,
+            max_running_s=training.max_running_s,
+            log_limit_bytes=self.settings.log_limit_mb << 20,
+            warm=False,
+        )
+        equipped = self.credentials.equip(launch)
+        there = Elsewhere(runtime=recipe(CATALOGUE[job.runtime]), packages=equipped.packages, kit=equipped.kit)
+        return replace(equipped.launch, elsewhere=there)
+
+    def _replicas(self, job: Job, training: Training) -> tuple[Replica, ...]:
+        gang, types = clusters.gang(training), clusters.machine_types(training)
+        addresses = clusters.unknown_addresses(gang)
+        return tuple(
+            Replica(
+                name=replica.name,
+                type=replica.type,
+                index=replica.index,
+                primary=replica.primary,
+                env={
+                    **clusters.replica_environment(job, training, replica, addresses),
+                    "OMP_NUM_THREADS": str(self._threads(types[replica.name])),
+                },
+                machine=types[replica.name],
+            )
+            for replica in gang
+        )
+
+    def _threads(self, machine: str) -> int:
+        """As many as it has whole cores, but one at least."""
+        return max(1, int(self.shares.bundle(machine, self.machines).get(CPU, 1)))
+
+
+def recipe(runtime: Runtime) -> dict[str, object]:
+    """All that another machine needs to build the same environment."""
+    return {
+        "name": runtime.name,
+        "key": runtime.key,
+        "python": runtime.python,
+        "lock": "".join(f"{pin}\n" for pin in runtime.pins),
+        "stands_for": list(runtime.stands_for),
+    }

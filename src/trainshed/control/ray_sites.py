@@ -1,0 +1,109 @@
+"""The Ray cluster as a place for jobs: its engine, the link that it works by, and how attempts are prepared for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from trainshed.config import Home, Settings
+from trainshed.control.cluster_launches import ClusterLaunches
+from trainshed.control.credentials import NodeCredentials
+from trainshed.control.sites import Site
+from trainshed.domain.jobs import RAY, Job
+from trainshed.domain.machines import Machines
+from trainshed.domain.placement import Shares
+from trainshed.domain.training import TRAINING
+from trainshed.engines.link import Link
+from trainshed.engines.local import LocalEngine
+from trainshed.engines.ray import RayEngine, Rules
+from trainshed.errors import Refused
+from trainshed.proxy.nodes import NodeReach, check_reachable
+from trainshed.runtimes.catalogue import ray_runtime
+from trainshed.runtimes.environments import Runtimes
+
+LOG = logging.getLogger("trainshed.control.ray_sites")
+
+_NO_CLUSTER = (
+    "This server knows no Ray cluster. Start it with --ray-address HOST:PORT, or set ray_address, and submit the job "
+    "again."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What it stands on."""
+
+    home: Home
+    settings: Settings
+    uv: Path
+    machines: Machines
+    supervisors: LocalEngine
+    nodes: NodeReach  #: how the machines of the cluster reach this server
+    credentials: NodeCredentials
+    owner: Callable[[str], str]  #: which project a bucket belongs to
+    folder: Callable[[Job], Path]  #: of the current attempt of a job
+
+
+class RaySite:
+    """There is one also for a server that was given no cluster: jobs may be left from one that was."""
+
+    def __init__(self, ground: Ground) -> None:
+        settings = ground.settings
+        self._offered = bool(settings.ray_address)
+        self._builds = Runtimes(
+            ground.home.runtimes, ground.uv, catalogue={RAY: ray_runtime(settings.ray_version, settings.ray_python)}
+        )
+        self._link = Link(ground.home, address=settings.ray_address, python=self._python, ship=ground.supervisors.ship)
+        shares = Shares(cpu=settings.ray_cpu_share, memory=settings.ray_memory_share)
+        rules = Rules(
+            address=settings.ray_address,
+            strategy=settings.ray_placement.upper(),
+            machines=ground.machines,
+            shares=shares,
+        )
+        self._engine = RayEngine(rules, ground.supervisors, self._link, gangs=ground.home.link / "gangs")
+        launches = ClusterLaunches(
+            home=ground.home,
+            settings=settings,
+            owner=ground.owner,
+            folder=ground.folder,
+            credentials=ground.credentials,
+            leads=ground.nodes.leads,
+            machines=ground.machines,
+            shares=shares,
+        )
+        self.site = Site(
+            engine=self._engine,
+            prepare=launches.prepare,
+            takes=frozenset({TRAINING}),
+            lacking=_lacking(settings, ground.nodes),
+        )
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        """Start the link, if there is something to link to. `wake`: there is news of room."""
+        if self._offered:
+            self._link.begin()
+            self._engine.begin(wake)
+
+    def close(self) -> None:
+        """End the link. What runs on the cluster goes on."""
+        self._builds.close()
+        self._link.close()
+        self._engine.close()
+
+    def _python(self) -> Path:
+        """The interpreter that has Ray, which is built first if need be."""
+        return self._builds.ensure(RAY, lambda fraction, text: LOG.info("ray.built fraction=%.2f %s", fraction, text))
+
+
+def _lacking(settings: Settings, nodes: NodeReach) -> str:
+    if not settings.ray_address:
+        return _NO_CLUSTER
+    try:
+        check_reachable(urlsplit(nodes.tls_url).hostname or "", settings.ray_host)
+    except Refused as exc:
+        return str(exc)
+    return ""

@@ -1,0 +1,69 @@
+"""What everything else in a server stands on: its stores, its buckets, its runtimes, its own machine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import partial
+
+from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.uploads import Sessions
+from trainshed.config import Home, Settings
+from trainshed.domain.machines import Machines
+from trainshed.engines.local import LocalEngine
+from trainshed.runtimes.builds import Place
+from trainshed.runtimes.catalogue import CATALOGUE
+from trainshed.runtimes.environments import Runtimes
+from trainshed.runtimes.uv import find_uv
+from trainshed.services.buckets import Buckets
+from trainshed.services.machine import MachineHistory, glance_at
+from trainshed.services.objects import Objects
+from trainshed.store.buckets import BucketStore
+from trainshed.store.database import Database
+from trainshed.store.jobs import JobStore
+from trainshed.store.models import ModelStore
+from trainshed.store.operations import OperationStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """Made once, and shared by all."""
+
+    home: Home
+    settings: Settings
+    database: Database
+    cpus: int
+    jobs: JobStore
+    models: ModelStore
+    operations: OperationStore
+    runtimes: Runtimes
+    tree: ObjectTree
+    buckets: Buckets
+    objects: Objects
+    engine: LocalEngine
+    machine: MachineHistory
+    machines: Machines
+
+
+def lay_ground(home: Home, settings: Settings, database: Database) -> Ground:
+    """The ground for a server on a database that is ready. Starts nothing."""
+    uv, cpus = find_uv(), os.cpu_count() or 1
+    tree = ObjectTree(home.buckets, home.uploads)
+    buckets = Buckets(BucketStore(database), tree)
+    warm = {Place(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
+    return Ground(
+        home=home,
+        settings=settings,
+        database=database,
+        cpus=cpus,
+        jobs=JobStore(database),
+        models=ModelStore(database),
+        operations=OperationStore(database),
+        runtimes=Runtimes(home.runtimes, uv),
+        tree=tree,
+        buckets=buckets,
+        objects=Objects(tree, Sessions(home.uploads), owner=buckets.owner),
+        engine=LocalEngine(home, uv, warm if settings.warm_start == "auto" else None, slots=settings.slots),
+        machine=MachineHistory(partial(glance_at, home.path), cpus=cpus),
+        machines=Machines.read(home.file_settings().get("machines", {})),
+    )

@@ -1,0 +1,152 @@
+"""Jobs of a real server on a real Ray cluster: from submit to the end, with what people are told on the way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.testing.engines import wait_for
+from trainshed.testing.jobs import Submitter
+from trainshed.testing.ray_clusters import RayCluster, Size, ray_environment
+from trainshed.testing.servers import RunningServer
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
+PROJECT = "ray-jobs"
+GANG = {"scaleTier": "CUSTOM", "masterType": "n1-standard-4", "workerType": "n1-standard-4", "workerCount": "1"}
+TELL = """
+import os, time
+print("config", os.environ["TF_CONFIG"], flush=True)
+print("threads", os.environ["OMP_NUM_THREADS"], flush=True)
+time.sleep(2)  # the end of the master ends the others, whatever they have to say
+"""
+WAIT = """
+import sys, time
+print("begun", flush=True)
+for _ in range(int(sys.argv[1]) * 10):
+    time.sleep(0.1)
+print("done", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def scratch() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="trainshed-ray-", dir="/var/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(scratch: Path) -> Iterator[RayCluster]:
+    size = Size(cpus=2, memory_gb=8)
+    with RayCluster(ray_environment(CACHE), scratch, nodes=1, size=size, runtimes=CACHE) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def server(cluster: RayCluster, scratch: Path) -> Iterator[RunningServer]:
+    """A server whose jobs run on the cluster, at a quarter of the cores that a machine type stands for."""
+    settings = {"engine": "ray", "ray_placement": "spread", "ray_cpu_share": 0.25, "ray_memory_share": 0.1}
+    home = scratch / "home"
+    home.mkdir()
+    (home / "runtimes").symlink_to(CACHE)
+    server = RunningServer(home, cluster.settings() | settings).start()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def submitter(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Submitter:
+    return Submitter(server, PROJECT, tmp_path_factory.mktemp("trainers"))
+
+
+def details(submitter: Submitter, job: str) -> dict[str, Any]:
+    found: dict[str, Any] = submitter.server.call("GET", f"/trainshed/v1/projects/{PROJECT}/jobs/{job}")
+    return found
+
+
+def notes(server: RunningServer) -> list[str]:
+    """For whom room is held."""
+    return sorted(path.name for path in (server.home / "link" / "gangs").glob("[!.]*"))
+
+
+def test_a_gang_runs_on_the_machines_of_the_cluster(
+    submitter: Submitter, cluster: RayCluster, server: RunningServer
+) -> None:
+    submitter.submit("gang", TELL, **GANG)
+    submitter.wait("gang", {"SUCCEEDED"})
+    lines = submitter.lines("gang")
+    config = json.loads(next(line for line in lines if line.startswith("config")).partition(" ")[2])
+    addresses = [address for members in config["cluster"].values() for address in members]
+    assert {address.rpartition(":")[0] for address in addresses} == {cluster.head.host, cluster.nodes[0].host}
+    assert all(address.rpartition(":")[2].isdigit() for address in addresses)
+    assert lines.count("threads 1") == 2
+    assert details(submitter, "gang")["engine"] == "ray"
+    wait_for(lambda: notes(server), lambda held: held == [])
+
+
+def test_a_gang_that_cannot_fit_says_why_and_holds_nobody_up(submitter: Submitter, server: RunningServer) -> None:
+    wide = GANG | {"masterType": "n1-standard-16", "workerType": "n1-standard-16"}
+    submitter.submit("wide", WAIT, args=["0"], **wide)
+    words = "it needs 2 × 4 CPUs and 6 GB; the cluster has 2 machines with 2 CPUs and 8 GB; a gang of machine type"
+    told = wait_for(lambda: details(submitter, "wide")["waiting"], lambda said: "the cluster has" in said)
+    assert words in told
+    submitter.submit("small", WAIT, args=["0"])
+    submitter.wait("small", {"SUCCEEDED"})
+    assert submitter.get("wide")["state"] == "QUEUED"
+    assert notes(server)
+    server.call("POST", f"/v1/projects/{PROJECT}/jobs/wide:cancel", {})
+    wait_for(lambda: notes(server), lambda held: held == [])
+
+
+def test_a_job_goes_on_over_the_death_of_its_server(submitter: Submitter, server: RunningServer) -> None:
+    submitter.submit("survivor", WAIT, args=["4"])
+    wait_for(lambda: submitter.lines("survivor"), lambda lines: "begun" in lines)
+    server.kill()
+    server.start()
+    submitter.wait("survivor", {"SUCCEEDED"})
+    lines = submitter.lines("survivor")
+    assert (lines.count("begun"), lines.count("done")) == (1, 1)
+    wait_for(lambda: notes(server), lambda held: held == [])
+
+
+def test_a_job_is_cancelled(submitter: Submitter, server: RunningServer) -> None:
+    submitter.submit("endless", WAIT, args=["1000"])
+    wait_for(lambda: submitter.lines("endless"), lambda lines: "begun" in lines)
+    server.call("POST", f"/v1/projects/{PROJECT}/jobs/endless:cancel", {})
+    submitter.wait("endless", {"CANCELLED"})
+    assert "done" not in submitter.lines("endless")
+    wait_for(lambda: notes(server), lambda held: held == [])
+
+
+def test_a_job_may_run_here_all_the_same(submitter: Submitter) -> None:
+    submitter.labels = {"trainshed-engine": "local"}
+    try:
+        submitter.submit("here", WAIT, args=["0"])
+    finally:
+        submitter.labels = {}
+    submitter.wait("here", {"SUCCEEDED"})
+    assert details(submitter, "here")["engine"] == "local"
+
+
+@pytest.mark.soak
+def test_a_head_that_does_not_answer_ends_nothing(submitter: Submitter, cluster: RayCluster) -> None:
+    submitter.submit("patient", WAIT, args=["20"])
+    wait_for(lambda: submitter.lines("patient"), lambda lines: "begun" in lines)
+    cluster.pause_head()
+    try:
+        words = f"The Ray cluster at {cluster.settings()['ray_address']} has not answered since"
+        told = wait_for(lambda: details(submitter, "patient")["waiting"], lambda said: said.startswith(words))
+        assert told.endswith("The job goes on when it does.")
+        assert submitter.get("patient")["state"] == "RUNNING"
+    finally:
+        cluster.resume_head()
+    submitter.wait("patient", {"SUCCEEDED"})
+    texts = [event["text"] for event in details(submitter, "patient")["events"] if "The Ray cluster" in event["text"]]
+    assert texts == [told, f"The Ray cluster at {cluster.settings()['ray_address']} answers again."]
+    assert submitter.lines("patient").count("done") == 1

@@ -1,0 +1,218 @@
+"""Room on a Ray cluster, by a link that is made up: what is asked, what is remembered, what people are told."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.config import Home
+from trainshed.domain.machines import Machine, Machines
+from trainshed.domain.placement import GB, Shares
+from trainshed.domain.plan import Phase
+from trainshed.domain.times import now_us
+from trainshed.engines import ray
+from trainshed.engines.base import Away, Elsewhere, Engine, Gang, Launch, Replica, Reserved, Waiting
+from trainshed.engines.local import LocalEngine
+from trainshed.engines.ray import RayEngine, Rules, name_of
+from trainshed.testing.engines import RoomContract, settle, wait_for
+from trainshed.testing.scripted_links import ScriptedLink
+
+NODE = {"CPU": 4.0, "memory": 16.0 * GB}
+BEGUN: list[RayEngine] = []  # to be ended after each test
+
+
+@pytest.fixture(autouse=True)
+def _quick_and_ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(ray, "LOOK_S", 0.01)
+    monkeypatch.setattr(ray, "SOON_S", 0.01)
+    yield
+    while BEGUN:
+        BEGUN.pop().close()
+
+
+def engine_on(tmp_path: Path, link: ScriptedLink, **changes: Any) -> RayEngine:
+    """An engine that has looked at its cluster."""
+    own = Machines({"with_gpu": Machine(cpu=2, memory_gb=4, gpu=1, resources={"tpu": 1})})
+    given: dict[str, Any] = {"address": "10.0.0.1:6379", "strategy": "PACK", "machines": own, "shares": Shares()}
+    supervisors = LocalEngine(Home(tmp_path / "home"), Path("uv"))
+    engine = RayEngine(Rules(**given | changes), supervisors, link, gangs=tmp_path / "gangs")
+    BEGUN.append(engine)
+    engine.begin(lambda: None)
+    probe, silent = gang(tmp_path, "probe"), bool(link.silent_since_us)
+    wait_for(lambda: engine.outlook(probe, ()), lambda said: silent or "has not answered" not in said)
+    return engine
+
+
+def gang(tmp_path: Path, name: str = "a", *, count: int = 1, machine: str = "n1-standard-4") -> Gang:
+    machines = {f"worker-replica-{number}": machine for number in range(count)}
+    return Gang(project="p-one", job=name, attempt=1, folder=tmp_path / "p-one" / name / "1", machines=machines)
+
+
+def reserved(engine: RayEngine, asked: Gang) -> None:
+    wait_for(lambda: engine.reserve(asked, ()), lambda answer: answer == Reserved())
+
+
+def launch(tmp_path: Path, name: str) -> Launch:
+    return Launch(
+        project="p-one",
+        job=name,
+        attempt=1,
+        folder=tmp_path / "p-one" / name / "1",
+        python=Path(sys.executable),
+        module="m",
+        args=(),
+        packages=(),
+        site=tmp_path / "site",
+        replicas=(Replica(name="master-replica-0", type="master", index=0, primary=True, machine="n1-standard-1"),),
+        env={},
+        grace_s=1,
+        max_running_s=1,
+        log_limit_bytes=1,
+        warm=False,
+        elsewhere=Elsewhere(runtime={"name": "python"}, packages=({"uri": "gs://b/p"},), kit={"files": {}}),
+    )
+
+
+class TestRoom(RoomContract):
+    def engine(self, tmp_path: Path) -> Engine:
+        return engine_on(tmp_path, ScriptedLink([NODE, NODE]))
+
+    def most(self, engine: Engine) -> int:
+        return 8
+
+    def attempt(self, tmp_path: Path, name: str) -> Launch:
+        return launch(tmp_path, name)
+
+
+def test_a_gang_is_asked_for_by_a_name_that_is_its_own(tmp_path: Path) -> None:
+    link = ScriptedLink([NODE])
+    reserved(engine_on(tmp_path, link), gang(tmp_path))
+    assert link.groups == {"trainshed/p-one/a/1": [{"CPU": 4.0, "memory": 15 * GB}]}
+
+
+def test_the_loop_is_woken_when_there_is_room_and_when_it_is_given_back(tmp_path: Path) -> None:
+    link, woken = ScriptedLink([NODE]), threading.Event()
+    engine = engine_on(tmp_path, link)
+    engine._wake = woken.set
+    reserved(engine, gang(tmp_path))
+    assert woken.wait(20)
+    woken.clear()
+    engine.release(gang(tmp_path).folder)
+    assert woken.wait(20)
+    assert link.groups == {}
+
+
+def test_what_was_asked_for_is_known_to_the_next_server_until_it_is_gone(tmp_path: Path) -> None:
+    link = ScriptedLink([NODE])
+    first = gang(tmp_path)
+    reserved(engine_on(tmp_path, link), first)
+    BEGUN.pop().close()
+    engine = engine_on(tmp_path, link)
+    assert engine.held() == [first.folder]
+    link.silent_since_us = now_us()
+    engine.release(first.folder)
+    assert engine.held() == [first.folder]
+    link.silent_since_us = 0
+    wait_for(lambda: engine.release(first.folder) or engine.held(), lambda held: held == [])  # type: ignore[func-returns-value]
+    assert link.groups == {}
+    assert engine_on(tmp_path, link).held() == []
+
+
+def test_a_gang_that_could_never_fit_holds_nobody_up_and_is_told_what_would(tmp_path: Path) -> None:
+    link = ScriptedLink([NODE, NODE])
+    engine = engine_on(tmp_path, link)
+    wide = gang(tmp_path, count=3, machine="n1-highcpu-8")
+    assert engine.reserve(wide, ()) == Waiting(holds=False)
+    assert engine.outlook(wide, ()) == (
+        "it needs 3 × 8 CPUs and 7.2 GB; the cluster has 2 machines with 4 CPUs and 16 GB; "
+        "a gang of machine type n1-standard-2 would fit"
+    )
+    link.machines = [{"CPU": 24.0, "memory": 64.0 * GB}]  # as after a machine joined it
+    reserved(engine, wide)
+
+
+def test_a_gang_that_waits_for_others_holds_up_those_behind_it(tmp_path: Path) -> None:
+    engine = engine_on(tmp_path, ScriptedLink([NODE, NODE]))
+    reserved(engine, gang(tmp_path, "busy"))
+    both = gang(tmp_path, "both", count=2)
+    assert engine.reserve(both, ()) == Waiting(holds=True)
+    words = "it needs 2 × 4 CPUs and 15 GB; free on its machines are 0 CPUs and 1 GB on 1, 4 CPUs and 16 GB on 1"
+    wait_for(lambda: engine.outlook(both, ()), lambda said: said == words)
+
+
+def test_machines_of_one_s_own_ask_for_what_they_have(tmp_path: Path) -> None:
+    link = ScriptedLink([NODE])
+    engine = engine_on(tmp_path, link, shares=Shares(cpu=0.5, memory=0.25))
+    special = gang(tmp_path, machine="with_gpu")
+    assert engine.reserve(special, ()) == Waiting(holds=False)
+    assert engine.outlook(special, ()).startswith(
+        "it needs 1 × 1 CPU, 1 GB, 1 GPU and 1 tpu; the cluster has 1 machine"
+    )
+    link.machines.append({"CPU": 1.0, "memory": 1.0 * GB, "GPU": 1.0, "tpu": 1.0})
+    reserved(engine, special)
+
+
+def test_a_machine_that_there_is_no_more_waits_and_says_so(tmp_path: Path) -> None:
+    engine = engine_on(tmp_path, ScriptedLink([NODE]))
+    old = gang(tmp_path, machine="taken_out")
+    assert engine.reserve(old, ()) == Waiting(holds=False)
+    assert "'taken_out' is not a machine type" in engine.outlook(old, ())
+    assert engine.held() == []
+
+
+def test_a_cluster_that_is_silent_is_away_and_what_waits_says_since_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = ScriptedLink([NODE])
+    link.silent_since_us, link.why = 36_131_000_000, "It said nothing."
+    engine = engine_on(tmp_path, link)
+    waits = gang(tmp_path)
+    assert engine.reserve(waits, ()) == Waiting()
+    assert engine.away() is None  # the link may just be starting
+    monkeypatch.setattr(ray, "AWAY_S", 0.0)
+    wait_for(engine.away, lambda away: away == Away(what="The Ray cluster at 10.0.0.1:6379", since_us=36_131_000_000))
+    assert engine.outlook(waits, ()) == (
+        "the Ray cluster at 10.0.0.1:6379 has not answered since 10:02:11 UTC (It said nothing.)"
+    )
+    link.silent_since_us = 0
+    wait_for(engine.away, lambda away: away is None)
+    reserved(engine, waits)
+
+
+def test_a_server_that_was_given_no_cluster_says_so_to_jobs_that_are_on_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "AWAY_S", 0.0)
+    rules = Rules(address="", strategy="PACK", machines=Machines(), shares=Shares())
+    began = now_us()
+    supervisors = LocalEngine(Home(tmp_path / "home"), Path("uv"))
+    away = RayEngine(rules, supervisors, ScriptedLink([]), gangs=tmp_path / "gangs").away()
+    assert away is not None
+    assert began <= away.since_us <= now_us()
+    assert "whose address the server was not given" in away.what
+
+
+def test_an_attempt_is_launched_with_all_that_the_machines_there_need(tmp_path: Path) -> None:
+    engine = engine_on(tmp_path, ScriptedLink([NODE]))
+    given = launch(tmp_path, "a")
+    engine.launch(given)
+    spec = json.loads((given.folder / "spec.json").read_text())
+    assert spec["cluster"] == {
+        "socket": "/nowhere/sock",
+        "gang": name_of(given.folder),
+        "strategy": "PACK",
+        "bundles": {"master-replica-0": {"CPU": 1, "memory": 3.75 * GB}},
+        "runtime": {"name": "python"},
+        "packages": [{"uri": "gs://b/p"}],
+        "kit": {"files": {}},
+        "lease_s": 600.0,
+    }
+    assert spec["packages"] == []
+    engine.cancel(given.folder)
+    settle(engine, given.folder, Phase.ENDED)
