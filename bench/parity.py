@@ -66,14 +66,14 @@ SPECS = (
         args=(
             "--data_dir=gs://{bucket}/records",
             "--output_dir=gs://{bucket}/{job}",
-            "--train_steps=300",
+            "--train_steps=200",
             "--eval_interval_secs=600",
         ),
     ),
     Sample(
         name="mnist_sync",
         config="config/config.yaml",
-        args=("--data_dir=gs://{bucket}/mnist", "--epochs=3", "--steps_per_epoch=60"),
+        args=("--data_dir=gs://{bucket}/mnist", "--epochs=3", "--steps_per_epoch=40"),
     ),
     Sample(
         name="taxi",
@@ -148,7 +148,7 @@ class Course:
         below = self._server.home / "buckets" / BUCKET / job
         journal = self._server.home / "jobs" / PROJECT / job / "1" / "journal.jsonl"
         events = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
-        told = [plain_text(each["text"]) for each in details["events"] if each["severity"] != "WARNING"]
+        told = [plain_text(each["text"], job) for each in details["events"] if each["severity"] != "WARNING"]
         return Outcome(
             state=details["job"]["state"],
             files=frozenset(plain_file(str(path.relative_to(below))) for path in below.rglob("*") if path.is_file()),

@@ -40,9 +40,9 @@ def test_names_of_files_lose_times_steps_and_machines(name: str, plain: str) -> 
     assert plain_file(name) == plain
 
 
-def test_sentences_lose_amounts() -> None:
-    assert plain_text("The job ran for 12.5 s.") == plain_text("The job ran for 1,203 s.")
-    assert plain_text("Job mnist_local_1 has succeeded.") != plain_text("Job mnist_local_1 has failed.")
+def test_sentences_lose_names_of_jobs_and_amounts() -> None:
+    assert plain_text("Job a_1 ran for 12.5 s.", "a_1") == plain_text("Job b_2 ran for 1,203 s.", "b_2")
+    assert plain_text("Job a_1 has succeeded.", "a_1") != plain_text("Job a_1 has failed.", "a_1")
 
 
 def test_the_order_of_starts_and_of_the_ends_of_others_does_not_count() -> None:

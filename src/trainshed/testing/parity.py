@@ -22,10 +22,7 @@ _PLAIN = (
     (re.compile(r"ckpt-\d+"), "ckpt-N"),
     (re.compile(r"\d{9,}"), "TIME"),
 )
-_WORDS = (
-    (re.compile(r"\d[\d,]*(\.\d+)? ?(s|seconds|min|MiB|GB)\b"), "N"),
-    (re.compile(r"\bjobs? \S+_(local|ray)\S*"), "job"),
-)
+_AMOUNT = re.compile(r"\d[\d,]*(\.\d+)? ?(s|seconds|min|MiB|GB)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +72,9 @@ def plain_file(name: str) -> str:
     return name
 
 
-def plain_text(text: str) -> str:
-    """A sentence without amounts of time and memory."""
-    for pattern, instead in _WORDS:
-        text = pattern.sub(instead, text)
-    return text
+def plain_text(text: str, job: str) -> str:
+    """A sentence without the job's name, and without amounts of time and memory."""
+    return _AMOUNT.sub("N", text.replace(job, "JOB"))
 
 
 def happened(journal: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
