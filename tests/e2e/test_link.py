@@ -1,0 +1,168 @@
+"""Gangs on a real Ray cluster of a head and two nodes, by way of the link: no server, but all the rest of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainshed.config import Home
+from trainshed.engines.link import Link
+from trainshed.engines.local import ship
+from trainshed.errors import EngineDown
+from trainshed.testing.gangs import Attempt, alive, make_runtime, wait_until
+from trainshed.testing.ray_clusters import RayCluster, Size, ray_environment
+
+MASTER, WORKER, PS = "master-replica-0", "worker-replica-0", "ps-replica-0"
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
+COUNTS = "for number in range({}):\n    print('line', number, flush=True)\n    time.sleep(0.02)\n"
+
+
+@pytest.fixture(scope="module")
+def scratch() -> Iterator[Path]:
+    """A folder that the nodes of the cluster see too."""
+    folder = Path(tempfile.mkdtemp(prefix="trainshed-link-", dir="/var/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(scratch: Path) -> Iterator[RayCluster]:
+    make_runtime(scratch / "runtimes")
+    python = ray_environment(CACHE)
+    with RayCluster(python, scratch, nodes=2, size=Size(cpus=2), runtimes=scratch / "runtimes") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def link(cluster: RayCluster, scratch: Path) -> Iterator[Link]:
+    home = Home(scratch / "home")
+    link = Link(home, address=cluster.address, python=lambda: ray_environment(CACHE), ship=lambda: ship(home.node))
+    link.begin()
+    deadline = time.monotonic() + 60
+    while not link.cluster().reachable:
+        assert time.monotonic() < deadline, (home.link / "log").read_text()
+        time.sleep(0.1)
+    yield link
+    link.close()
+
+
+@pytest.fixture
+def attempt(link: Link, scratch: Path, request: pytest.FixtureRequest) -> Iterator[Attempt]:
+    name = request.node.name.replace("[", "-").replace("]", "")[:40]
+    root = scratch / name
+    root.mkdir()
+    with Attempt(root, link.socket, name=name) as made:
+        yield made
+    link.release(made.gang)
+
+
+def link_process(scratch: Path) -> int:
+    """The process that speaks to Ray, below its guard."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        words = path.read_bytes().split(b"\0")
+        if b"link" in words and os.fsencode(scratch / "home" / "link" / "config.json") in words:
+            children = (path.parent / "task" / path.parent.name / "children").read_text().split()
+            if children:
+                return int(children[0])
+    raise AssertionError("there is no link")
+
+
+def test_the_cluster_is_seen_with_all_its_nodes(cluster: RayCluster, link: Link) -> None:
+    seen = link.cluster()
+    assert {node.host for node in seen.nodes} == {cluster.head.host, *(node.host for node in cluster.nodes)}
+    assert all(node.alive and node.total["CPU"] == 2 for node in seen.nodes)
+
+
+def test_one_replica_runs_and_leaves_nothing(link: Link, attempt: Attempt) -> None:
+    attempt.launch("print('hello'); wait()", MASTER)
+    attempt.started(1)
+    assert link.gangs() == [attempt.gang]
+    attempt.end(0)
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+    assert "hello" in attempt.lines(MASTER)
+    link.release(attempt.gang)
+    link.release(attempt.gang)
+    assert link.gangs() == []
+
+
+def test_room_is_there_or_waited_for(link: Link) -> None:
+    gang = "trainshed/p/large/1"
+    link.reserve(gang, {MASTER: {"CPU": 64}}, "PACK")
+    time.sleep(1)
+    assert not link.reserve(gang, {MASTER: {"CPU": 64}}, "PACK")
+    link.release(gang)
+    link.reserve(gang, {MASTER: {"CPU": 1, "GPU": 0}}, "PACK")
+    deadline = time.monotonic() + 20
+    while not link.reserve(gang, {MASTER: {"CPU": 1, "GPU": 0}}, "PACK"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    link.release(gang)
+
+
+def test_a_gang_is_spread_and_knows_the_real_addresses(cluster: RayCluster, attempt: Attempt) -> None:
+    attempt.launch("wait()", MASTER, WORKER, PS, strategy="SPREAD")
+    starts = attempt.started(3)
+    addresses = [address for each in starts[0][2].values() for address in each]
+    assert {address.rpartition(":")[0] for address in addresses} == {
+        cluster.head.host,
+        *(node.host for node in cluster.nodes),
+    }
+    attempt.kill(PS, signal.SIGKILL)
+    again = attempt.started(4)[3]
+    assert (again[0], again[2]) == (PS, starts[0][2])
+    attempt.cancel()
+    assert attempt.ended()["outcome"] == "CANCELLED"
+    wait_until(lambda: not any(alive(pid) for _, pid, _ in attempt.starts()), attempt)
+
+
+def test_a_killed_link_loses_no_line_and_starts_nothing_twice(scratch: Path, attempt: Attempt) -> None:
+    attempt.launch(COUNTS.format(300), MASTER)
+    attempt.started(1)
+    time.sleep(1)
+    os.kill(link_process(scratch), signal.SIGKILL)
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+    told = [line for line in attempt.lines(MASTER) if line.startswith("line ")]
+    assert told == [f"line {number}" for number in range(300)]
+    assert len(attempt.starts()) == 1
+
+
+def test_a_head_that_is_away_ends_nothing(cluster: RayCluster, link: Link, attempt: Attempt) -> None:
+    attempt.launch(COUNTS.format(450), MASTER, strategy="PACK")
+    attempt.started(1)
+    before_us = time.time() * 1e6
+    cluster.pause_head()
+    try:
+        wait_until(lambda: not link.cluster().reachable, attempt)
+        since_us = link.cluster().since_us
+        with pytest.raises(EngineDown):
+            link.reserve("trainshed/p/other/1", {MASTER: {"CPU": 1}}, "PACK")
+    finally:
+        cluster.resume_head()
+    assert before_us - 3e6 < since_us < time.time() * 1e6
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+    wait_until(lambda: link.cluster().reachable, attempt)
+    told = [line for line in attempt.lines(MASTER) if line.startswith("line ")]
+    assert told == [f"line {number}" for number in range(450)]
+
+
+def test_a_lost_node_restarts_the_gang_elsewhere(cluster: RayCluster, link: Link, attempt: Attempt) -> None:
+    attempt.launch("wait()", MASTER, PS, strategy="SPREAD")
+    starts = attempt.started(2)
+    hosts = [address.rpartition(":")[0] for each in starts[0][2].values() for address in each]
+    lost = next(node for node in cluster.nodes if node.host in hosts)
+    began_s = time.monotonic()
+    cluster.kill_node(lost)
+    after = attempt.started(4)[2:]
+    assert time.monotonic() - began_s < 60
+    assert lost.host not in str(after[0][2])
+    assert after[0][2] == after[1][2]
+    attempt.end(0)
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+    assert any(f"The node {lost.host} with" in line and "was lost" in line for line in attempt.lines())
