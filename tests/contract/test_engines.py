@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainshed.config import Home
 from trainshed.domain.jobs import JobState
-from trainshed.engines.base import Engine, Launch, Replica
+from trainshed.domain.machines import Machines
+from trainshed.domain.placement import GB, Shares
+from trainshed.engines.base import Elsewhere, Engine, Launch, Replica
 from trainshed.engines.local import LocalEngine
+from trainshed.engines.ray import RayEngine, Rules
 from trainshed.errors import EngineDown
 from trainshed.testing.engines import EngineContract, FakeEngine
+from trainshed.testing.gangs import KEY
+from trainshed.testing.links import LocalLink
+from trainshed.testing.scripted_links import ScriptedLink
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")
 
+KIT: dict[str, Any] = {"files": {}, "relay": None, "ca": ""}
 WAIT = """
 import os, sys, time
 folder = sys.argv[1]
@@ -74,6 +84,41 @@ class TestLocalEngine(EngineContract):
         (tmp_path / "jobs").write_text("a file where a folder should be")
         with pytest.raises(EngineDown, match="can't be started"):
             self.engine(tmp_path).launch(_launch(tmp_path, "a"))
+
+
+class TestRayEngine(TestLocalEngine):
+    """Rooms are made up, but supervisors, stand-ins, keepers and replicas are real: only Ray is left out."""
+
+    @pytest.fixture(autouse=True)
+    def _link(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        cache = tmp_path / "cache"
+        monkeypatch.setenv("TRAINSHED_NODE_CACHE", str(cache))
+        self._begun: list[RayEngine] = []
+        self._serving = LocalLink(tmp_path, cache)
+        self._serving.start()
+        yield
+        for engine in self._begun:
+            engine.close()
+        self._serving.close()
+
+    def engine(self, tmp_path: Path) -> Engine:
+        rules = Rules(address="10.0.0.1:6379", strategy="PACK", machines=Machines(), shares=Shares())
+        rooms = ScriptedLink([{"CPU": 4.0, "memory": 16.0 * GB}], self._serving.path)
+        engine = RayEngine(rules, LocalEngine(Home(tmp_path / "home"), UV), rooms, gangs=tmp_path / "gangs")
+        self._begun.append(engine)
+        engine.begin(lambda: None)
+        return engine
+
+    def attempt(self, tmp_path: Path, name: str) -> Launch:
+        there = Elsewhere(runtime={"name": "test", "key": KEY, "python": "3.11", "lock": ""}, packages=(), kit=KIT)
+        launch = super().attempt(tmp_path, name)
+        replicas = tuple(replace(each, machine="n1-standard-1") for each in launch.replicas)
+        return replace(launch, elsewhere=there, replicas=replicas, warm=False)
+
+    def test_what_cannot_be_started_is_an_engine_that_is_down(self, tmp_path: Path) -> None:
+        (tmp_path / "jobs").write_text("a file where a folder should be")
+        with pytest.raises(EngineDown, match="can't be started"):
+            self.engine(tmp_path).launch(self.attempt(tmp_path, "a"))
 
 
 class TestFakeEngine(EngineContract):

@@ -39,7 +39,8 @@ class ClusterLaunches:
         """Settle what can be settled here. Builds nothing: runtimes are built where they are needed."""
         training = Training.parse(job.body[Training.key])
         path_of = paths_for(job.project, self.home.buckets, self.owner)
-        path_there = node_paths_for(job.project, self.settings.node_buckets, self.owner, leads=self.leads)
+        leads = self.leads and (job.runtime not in CATALOGUE or CATALOGUE[job.runtime].led)
+        path_there = node_paths_for(job.project, self.settings.node_buckets, self.owner, leads=leads)
         args = tuple(resolve_uris(arg, path_there) for arg in training.args)
         if training.job_dir:
             args += ("--job-dir", resolve_uris(training.job_dir, path_there))

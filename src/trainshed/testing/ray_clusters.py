@@ -80,16 +80,17 @@ def ray_environment(cache: Path, version: str = RAY_VERSION) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / f"{folder.name}.lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        stamp = folder / "complete"
+        stamp, uv = folder / "complete", find_uv()
+        install: tuple[Any, ...] = ("pip", "install", "--python", folder)
+        steps: list[tuple[Any, ...]] = []
         if not stamp.exists():
             shutil.rmtree(folder, ignore_errors=True)
-            uv = find_uv()
-            for words in (
-                ("venv", "--python", PYTHON, folder),
-                ("pip", "install", "--python", folder, _wanted(version)),
-            ):
-                subprocess.run(uv_command(uv, *words), check=True, capture_output=True, text=True)
-            stamp.touch()
+            steps = [("venv", "--python", PYTHON, folder), (*install, _wanted(version))]
+        if not (folder / "bin" / "uv").exists():  # with which jobs' packages are installed; nodes can't fetch it here
+            steps.append((*install, "uv"))
+        for words in steps:
+            subprocess.run(uv_command(uv, *words), check=True, capture_output=True, text=True)
+        stamp.touch()
     return folder / "bin" / "python"
 
 

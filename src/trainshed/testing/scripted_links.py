@@ -13,15 +13,13 @@ from trainshed.errors import EngineDown
 class ScriptedLink:
     """`machines` are what each machine has. A group is made when it is asked for, if there is room."""
 
-    def __init__(self, machines: Sequence[Amounts]) -> None:
+    def __init__(self, machines: Sequence[Amounts], socket: Path = Path("/nowhere/sock")) -> None:
+        """`socket` is where stand-ins are served, if they are."""
         self.machines = list(machines)
+        self.socket = socket
         self.groups: dict[str, list[Amounts]] = {}
         self.silent_since_us = 0  #: since when the cluster does not answer
         self.why = ""
-
-    @property
-    def socket(self) -> Path:
-        return Path("/nowhere/sock")
 
     def cluster(self) -> Cluster:
         silent = bool(self.silent_since_us)
