@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,3 +70,37 @@ def test_nothing_is_left_of_a_cluster_on_loopback(tmp_path: Path) -> None:
         assert [node["alive"] for node in alone.seen()] == [True]
         assert head.pids()
     assert head.pids() == []
+
+
+TRAINER = "import json, os; print('listens at', json.loads(os.environ['TF_CONFIG'])['cluster']['chief'][0])"
+
+
+@pytest.mark.soak
+def test_the_lines_for_two_laptops(tmp_path: Path) -> None:
+    """As docs/clusters.md has them: a second machine is the head and does the work, this one asks."""
+    home, trainer = tmp_path / "home", tmp_path / "trainer"
+    trainer.mkdir()
+    (trainer / "__init__.py").touch()
+    (trainer / "task.py").write_text(TRAINER)
+    with RayCluster(ray_environment(CACHE), tmp_path / "cluster", nodes=0, runtimes=CACHE) as laptop:
+        address = laptop.address if laptop.network.apart else laptop.client_address
+
+        def trainshed(line: str) -> str:
+            env = {**os.environ, "TRAINSHED_HOME": str(home), "TRAINSHED_PROJECT": "laptops"}
+            command = [str(Path(sys.executable).with_name("trainshed")), *shlex.split(line)]
+            done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+            assert done.returncode == 0, done.stderr
+            return done.stdout + done.stderr
+
+        try:
+            trainshed(f"up --host {laptop.host} --engine ray --ray-address {address} --port 0 --tls-port 0")
+            trainshed("buckets mb gs://my-bucket")
+            said = trainshed(
+                "jobs submit training first_job --package-path trainer --module-name trainer.task "
+                "--region us-central1 --job-dir gs://my-bucket/first_job --staging-bucket gs://my-bucket "
+                "--runtime-version python --stream-logs"
+            )
+            assert f"listens at {laptop.head.host}:" in said
+            assert "state: SUCCEEDED" in trainshed("jobs describe first_job")
+        finally:
+            trainshed("down")
