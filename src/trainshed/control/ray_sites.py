@@ -27,8 +27,7 @@ from trainshed.runtimes.environments import Runtimes
 LOG = logging.getLogger("trainshed.control.ray_sites")
 
 _NO_CLUSTER = (
-    "This server knows no Ray cluster. Start it with --ray-address HOST:PORT, or set ray_address, and submit the job "
-    "again."
+    "This server knows no Ray cluster. Start it with --ray-address HOST:PORT, or with the setting ray_address."
 )
 
 

@@ -1,0 +1,79 @@
+"""A Ray cluster as a place for jobs: when there is one, and what is said when there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.config import Home, Settings
+from trainshed.control.credentials import NodeCredentials
+from trainshed.control.ray_sites import Ground, RaySite
+from trainshed.control.sites import Sites
+from trainshed.domain.machines import STANDARD
+from trainshed.domain.work import work_of
+from trainshed.engines.local import LocalEngine
+from trainshed.errors import Invalid, Refused
+from trainshed.proxy.nodes import NodeReach
+
+
+def issue(project: str, job: str, *, ttl_s: float) -> str:
+    return f"token of {project}/{job} for {ttl_s:g} s"
+
+
+def ray_site(tmp_path: Path, *, listening: str, **settings: Any) -> RaySite:
+    home = Home(tmp_path)
+    nodes = NodeReach(tls_url=f"https://{listening}:8471", authority="", leads=True)
+    known = {
+        "home": home,
+        "settings": Settings(**settings),
+        "uv": Path("uv"),
+        "machines": STANDARD,
+        "supervisors": LocalEngine(home, Path("uv")),
+        "nodes": nodes,
+        "credentials": NodeCredentials(nodes, issue=issue, issue_courier=issue),
+    }
+    # what it is asked about buckets and folders comes up when a job is prepared
+    asked = {name: lambda *_: None for name in Ground.__dataclass_fields__ if name not in known}
+    return RaySite(Ground(**known, **asked))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("listening", "address", "words"),
+    [
+        ("10.0.0.1", "", "This server knows no Ray cluster. Start it with --ray-address"),
+        ("127.0.0.1", "10.0.0.5:6379", "where the machines of the cluster at 10.0.0.5 can't reach it"),
+        ("10.0.0.1", "10.0.0.5:6379", ""),
+        ("10.0.0.1", "ray://head.example:10001", ""),
+        ("127.0.0.1", "127.0.0.1:6379", ""),
+    ],
+)
+def test_a_job_may_name_it_if_the_server_and_the_cluster_can_reach_each_other(
+    tmp_path: Path, listening: str, address: str, words: str
+) -> None:
+    site = ray_site(tmp_path, listening=listening, ray_address=address).site
+    assert words in site.lacking
+    assert bool(site.lacking) == bool(words)
+    sites = Sites(
+        {"local": ray_site(tmp_path, listening="127.0.0.1", ray_address="127.0.0.1:1").site, "ray": site},
+        default="local",
+    )
+    training = work_of({"trainingInput": {"pythonModule": "trainer.task"}})
+    if words:
+        with pytest.raises(Invalid) as caught:
+            sites.choose({"trainshed-engine": "ray"}, training)
+        assert words in str(caught.value)
+        with pytest.raises(Refused, match="The setting engine is ray"):
+            Sites(sites.table, default="ray")
+    else:
+        assert sites.choose({"trainshed-engine": "ray"}, training) == "ray"
+        assert Sites(sites.table, default="ray").choose({}, training) == "ray"
+
+
+def test_a_server_without_a_cluster_starts_nothing_and_ends_at_once(tmp_path: Path) -> None:
+    ray = ray_site(tmp_path, listening="127.0.0.1")
+    ray.begin(lambda: None)
+    ray.close()
+    assert list(ray.site.engine.held()) == []
+    assert not (tmp_path / "link").exists()
