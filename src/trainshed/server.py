@@ -36,7 +36,7 @@ from trainshed.proxy import addresses
 from trainshed.proxy.answers import spelled
 from trainshed.proxy.clients import Reach
 from trainshed.proxy.doors import Doors, enter
-from trainshed.proxy.listener import Proxy, tls_context
+from trainshed.proxy.listener import GOODBYE_S, Proxy, tls_context
 from trainshed.proxy.nodes import NodeReach, host_for_nodes
 from trainshed.proxy.tunnels import Gateway
 from trainshed.services.server import ServerInfo
@@ -280,8 +280,18 @@ def _proxy(lead: _Lead, plain: uvicorn.Server) -> Proxy:
     return Proxy(tls=lead.tls, inner=inner, gateway=lead.gateway)
 
 
+class _Leaving(TimedProtocol):
+    """A client that has nothing to ask may not look at its connection either: its goodbye is not waited for long."""
+
+    def shutdown(self) -> None:
+        idle = self._between_requests
+        super().shutdown()
+        if idle:
+            self.loop.call_later(GOODBYE_S, self.transport.abort)
+
+
 def _spelled_protocol(config: uvicorn.Config, state: ServerState) -> asyncio.Protocol:
-    protocol = TimedProtocol(config=config, server_state=state, app_state={})
+    protocol = _Leaving(config=config, server_state=state, app_state={})
     protocol.app = spelled(protocol.app)
     return protocol
 

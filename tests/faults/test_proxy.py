@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -260,8 +261,9 @@ def test_an_open_connection_does_not_hold_up_the_end(own_server: RunningServer) 
     with door(own_server) as idle:
         idle.sendall(request("GET /storage/v1/b"))
         assert idle.recv(1000).startswith(b"HTTP/1.1 401 ")
+        began = time.monotonic()
         assert own_server.stop() == 0
-        assert everything(idle) is not None
+        assert time.monotonic() - began < 8  # after 10 s every connection is cut
 
 
 # -- everyone else
