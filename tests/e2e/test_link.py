@@ -166,3 +166,35 @@ def test_a_lost_node_restarts_the_gang_elsewhere(cluster: RayCluster, link: Link
     attempt.end(0)
     assert attempt.ended()["outcome"] == "SUCCEEDED"
     assert any(f"The node {lost.host} with" in line and "was lost" in line for line in attempt.lines())
+
+
+@pytest.mark.soak
+def test_a_node_that_is_cut_off_is_noticed_within_30_s(cluster: RayCluster, link: Link, attempt: Attempt) -> None:
+    node = cluster.add_node(Size(cpus=2, resources={"here": 1}))
+    attempt.launch("wait()", MASTER, resources={"here": 0.1})
+    attempt.started(1)
+    wait_until(lambda: len((attempt.folder / "samples.jsonl").read_text()) > 0, attempt)
+    began_s = time.monotonic()
+    cluster.cut_node(node)
+    try:
+        wait_until(
+            lambda: any(f"The node {node.host} with {MASTER}" in line for line in attempt.lines(MASTER)), attempt
+        )
+        assert time.monotonic() - began_s < 32
+    finally:
+        cluster.mend_node(node)
+
+
+@pytest.mark.soak
+def test_a_head_that_was_killed_comes_back_as_a_new_cluster_and_the_gang_starts_there(
+    cluster: RayCluster, link: Link, attempt: Attempt
+) -> None:
+    attempt.launch("wait()", MASTER)
+    attempt.started(1)
+    cluster.head.kill()
+    wait_until(lambda: not link.cluster().reachable, attempt)
+    cluster.start_head()
+    wait_until(lambda: len(attempt.starts()) == 2, attempt, 240)
+    assert [name for name, _, _ in attempt.starts()] == [MASTER, MASTER]
+    attempt.end(0)
+    assert attempt.ended()["outcome"] == "SUCCEEDED"

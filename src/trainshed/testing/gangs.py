@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -107,8 +107,8 @@ class Attempt:
         return int([event["pid"] for event in started if event["name"] == replica][-1])
 
 
-def wait_until(true: Callable[[], object], attempt: Attempt) -> None:
-    deadline = time.monotonic() + WAIT_S
+def wait_until(true: Callable[[], object], attempt: Attempt, limit_s: float = WAIT_S) -> None:
+    deadline = time.monotonic() + limit_s
     while not true():
         if time.monotonic() > deadline:
             raise AssertionError("\n".join(attempt.lines()))
@@ -137,6 +137,7 @@ def cluster_spec(
     grace_s: float = 5.0,
     python: str = "3.11",
     strategy: str = "PACK",
+    resources: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The spec of an attempt at a gang, such as master-replica-0 and ps-replica-0, whose module is `task`."""
     gang = [(name, *_parts(name)) for name in replicas]
@@ -176,7 +177,7 @@ def cluster_spec(
             "socket": str(link),
             "gang": gang_name,
             "strategy": strategy,
-            "bundles": {name: {"CPU": 1} for name in replicas},
+            "bundles": {name: {"CPU": 1, **(resources or {})} for name in replicas},
             "runtime": {"name": "test", "key": KEY, "python": python, "lock": "", "stands_for": []},
             "packages": [],
             "kit": {"files": {}, "relay": None, "ca": ""},
