@@ -118,6 +118,10 @@ class KeeperActor:
     def _watch_lease(self) -> None:
         while time.monotonic() - self._asked_s < self._lease_s:
             time.sleep(min(1.0, self._lease_s))
+        self._leave()
+
+    def _leave(self) -> None:
+        """End this process, which is the actor's own: the keeper's stdin goes with it."""
         os._exit(0)
 
 

@@ -26,6 +26,11 @@ class LocalActor(KeeperActor):
     def _where(self) -> tuple[str, str]:
         return HOST, NODE
 
+    def _leave(self) -> None:
+        """This process is the test's own, and stays."""
+        if self._keeper is not None:
+            self.lose()
+
     def lose(self) -> None:
         """As when its process is killed: the keeper's stdin is closed."""
         self._keeper.stdin.close()
@@ -85,7 +90,9 @@ class LocalLink:
             name = replica + request["incarnation"]
             for other in [each for each in self.actors if each.startswith(replica) and each != name]:
                 self.actors.pop(other).end()
-            actor = self.actors.setdefault(name, LocalActor(request["lease_s"]))
+            if name not in self.actors:
+                self.actors[name] = LocalActor(request["lease_s"])
+            actor = self.actors[name]
             actor.begin(*self._code, {**request["order"], "incarnation": request["incarnation"]})
             threading.Thread(target=self._pump, args=(connection, actor, request), daemon=True).start()
             with contextlib.suppress(OSError):
