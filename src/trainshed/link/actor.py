@@ -110,8 +110,10 @@ class KeeperActor:
             with contextlib.suppress(BrokenPipeError):
                 self._keeper.stdin.close()
         self._keeper.wait(_END_S)
-        log = self._folder / "keeper.log"
-        said = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+        try:
+            said = (self._folder / "keeper.log").read_text(errors="replace")[-2000:]
+        except FileNotFoundError:  # another call was faster
+            said = ""
         shutil.rmtree(self._folder, ignore_errors=True)
         return said
 
