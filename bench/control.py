@@ -84,7 +84,7 @@ def a_server(**settings: object) -> Iterator[tuple[RunningServer, Submitter]]:
         try:
             yield server, Submitter(server, PROJECT, Path(scratch) / "trainers")
         finally:
-            server.kill()
+            server.close()
 
 
 def training(jobs: Submitter, template: str) -> dict[str, object]:

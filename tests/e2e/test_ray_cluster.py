@@ -55,9 +55,9 @@ def test_the_head_learns_of_a_killed_node_and_of_a_new_one(cluster: RayCluster) 
     )
     cluster.kill_node(lost)
     assert lost.pids() == []
-    alive = wait_for(lambda: _alive(cluster), lambda hosts: lost.host not in hosts, within_s=60.0)
+    alive = wait_for(lambda: _alive(cluster), lambda hosts: lost.host not in hosts, within_s=180.0)
     assert len(alive) == 2
-    assert cluster.add_node().host in wait_for(lambda: _alive(cluster), lambda hosts: len(hosts) == 3, within_s=60.0)
+    assert cluster.add_node().host in wait_for(lambda: _alive(cluster), lambda hosts: len(hosts) == 3, within_s=180.0)
 
 
 def _alive(cluster: RayCluster) -> list[str]:

@@ -64,7 +64,7 @@ def test_without_a_link_the_cluster_is_away_since_it_last_answered(tmp_path: Pat
 
 def test_questions_become_requests_and_answers_values(tmp_path: Path, answers: list[Any]) -> None:
     link = made(tmp_path)
-    answers.append({"state": "ready", "why": ""})
+    answers.append({"state": "ready"})
     assert link.reserve("g", {"master-replica-0": {"CPU": 2}}, "SPREAD")
     assert answers.pop() == {
         "do": "reserve",
@@ -81,7 +81,7 @@ def test_questions_become_requests_and_answers_values(tmp_path: Path, answers: l
         link.release("g")
     answers[:] = [None]
     with pytest.raises(EngineDown):
-        link.gangs()
+        link.release("g")
 
 
 def test_a_path_too_long_for_a_socket_leads_to_a_short_one(tmp_path: Path) -> None:

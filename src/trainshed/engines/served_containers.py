@@ -21,7 +21,6 @@ LOG = logging.getLogger("trainshed.engines.hosts")
 
 LABEL = "trainshed.hosts"
 BRIDGE, HOST = "bridge", "host"
-NETWORKS = (BRIDGE, HOST)
 _WAIT_SHARE = 0.9  #: of the time that a host may take to load: then the container's own words are told
 _MARK = ".containers"  #: in the hosts' folder, no project can have this name: there may be containers of ours
 
@@ -58,7 +57,7 @@ class Contained(Protocol):
 class Surroundings:
     """What the settings say."""
 
-    network: str = BRIDGE  #: one of NETWORKS
+    network: str = BRIDGE  #: or HOST
     read_only: bool = False
     load_timeout_s: float = 300.0
     predict_timeout_s: float = 60.0

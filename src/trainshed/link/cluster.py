@@ -146,9 +146,6 @@ class Cluster:
             self.kill(name)
         self._ask("remove", gang)
 
-    def gangs(self, prefix: str) -> list[str]:
-        return list(self._ask("gangs", prefix))
-
     # -- replicas
 
     def actors(self, prefix: str) -> list[str]:

@@ -54,12 +54,6 @@ class Desk:
         if group is not None:
             remove_placement_group(group)
 
-    def gangs(self, prefix: str) -> list[str]:
-        """The names of groups that begin so."""
-        table = placement_group_table().values()
-        names = {each["name"] for each in table if each["state"] != _REMOVED and each["name"].startswith(prefix)}
-        return sorted(name for name in names if _group(name) is not None)
-
     def actors(self, prefix: str) -> list[str]:
         """The names of living actors that begin so."""
         return [name for name in ray.util.list_named_actors() if name.startswith(prefix)]

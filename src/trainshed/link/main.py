@@ -88,7 +88,6 @@ class Link:
             "cluster": self._view,
             "reserve": self._reserve,
             "release": self._release,
-            "gangs": self._gangs,
         }
 
     def serve(self, connection: socket.socket) -> None:
@@ -126,32 +125,32 @@ class Link:
     def _reserve(self, request: dict[str, Any]) -> dict[str, Any]:
         self._cluster.check()
         state = self._cluster.reserve(request["gang"], request["bundles"], request["strategy"])
-        return {"state": "ready" if state == desk.CREATED else "waiting", "why": ""}
+        return {"state": "ready" if state == desk.CREATED else "waiting"}
 
     def _release(self, request: dict[str, Any]) -> dict[str, Any]:
         self._cluster.check()
         self._cluster.release(request["gang"])
         return {}
 
-    def _gangs(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._cluster.check()
-        return {"gangs": self._cluster.gangs(PREFIX)}
-
     def sweep(self) -> None:
         """End actors that nobody stands for: those of stand-ins that ended while no link was there."""
         before: set[str] = set()
         while True:
             time.sleep(_SWEEP_S)
-            if not self._cluster.answers():
-                before = set()
-                continue
-            now = set(self._cluster.actors(PREFIX))
-            with self._guard:
-                now -= set(self._sessions)
-            for name in now & before:
-                sys.stderr.write(f"Nobody stands for {name}: it is ended.\n")
-                self._cluster.kill(name)
-            before = now
+            try:
+                before = self._end_the_abandoned(before) if self._cluster.answers() else set()
+            except Exception as exc:  # noqa: BLE001 - Ray has many; the next look may go better
+                sys.stderr.write(f"Actors could not be looked through: {first_line(exc)}\n")
+
+    def _end_the_abandoned(self, before: set[str]) -> set[str]:
+        """End those that nobody stood for `before` either; returns whom nobody stands for now."""
+        now = set(self._cluster.actors(PREFIX))
+        with self._guard:
+            now -= set(self._sessions)
+        for name in now & before:
+            sys.stderr.write(f"Nobody stands for {name}: it is ended.\n")
+            self._cluster.kill(name)
+        return now
 
 
 def packed(folder: Path) -> tuple[bytes, str]:

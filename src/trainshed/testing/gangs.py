@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from trainshed.engines.local import ship
 
-WAIT_S = 60.0
+WAIT_S = 180.0  #: for anything that is waited for: the machine may be a slow one
 _ENDS = ("ended", "lost")
 KEY = "test-0"  #: of the runtime that replicas have: the Python of the tests
 

@@ -36,6 +36,9 @@ _AGENT_PORTS = (
     "runtime-env-agent-port",
     "metrics-export-port",
 )
+#: What a client is told whose process on the head died before it was up: on a busy machine the next one does better.
+_NO_CLIENT = "Starting Ray client server failed"
+_TRIES = 5
 _STORE_BYTES = 80 << 20  #: for Ray's own objects; it takes no less
 
 #: Nothing that starts processes which no test asks for.
@@ -192,9 +195,12 @@ class RayCluster:
     def python(self, program: str, *arguments: str, timeout_s: float = 120.0) -> str:
         """What a program prints that runs here, with Ray. `RuntimeError` with its last words if it fails."""
         command: list[str | Path] = [self._python, "-I", "-c", program, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+        for _ in range(_TRIES):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+            if done.returncode == 0 or _NO_CLIENT not in done.stderr:
+                break
         if done.returncode != 0:
-            raise RuntimeError(done.stderr[-3000:])
+            raise RuntimeError(f"{done.stderr[-3000:]}\n{self._client_words()}")
         return done.stdout
 
     def stop(self) -> None:
@@ -208,6 +214,11 @@ class RayCluster:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _client_words(self) -> str:
+        """What the head's processes for clients wrote last."""
+        logs = sorted((self._short or self.head.folder).glob("**/ray_client_server*.err"))
+        return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-2000:]}" for path in logs)
 
     def _machine(self, name: str) -> Machine:
         return self.network.machine(name, self._shared)
