@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from trainshed.node.builds import CannotBuild, ensure, find_uv
 from trainshed.runtimes.builds import Place
 from trainshed.runtimes.catalogue import Runtime
+from trainshed.testing.scripted_uv import ScriptedUv
 
 TINY = Runtime(
     name="tiny", python="3.11", summary="for tests", unpacked_mb=1, pins=("a==1", "b==2"), stands_for=("c==3",)
@@ -24,79 +26,61 @@ ORDER: dict[str, Any] = {
     "stands_for": list(TINY.stands_for),
 }
 
-UV = """#!/bin/sh
-here=$(dirname "$0")
-echo "$1" >> "$here/calls"
-if [ "$1" = venv ]; then
-    for path; do :; done
-    mkdir -p "$path/bin" "$path/lib/python3.11/site-packages"
-    ln -s {python} "$path/bin/python"
-    exit 0
-fi
-while [ "$1" != --python ]; do shift; done
-site=$(dirname "$2")/../lib/python3.11/site-packages
-mkdir "$site/a-1.dist-info"
-sleep 0.2
-if [ -e "$here/fail" ]; then cat "$here/fail" >&2; exit 1; fi
-mkdir "$site/b-2.dist-info"
-"""
-
 
 @pytest.fixture
-def uv(tmp_path: Path) -> Path:
-    path = tmp_path / "bin" / "uv"
-    path.parent.mkdir()
-    path.write_text(UV.format(python=sys.executable))
-    path.chmod(0o755)
-    return path
+def uv(tmp_path: Path) -> ScriptedUv:
+    return ScriptedUv(tmp_path / "bin")
 
 
-def test_what_a_node_builds_a_server_takes_for_its_own(tmp_path: Path, uv: Path) -> None:
+def test_what_a_node_builds_a_server_takes_for_its_own(tmp_path: Path, uv: ScriptedUv) -> None:
     said: list[str] = []
-    python = ensure(str(tmp_path / "runtimes"), ORDER, lambda: str(uv), said.append)
+    python = ensure(str(tmp_path / "runtimes"), ORDER, lambda: str(uv.path), said.append)
     place = Place(tmp_path / "runtimes" / TINY.key)
     assert place.ready() and str(place.python) == python
     assert (place.path / "lib" / "python3.11" / "site-packages" / "c-3.dist-info" / "METADATA").is_file()
     assert said[0] == "Runtime tiny is built on this node, once for all jobs."
-    assert ensure(str(tmp_path / "runtimes"), ORDER, lambda: str(uv), said.append) == python
-    assert (uv.parent / "calls").read_text().split() == ["venv", "pip"]
+    assert ensure(str(tmp_path / "runtimes"), ORDER, lambda: str(uv.path), said.append) == python
+    assert uv.calls() == ["venv", "pip"]
 
 
-def test_of_many_that_need_it_one_builds_and_the_others_wait(tmp_path: Path, uv: Path) -> None:
+def test_of_many_that_need_it_one_builds_and_the_others_wait(tmp_path: Path, uv: ScriptedUv) -> None:
     folder, found = str(tmp_path / "runtimes"), []
     threads = [
-        threading.Thread(target=lambda: found.append(ensure(folder, ORDER, lambda: str(uv), lambda line: None)))
+        threading.Thread(target=lambda: found.append(ensure(folder, ORDER, lambda: str(uv.path), lambda line: None)))
         for _ in range(4)
     ]
+    uv.close_gate()
     for thread in threads:
         thread.start()
+    time.sleep(0.2)  # all of them have asked by now
+    uv.open_gate()
     for thread in threads:
         thread.join()
     assert len(found) == 4 and len(set(found)) == 1
-    assert (uv.parent / "calls").read_text().split() == ["venv", "pip"]
+    assert uv.calls() == ["venv", "pip"]
 
 
-def test_a_build_that_fails_leaves_nothing_and_says_what_uv_said(tmp_path: Path, uv: Path) -> None:
-    (uv.parent / "fail").write_text("no such package")
+def test_a_build_that_fails_leaves_nothing_and_says_what_uv_said(tmp_path: Path, uv: ScriptedUv) -> None:
+    uv.fail("no such package")
     with pytest.raises(CannotBuild, match="uv said: no such package"):
-        ensure(str(tmp_path / "runtimes"), ORDER, lambda: str(uv), lambda line: None)
+        ensure(str(tmp_path / "runtimes"), ORDER, lambda: str(uv.path), lambda line: None)
     assert not Place(tmp_path / "runtimes" / TINY.key).path.exists()
-    (uv.parent / "fail").unlink()
-    ensure(str(tmp_path / "runtimes"), ORDER, lambda: str(uv), lambda line: None)
+    uv.recover()
+    ensure(str(tmp_path / "runtimes"), ORDER, lambda: str(uv.path), lambda line: None)
     assert Place(tmp_path / "runtimes" / TINY.key).ready()
 
 
-def test_a_half_built_one_is_built_anew(tmp_path: Path, uv: Path) -> None:
+def test_a_half_built_one_is_built_anew(tmp_path: Path, uv: ScriptedUv) -> None:
     place = Place(tmp_path / "runtimes" / TINY.key)
     (place.path / "bin").mkdir(parents=True)
     (place.path / "junk").touch()
-    ensure(str(tmp_path / "runtimes"), ORDER, lambda: str(uv), lambda line: None)
+    ensure(str(tmp_path / "runtimes"), ORDER, lambda: str(uv.path), lambda line: None)
     assert place.ready() and not (place.path / "junk").exists()
 
 
 def test_uv_is_the_one_beside_the_interpreter_or_on_the_path(
-    tmp_path: Path, uv: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, uv: ScriptedUv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere" / "python"))
-    monkeypatch.setenv("PATH", str(uv.parent))
-    assert find_uv(str(tmp_path / "cache"), lambda line: None) == str(uv)
+    monkeypatch.setenv("PATH", str(uv.path.parent))
+    assert find_uv(str(tmp_path / "cache"), lambda line: None) == str(uv.path)

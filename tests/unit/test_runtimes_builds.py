@@ -15,28 +15,11 @@ from trainshed.runtimes.catalogue import Runtime
 from trainshed.runtimes.environments import Runtimes, RuntimeState
 from trainshed.runtimes.pythons import Pythons
 from trainshed.services.runtimes import RuntimeService
+from trainshed.testing.scripted_uv import ScriptedUv
 
 TINY = Runtime(name="tiny", python="3.11", summary="for tests", unpacked_mb=1, pins=("a==1", "b==2"))
 LOST = Runtime(name="lost", python="3.0", summary="no Python", unpacked_mb=1, pins=("a==1",))
 CATALOGUE = {"tiny": TINY, "lost": LOST}
-
-# Makes environments of empty packages. `gate`: go on only once this file exists. `fail`: say what it holds, and fail.
-UV = """#!/bin/sh
-here=$(dirname "$0")
-echo "$1" >> "$here/calls"
-if [ "$1" = venv ]; then
-    for path; do :; done
-    mkdir -p "$path/bin" "$path/lib/python3.11/site-packages"
-    ln -s {python} "$path/bin/python"
-    exit 0
-fi
-while [ "$1" != --python ]; do shift; done
-site=$(dirname "$2")/../lib/python3.11/site-packages
-mkdir "$site/a-1.dist-info"
-while [ -e "$here/gated" ] && [ ! -e "$here/gate" ]; do sleep 0.05; done
-if [ -e "$here/fail" ]; then cat "$here/fail" >&2; exit 1; fi
-mkdir "$site/b-2.dist-info"
-"""
 
 
 class OnlyThisPython:
@@ -52,25 +35,15 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.uv = folder / "uv"
-        self.uv.write_text(UV.format(python=sys.executable))
-        self.uv.chmod(0o755)
+        self.uv = ScriptedUv(folder)
         self.runtimes = self.again()
         self.place = self.runtimes.get("tiny").path
 
     def again(self) -> Runtimes:
-        return Runtimes(self.folder / "runtimes", self.uv, pythons=OnlyThisPython(), catalogue=CATALOGUE)
+        return Runtimes(self.folder / "runtimes", self.uv.path, pythons=OnlyThisPython(), catalogue=CATALOGUE)
 
     def builds(self) -> int:
-        calls = self.folder / "calls"
-        return calls.read_text().split().count("venv") if calls.exists() else 0
-
-    def close_gate(self) -> None:
-        (self.folder / "gate").unlink(missing_ok=True)
-        (self.folder / "gated").touch()
-
-    def open_gate(self) -> None:
-        (self.folder / "gate").touch()
+        return self.uv.calls().count("venv")
 
     def state(self) -> RuntimeState:
         return self.runtimes.get("tiny").state
@@ -95,7 +68,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(tmp_path)
     yield bench
     bench.runtimes.close()
-    bench.open_gate()
+    bench.uv.open_gate()
 
 
 def quiet(fraction: float, text: str) -> None:
@@ -137,7 +110,7 @@ def test_an_environment_whose_interpreter_went_away_is_built_again(bench: Bench)
 
 
 def test_many_threads_build_once_and_all_see_the_progress(bench: Bench) -> None:
-    bench.close_gate()
+    bench.uv.close_gate()
     told: list[list[float]] = [[] for _ in range(4)]
 
     def use(mine: list[float]) -> None:
@@ -149,7 +122,7 @@ def test_many_threads_build_once_and_all_see_the_progress(bench: Bench) -> None:
     until(lambda: all(mine and mine[-1] > 0 for mine in told))
     assert bench.state() is RuntimeState.BUILDING
     assert 0 < bench.runtimes.get("tiny").fraction < 1
-    bench.open_gate()
+    bench.uv.open_gate()
     for thread in threads:
         thread.join(30)
     assert bench.builds() == 1
@@ -157,7 +130,7 @@ def test_many_threads_build_once_and_all_see_the_progress(bench: Bench) -> None:
 
 
 def test_a_builder_that_is_killed_leaves_nothing_that_passes_for_whole(bench: Bench) -> None:
-    bench.close_gate()
+    bench.uv.close_gate()
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from pathlib import Path\n"
@@ -171,7 +144,7 @@ def test_a_builder_that_is_killed_leaves_nothing_that_passes_for_whole(bench: Be
     assert bench.state() is RuntimeState.BUILDING  # its uv lives on, and nobody may build under it
     waiter = threading.Thread(target=bench.runtimes.ensure, args=("tiny", quiet))
     waiter.start()
-    bench.open_gate()
+    bench.uv.open_gate()
     waiter.join(30)
     assert bench.state() is RuntimeState.READY
     assert bench.builds() == 2
@@ -182,19 +155,19 @@ def test_a_builder_that_is_killed_leaves_nothing_that_passes_for_whole(bench: Be
     [("error: Caused by: No space left on device (os error 28)", OutOfSpace), ("error: dns error", Unavailable)],
 )
 def test_a_failed_build_gives_its_space_back_and_says_why(bench: Bench, words: str, kind: type[TrainshedError]) -> None:
-    (bench.folder / "fail").write_text(words)
+    bench.uv.fail(words)
     with pytest.raises(kind) as caught:
         bench.runtimes.ensure("tiny", quiet)
     assert not bench.place.exists()
     info = bench.runtimes.get("tiny")
     assert (info.state, info.error) == (RuntimeState.ABSENT, str(caught.value))
-    (bench.folder / "fail").unlink()
+    bench.uv.recover()
     bench.runtimes.ensure("tiny", quiet)
     assert bench.runtimes.get("tiny").error == ""
 
 
 def test_whoever_follows_the_progress_can_end_the_build(bench: Bench) -> None:
-    bench.close_gate()
+    bench.uv.close_gate()
 
     def enough(fraction: float, text: str) -> None:
         if fraction > 0:
@@ -208,7 +181,7 @@ def test_whoever_follows_the_progress_can_end_the_build(bench: Bench) -> None:
 
 
 def test_closing_ends_builds_and_waits(bench: Bench) -> None:
-    bench.close_gate()
+    bench.uv.close_gate()
     ends: list[str] = []
 
     def use() -> None:
@@ -241,13 +214,13 @@ def test_removing_takes_old_ones_of_that_name_too(bench: Bench) -> None:
 
 
 def test_what_is_being_built_is_not_removed(bench: Bench) -> None:
-    bench.close_gate()
+    bench.uv.close_gate()
     builder = threading.Thread(target=bench.runtimes.ensure, args=("tiny", quiet))
     builder.start()
     until(bench.half_built)
     with pytest.raises(FailedPrecondition, match="is being built"):
         bench.runtimes.remove("tiny")
-    bench.open_gate()
+    bench.uv.open_gate()
     builder.join(30)
     assert bench.state() is RuntimeState.READY
 
@@ -263,7 +236,7 @@ def test_a_runtime_without_its_python_cannot_be_had(bench: Bench) -> None:
 
 
 def test_the_service_installs_in_the_background(bench: Bench) -> None:
-    bench.close_gate()
+    bench.uv.close_gate()
     service = RuntimeService(bench.runtimes, in_use=lambda name: False)
     started = service.install("tiny")
     assert started["state"] == "BUILDING"
@@ -271,7 +244,7 @@ def test_the_service_installs_in_the_background(bench: Bench) -> None:
     assert service.install("tiny")["state"] == "BUILDING"
     with pytest.raises(FailedPrecondition, match="being built"):
         service.remove("tiny")
-    bench.open_gate()
+    bench.uv.open_gate()
     until(lambda: service.visible()[0]["state"] == "READY")
     assert service.install("tiny")["state"] == "READY"
     assert bench.builds() == 1
@@ -281,7 +254,7 @@ def test_the_service_installs_in_the_background(bench: Bench) -> None:
 
 
 def test_the_service_shows_why_an_install_failed(bench: Bench) -> None:
-    (bench.folder / "fail").write_text("error: dns error")
+    bench.uv.fail("error: dns error")
     service = RuntimeService(bench.runtimes, in_use=lambda name: False)
     service.install("tiny")
     until(lambda: service.visible()[0]["state"] == "ABSENT")
@@ -381,7 +354,7 @@ def test_nobody_waits_for_the_fetch_of_a_python_but_who_needs_it(tmp_path: Path)
 
 
 def test_closing_the_service_ends_its_installs(bench: Bench) -> None:
-    bench.close_gate()
+    bench.uv.close_gate()
     service = RuntimeService(bench.runtimes, in_use=lambda name: False)
     service.install("tiny")
     until(bench.half_built)
