@@ -17,7 +17,7 @@ install: $(STAMP)
 
 test: $(ENV_DEV) lint
 	bash tests/needs.sh
-	$(BIN)/python -m pytest -m "not soak" -q -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not soak" -q -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(ENV_DEV)
 	$(BIN)/ruff format --check .
