@@ -159,6 +159,19 @@ def test_nothing_is_left_when_the_one_who_holds_the_keeper_is_gone(attempt: Atte
     assert attempt.ended()["outcome"] == "SUCCEEDED"
 
 
+def test_a_replica_that_nobody_asks_for_ends_when_its_lease_does(attempt: Attempt, link: LocalLink) -> None:
+    attempt.launch("wait()", MASTER, lease_s=4.0)
+    [(_, pid, _)] = attempt.started(1)
+    time.sleep(6)
+    assert alive(pid), "a link asks for it all the time"
+    link.stop()
+    wait_until(lambda: not alive(pid), attempt)
+    link.start()
+    assert attempt.started(2)[1][1] != pid
+    attempt.end(0)
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+
+
 def test_a_killed_keeper_takes_its_replica_with_it(attempt: Attempt, link: LocalLink) -> None:
     attempt.launch("wait()", MASTER)
     [(_, pid, _)] = attempt.started(1)

@@ -138,6 +138,7 @@ def cluster_spec(
     python: str = "3.11",
     strategy: str = "PACK",
     resources: Mapping[str, float] | None = None,
+    lease_s: float = 600.0,
 ) -> dict[str, Any]:
     """The spec of an attempt at a gang, such as master-replica-0 and ps-replica-0, whose module is `task`."""
     gang = [(name, *_parts(name)) for name in replicas]
@@ -181,7 +182,7 @@ def cluster_spec(
             "runtime": {"name": "test", "key": KEY, "python": python, "lock": "", "stands_for": []},
             "packages": [],
             "kit": {"files": {}, "relay": None, "ca": ""},
-            "lease_s": 600,
+            "lease_s": lease_s,
         },
     }
 
