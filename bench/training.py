@@ -1,6 +1,6 @@
 """Whole trainings: the MNIST samples as jobs of Trainshed, and the same code as processes started by hand.
 
-python bench/training.py                           # the documents' runs, about an hour on two cores
+python bench/training.py                           # the documents' runs, about an hour and a half on two cores
 python bench/training.py --only BASIC sync         # some of them; what the table has of the others stays
 python bench/training.py --steps 500 --epochs 1    # shorter
 """
