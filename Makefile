@@ -25,7 +25,7 @@ lint: $(ENV_DEV)
 	$(BIN)/mypy
 
 soak: $(ENV_DEV)
-	bash tests/needs.sh
+	bash tests/needs.sh slurmctld slurmd
 	$(BIN)/python -m pytest -m soak
 
 bench: $(ENV_DEV)
