@@ -80,7 +80,7 @@ def test_the_cluster_is_seen_with_all_its_nodes(cluster: RayCluster, link: Link)
     assert all(node.alive and node.total["CPU"] == 2 for node in seen.nodes)
 
 
-def test_one_replica_runs_and_leaves_nothing(link: Link, attempt: Attempt) -> None:
+def test_one_replica_runs_and_leaves_nothing(link: Link, attempt: Attempt, scratch: Path) -> None:
     attempt.launch("print('hello'); wait()", MASTER)
     attempt.started(1)
     attempt.end(0)
@@ -91,6 +91,7 @@ def test_one_replica_runs_and_leaves_nothing(link: Link, attempt: Attempt) -> No
     all_there_is = {f"worker-replica-{number}": {"CPU": 2} for number in range(3)}
     wait_until(lambda: link.reserve("trainshed/p/all/1", all_there_is, "SPREAD"), attempt)
     link.release("trainshed/p/all/1")
+    assert attempt.gang not in (scratch / "home" / "link" / "log").read_text()  # there was no trouble
 
 
 def test_room_is_there_or_waited_for(link: Link) -> None:

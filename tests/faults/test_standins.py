@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -64,6 +65,7 @@ def test_it_ends_as_the_replica_ended(attempt: Attempt, how: int, words: str) ->
     end = attempt.ended()
     assert end["outcome"] == "FAILED"
     assert words in end["message"] and "last words" in end["message"]
+    assert [event["event"] for event in attempt.journal()][2:5] == ["replica_started", "running", "replica_exited"]
     exits = [event for event in attempt.journal() if event["event"] == "replica_exited"]
     assert (exits[0]["code"], exits[0]["signal"]) == ((how, None) if how > 0 else (None, -how))
 
@@ -199,6 +201,23 @@ def test_a_runtime_that_cannot_be_built_fails_the_job_with_the_reason(attempt: A
     assert end["outcome"] == "FAILED"
     assert "The runtime can't be built on this node" in end["message"]
     assert attempt.starts() == []
+
+
+def test_a_job_runs_from_when_its_first_replica_does_and_not_while_a_node_gets_ready(attempt: Attempt) -> None:
+    runtime = attempt.folder.parent / "cache" / "runtimes" / "test-0"
+    (runtime / "complete.json").unlink()
+    with open(f"{runtime}.lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as someone who builds it
+        attempt.launch("wait()", MASTER, PS, max_running_s=1.0)
+        told = "Runtime test is being built on this node. Waiting for it."
+        wait_until(lambda: all(told in attempt.lines(name) for name in (MASTER, PS)), attempt)
+        time.sleep(1.2)
+        assert [event["event"] for event in attempt.journal()][-1] == "replica_started"
+        (runtime / "complete.json").write_text("{}")
+    assert attempt.ended()["outcome"] == "CANCELLED"
+    assert "maxRunningTime of 1 s" in attempt.ended()["message"]
+    assert {name for name, _, _ in attempt.starts()} == {MASTER, PS}
+    assert [event["event"] for event in attempt.journal()].count("running") == 1
 
 
 def test_an_address_book_gives_what_was_entered(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainshed.domain.machines import STANDARD, Machine, Machines
-from trainshed.domain.placement import GB, Amounts, Node, Shares, alternative, fits, outlook
+from trainshed.domain.placement import GB, Amounts, Node, Shares, alternative, fits, outlook, within
 
 amounts = st.fixed_dictionaries({"CPU": st.integers(1, 8).map(float), "memory": st.integers(1, 8).map(float)})
 
@@ -32,6 +32,12 @@ def cpus(*numbers: float) -> list[Amounts]:
 )
 def test_a_gang_fits_whole_or_not(bundles: list[Amounts], nodes: list[Amounts], wanted: bool) -> None:
     assert fits(bundles, nodes) is wanted
+
+
+@given(st.lists(amounts, max_size=6), st.lists(amounts, max_size=4))
+def test_what_fits_is_within_what_all_have(bundles: list[Amounts], nodes: list[Amounts]) -> None:
+    assert within(bundles, nodes) or not fits(bundles, nodes)
+    assert not within([*nodes, {"GPU": 1.0}], nodes)
 
 
 @given(st.lists(amounts, max_size=6), st.lists(amounts, max_size=4))

@@ -146,6 +146,30 @@ def test_a_gang_that_waits_for_others_holds_up_those_behind_it(tmp_path: Path) -
     wait_for(lambda: engine.outlook(both, ()), lambda said: said == words)
 
 
+def test_gangs_that_there_is_room_for_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = ScriptedLink([NODE, NODE])
+    engine = engine_on(tmp_path, link)
+    link.placing = True
+    first, second, third = (gang(tmp_path, name) for name in ("first", "second", "third"))
+    assert engine.reserve(first, ()) == engine.reserve(second, ()) == Waiting(holds=False)
+    assert engine.reserve(third, ()) == Waiting(holds=True)  # there is room for two
+    monkeypatch.setattr(ray, "PLACING_S", 0.0)
+    assert engine.reserve(first, ()) == Waiting(holds=True)  # it has been given time enough
+    link.placing = False
+    reserved(engine, first)
+    reserved(engine, second)
+
+
+def test_only_so_many_gangs_are_placed_at_once(tmp_path: Path) -> None:
+    link = ScriptedLink([NODE] * (ray.AHEAD + 1))
+    engine = engine_on(tmp_path, link)
+    link.placing = True
+    answers = [engine.reserve(gang(tmp_path, f"g{number}"), ()) for number in range(ray.AHEAD)]
+    assert answers == [Waiting(holds=False)] * (ray.AHEAD - 1) + [Waiting(holds=True)]
+
+
 def test_machines_of_one_s_own_ask_for_what_they_have(tmp_path: Path) -> None:
     link = ScriptedLink([NODE])
     engine = engine_on(tmp_path, link, shares=Shares(cpu=0.5, memory=0.25))

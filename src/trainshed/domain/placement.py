@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -51,6 +51,15 @@ def fits(bundles: Iterable[Amounts], nodes: Iterable[Amounts]) -> bool:
         for kind, amount in bundle.items():
             node[kind] -= amount
     return True
+
+
+def within(bundles: Iterable[Amounts], nodes: Iterable[Amounts]) -> bool:
+    """Whether all machines together have as much. Not all that would may fit, but it is known at once."""
+    left: defaultdict[str, float] = defaultdict(float)
+    for sign, amounts in ((1, nodes), (-1, bundles)):
+        for kind, amount in (item for each in amounts for item in each.items()):
+            left[kind] += sign * amount
+    return all(amount > -_ENOUGH for amount in left.values())
 
 
 def outlook(bundles: Sequence[Amounts], nodes: Sequence[Node]) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trainshed.domain.machines import Machines
-from trainshed.domain.placement import Amounts, Node, Shares, alternative, fits, outlook
+from trainshed.domain.placement import Amounts, Node, Shares, alternative, fits, outlook, within
 from trainshed.domain.plan import Sighting
 from trainshed.domain.times import clock_time, now_us
 from trainshed.engines.base import Away, Gang, Launch, Reserved, Waiting
@@ -30,6 +30,8 @@ LOG = logging.getLogger("trainshed.engines.ray")
 LEASE_S = 600.0  #: how long a replica goes on that nobody has asked after
 LOOK_S = 1.0  #: between two looks at the cluster
 SOON_S = 0.2  #: between two questions about a gang that waits
+PLACING_S = 2.0  #: Ray places a gang that it has room for sooner than this
+AHEAD = 8  #: gangs that may be waiting for Ray to place them
 AWAY_S = 10.0  #: how long the cluster may be silent, as when the link is started, without a word about it
 
 Bundles = Mapping[str, Amounts]  #: what each replica of a gang asks for, by its name
@@ -73,6 +75,7 @@ class _Asked:
     """An attempt for which there is, or may be, a placement group."""
 
     bundles: Bundles = field(default_factory=dict)  #: empty: it was asked for by an earlier server
+    since_s: float = field(default_factory=time.monotonic)
     ready: bool = False
     leaving: bool = False  #: it is being removed
 
@@ -110,7 +113,11 @@ class RayEngine:
     # -- room
 
     def reserve(self, gang: Gang, others: Sequence[Gang]) -> Reserved | Waiting:
-        """Have a placement group made for the gang, if there is none yet. What cannot fit holds nobody up."""
+        """Have a placement group made for the gang, if there is none yet.
+
+        What cannot fit holds nobody up. Nor does a gang that there is room for, while Ray places it: so those behind it
+        are placed meanwhile.
+        """
         try:
             bundles = self._rules.bundles(gang.machines)
         except Invalid:
@@ -120,10 +127,24 @@ class RayEngine:
             asked = self._asked[gang.folder]
             if asked.ready and not asked.leaving:
                 return Reserved()
+            if not asked.bundles:
+                self._news.set()
             asked.bundles = bundles
-        self._news.set()
+            placed = self._will_be_placed(asked)
         view = self._view
-        return Waiting(holds=not view.reachable or _possible(bundles, view))
+        return Waiting(holds=not view.reachable or (_possible(bundles, view) and not placed))
+
+    def _will_be_placed(self, asked: _Asked) -> bool:
+        """Whether a gang waits for nothing but Ray: there is room beside all that was asked for, as far as we know, and
+        it has not waited for long.
+        """
+        waiting = sum(not each.ready for each in self._asked.values())
+        wanted = [bundle for each in self._asked.values() for bundle in each.bundles.values()]
+        return (
+            time.monotonic() - asked.since_s < PLACING_S
+            and waiting < AHEAD
+            and within(wanted, [node.total for node in _nodes(self._view)])
+        )
 
     def outlook(self, gang: Gang, others: Sequence[Gang]) -> str:
         try:
@@ -167,6 +188,7 @@ class RayEngine:
         self._mark(attempt).unlink(missing_ok=True)
         with self._guard:
             del self._asked[attempt]
+        self._news.set()
         self._wake()
 
     def _mark(self, attempt: Path) -> Path:
@@ -203,10 +225,7 @@ class RayEngine:
             whole = time.monotonic() - looked_s >= LOOK_S
             if whole:
                 self._view, looked_s = self._link.cluster(), time.monotonic()
-            if self._ask_for_room(whole=whole):
-                self._stopping.wait(SOON_S)
-            else:
-                self._news.wait(LOOK_S)
+            self._news.wait(SOON_S if self._ask_for_room(whole=whole) else LOOK_S)
 
     def _ask_for_room(self, *, whole: bool) -> bool:
         """Ask for those who wait for room; in a whole look, also for what could not fit. Returns whether some wait."""

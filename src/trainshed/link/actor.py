@@ -42,11 +42,14 @@ class KeeperActor:
         threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()
 
     def begin(self, code: bytes, digest: str, order: dict[str, Any]) -> str:
-        """Start the keeper, unless that was done before; returns the id of this node. `code` is the node's as a zip."""
+        """Start the keeper, unless that was done before; returns the id of this node.
+
+        `code` is the node's as a zip. It may be left out: if it is not here yet, the answer is empty.
+        """
         self._asked_s = time.monotonic()
         with self._guard:
-            if self._keeper is None:
-                self._begin(code, digest, order)
+            if self._keeper is None and not self._begin(code, digest, order):
+                return ""
         return self._node
 
     def _where(self) -> tuple[str, str]:
@@ -55,9 +58,13 @@ class KeeperActor:
 
         return str(ray.util.get_node_ip_address()), str(ray.get_runtime_context().get_node_id())
 
-    def _begin(self, code: bytes, digest: str, order: dict[str, Any]) -> None:
+    def _begin(self, code: bytes, digest: str, order: dict[str, Any]) -> bool:
         cache = Path(os.environ.get("TRAINSHED_NODE_CACHE") or Path.home() / ".cache" / "trainshed")
-        node = _unpack(code, cache / "node" / digest)
+        node = cache / "node" / digest
+        if not node.is_dir():
+            if not code:
+                return False
+            _unpack(code, node)
         replica = cache.joinpath("replicas", *order["gang"].split("/"), order["replica"])
         self._folder = replica / order["incarnation"]
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -75,9 +82,10 @@ class KeeperActor:
                 start_new_session=True,
                 cwd=self._folder,
             )
+        return True
 
     def read(self, offset: int, wait_s: float) -> tuple[bytes, bool]:
-        """What the stream holds from `offset` on, as soon as there is anything, and whether the keeper has ended.
+        """What the stream holds from `offset` on, as soon as there is anything, and whether nothing comes after it.
 
         What is before `offset` counts as taken, and is removed.
         """
@@ -88,7 +96,7 @@ class KeeperActor:
             ended = self._keeper.poll() is not None
             data = self._reader.read(offset)
             if data or ended or time.monotonic() >= deadline:
-                return data, ended
+                return data, ended and not self._reader.read(offset + len(data), 1)
             time.sleep(_LOOK_S)
 
     def tell(self, line: bytes) -> None:
@@ -127,10 +135,8 @@ class KeeperActor:
         os._exit(0)
 
 
-def _unpack(code: bytes, folder: Path) -> Path:
-    """Put the node's code there, unless it is. It appears whole or not at all."""
-    if folder.is_dir():
-        return folder
+def _unpack(code: bytes, folder: Path) -> None:
+    """Put the node's code there. It appears whole or not at all."""
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(dir=folder.parent))
     with zipfile.ZipFile(io.BytesIO(code)) as archive:
@@ -139,4 +145,3 @@ def _unpack(code: bytes, folder: Path) -> Path:
         draft.rename(folder)
     except OSError:  # another replica was faster
         shutil.rmtree(draft)
-    return folder

@@ -21,6 +21,7 @@ ANSWERS_S = 6.0  #: a head that answered within this time is there
 FREE_S = 3.0  #: between two questions about what is free, while anybody wants to know
 _ASK_S = 20.0  #: for the desk to answer
 _END_S = 10.0  #: for a keeper to kill what there is
+_TRIES = 3  #: how often the actors of a gang are ended, before whoever wants that is told
 _CLIENT = "ray://"
 _CLIENT_PORT = 10001
 _ON_THE_HEAD = {"node:__internal_head__": 0.001}
@@ -42,7 +43,9 @@ class Cluster:
         self._answered_s = self._viewed_s = self._free_at = 0.0  # monotonic
         self._nodes: list[dict[str, Any]] = []
         self._free: dict[str, dict[str, float]] = {}
-        self._desk: Any = None  # an actor; None: this process asks by itself
+        self._desk: Any = None  # an actor if this is a client of Ray, else an object
+        self._client = False
+        self._ends: dict[str, threading.Lock] = {}  # of actors that are being ended
         self._connected = threading.Event()
         self._guard = threading.Lock()
 
@@ -52,8 +55,11 @@ class Cluster:
         """Connect. Raises whatever Ray does."""
         address = _reachable_from_here(self.address)
         ray.init(address, namespace=self.namespace, log_to_driver=False, logging_level="warning")
-        if address.startswith(_CLIENT):
+        self._client = address.startswith(_CLIENT)
+        if self._client:
             self._desk = ray.remote(Desk).options(num_cpus=0, resources=_ON_THE_HEAD, max_concurrency=16).remote()
+        else:
+            self._desk = Desk()
         self._look()
         self.why = ""
         self._connected.set()
@@ -73,9 +79,8 @@ class Cluster:
                 sys.stderr.write(f"The head did not answer: {self.why}\n")
 
     def _ask(self, question: str, *arguments: Any) -> Any:
-        if self._desk is None:
-            return getattr(Desk(), question)(*arguments)
-        return ray.get(getattr(self._desk, question).remote(*arguments), timeout=_ASK_S)
+        ask = getattr(self._desk, question)
+        return ray.get(ask.remote(*arguments), timeout=_ASK_S) if self._client else ask(*arguments)
 
     def _look(self) -> None:
         self._nodes = self._ask("nodes")
@@ -142,9 +147,13 @@ class Cluster:
 
     def release(self, gang: str) -> None:
         """Kill the actors of a gang and remove its group. What is not there is left alone."""
-        for name in self.actors(gang + "/"):
-            self.kill(name)
-        self._ask("remove", gang)
+        for _ in range(_TRIES):
+            names = self._ask("remove", gang)
+            if not names:
+                return
+            for name in names:
+                self.kill(name)
+        raise Away(f"{names[0]} does not end.")
 
     # -- replicas
 
@@ -152,31 +161,41 @@ class Cluster:
         """The names of living actors that begin so."""
         return list(self._ask("actors", prefix))
 
-    def start(self, name: str, gang: str, bundle: int, gpus: float, lease_s: float) -> Any:
-        """The actor of this name, which is made if there is none."""
-        self._ask("start", name, gang, bundle, gpus, lease_s)
-        return self.find(name)
+    def start(self, name: str, gang: str, bundle: int, gpus: float, lease_s: float) -> list[str] | None:
+        """Have the actor of this name, unless others of the same replica live, which are the answer. None: its gang
+        has no room yet.
+        """
+        others: list[str] | None = self._ask("start", name, gang, bundle, gpus, lease_s)
+        return others
 
     def find(self, name: str) -> Any:
         """The actor of this name; `ValueError` if there is none."""
         return ray.get_actor(name, namespace=self.namespace)
 
     def kill(self, name: str, *, answers: bool = True) -> None:
-        """End an actor, with all that its keeper started. Returns when that is seen to.
+        """End an actor, with all that its keeper started. Returns when that is seen to, by whoever was asked first.
 
         One that `answers` no more is only marked as dead; its keeper ends when its node finds that out.
         """
-        try:
-            actor = self.find(name)
-        except ValueError:
-            return
-        try:
-            said = ray.get(actor.end.remote(), timeout=_END_S) if answers else ""
-            if said:
-                sys.stderr.write(f"{name}: {said}\n")
-        except ray.exceptions.RayError as exc:
-            sys.stderr.write(f"{name} did not end by itself: {first_line(exc)}\n")
-        ray.kill(actor, no_restart=True)
+        with self._ends.setdefault(name, threading.Lock()):
+            try:
+                actor = self.find(name)
+            except ValueError:
+                return
+            _end(actor, name, answers)
+        self._ends.pop(name, None)
+
+
+def _end(actor: Any, name: str, answers: bool) -> None:
+    try:
+        said = ray.get(actor.end.remote(), timeout=_END_S) if answers else ""
+        if said:
+            sys.stderr.write(f"{name}: {said}\n")
+    except ray.exceptions.ActorDiedError:
+        return  # by itself, or with its node; and its keeper with it
+    except ray.exceptions.RayError as exc:
+        sys.stderr.write(f"{name} did not end by itself: {first_line(exc)}\n")
+    ray.kill(actor, no_restart=True)
 
 
 def _reachable_from_here(address: str) -> str:

@@ -6,6 +6,7 @@ task of its own: it has a desk on the head, an actor that asks in its place. Pic
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import ray
@@ -16,10 +17,15 @@ from .actor import KeeperActor
 
 CREATED = "CREATED"  #: the state of a group that is placed as a whole
 _REMOVED = "REMOVED"
+_PLACING_S = 0.3  #: Ray places a group that it has room for sooner than this
+_LOOK_S = 0.02
 
 
 class Desk:
     """Answers at once. All names are those of one namespace."""
+
+    def __init__(self) -> None:
+        self._keeper = ray.remote(KeeperActor)  # once: each has a place of its own in the cluster's memory
 
     def nodes(self) -> list[dict[str, Any]]:
         """The machines that the cluster has, or had."""
@@ -43,25 +49,40 @@ class Desk:
     def reserve(self, gang: str, bundles: list[dict[str, float]], strategy: str) -> str:
         """Ask for a group, unless there is one of this name; returns its state."""
         group = _group(gang)
-        if group is None:
-            placement_group(bundles, strategy=strategy, name=gang, lifetime="detached")
-            return "PENDING"
-        return _state(group)
+        if group is not None:
+            return _state(group)
+        group = placement_group(bundles, strategy=strategy, name=gang, lifetime="detached")
+        return _placed(group)
 
-    def remove(self, gang: str) -> None:
-        """Give up a group, if there is one."""
-        group = _group(gang)
+    def remove(self, gang: str) -> list[str]:
+        """Give up a group, if there is one, and if none of its actors lives: else their names are the answer."""
+        living = self.actors(gang + "/")
+        group = None if living else _group(gang)
         if group is not None:
             remove_placement_group(group)
+        return living
 
     def actors(self, prefix: str) -> list[str]:
         """The names of living actors that begin so."""
         return [name for name in ray.util.list_named_actors() if name.startswith(prefix)]
 
-    def start(self, name: str, gang: str, bundle: int, gpus: float, lease_s: float) -> None:
-        """Have the actor of a replica in a bundle of its gang's group, unless there is one of this name."""
-        strategy = PlacementGroupSchedulingStrategy(placement_group=_group(gang), placement_group_bundle_index=bundle)
-        ray.remote(KeeperActor).options(
+    def start(self, name: str, gang: str, bundle: int, gpus: float, lease_s: float) -> list[str] | None:
+        """Have the actor of a replica in a bundle of its gang's group, unless there is one of this name.
+
+        None is made while others of the same replica live, whose names are the answer, nor while the group is not
+        whole: then the answer is None.
+        """
+        group = _group(gang)
+        if group is None or _state(group) != CREATED:
+            return None
+        others = [each for each in self.actors(name.rpartition("/")[0] + "/") if each != name]
+        if not others:
+            self._start(name, group, bundle, gpus, lease_s)
+        return others
+
+    def _start(self, name: str, group: Any, bundle: int, gpus: float, lease_s: float) -> None:
+        strategy = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=bundle)
+        self._keeper.options(
             name=name,
             lifetime="detached",
             get_if_exists=True,
@@ -80,6 +101,14 @@ def _group(gang: str) -> Any:
     except ValueError:
         return None
     return None if _state(group) == _REMOVED else group
+
+
+def _placed(group: Any) -> str:
+    """The state of a new group: that it is placed, if it takes no longer than it should."""
+    until_s = time.monotonic() + _PLACING_S
+    while (state := _state(group)) != CREATED and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
+    return state
 
 
 def _state(group: Any) -> str:

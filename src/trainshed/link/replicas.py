@@ -20,6 +20,7 @@ _SLICE_S = 3.0  #: how long we wait for it, before we look whether anything is w
 _PLACE_S = 0.2
 _NODE_DIED = "its node has died"  #: in Ray's own words
 _PATIENCE_S = 5.0  #: before a wait is worth a line in the log
+_GOODBYE_S = 2.0  #: for a stand-in to go that was sent the last word of its replica
 
 
 class _Gone(Exception):
@@ -48,6 +49,7 @@ class Session:
         self._actor: Any = None
         self._node = ""
         self._gone = threading.Event()
+        self._killing = threading.Lock()
         self._over = False  # this session has ended, or another one has taken its place
 
     def leave(self) -> None:
@@ -58,12 +60,12 @@ class Session:
         """Until the replica has ended or the stand-in is gone; then the replica is, too. `orders`: lines from it."""
         try:
             self._cluster.wait()
-            self._actor = self._find() if self._offset else self._start()
+            self._actor = self._found() if self._offset else self._started()
             self._begin()
             threading.Thread(target=self._pass_on, args=(orders,), name="orders", daemon=True).start()
             self._pump()
         except Lost as exc:
-            self._cluster.kill(self.name, answers=not exc.node)
+            self._kill(answers=not exc.node)
             self._tell_loss(exc)
         except _Gone:
             self._end()
@@ -73,8 +75,14 @@ class Session:
     def _end(self) -> None:
         """The stand-in is gone: so is the replica."""
         self._gone.set()
-        if not self._over:
-            self._cluster.kill(self.name, answers=bool(self._node))
+        self._kill(answers=bool(self._node))
+
+    def _kill(self, *, answers: bool) -> None:
+        """End the replica, unless that was done, or another session has it."""
+        with self._killing:
+            if not self._over:
+                self._cluster.kill(self.name, answers=answers)
+                self._over = True
 
     # -- starting
 
@@ -88,32 +96,40 @@ class Session:
                 self._send({"say": f"Waiting for room on the Ray cluster at {self._cluster.address}."})
             self._pause(_PLACE_S)
 
-    def _find(self) -> Any:
+    def _found(self) -> Any:
         """The actor of a copy that has begun to speak. If it is not there any more, it is lost."""
         try:
             return self._cluster.find(self.name)
         except ValueError:
             raise Lost(f"{self._replica} is not on the cluster any more.", node=True) from None
 
-    def _start(self) -> Any:
+    def _started(self) -> Any:
         """The actor of a new copy, in its place in the group. Older copies have ended before."""
-        self._place()
         gang, bundles = self._request["gang"], self._request["bundles"]
-        for name in self._cluster.actors(f"{gang}/{self._replica}/"):
-            if name != self.name:
-                self._cluster.kill(name)
         gpus = float(bundles[self._replica].get("GPU", 0))
         bundle = sorted(bundles).index(self._replica)
-        return self._cluster.start(self.name, gang, bundle, gpus, float(self._request["lease_s"]))
+        while True:
+            older = self._cluster.start(self.name, gang, bundle, gpus, float(self._request["lease_s"]))
+            if older is None:
+                self._place()
+            elif not older:
+                return self._cluster.find(self.name)
+            else:
+                for name in older:
+                    self._cluster.kill(name)
+                self._pause(0.0)
 
     def _begin(self) -> None:
+        """Have the keeper started. The node's code is sent only to a node that has not got it."""
         code, digest = self._code
+        self._node = self._told(b"", digest) or self._told(code, digest)
+
+    def _told(self, code: bytes, digest: str) -> str:
         order = dict(self._request["order"], incarnation=self._request["incarnation"])
         asked = self._actor.begin.remote(code, digest, order)
         while True:
             try:
-                self._node = ray.get(asked, timeout=_SLICE_S)
-                return
+                return str(ray.get(asked, timeout=_SLICE_S))
             except GetTimeoutError:
                 self._pause(0.0)
             except RayError as exc:
@@ -124,11 +140,12 @@ class Session:
     def _pump(self) -> None:
         """Take the stream to the stand-in, byte by byte from where it left off."""
         while True:
-            data, ended = self._read()
+            data, last = self._read()
             if data:
                 self._offset += len(data)
                 self._send({"bytes": len(data)}, data)
-            elif ended:
+            if last:
+                self._pause(_GOODBYE_S if data else 0.0)
                 raise Lost(f"The keeper of {self._replica} was killed.", node=False)
 
     def _read(self) -> tuple[bytes, bool]:
@@ -145,7 +162,7 @@ class Session:
                 time.sleep(1.0)
                 asked = self._actor.read.remote(self._offset, _READ_S)
             except (ActorDiedError, RayActorError) as exc:
-                raise self._lost(exc) from exc
+                raise (_Gone() if self._gone.is_set() else self._lost(exc)) from exc
             self._pause(0.0)
             now_s = time.monotonic()
             if self._cluster.answers():  # time while nobody answers tells nothing of the node

@@ -25,12 +25,27 @@ HOLD_S = 2.0  #: how long the cause of a broken connection may come after its ef
 ECHO_S = 60.0  #: how long after the loss of a replica another may end over the connection to it
 _SIGNALS = 64
 NODE_LOST = 64  #: the signal by which a stand-in ends whose replica was lost with the machine that it ran on
+STARTED = "started"  #: what a stand-in says to its supervisor when its replica runs
 
 GO_ON = "go on"
 HOLD = "hold"  #: it may be the effect of a loss not seen yet: ask again when one is, or end the job after HOLD_S
 RESTART = "restart"  #: this replica alone
 RESTART_GANG = "restart gang"
 END = "end"
+
+#: Why a job ends that none of its replicas ended.
+GUARDIAN_KILLED = (
+    "The guardian process of this job was killed, and its replicas were ended with it. "
+    "Nothing is wrong with the job itself: submit it again under a new name."
+)
+STOPPED = (
+    "The supervisor of this job was told to stop (SIGTERM), as when the machine shuts down, and ended its replicas. "
+    "Nothing is wrong with the job itself: submit it again under a new name."
+)
+TOO_LONG = (
+    "The job ran longer than its maxRunningTime of %g s and was cancelled. "
+    "Raise scheduling.maxRunningTime if it needs longer."
+)
 
 
 class Exit:

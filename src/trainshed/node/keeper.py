@@ -136,7 +136,7 @@ class Keeper:
 
     def run(self) -> int:
         """Until the replica has ended and all of its output is written down, or nobody wants it any more."""
-        self._start(replica.own(self._order["python"], "prepare", self._folder), _inherited(), self._folder)
+        self._start(["prepare"], _inherited(), self._folder, self._prepare)
         while self._wanted and self._end is None:
             self._step()
         reap.end_all()
@@ -210,8 +210,14 @@ class Keeper:
 
     # -- the child
 
-    def _start(self, argv: list[str], env: dict[str, str], folder: str) -> None:
-        started = replica.start(argv, env, folder)
+    def _prepare(self) -> int:
+        """In a process of its own: get the node ready."""
+        from .prepare import prepare
+
+        return prepare(self._folder)
+
+    def _start(self, argv: list[str], env: dict[str, str], folder: str, be: Optional[Callable[[], int]] = None) -> None:
+        started = replica.start(argv, env, folder, be)
         self._child = started.pid
         self._pipes = {started.stdout: streams.OUT, started.stderr: streams.ERR}
         for fd in self._pipes:

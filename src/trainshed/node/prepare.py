@@ -11,7 +11,7 @@ import json
 import os
 import sys
 
-from . import builds, contained, images, packages
+from . import builds
 from .keeper import ORDER, PREPARED
 
 TYPE_CHECKING = False
@@ -24,6 +24,8 @@ def prepare(folder: str) -> int:
     with open(os.path.join(folder, ORDER), "rb") as file:
         order = json.loads(file.read().decode())
     if order.get("container"):
+        from . import contained, images  # late, as all that most replicas don't need
+
         contained.write_spec(folder, order, lambda text: text)
         return images.prepare(folder) or _keep(folder, order["python"], "")
     site = ""
@@ -65,6 +67,7 @@ def _install(folder: str, order: dict[str, Any], python: str, site: str) -> bool
         for each in order["packages"]:
             _say("The package is installed already: %s" % each["uri"])
         return True
+    from . import packages
     from .fetch import CannotFetch, fetch_all
 
     try:

@@ -10,12 +10,13 @@ import errno
 import json
 import os
 import signal
+import sys
 
 from .reap import die_with_parent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any, Callable, Optional
 
 _OOM_SCORE = 500  #: added, so that the kernel takes a replica before it takes the server
 _RESET = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE, signal.SIGXFSZ)
@@ -38,8 +39,11 @@ class Started:
         self.note = note
 
 
-def start(argv: list[str], env: dict[str, str], folder: str) -> Started:
-    """Start `argv` in `folder`. `OSError` if it can't be; the program itself is then not running."""
+def start(argv: list[str], env: dict[str, str], folder: str, be: Optional[Callable[[], int]] = None) -> Started:
+    """Start `argv` in `folder`. `OSError` if it can't be; the program itself is then not running.
+
+    With `be`, which gives its exit status, it is a fork that runs this: a program of ours needs no new Python.
+    """
     misfit = ahead.misfit(argv, env, folder) if ahead is not None else why_cold
     out_r, out_w = os.pipe()
     err_r, err_w = os.pipe()
@@ -48,7 +52,7 @@ def start(argv: list[str], env: dict[str, str], folder: str) -> Started:
     try:
         pid = os.fork()
         if pid == 0:
-            forked = ahead if ahead is not None and not misfit else None
+            forked = _Own(be) if be else ahead if ahead is not None and not misfit else None
             _become(argv, env, folder, (out_w, err_w, fault_w), (parent, forked))
     except OSError:
         for fd in (out_r, err_r, fault_r):
@@ -67,6 +71,32 @@ def start(argv: list[str], env: dict[str, str], folder: str) -> Started:
     os.set_blocking(out_r, False)
     os.set_blocking(err_r, False)
     return Started(pid, out_r, err_r, _note(argv, misfit))
+
+
+class _Own:
+    """Runs a function in a fork."""
+
+    def __init__(self, be: Callable[[], int]) -> None:
+        self._be = be
+
+    def run(self, argv: list[str], env: dict[str, str]) -> None:
+        """Never returns."""
+        status = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as in a new Python
+                signal.signal(number, signal.SIG_IGN)
+            os.environ.clear()
+            os.environ.update(env)
+            status = self._be()
+        except BaseException:  # noqa: BLE001 - the end of the process: whatever it was, its log tells
+            import traceback  # late: nobody should ever need it
+
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
 
 
 def _note(argv: list[str], misfit: str) -> str:

@@ -11,6 +11,7 @@ what its replica's node chose, and passes all of them on when all are there.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -21,7 +22,7 @@ import sys
 import time
 
 from . import streams
-from .gang import NODE_LOST
+from .gang import NODE_LOST, STARTED
 from .signals import caught
 
 TYPE_CHECKING = False
@@ -50,6 +51,7 @@ class StandIn:
     """One replica, seen from here."""
 
     def __init__(self, folder: str, spec: dict[str, Any], name: str, incarnation: str) -> None:
+        self._folder = folder
         self._spec = spec
         self._name = name
         self._incarnation = incarnation
@@ -190,6 +192,7 @@ class StandIn:
             self._on_address(json.loads(payload.decode()))
         elif kind == streams.STARTED:
             self._asks = False
+            _tell_started(self._folder)
         elif kind == streams.EXIT:
             end = json.loads(payload.decode())
             if end["signal"] is not None:
@@ -249,6 +252,21 @@ class AddressBook:
         with open(draft, "w", encoding="utf-8") as file:
             file.write("%s %s\n" % (host, port))
         os.rename(draft, path)
+
+
+def _tell_started(folder: str) -> None:
+    """Let the supervisor know that the replica runs."""
+    try:
+        control = os.open(os.path.join(folder, "control"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as exc:
+        if exc.errno not in (errno.ENOENT, errno.ENXIO):
+            raise
+        return  # there is none, or it has ended; then so do we
+    try:
+        os.set_blocking(control, True)
+        os.write(control, STARTED.encode() + b"\n")
+    finally:
+        os.close(control)
 
 
 def die(number: int) -> None:

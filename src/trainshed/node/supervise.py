@@ -6,13 +6,14 @@ It stops when every process that the job ever started is dead, and only then wri
 
 from __future__ import annotations
 
+import functools
 import os
 import selectors
 import signal
 import time
 
 from . import gang, reap, remains, replica
-from .gang import CANCELLED, END, FAILED, GO_ON, HOLD, HOLD_S, RESTART_GANG, Ending, Exit
+from .gang import CANCELLED, END, FAILED, GO_ON, HOLD, HOLD_S, RESTART_GANG, STARTED, Ending, Exit
 from .journal import Journal
 from .logs import STDERR, STDOUT, LogFile, ReplicaLog
 from .order import Order
@@ -32,19 +33,6 @@ _SWEEP_S = 0.02  #: between two looks at what is left of a replica
 _PIPE_READS = 2  #: empty a pipe, unless its writer is faster
 _COMMAND_LIMIT = 256
 _NEVER = float("inf")
-
-_LOST = (
-    "The guardian process of this job was killed, and its replicas were ended with it. "
-    "Nothing is wrong with the job itself: submit it again under a new name."
-)
-_STOPPED = (
-    "The supervisor of this job was told to stop (SIGTERM), as when the machine shuts down, and ended its replicas. "
-    "Nothing is wrong with the job itself: submit it again under a new name."
-)
-_TOO_LONG = (
-    "The job ran longer than its maxRunningTime of %g s and was cancelled. "
-    "Raise scheduling.maxRunningTime if it needs longer."
-)
 
 
 class _Child:
@@ -86,11 +74,14 @@ class Supervisor:
         self._ending: Optional[Ending] = None
         self._kill_at = self._cancel_at = self._sample_at = self._hold_until = self._regroup_at = _NEVER
         self._oom_kills = oom_kills()
+        self._control = -1
         self._commands = b""
+        self._runs = False
 
     def listen(self, control: int, signals: int) -> None:
         """Take commands from the FIFO `control` and the numbers of signals from `signals`."""
-        self._watch(control, lambda: self._on_control(control))
+        self._control = control
+        self._watch(control, self._on_control)
         self._watch(signals, lambda: self._on_signals(signals))
 
     def run(self) -> None:
@@ -128,9 +119,16 @@ class Supervisor:
         self._start(_INSTALLER, argv, replica.inherited(), log)
 
     def _start_replicas(self) -> None:
-        if not self._spec.get("cluster"):  # else the nodes look, and the stand-ins write it down
-            self._sample_at = time.monotonic() + EVERY_S
+        if self._spec.get("cluster"):  # the nodes look, the stand-ins write it down, and tell when a replica runs
+            self._start_first()
+            return
+        self._sample_at = time.monotonic() + EVERY_S
         if self._start_first():
+            self._begin_to_run()
+
+    def _begin_to_run(self) -> None:
+        if self._ending is None and not self._runs:
+            self._runs = True
             self._journal.append("running")
             self._cancel_at = time.monotonic() + self._spec["max_running_s"]
 
@@ -147,16 +145,28 @@ class Supervisor:
         log.say("Running command: " + replica.shown(self._spec, each))
         if self._spec.get("cluster"):
             incarnation = "%d.%d" % (self._past.gang_restarts, self._past.restarts.get(each["name"], 0))
-            argv = replica.own(self._spec["python"], "stand-in", self._folder, each["name"], incarnation)
-            return self._start(each["name"], argv, dict(replica.inherited(), **{remains.MARK: each["name"]}), log)
+            return self._start_stand_in(each["name"], incarnation, log)
         env = replica.environment(self._spec, each, self._spec["site"] if self._spec["packages"] else "")
         env[remains.MARK] = each["name"]
         return self._start(each["name"], replica.command(self._spec, each, self._folder), env, log)
 
-    def _start(self, name: str, argv: list[str], env: dict[str, str], log: ReplicaLog) -> bool:
+    def _start_stand_in(self, name: str, incarnation: str, log: ReplicaLog) -> bool:
+        from . import standin  # late: replicas on this machine need none
+
+        be = functools.partial(standin.main, self._folder, name, incarnation)
+        return self._start(name, ["stand-in"], replica.inherited(), log, be)
+
+    def _start(
+        self,
+        name: str,
+        argv: list[str],
+        env: dict[str, str],
+        log: ReplicaLog,
+        be: Optional[Callable[[], int]] = None,
+    ) -> bool:
         """Start a child and watch its output. False: it can't be, and the job ends."""
         try:
-            started = replica.start(argv, env, os.path.join(self._folder, "work"))
+            started = replica.start(argv, env, os.path.join(self._folder, "work"), be)
         except OSError as exc:
             self._end(Ending(FAILED, 0.0, "%s can't be started: %s." % (argv[0], exc.strerror)))
             return False
@@ -183,7 +193,7 @@ class Supervisor:
                 key.data()
         now = time.monotonic()
         if now >= self._cancel_at:
-            self._end(Ending(CANCELLED, self._spec["grace_s"], _TOO_LONG % self._spec["max_running_s"]))
+            self._end(Ending(CANCELLED, self._spec["grace_s"], gang.TOO_LONG % self._spec["max_running_s"]))
         if now >= self._hold_until:
             self._end(Ending(FAILED, self._spec["grace_s"], blame=self._held[0]))
         if self._regroup is not None and (not self._children or now >= self._regroup_at):
@@ -222,8 +232,12 @@ class Supervisor:
                 if not self._read(child, fd):
                     break
 
-    def _on_control(self, fd: int) -> None:
-        lines = (self._commands + os.read(fd, 4096)).split(b"\n")
+    def _on_control(self) -> None:
+        try:
+            data = os.read(self._control, 4096)
+        except BlockingIOError:
+            return
+        lines = (self._commands + data).split(b"\n")
         self._commands = lines.pop()[-_COMMAND_LIMIT:]
         for line in lines:
             words = line.decode("ascii", "replace").split()
@@ -231,6 +245,8 @@ class Supervisor:
                 self._end(Ending(CANCELLED, self._spec["grace_s"], "The job was cancelled."))
             elif len(words) == 3 and words[0] == "kill" and words[2].isdigit():
                 self._kill(words[1], int(words[2]))
+            elif words == [STARTED] and self._spec.get("cluster"):
+                self._begin_to_run()
 
     def _kill(self, name: str, number: int) -> None:
         """Send the replica a signal because someone wants to see what happens."""
@@ -243,10 +259,11 @@ class Supervisor:
     def _on_signals(self, fd: int) -> None:
         numbers = os.read(fd, 4096)
         if GUARDIAN_LOST in numbers:
-            self._end(Ending(FAILED, 0.0, _LOST))
+            self._end(Ending(FAILED, 0.0, gang.GUARDIAN_KILLED))
         elif signal.SIGTERM in numbers:
-            self._end(Ending(FAILED, self._spec["grace_s"], _STOPPED))
+            self._end(Ending(FAILED, self._spec["grace_s"], gang.STOPPED))
         if signal.SIGCHLD in numbers:
+            self._on_control()  # what a stand-in said before it ended
             reap.reap(self._on_exit)
 
     def _on_exit(self, pid: int, status: int) -> None:

@@ -139,6 +139,7 @@ def cluster_spec(
     strategy: str = "PACK",
     resources: Mapping[str, float] | None = None,
     lease_s: float = 600.0,
+    max_running_s: float = 3600.0,
 ) -> dict[str, Any]:
     """The spec of an attempt at a gang, such as master-replica-0 and ps-replica-0, whose module is `task`."""
     gang = [(name, *_parts(name)) for name in replicas]
@@ -172,7 +173,7 @@ def cluster_spec(
         ],
         "env": {},
         "grace_s": grace_s,
-        "max_running_s": 3600,
+        "max_running_s": max_running_s,
         "log_limit_bytes": 1 << 24,
         "cluster": {
             "socket": str(link),

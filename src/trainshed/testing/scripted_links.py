@@ -19,6 +19,7 @@ class ScriptedLink:
         self.socket = socket
         self.groups: dict[str, list[Amounts]] = {}
         self.silent_since_us = 0  #: since when the cluster does not answer
+        self.placing = False  #: it takes its time with groups that it has room for
         self.why = ""
 
     def cluster(self) -> Cluster:
@@ -38,7 +39,7 @@ class ScriptedLink:
 
     def reserve(self, gang: str, bundles: Mapping[str, Amounts], strategy: str) -> bool:
         self._check()
-        if gang not in self.groups and fits(bundles.values(), self._free()):
+        if gang not in self.groups and not self.placing and fits(bundles.values(), self._free()):
             self.groups[gang] = list(bundles.values())
         return gang in self.groups
 
