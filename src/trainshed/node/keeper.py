@@ -214,7 +214,7 @@ class Keeper:
         """In a process of its own: get the node ready."""
         from .prepare import prepare
 
-        return prepare(self._folder)
+        return prepare(self._folder, self._order, os.path.join(self._folder, PREPARED))
 
     def _start(self, argv: list[str], env: dict[str, str], folder: str, be: Optional[Callable[[], int]] = None) -> None:
         started = replica.start(argv, env, folder, be)

@@ -12,22 +12,22 @@ import os
 import sys
 
 from . import builds
-from .keeper import ORDER, PREPARED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-def prepare(folder: str) -> int:
-    """Do so for the order in `folder`. 1: it can't be; the reason is on stderr."""
-    with open(os.path.join(folder, ORDER), "rb") as file:
-        order = json.loads(file.read().decode())
+def prepare(folder: str, order: dict[str, Any], into: str) -> int:
+    """Do so for an order, in the keeper's folder. 1: it can't be; the reason is on stderr.
+
+    What was found or made is written into the file `into`.
+    """
     if order.get("container"):
         from . import contained, images  # late, as all that most replicas don't need
 
         contained.write_spec(folder, order, lambda text: text)
-        return images.prepare(folder) or _keep(folder, order["python"], "")
+        return images.prepare(folder) or _keep(into, order["python"], "")
     site = ""
     try:
         python = builds.ensure(os.path.join(order["cache"], "runtimes"), order["runtime"], lambda: _uv(order), _say)
@@ -38,14 +38,13 @@ def prepare(folder: str) -> int:
     except (builds.CannotBuild, OSError) as exc:
         sys.stderr.write("%s\n" % exc)
         return 1
-    return _keep(folder, python, site)
+    return _keep(into, python, site)
 
 
-def _keep(folder: str, python: str, site: str) -> int:
-    draft = os.path.join(folder, PREPARED + ".new")
-    with open(draft, "w") as out:
+def _keep(into: str, python: str, site: str) -> int:
+    with open(into + ".new", "w") as out:
         json.dump({"python": python, "site": site}, out)
-    os.rename(draft, os.path.join(folder, PREPARED))
+    os.rename(into + ".new", into)
     return 0
 
 
