@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.node.relay import Relay, Way
+from trainshed.node.relay import Relay
+from trainshed.node.tunnels import Way
 from trainshed.proxy.addresses import PATTERN, served
 
 WAIT_S = 30

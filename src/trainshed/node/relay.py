@@ -8,7 +8,6 @@ machine, through its own `https_proxy` if it has one. The relay holds no token a
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 import socket
@@ -19,9 +18,8 @@ from .reap import die_with_parent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any
 
-_HTTPS = 443
 _RESET = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -29,7 +27,7 @@ class Relay:
     """Listens from the start; `start` forks a process that answers, and may be called again when that has ended."""
 
     def __init__(self, way: dict[str, Any]) -> None:
-        self._way = Way(way, os.environ)
+        self._way = way
         self._listener = socket.socket()
         self._listener.bind(("127.0.0.1", 0))
         self._listener.listen(128)
@@ -71,44 +69,3 @@ def _close_others(kept: int) -> None:
     highest = max(int(name) for name in os.listdir("/proc/self/fd"))
     os.closerange(3, kept)
     os.closerange(kept + 1, highest + 1)
-
-
-class Way:
-    """How connections to each host go: to the server, through this machine's own proxy, or directly."""
-
-    def __init__(self, way: dict[str, Any], env: Any) -> None:
-        self._server = (way["host"], way["port"])
-        self._led = re.compile(way["names"])
-        self._bypass = (env.get("no_proxy") or env.get("NO_PROXY") or "").strip()
-        self._proxy = _proxy(env.get("https_proxy") or env.get("HTTPS_PROXY") or "")
-
-    def place(self, host: str, port: int) -> tuple[tuple[str, int], Optional[str]]:
-        """Whom to connect to, and how to introduce oneself to a proxy; None if there is none between."""
-        if port == _HTTPS and self._led.fullmatch(host.lower()):
-            return self._server, None
-        if self._proxy is None or self._is_aside(host.lower()):
-            return (host, port), None
-        return self._proxy
-
-    def leads(self, place: tuple[str, int]) -> bool:
-        return place == self._server
-
-    def _is_aside(self, name: str) -> bool:
-        entries = [entry.strip().lower().lstrip("*").lstrip(".") for entry in self._bypass.split(",")]
-        return self._bypass == "*" or any(name == e or name.endswith("." + e) for e in entries if e)
-
-
-def _proxy(text: str) -> Optional[tuple[tuple[str, int], str]]:
-    if not text:
-        return None
-    import base64
-    from urllib.parse import unquote, urlsplit
-
-    parts = urlsplit(text if "://" in text else "http://" + text)
-    if parts.scheme != "http" or not parts.hostname:
-        return None
-    given = ""
-    if parts.username is not None:
-        pair = "%s:%s" % (unquote(parts.username), unquote(parts.password or ""))
-        given = "Proxy-Authorization: Basic %s\r\n" % base64.b64encode(pair.encode()).decode()
-    return (parts.hostname, parts.port or 80), given

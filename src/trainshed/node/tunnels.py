@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import os
 import re
 import time
+from urllib.parse import unquote, urlsplit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any
-
-    from .relay import Way
+    from typing import Any, Optional
 
     Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -22,17 +23,54 @@ CONNECTIONS = 500
 _AGAIN_S = 0.5
 _HEAD_LIMIT = 8192
 _PIECE = 65_536
+_HTTPS = 443
 _CONNECT = re.compile(rb"CONNECT (\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):(\d{1,5}) HTTP/1\.[01]")
 _GO_ON = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+
+class Way:
+    """How connections to each host go: to the server, through this machine's own proxy, or directly."""
+
+    def __init__(self, way: dict[str, Any], env: Any) -> None:
+        self._server = (way["host"], way["port"])
+        self._led = re.compile(way["names"])
+        self._bypass = (env.get("no_proxy") or env.get("NO_PROXY") or "").strip()
+        self._proxy = _proxy(env.get("https_proxy") or env.get("HTTPS_PROXY") or "")
+
+    def place(self, host: str, port: int) -> tuple[tuple[str, int], Optional[str]]:
+        """Whom to connect to, and how to introduce oneself to a proxy; None if there is none between."""
+        if port == _HTTPS and self._led.fullmatch(host.lower()):
+            return self._server, None
+        if self._proxy is None or self._is_aside(host.lower()):
+            return (host, port), None
+        return self._proxy
+
+    def leads(self, place: tuple[str, int]) -> bool:
+        return place == self._server
+
+    def _is_aside(self, name: str) -> bool:
+        entries = [entry.strip().lower().lstrip("*").lstrip(".") for entry in self._bypass.split(",")]
+        return self._bypass == "*" or any(name == e or name.endswith("." + e) for e in entries if e)
+
+
+def _proxy(text: str) -> Optional[tuple[tuple[str, int], str]]:
+    parts = urlsplit(text if "://" in text else "http://" + text)
+    if not text or parts.scheme != "http" or not parts.hostname:
+        return None
+    given = ""
+    if parts.username is not None:
+        pair = "%s:%s" % (unquote(parts.username), unquote(parts.password or ""))
+        given = "Proxy-Authorization: Basic %s\r\n" % base64.b64encode(pair.encode()).decode()
+    return (parts.hostname, parts.port or 80), given
 
 
 class _Refused(Exception):
     """The client gets this status and these words."""
 
 
-def serve(listener: socket.socket, way: Way) -> None:
+def serve(listener: socket.socket, way: dict[str, Any]) -> None:
     """Answer on `listener` for ever."""
-    asyncio.new_event_loop().run_until_complete(_serve(listener, way))
+    asyncio.new_event_loop().run_until_complete(_serve(listener, Way(way, os.environ)))
 
 
 async def _serve(listener: socket.socket, way: Way) -> None:
