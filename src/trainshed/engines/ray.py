@@ -29,7 +29,7 @@ LOG = logging.getLogger("trainshed.engines.ray")
 
 LEASE_S = 600.0  #: how long a replica goes on that nobody has asked after
 LOOK_S = 1.0  #: between two looks at the cluster
-SOON_S = 0.2  #: between two questions about a gang that waits
+SOON_S = 0.5  #: between two questions about a gang that waits, if no room is given back before
 PLACING_S = 2.0  #: Ray places a gang that it has room for sooner than this
 AHEAD = 8  #: gangs that may be waiting for Ray to place them
 AWAY_S = 10.0  #: how long the cluster may be silent, as when the link is started, without a word about it

@@ -91,12 +91,14 @@ class KeeperActor:
         """
         deadline = time.monotonic() + wait_s
         self._reader.forget(offset)
+        seen = False
         while True:
             self._asked_s = time.monotonic()
             ended = self._keeper.poll() is not None
             data = self._reader.read(offset)
-            if data or ended or time.monotonic() >= deadline:
+            if seen or ended or time.monotonic() >= deadline:
                 return data, ended and not self._reader.read(offset + len(data), 1)
+            seen = bool(data)  # more may follow at once, and a short answer costs as much as a long one
             time.sleep(_LOOK_S)
 
     def tell(self, line: bytes) -> None:
