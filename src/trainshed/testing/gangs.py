@@ -81,7 +81,9 @@ class Attempt:
             control.write(f"{command}\n")
 
     def end(self, how: int, who: str = "all") -> None:
-        (self.signs / f"end-{who}").write_text(str(how))
+        draft = self.signs / f"draft-{who}"
+        draft.write_text(str(how))
+        draft.rename(self.signs / f"end-{who}")  # whoever sees it can read it
 
     def starts(self) -> list[tuple[str, int, dict[str, list[str]]]]:
         path = self.signs / "starts"
