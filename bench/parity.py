@@ -45,6 +45,7 @@ BUCKET = f"{PROJECT}-ml"
 LOCAL, RAY = "local", "ray"
 RUNTIME = "2.21"
 LIMIT_S = 1500.0
+SHOWN = 20  #: points of a curve
 #: What machine types of the samples ask for is much more than the machine has that the nodes share.
 SHARE = 0.25
 NODE = Size(cpus=16, memory_gb=128)
@@ -202,6 +203,7 @@ class Verdict:
 
     sample: str
     local: Outcome
+    again: Outcome  #: local too
     ray: Outcome
     found: Sequence[Difference]
     curves: Sequence[CurveDistance]
@@ -219,11 +221,21 @@ class Verdict:
         )
 
 
+def shown(verdict: Verdict) -> Iterator[str]:
+    """The curves themselves, as far as they are short."""
+    for name in verdict.local.curves:
+        for where, run in (("local", verdict.local), ("local again", verdict.again), ("Ray", verdict.ray)):
+            curve = run.curves.get(name, ())
+            points = " ".join(f"{step:g}:{value:.4g}" for step, value in curve[:: 1 + len(curve) // SHOWN])
+            yield f"{verdict.sample}, {name}, {where}: {points}"
+
+
 def compare(course: Course, sample: Sample) -> Verdict:
     first, again, other = (course.run(sample, engine) for engine in (LOCAL, LOCAL, RAY))
     return Verdict(
         sample=sample.name,
         local=first,
+        again=again,
         ray=other,
         found=differences(first, other),
         curves=curve_distances(first, again, other),
@@ -251,7 +263,8 @@ def main() -> None:
     with course() as running:
         verdicts = [compare(running, sample) for sample in chosen]
     text = table(verdicts, running.place)
-    sys.stdout.write(f"{text}\n")
+    lines = [line for verdict in verdicts for line in shown(verdict)]
+    sys.stdout.write("\n".join([text, *lines, ""]))
     if args.only is None:
         replace_between(CLUSTERS, "parity", text)
     for verdict in verdicts:
