@@ -12,6 +12,7 @@ from functools import partial
 import psutil
 
 from trainshed.config import Home, Settings, default_project, environment
+from trainshed.control.addresses import Addresses
 from trainshed.control.batches import Batches
 from trainshed.control.container_versions import Images
 from trainshed.control.creations import Creations, Room, Supplies
@@ -256,6 +257,10 @@ def _services(ground: Ground, working: _Working, answering: _Answering, tokens: 
     )
 
 
+def _addresses(ground: Ground) -> Addresses:
+    return Addresses(buckets=ground.home.buckets, shelves=ground.tree, owner=ground.buckets.owner)
+
+
 def _projects(ground: Ground) -> Projects:
     return Projects(ProjectStore(ground.database), default=default_project(ground.home, environment()))
 
@@ -271,7 +276,7 @@ def _served_containers(home: Home, settings: Settings) -> ServedContainers:
 
 
 def _creations(ground: Ground, hosts: LocalHosts) -> Creations:
-    pins = Pins(ground.home.models, ground.tree, ground.home.buckets, used=ground.models.files_used)
+    pins = Pins(ground.home.models, ground.tree, used=ground.models.files_used)
     pins.sweep()
     supplies = Supplies(
         home=ground.home,
@@ -279,7 +284,7 @@ def _creations(ground: Ground, hosts: LocalHosts) -> Creations:
         runtimes=ground.runtimes,
         installs=Installs(uv=find_uv(), ship=ground.engine.ship),
         references=References(ground.engine.warm, ship=ground.engine.ship),
-        owner=ground.buckets.owner,
+        addresses=_addresses(ground),
         images=Images(tool=ground.settings.container_tool, number=_projects(ground).number),
         alike=alike(ground.models),
     )
@@ -298,8 +303,9 @@ def _working(ground: Ground, creations: Creations, equip: Callable[[Launch], Lau
         ground.settings,
         jobs=ground.jobs,
         runtimes=ground.runtimes,
-        owner=ground.buckets.owner,
-        buckets=ground.buckets.names,
+        addresses=_addresses(ground),
+        buckets=lambda project: (name for name in ground.buckets.names(project) if not ground.tree.cloud_of(name)),
+        leads=away.nodes.leads,
         cpus=ground.cpus,
         machines=ground.machines,
     )
@@ -347,7 +353,7 @@ def _ray(ground: Ground, launches: Launches, away: _Away) -> RaySite:
             supervisors=ground.engine,
             nodes=away.nodes,
             credentials=away.credentials,
-            owner=ground.buckets.owner,
+            addresses=_addresses(ground),
             folder=launches.folder,
         )
     )

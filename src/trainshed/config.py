@@ -280,8 +280,8 @@ class Home:
             probe.unlink(missing_ok=True)
 
     def file_settings(self) -> dict[str, Any]:
-        """The tables of `config.toml`: `[server]`, `[client]` and `[machines.NAME]`. `Refused` if it is not TOML or
-        holds more.
+        """The tables of `config.toml`: `[server]`, `[client]`, `[machines.NAME]` and `[buckets.NAME]`. `Refused` if it
+        is not TOML or holds more.
         """
         path = self.path / "config.toml"
         try:
@@ -291,10 +291,11 @@ class Home:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as exc:
             raise Refused(f"{path} can't be read: {exc}.") from exc
         for name, table in tables.items():
-            if name not in ("server", "client", "machines") or not isinstance(table, dict):
+            if name not in ("server", "client", "machines", "buckets") or not isinstance(table, dict):
                 what = f"a table [{name}]" if isinstance(table, dict) else f"{name!r} outside of a table"
                 raise Refused(
-                    f"{path} has {what}; what it can hold is the tables [server], [client] and [machines.NAME]."
+                    f"{path} has {what}; what it can hold is the tables [server], [client], [machines.NAME] and "
+                    f"[buckets.NAME]."
                 )
         return tables
 

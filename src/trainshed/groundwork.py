@@ -6,11 +6,16 @@ import os
 from dataclasses import dataclass
 from functools import partial
 
+from trainshed.buckets.clouds import CloudTree
+from trainshed.buckets.declared import Declared, read_declared
 from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.trees import Trees
 from trainshed.buckets.uploads import Sessions
-from trainshed.config import Home, Settings
+from trainshed.config import Home, Settings, default_project, environment
 from trainshed.domain.machines import Machines
+from trainshed.domain.objects import ListQuery
 from trainshed.engines.local import LocalEngine
+from trainshed.errors import Refused
 from trainshed.runtimes.builds import Place
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
@@ -37,7 +42,7 @@ class Ground:
     models: ModelStore
     operations: OperationStore
     runtimes: Runtimes
-    tree: ObjectTree
+    tree: Trees
     buckets: Buckets
     objects: Objects
     engine: LocalEngine
@@ -48,8 +53,17 @@ class Ground:
 def lay_ground(home: Home, settings: Settings, database: Database) -> Ground:
     """The ground for a server on a database that is ready. Starts nothing."""
     uv, cpus = find_uv(), os.cpu_count() or 1
-    tree = ObjectTree(home.buckets, home.uploads)
+    here = ObjectTree(home.buckets, home.uploads)
+    declared = read_declared(
+        home.file_settings().get("buckets", {}), default_project=default_project(home, environment())
+    )
+    tree = Trees(
+        here,
+        {each.name: CloudTree(each.cloud()) for each in declared},
+        {each.name: each.url for each in declared},
+    )
     buckets = Buckets(BucketStore(database), tree)
+    _adopt(declared, buckets, here)
     warm = {Place(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
     return Ground(
         home=home,
@@ -67,3 +81,15 @@ def lay_ground(home: Home, settings: Settings, database: Database) -> Ground:
         machine=MachineHistory(partial(glance_at, home.path), cpus=cpus),
         machines=Machines.read(home.file_settings().get("machines", {})),
     )
+
+
+def _adopt(declared: tuple[Declared, ...], buckets: Buckets, here: ObjectTree) -> None:
+    """Make the buckets that are kept in clouds. `Refused` if one would hide objects that are here."""
+    for each in declared:
+        buckets.adopt(each.project, each.name, url=each.url)
+        if here.list(each.name, ListQuery(limit=1, checksums=False)).items:
+            raise Refused(
+                f"[buckets.{each.name}] in config.toml keeps gs://{each.name} in {each.url}, but there are objects in "
+                f"this bucket's own folder, which nobody would see any more. Move them away first, or choose another "
+                f"name for the bucket."
+            )

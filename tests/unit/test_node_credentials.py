@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from trainshed.buckets.addresses import resolve_uris
+from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.trees import Trees
 from trainshed.config import Settings
+from trainshed.control.addresses import Addresses
 from trainshed.control.credentials import Equipped, NodeCredentials
-from trainshed.control.packages import node_paths_for
 from trainshed.engines import parcels
 from trainshed.engines.base import Launch, Package, Replica
 from trainshed.engines.parcels import Parcel
@@ -155,6 +157,12 @@ def owner(bucket: str) -> str:
     return "p-two" if bucket == "theirs" else "p-one"
 
 
+@pytest.fixture
+def addresses(tmp_path: Path) -> Addresses:
+    tree = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
+    return Addresses(buckets=tmp_path / "buckets", shelves=Trees(tree, {}, {}), owner=owner)
+
+
 @pytest.mark.parametrize(
     ("given", "shared", "led"),
     [
@@ -164,13 +172,13 @@ def owner(bucket: str) -> str:
         ("s3://mine/a", "s3://mine/a", "s3://mine/a"),
     ],
 )
-def test_addresses_in_arguments(given: str, shared: str, led: str) -> None:
-    assert resolve_uris(given, node_paths_for("p-one", "/mnt/b", owner, leads=False)) == shared
-    assert resolve_uris(given, node_paths_for("p-one", "", owner, leads=True)) == led
+def test_addresses_in_arguments(addresses: Addresses, given: str, shared: str, led: str) -> None:
+    assert resolve_uris(given, addresses.paths_there("p-one", "/mnt/b", leads=False)) == shared
+    assert resolve_uris(given, addresses.paths_there("p-one", "", leads=True)) == led
 
 
-def test_an_address_that_would_be_looked_for_elsewhere_is_told_of() -> None:
-    path_of = node_paths_for("p-one", "", owner, leads=False)
+def test_an_address_that_would_be_looked_for_elsewhere_is_told_of(addresses: Addresses) -> None:
+    path_of = addresses.paths_there("p-one", "", leads=False)
     assert resolve_uris("gs://absent/a s3://mine/a", path_of) == "gs://absent/a s3://mine/a"
     with pytest.raises(FailedPrecondition, match=r"Set node_buckets .* TensorFlow 2, and set gs_in_trainers"):
         resolve_uris("--data=gs://mine/a", path_of)

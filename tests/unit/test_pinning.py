@@ -20,9 +20,7 @@ class Shed:
         self.tree.make_bucket("bucket")
         self.used: set[tuple[str, str]] = set()
         self.root = path / "models"
-        self.pins = Pins(
-            self.root, self.tree, path / "buckets", used=lambda project, digest: (project, digest) in self.used
-        )
+        self.pins = Pins(self.root, self.tree, used=lambda project, digest: (project, digest) in self.used)
         self.folder = path / "buckets" / "bucket"
 
     def put(self, name: str, data: bytes) -> None:

@@ -89,7 +89,7 @@ def _read(target: int | str, *, bucket: str, name: str) -> ObjectInfo | None:
             raise
         return None
     try:
-        return _decode(data, bucket=bucket, name=name)
+        return decode(data, bucket=bucket, name=name)
     except ValueError:
         return None  # any program may write to the attribute; what makes no sense says nothing
 
@@ -115,7 +115,7 @@ def guess_type(name: str) -> str:
     return mimetypes.guess_type(name, strict=False)[0] or "application/octet-stream"
 
 
-def _decode(data: bytes, *, bucket: str, name: str) -> ObjectInfo:
+def decode(data: bytes, *, bucket: str, name: str) -> ObjectInfo:
     """`ValueError` unless every value is one that `encode` could have been given."""
     values = orjson.loads(data) if len(data) <= MAX_BYTES else None
     if not isinstance(values, dict):

@@ -104,11 +104,11 @@ class _Walk:
                 name = entry.name
                 if entry.is_file(follow_symlinks=False):
                     key = base + name
-                    if self._wanted(key) and _nameable(key):
+                    if self._wanted(key) and nameable(key):
                         found.append((key, name, False))
                 elif entry.is_dir(follow_symlinks=False):
                     key = f"{base}{name}/"
-                    if self._may_hold(key) and _nameable(key):
+                    if self._may_hold(key) and nameable(key):
                         found.append((key, name, True))
         found.sort()
         return found
@@ -214,14 +214,14 @@ def _look(folder: int, base: str) -> list[str] | None:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_file(follow_symlinks=False):
-                if _nameable(base + entry.name):
+                if nameable(base + entry.name):
                     return None
-            elif entry.is_dir(follow_symlinks=False) and _nameable(f"{base}{entry.name}/"):
+            elif entry.is_dir(follow_symlinks=False) and nameable(f"{base}{entry.name}/"):
                 folders.append(entry.name)
     return folders
 
 
-def _nameable(name: str) -> bool:
+def nameable(name: str) -> bool:
     """Whether a file can be an object of that name: UTF-8, not too long, without line ends.
 
     No folder with a name too long holds an object, so this also bounds how deep a walk goes.

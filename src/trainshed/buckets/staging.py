@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -74,19 +75,30 @@ def _compare(field: str, wanted: str, found: str) -> None:
         )
 
 
-class Reader:
+class Reader(ABC):
     """An object's bytes as they were when it was opened, whatever is written to its name meanwhile."""
 
-    def __init__(self, fd: int, info: ObjectInfo) -> None:
+    def __init__(self, info: ObjectInfo) -> None:
         self.info = info
-        self._fd = fd
         self._crc = 0
         self._checked = 0  #: how many bytes from the beginning are in _crc
+
+    @abstractmethod
+    def _bytes(self, offset: int, size: int) -> bytes:
+        """Fewer than `size` where there are no more."""
+
+    @abstractmethod
+    def _unchanged(self) -> bool:
+        """Whether nobody has written to it since it was opened."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Nobody reads any more. May be repeated."""
 
     def read(self, offset: int, size: int = PIECE) -> bytes:
         """Bytes at a place. `Damaged` if the last piece of a read from the beginning to the end shows other bytes."""
         size = min(size, self.info.size - offset)
-        data = os.pread(self._fd, size, offset) if size > 0 else b""
+        data = self._bytes(offset, size) if size > 0 else b""
         if len(data) < size:
             raise Damaged(f"The file behind {self.info.bucket}/{self.info.name} was cut off while it was being read.")
         if offset == self._checked and self.info.crc32c:
@@ -100,15 +112,35 @@ class Reader:
                 )
         return data
 
+    def copy_to(self, staged: Staged) -> None:
+        """Append the whole object."""
+        for offset in range(0, self.info.size, PIECE):
+            staged.write(self.read(offset))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+class FileReader(Reader):
+    """An open file."""
+
+    def __init__(self, fd: int, info: ObjectInfo) -> None:
+        super().__init__(info)
+        self._fd = fd
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        return os.pread(self._fd, size, offset)
+
     def _unchanged(self) -> bool:
-        """Whether no program has written to the file since it was opened."""
         return os.fstat(self._fd).st_mtime_ns // 1000 == self.info.generation
 
     def copy_to(self, staged: Staged) -> None:
         """Append the whole object. Its known checksums go along where nothing was there before."""
         if staged.size or not self.info.crc32c:
-            for offset in range(0, self.info.size, PIECE):
-                staged.write(self.read(offset))
+            super().copy_to(staged)
             return
         with disk_errors():
             while staged.size < self.info.size:
@@ -126,9 +158,3 @@ class Reader:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()

@@ -28,7 +28,7 @@ from trainshed.buckets.folders import (
 )
 from trainshed.buckets.listing import list_page
 from trainshed.buckets.names import bucket_name, components, is_folder
-from trainshed.buckets.staging import Reader, Staged
+from trainshed.buckets.staging import FileReader, Reader, Staged
 from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Page, Traits, no_bucket, no_object
 from trainshed.domain.times import now_us
 from trainshed.errors import Conflict, FailedPrecondition, Invalid, Unavailable
@@ -93,14 +93,14 @@ class ObjectTree:
     def open(self, bucket: str, name: str, *, checksums: bool = False) -> Reader:
         """The object's bytes; close it. A folder's mark has none."""
         if is_folder(name):
-            return Reader(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), self.info(bucket, name))
+            return FileReader(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), self.info(bucket, name))
         fd = self._open_file(bucket, name)
         try:
             with disk_errors():
                 info = self._told(fd, bucket, name)
                 if checksums and not info.crc32c:
                     info = self._checksummed(fd, info)
-            return Reader(fd, info)
+            return FileReader(fd, info)
         except BaseException:
             os.close(fd)
             raise
@@ -187,6 +187,27 @@ class ObjectTree:
             finally:
                 os.close(fd)
         return info if info.crc32c else self.info(bucket, name)
+
+    def check_plain(self, bucket: str, name: str) -> None:
+        """`FailedPrecondition` if a folder holds what is neither a file nor a folder, and so is no object either.
+
+        `NotFound` if the folder is not there.
+        """
+        try:
+            with opened(self._root, (bucket, *(components(name) if name else ()))) as folder:
+                for path, folders, files, fd in os.fwalk(".", dir_fd=folder, follow_symlinks=False):
+                    for entry in (*folders, *files):
+                        mode = os.stat(entry, dir_fd=fd, follow_symlinks=False).st_mode
+                        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                            where = "/".join(filter(None, (bucket, name, path.removeprefix(".").lstrip("/"), entry)))
+                            raise FailedPrecondition(
+                                f"gs://{where} is a link, or no file at all. Links are not followed: put the file "
+                                f"itself there."
+                            )
+        except OSError as exc:
+            if exc.errno not in ABSENT:
+                raise
+            raise no_object(bucket, name) from exc
 
     def sweep(self) -> None:
         """Remove what interrupted writes left. Only before the first write: staged files are taken for orphans.

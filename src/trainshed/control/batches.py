@@ -12,11 +12,10 @@ import orjson
 
 from trainshed.buckets.matching import matching
 from trainshed.buckets.names import split_uri
-from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.trees import Tree
 from trainshed.config import Settings
 from trainshed.control.creations import Creations
 from trainshed.control.launches import tells_of_build
-from trainshed.control.packages import paths_for
 from trainshed.domain import clusters
 from trainshed.domain import deployments as rules
 from trainshed.domain.jobs import Event, Job
@@ -26,7 +25,7 @@ from trainshed.domain.version_containers import container_of, no_batches
 from trainshed.engines.base import Launch, Replica
 from trainshed.engines.hosts import HostSpec, render
 from trainshed.engines.predictions import FOLDER
-from trainshed.errors import FailedPrecondition
+from trainshed.errors import FailedPrecondition, NotFound
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
 
@@ -42,7 +41,7 @@ class Batches:
     jobs: JobStore
     models: ModelStore
     creations: Creations
-    tree: ObjectTree
+    tree: Tree
     ship: Callable[[], Path]  #: the folder with the code that serves models, for Pythons that have no Trainshed
 
     def prepare(self, job: Job, folder: Path) -> Launch:
@@ -73,14 +72,23 @@ class Batches:
         )
 
     def _plan(self, job: Job, prediction: Prediction, spec: HostSpec, own: Path) -> dict[str, object]:
-        path_of = paths_for(job.project, self.creations.supplies.home.buckets, self.creations.supplies.owner)
-        output = path_of(prediction.output_path)
-        uris = list(self._rows(prediction))
-        paths = [path for uri in uris if (path := path_of(uri)) is not None]
-        if output is None or not paths or len(paths) < len(uris):
+        addresses = self.creations.supplies.addresses
+        if cloud := addresses.cloud_of(job.project, prediction.output_path):
             raise FailedPrecondition(
-                f"The input or the output of job {job.id} is no longer in a bucket of project {job.project}."
+                f"{prediction.output_path} is kept in {cloud}, and results are written to plain files, bit by bit. "
+                f"Name an output path in a bucket that is a folder of this server, and copy them from there."
             )
+        gone = FailedPrecondition(
+            f"The input or the output of job {job.id} is no longer in a bucket of project {job.project}."
+        )
+        output = addresses.paths(job.project, leads=True)(prediction.output_path)
+        uris = list(self._rows(prediction))
+        if output is None or not uris:
+            raise gone
+        try:
+            paths = [addresses.file(job.project, uri, copies=own / "inputs") for uri in uris]
+        except NotFound as exc:
+            raise gone from exc
         buckets = self.creations.supplies.home.buckets
         if output.resolve() != buckets.resolve() / output.relative_to(buckets):
             raise FailedPrecondition(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from trainshed.buckets.addresses import resolve_uris
 from trainshed.config import Home, Settings
+from trainshed.control.addresses import Addresses
 from trainshed.control.credentials import NodeCredentials
-from trainshed.control.packages import node_paths_for, package, paths_for
+from trainshed.control.packages import FOLDER, Wanted, packages
 from trainshed.domain import clusters
 from trainshed.domain.jobs import Job
 from trainshed.domain.machines import Machines
@@ -28,7 +29,7 @@ class ClusterLaunches:
 
     home: Home
     settings: Settings
-    owner: Callable[[str], str]  #: which project a bucket belongs to, or `NotFound`
+    addresses: Addresses
     folder: Callable[[Job], Path]
     credentials: NodeCredentials
     leads: bool  #: whether `gs://` in the code of trainers means this server's buckets
@@ -38,13 +39,13 @@ class ClusterLaunches:
     def prepare(self, job: Job) -> Launch:
         """Settle what can be settled here. Builds nothing: runtimes are built where they are needed."""
         training = Training.parse(job.body[Training.key])
-        path_of = paths_for(job.project, self.home.buckets, self.owner)
         leads = self.leads and (job.runtime not in CATALOGUE or CATALOGUE[job.runtime].led)
-        path_there = node_paths_for(job.project, self.settings.node_buckets, self.owner, leads=leads)
+        path_there = self.addresses.paths_there(job.project, self.settings.node_buckets, leads=leads)
         args = tuple(resolve_uris(arg, path_there) for arg in training.args)
         if training.job_dir:
             args += ("--job-dir", resolve_uris(training.job_dir, path_there))
         folder = self.folder(job)
+        wanted = Wanted(project=job.project, copies=folder / FOLDER, remedy=_AGAIN)
         launch = Launch(
             project=job.project,
             job=job.id,
@@ -53,7 +54,7 @@ class ClusterLaunches:
             python=Path(sys.executable),  # of the supervisor and the stand-ins
             module=training.module,
             args=args,
-            packages=tuple(package(uri, path_of, remedy=_AGAIN) for uri in training.package_uris),
+            packages=packages(training.package_uris, self.addresses, wanted),
             site=folder / "site",
             replicas=self._replicas(job, training),
             env=clusters.common_environment(job, training, cpus=1),

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 from trainshed.buckets.names import split_uri
 from trainshed.config import Home
+from trainshed.control.addresses import Addresses
 from trainshed.control.container_versions import PYTHON, Images
-from trainshed.control.packages import package, paths_for, site_name
+from trainshed.control.packages import Wanted, packages, site_name
 from trainshed.control.pinning import NO_FILES, Pinned, Pins
 from trainshed.domain import deployments as rules
 from trainshed.domain.version_containers import container_of
@@ -105,14 +106,14 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supplies:
-    """Where the parts of a version come from. `owner` says which project a bucket belongs to, or raises `NotFound`."""
+    """Where the parts of a version come from."""
 
     home: Home
     pins: Pins
     runtimes: Runtimes
     installs: Installs
     references: ComputesReference
-    owner: Callable[[str], str]
+    addresses: Addresses
     images: Images | None = None  #: None: containers are not run here
     alike: Callable[[Version, str], Version | None]  #: another version of the same project, runtime and files
 
@@ -221,7 +222,7 @@ class Creations:
     def _check_owner(self, version: Version, uri: str) -> None:
         bucket, _ = split_uri(uri)
         try:
-            owned = self.supplies.owner(bucket) == version.project
+            owned = self.supplies.addresses.owner(bucket) == version.project
         except NotFound:
             owned = False
         if not owned:
@@ -241,12 +242,13 @@ class Creations:
             return python, ""
         attempt.tell("Installing the packages.")
         home = self.supplies.home
-        path_of = paths_for(version.project, home.buckets, self.supplies.owner)
-        packages = tuple(package(uri, path_of, remedy="Upload it, and create the version again.") for uri in uris)
-        site = home.packages / version.project / site_name(python, packages)
         folder = self.hosts.folder(version.project, version.model, version.id) / "install"
+        remedy = "Upload it, and create the version again."
+        wanted = Wanted(project=version.project, copies=folder / "fetched", remedy=remedy)
+        found = packages(uris, self.supplies.addresses, wanted)
+        site = home.packages / version.project / site_name(python, found)
         try:
-            self.supplies.installs.install(packages, python=python, site=site, folder=folder, check=attempt.check)
+            self.supplies.installs.install(found, python=python, site=site, folder=folder, check=attempt.check)
         except FailedPrecondition as exc:
             raise BadModel(
                 f"Failed to load model: User-provided package {', '.join(uris)} failed to install: {exc} "

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from trainshed.buckets.addresses import resolve_uris
 from trainshed.config import Home, Settings
-from trainshed.control.packages import package, paths_for, site_name
+from trainshed.control.addresses import Addresses
+from trainshed.control.packages import FOLDER, Wanted, packages, site_name
 from trainshed.domain import clusters
 from trainshed.domain.jobs import Event, Job, JobState
 from trainshed.domain.machines import Machines
@@ -21,6 +22,7 @@ from trainshed.domain.training import Training
 from trainshed.domain.work import work_of
 from trainshed.engines.base import Container, Containers, Gang, Launch, Mount, Replica
 from trainshed.errors import FailedPrecondition, Unavailable
+from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.store.jobs import JobStore
 
@@ -33,8 +35,9 @@ _AGAIN = "Submit the job again to upload it anew."
 
 
 class Launches:
-    """Prepares attempts. `owner` says which project a bucket belongs to, or raises `NotFound`; `buckets` names those of
-    a project."""
+    """Prepares attempts. `buckets` names those of a project that are folders here; `leads` says whether `gs://` in the
+    code of trainers means this server's buckets.
+    """
 
     def __init__(
         self,
@@ -43,8 +46,9 @@ class Launches:
         *,
         jobs: JobStore,
         runtimes: Runtimes,
-        owner: Callable[[str], str],
+        addresses: Addresses,
         buckets: Callable[[str], Iterable[str]],
+        leads: bool,
         cpus: int,
         machines: Machines,
     ) -> None:
@@ -52,8 +56,9 @@ class Launches:
         self._settings = settings
         self._jobs = jobs
         self._runtimes = runtimes
-        self._owner = owner
+        self._addresses = addresses
         self._buckets = buckets
+        self._leads = leads
         self._cpus = cpus
         self._machines = machines
 
@@ -94,16 +99,18 @@ class Launches:
 
     def _in_runtime(self, launch: Launch, job: Job, training: Training) -> Launch:
         python = self._runtimes.ensure(job.runtime, tells_of_build(self._jobs, job))
-        path_of = paths_for(job.project, self._home.buckets, self._owner)
-        packages = tuple(package(uri, path_of, remedy=_AGAIN) for uri in training.package_uris)
+        leads = self._leads and (job.runtime not in CATALOGUE or CATALOGUE[job.runtime].led)
+        path_of = self._addresses.paths(job.project, leads=leads)
+        wanted = Wanted(project=job.project, copies=launch.folder / FOLDER, remedy=_AGAIN)
+        found = packages(training.package_uris, self._addresses, wanted)
         args = tuple(resolve_uris(arg, path_of) for arg in training.args)
         if training.job_dir:
             args += ("--job-dir", resolve_uris(training.job_dir, path_of))
-        site = self._home.packages / job.project / site_name(python, packages)
-        return replace(launch, python=python, args=args, packages=packages, site=site)
+        site = self._home.packages / job.project / site_name(python, found)
+        return replace(launch, python=python, args=args, packages=found, site=site)
 
     def _in_containers(self, launch: Launch) -> Launch:
-        """The images are found, or pulled, by the supervisor. They see the buckets that the project has now."""
+        """The images are found, or pulled, by the supervisor. They see the buckets that are folders now."""
         buckets = tuple(
             Mount(source=self._home.buckets / name, target=BUCKETS / name, read_only=False)
             for name in self._buckets(launch.project)

@@ -3,58 +3,36 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from trainshed.buckets.names import object_path, split_uri
+from trainshed.control.addresses import Addresses
 from trainshed.engines.base import Package
-from trainshed.errors import FailedPrecondition, Invalid, NotFound
+from trainshed.errors import FailedPrecondition, NotFound
+
+FOLDER = "fetched"  #: in an attempt's own: copies of packages that are kept in a cloud
 
 
-def paths_for(project: str, buckets: Path, owner: Callable[[str], str]) -> Callable[[str], Path | None]:
-    """Turns a gs:// address into a path, if its bucket belongs to the project. `owner` may raise `NotFound`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Whose packages, where copies may go, and what to do about one that is missing."""
 
-    def path_of(uri: str) -> Path | None:
-        try:
-            bucket, name = split_uri(uri)
-            if owner(bucket) != project:
-                return None
-            return object_path(buckets, bucket, name.rstrip("/"))
-        except (Invalid, NotFound):
-            return None
-
-    return path_of
+    project: str
+    copies: Path
+    remedy: str
 
 
-def node_paths_for(
-    project: str, folder: str, owner: Callable[[str], str], *, leads: bool
-) -> Callable[[str], Path | None]:
-    """As `paths_for`, for trainers on other machines, which see the buckets at `folder`.
-
-    If that is empty, they don't, and an address stays as it is: their code reads it from this server, if it `leads`
-    there. `FailedPrecondition` for an address of ours that code would not find.
-    """
-    path_of = paths_for(project, Path(folder), owner)
-    if folder:
-        return path_of
-
-    def stays(uri: str) -> Path | None:
-        if not leads and path_of(uri) is not None:
-            raise FailedPrecondition(
-                f"{uri} is in a bucket of this server, and `gs://` in the code of this job would not lead here from "
-                f"other machines. Set node_buckets to a folder at which they see the buckets; or use a runtime with "
-                f"TensorFlow 2, and set gs_in_trainers to trainshed."
-            )
-        return None
-
-    return stays
+def packages(uris: Sequence[str], addresses: Addresses, wanted: Wanted) -> tuple[Package, ...]:
+    """Those at the addresses, in their order. `FailedPrecondition`, with the remedy, if one is not there."""
+    return tuple(_package(uri, addresses, wanted) for uri in uris)
 
 
-def package(uri: str, path_of: Callable[[str], Path | None], *, remedy: str) -> Package:
-    """The package at an address. `FailedPrecondition`, ending in `remedy`, if it is not there."""
-    path = path_of(uri)
-    if path is None or not path.is_file():
-        raise FailedPrecondition(f"The package {uri} is no longer there. {remedy}")
+def _package(uri: str, addresses: Addresses, wanted: Wanted) -> Package:
+    try:
+        path = addresses.file(wanted.project, uri, copies=wanted.copies)
+    except NotFound:
+        raise FailedPrecondition(f"The package {uri} is no longer there. {wanted.remedy}") from None
     with path.open("rb") as file:
         return Package(uri=uri, path=path, sha256=hashlib.file_digest(file, "sha256").hexdigest())
 

@@ -8,7 +8,6 @@ import logging
 import os
 import secrets
 import shutil
-import stat
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainshed.buckets.folders import ABSENT, disk_errors, opened
+from trainshed.buckets.folders import disk_errors
 from trainshed.buckets.names import components, split_uri
-from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.trees import Tree
 from trainshed.domain.objects import ListQuery, ObjectInfo
 from trainshed.errors import Damaged, FailedPrecondition, NotFound
 
@@ -50,10 +49,9 @@ class Pins:
     `used` tells whether a version of a project has the files of a digest.
     """
 
-    def __init__(self, root: Path, tree: ObjectTree, buckets: Path, *, used: Callable[[str, str], bool]) -> None:
+    def __init__(self, root: Path, tree: Tree, *, used: Callable[[str, str], bool]) -> None:
         self._root = root
         self._tree = tree
-        self._buckets = buckets
         self._used = used
         self._guard = threading.Lock()
         self._held: Counter[tuple[str, str]] = Counter()
@@ -160,19 +158,8 @@ class Pins:
     def _refuse_links(self, bucket: str, name: str) -> None:
         """What is no plain file is no object either. A model that lacks a file must not come out of that."""
         try:
-            with opened(self._buckets, (bucket, *(components(name) if name else ()))) as folder:
-                for path, folders, files, fd in os.fwalk(".", dir_fd=folder, follow_symlinks=False):
-                    for entry in (*folders, *files):
-                        mode = os.stat(entry, dir_fd=fd, follow_symlinks=False).st_mode
-                        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                            where = "/".join(filter(None, (bucket, name, path.removeprefix(".").lstrip("/"), entry)))
-                            raise FailedPrecondition(
-                                f"gs://{where} is a link, or no file at all. Links are not followed: put the file "
-                                f"itself there."
-                            )
-        except OSError as exc:
-            if exc.errno not in ABSENT:
-                raise
+            self._tree.check_plain(bucket, name)
+        except NotFound as exc:
             raise _Changed from exc
 
     def _settle(self, project: str, draft: Path, copied: dict[str, tuple[int, str]]) -> Pinned:

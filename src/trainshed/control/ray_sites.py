@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainshed.config import Home, Settings
+from trainshed.control.addresses import Addresses
 from trainshed.control.cluster_launches import ClusterLaunches
 from trainshed.control.credentials import NodeCredentials
 from trainshed.control.sites import Site
@@ -42,7 +43,7 @@ class Ground:
     supervisors: LocalEngine
     nodes: NodeReach  #: how the machines of the cluster reach this server
     credentials: NodeCredentials
-    owner: Callable[[str], str]  #: which project a bucket belongs to
+    addresses: Addresses
     folder: Callable[[Job], Path]  #: of the current attempt of a job
 
 
@@ -67,7 +68,7 @@ class RaySite:
         launches = ClusterLaunches(
             home=ground.home,
             settings=settings,
-            owner=ground.owner,
+            addresses=ground.addresses,
             folder=ground.folder,
             credentials=ground.credentials,
             leads=ground.nodes.leads,

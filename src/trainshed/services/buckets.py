@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from trainshed.buckets.names import bucket_name
-from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.trees import Tree
 from trainshed.domain import names
 from trainshed.domain.objects import MAX_PAGE, Bucket, Conditions
 from trainshed.domain.times import now_us
-from trainshed.errors import ConditionNotMet, Invalid, NotFound, NotModified
+from trainshed.errors import ConditionNotMet, Invalid, NotFound, NotModified, Refused
 from trainshed.store.buckets import BucketStore, taken
 from trainshed.store.overtaking import until_first
 
@@ -41,7 +41,7 @@ class BucketChange:
 class Buckets:
     """Buckets and their projects. Names are unique over all projects. Threads may share it."""
 
-    def __init__(self, store: BucketStore, tree: ObjectTree, *, clock: Callable[[], int] = now_us) -> None:
+    def __init__(self, store: BucketStore, tree: Tree, *, clock: Callable[[], int] = now_us) -> None:
         self._store = store
         self._tree = tree
         self._clock = clock
@@ -51,21 +51,47 @@ class Buckets:
         self, project: str, name: str, *, location: str = "", storage_class: str = "", labels: object = None
     ) -> Bucket:
         """A new, empty bucket. `AlreadyExists` if any project has that name."""
+        kept = names.labels(labels if labels is not None else {}, field="labels")
+        with self._making:
+            if self._exists(bucket_name(name)):
+                raise taken(name)
+            return self._new(project, name, location=location, storage_class=storage_class, labels=kept)
+
+    def _new(
+        self,
+        project: str,
+        name: str,
+        *,
+        location: str = "",
+        storage_class: str = "",
+        labels: Mapping[str, str] | None = None,
+    ) -> Bucket:
         now = self._clock()
         bucket = Bucket(
             name=bucket_name(name),
             project=project,
             location=_location(location or "US"),
             storage_class=_storage_class(storage_class or "STANDARD"),
-            labels=names.labels(labels if labels is not None else {}, field="labels"),
+            labels=labels or {},
             created_us=now,
             updated_us=now,
         )
+        self._tree.make_bucket(name)
+        return self._store.add(bucket)
+
+    def adopt(self, project: str, name: str, *, url: str) -> Bucket:
+        """The bucket that an operator keeps in a cloud, made if it is new. `Refused` if another is in its place."""
         with self._making:
-            if self._exists(name):
-                raise taken(name)
-            self._tree.make_bucket(name)
-            return self._store.add(bucket)
+            try:
+                bucket = self._store.get(name)
+            except NotFound:
+                return self._new(project, name, location=url.partition(":")[0])
+        if bucket.project != project:
+            raise Refused(
+                f"[buckets.{name}] in config.toml is for project {project}, but gs://{name} is a bucket of project "
+                f"{bucket.project}. Name that project there, or choose another name for the bucket."
+            )
+        return bucket
 
     def get(self, name: str, conditions: Conditions | None = None) -> Bucket:
         bucket = self._store.get(name)

@@ -9,7 +9,7 @@ from trainshed.buckets.checksums import PIECE
 from trainshed.buckets.matching import matching
 from trainshed.buckets.names import components
 from trainshed.buckets.staging import Reader, Staged
-from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.trees import Tree
 from trainshed.buckets.uploads import Session, Sessions
 from trainshed.domain.iam import Access, Principal
 from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Page, Traits, no_bucket, no_object
@@ -33,7 +33,7 @@ class Source:
 class Objects:
     """The objects of all buckets. Threads may share it."""
 
-    def __init__(self, tree: ObjectTree, sessions: Sessions, *, owner: Callable[[str], str]) -> None:
+    def __init__(self, tree: Tree, sessions: Sessions, *, owner: Callable[[str], str]) -> None:
         """`owner` gives the project of a bucket, or raises `NotFound`."""
         self._tree = tree
         self._sessions = sessions

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.trees import Trees
 from trainshed.config import Home
+from trainshed.control.addresses import Addresses
 from trainshed.control.creations import Creations, Room, Supplies
 from trainshed.control.deployments import Deployments, alike
 from trainshed.control.outcomes import Ledger
@@ -105,7 +107,7 @@ class Shed:
         """Start what a server starts."""
         ship = lambda: ship_scripted(self.path / "node")  # noqa: E731
         self.hosts = LocalHosts(self.home, ship=ship)
-        self.pins = Pins(self.home.models, self.tree, self.home.buckets, used=self.models.files_used)
+        self.pins = Pins(self.home.models, self.tree, used=self.models.files_used)
         references = References(WarmProcesses(self.home, modules={}, ship=ship), ship=ship)
         self.deployments = Deployments(
             Ledger(models=self.models, operations=self.operations),
@@ -116,7 +118,7 @@ class Shed:
                     runtimes=cast(Runtimes, self.runtime),
                     installs=Installs(uv=Path(shutil.which("uv") or "uv"), ship=ship),
                     references=_Counted(self, references),
-                    owner=self._owner,
+                    addresses=Addresses(buckets=self.home.buckets, shelves=Trees(self.tree, {}, {}), owner=self._owner),
                     alike=alike(self.models),
                 ),
                 self.hosts,

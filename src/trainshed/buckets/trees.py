@@ -1,0 +1,110 @@
+"""All buckets of a server: those that are folders of its own, and those that its operator keeps in a cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from trainshed.buckets.staging import Reader, Staged
+from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Page, Traits
+from trainshed.errors import FailedPrecondition
+
+
+class Stored(Protocol):
+    """The objects of buckets. What is answered is stored; what is half-written is not seen. Threads may share it."""
+
+    def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
+        """The object as it is now, with its checksums as far as they can be known. `NotFound` if there is none."""
+
+    def open(self, bucket: str, name: str, *, checksums: bool = False) -> Reader:
+        """The object's bytes; close it."""
+
+    def list(self, bucket: str, query: ListQuery) -> Page:
+        """A page of the bucket's objects."""
+
+    def commit(self, staged: Staged, draft: Draft) -> ObjectInfo:
+        """Make the staged bytes the object, all at once, if the draft's conditions and checksums hold.
+
+        On any error the object is as it was, and the staged file is still the caller's to discard.
+        """
+
+    def delete(self, bucket: str, name: str, conditions: Conditions, *, generation: int | None = None) -> None:
+        """Remove the object. `NotFound` if it isn't this generation."""
+
+    def patch(self, bucket: str, name: str, change: Callable[[ObjectInfo], Traits]) -> ObjectInfo:
+        """Write other traits to an object. `change` may look at it and refuse."""
+
+    def check_plain(self, bucket: str, name: str) -> None:
+        """`FailedPrecondition` if a folder holds what is no object. `NotFound` if there is no such folder."""
+
+
+class Tree(Stored, Protocol):
+    """The same, with what makes and removes buckets and takes bytes in."""
+
+    def make_bucket(self, bucket: str) -> None:
+        """Make an empty bucket."""
+
+    def remove_bucket(self, bucket: str, *, forget: Callable[[], None]) -> None:
+        """`forget` an empty bucket and take it away. `Conflict` if it holds objects, with all left as it was."""
+
+    def stage(self) -> Staged:
+        """A new empty file for an object to come. Give it to `commit`, or discard it."""
+
+    def sweep(self) -> None:
+        """Remove what interrupted writes left. Only before the first write."""
+
+
+class Trees:
+    """A `Tree` of the folders `here` and the buckets in `clouds`, each by its name."""
+
+    def __init__(self, here: Tree, clouds: Mapping[str, Stored], urls: Mapping[str, str]) -> None:
+        """`urls` says where each of the `clouds` is."""
+        self._here = here
+        self._clouds = clouds
+        self._urls = urls
+
+    def cloud_of(self, bucket: str) -> str:
+        """Where a bucket is kept, such as s3://lab-data/mnist; empty if it is a folder."""
+        return self._urls.get(bucket, "")
+
+    def make_bucket(self, bucket: str) -> None:
+        """Make the folder. One of a bucket in a cloud stays empty: it is what is left if that is no longer named."""
+        self._here.make_bucket(bucket)
+
+    def remove_bucket(self, bucket: str, *, forget: Callable[[], None]) -> None:
+        if bucket in self._clouds:
+            raise FailedPrecondition(
+                f"gs://{bucket} is kept in {self._urls[bucket]}, as [buckets.{bucket}] in config.toml says. Take that "
+                f"table out and start the server again; then it can be removed, and what is in the cloud stays there."
+            )
+        self._here.remove_bucket(bucket, forget=forget)
+
+    def stage(self) -> Staged:
+        return self._here.stage()
+
+    def sweep(self) -> None:
+        self._here.sweep()
+
+    def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
+        return self._of(bucket).info(bucket, name, checksums=checksums)
+
+    def open(self, bucket: str, name: str, *, checksums: bool = False) -> Reader:
+        return self._of(bucket).open(bucket, name, checksums=checksums)
+
+    def list(self, bucket: str, query: ListQuery) -> Page:
+        return self._of(bucket).list(bucket, query)
+
+    def commit(self, staged: Staged, draft: Draft) -> ObjectInfo:
+        return self._of(draft.bucket).commit(staged, draft)
+
+    def delete(self, bucket: str, name: str, conditions: Conditions, *, generation: int | None = None) -> None:
+        self._of(bucket).delete(bucket, name, conditions, generation=generation)
+
+    def patch(self, bucket: str, name: str, change: Callable[[ObjectInfo], Traits]) -> ObjectInfo:
+        return self._of(bucket).patch(bucket, name, change)
+
+    def check_plain(self, bucket: str, name: str) -> None:
+        self._of(bucket).check_plain(bucket, name)
+
+    def _of(self, bucket: str) -> Stored:
+        return self._clouds.get(bucket, self._here)
