@@ -57,6 +57,7 @@ from trainshed.services.jobtable import JobRows
 from trainshed.services.lines import Lines
 from trainshed.services.logs import Logs
 from trainshed.services.machine import MachineHistory
+from trainshed.services.mirrors import Mirrors
 from trainshed.services.models import Models, Serving
 from trainshed.services.operations import Operations
 from trainshed.services.overview import Overview, Rows, Sights
@@ -221,7 +222,9 @@ def _services(ground: Ground, working: _Working, answering: _Answering, tokens: 
         in_use=lambda name: any(job.runtime == name for job in ground.jobs.active()) or in_use(ground.models, name),
     )
     boards = TensorBoardStarter(ground.home.tensorboards, ship=ground.engine.ship)
-    progress = Progress(ground.jobs, ground.home, owner=ground.buckets.owner)
+    mirrors = Mirrors(ground.home.mirrors, ground.tree)
+    mirrors.clear()
+    progress = Progress(ground.jobs, ground.home, mirrors, owner=ground.buckets.owner)
     projects = _projects(ground)
     policies = PolicyStore(ground.database)
     models, versions = _registry(ground, places, projects, deployments, answering.predictions)
@@ -234,7 +237,7 @@ def _services(ground: Ground, working: _Working, answering: _Answering, tokens: 
         job_rows=JobRows(JobTable(ground.database)),
         progress=progress,
         overview=_overview(ground, answering, world),
-        exports=Exports(ground.jobs, ground.home, owner=ground.buckets.owner),
+        exports=Exports(ground.jobs, ground.tree, owner=ground.buckets.owner),
         chaos=Chaos(ground.jobs, engine=lambda job: working.sites.of(job).engine, folder=launches.folder),
         packages=Packages(ground.jobs, ground.home),
         models=models,
@@ -249,7 +252,7 @@ def _services(ground: Ground, working: _Working, answering: _Answering, tokens: 
         buckets=ground.buckets,
         objects=ground.objects,
         runtimes=runtimes,
-        tensorboards=TensorBoards(ground.jobs, ground.home, boards, runtimes, owner=ground.buckets.owner),
+        tensorboards=TensorBoards(ground.jobs, ground.home, boards, runtimes, mirrors, owner=ground.buckets.owner),
         server=info,
         settings=SettingsInForce(
             ground.settings, ground.settings.sources(environment(), ground.home.file_settings().get("server"))

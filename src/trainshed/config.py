@@ -350,6 +350,11 @@ class Home:
         return self.path / "uploads"
 
     @property
+    def mirrors(self) -> Path:
+        """`mirrors/BUCKET/OBJECT`: event files of buckets that are kept in a cloud, as far as they were looked at."""
+        return self.path / "mirrors"
+
+    @property
     def jobs(self) -> Path:
         """`jobs/PROJECT/JOB/ATTEMPT/`: what the supervisor of that attempt writes."""
         return self.path / "jobs"

@@ -1,4 +1,6 @@
-"""Both databases, real: SQLite in a file, and a PostgreSQL of Debian's packages started for the test run."""
+"""Both databases, real: SQLite in a file, and a PostgreSQL of Debian's packages started for the test run. And both
+kinds of buckets: a folder, and an S3 that is moto's server.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from trainshed.buckets.clouds import CloudTree
+from trainshed.buckets.s3 import S3
+from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.trees import Trees
 from trainshed.store.database import Database
+from trainshed.testing.clouds import BUCKET, S3Server, s3_server
 
 _INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name.split(".")[0]))
 _ACCOUNT = "postgres"
@@ -83,3 +90,30 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
         yield opened
     finally:
         opened.close()
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """An S3, to which this process's environment leads."""
+    with s3_server() as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.env.items():
+            patch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture
+def cloud_folder(s3: S3Server) -> str:
+    """One of the test's own in the bucket of that S3."""
+    return f"test-{os.urandom(6).hex()}"
+
+
+@pytest.fixture(params=["folder", "s3"])
+def trees(request: pytest.FixtureRequest, tmp_path: Path) -> Trees:
+    """Buckets of which `bucket` and `shown` are of each kind. They need no making where they are in a cloud."""
+    here = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
+    if request.param == "folder":
+        here.make_bucket("bucket")
+        return Trees(here, {}, {})
+    folder = request.getfixturevalue("cloud_folder")
+    urls = {name: f"s3://{BUCKET}/{folder}/{name}" for name in ("bucket", "shown")}
+    return Trees(here, {name: CloudTree(S3(name, url)) for name, url in urls.items()}, urls)

@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.trees import Trees
 from trainshed.domain.objects import Bucket, Conditions, Draft, ListQuery
-from trainshed.errors import Aborted, AlreadyExists, ConditionNotMet, Conflict, NotFound
+from trainshed.errors import (
+    Aborted,
+    AlreadyExists,
+    ConditionNotMet,
+    Conflict,
+    FailedPrecondition,
+    NotFound,
+    Refused,
+)
 from trainshed.services.buckets import BucketChange, Buckets
 from trainshed.store.buckets import BucketStore
 from trainshed.store.database import Database
@@ -27,13 +36,8 @@ def store(database: Database) -> BucketStore:
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> ObjectTree:
-    return ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
-
-
-@pytest.fixture
-def buckets(store: BucketStore, tree: ObjectTree) -> Buckets:
-    return Buckets(store, tree)
+def buckets(store: BucketStore, trees: Trees) -> Buckets:
+    return Buckets(store, trees)
 
 
 def test_names_are_shared_by_all_projects(store: BucketStore) -> None:
@@ -83,16 +87,22 @@ def test_one_of_many_makers_wins(buckets: Buckets) -> None:
         assert sum(pool.map(make, range(16))) == 1
 
 
-def test_a_bucket_with_objects_stays_and_a_new_one_shows_nothing_of_an_old(
-    buckets: Buckets, tree: ObjectTree, tmp_path: Path
-) -> None:
+def test_a_bucket_with_objects_stays(buckets: Buckets, trees: Trees) -> None:
     buckets.make("one-project", "shown")
-    with tree.stage() as staged:
-        tree.commit(staged, Draft(bucket="shown", name="a"))
-    with pytest.raises(Conflict, match="not empty"):
+    with trees.stage() as staged:
+        trees.commit(staged, Draft(bucket="shown", name="a"))
+    with pytest.raises((Conflict, FailedPrecondition), match=r"not empty|is kept in s3://"):
         buckets.delete("shown", Conditions())
     assert buckets.owner("shown") == "one-project"
-    tree.delete("shown", "a", Conditions())
+    assert [item.name for item in trees.list("shown", ListQuery()).items] == ["a"]
+
+
+def test_a_bucket_that_is_a_folder_goes_and_a_new_one_shows_nothing_of_an_old(
+    store: BucketStore, tmp_path: Path
+) -> None:
+    tree = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
+    buckets = Buckets(store, tree)
+    buckets.make("one-project", "shown")
     buckets.delete("shown", Conditions())
     with pytest.raises(NotFound):
         buckets.owner("shown")
@@ -100,3 +110,13 @@ def test_a_bucket_with_objects_stays_and_a_new_one_shows_nothing_of_an_old(
     (tmp_path / "buckets" / "shown" / "late").write_text("written by a program after the bucket was deleted")
     buckets.make("another-project", "shown")
     assert tree.list("shown", ListQuery()).items == ()
+
+
+def test_a_bucket_in_a_cloud_is_made_once_and_for_one_project(buckets: Buckets) -> None:
+    made = buckets.adopt("one-project", "bucket", url="s3://lab-data")
+    assert (made.project, made.location) == ("one-project", "S3")
+    assert buckets.adopt("one-project", "bucket", url="s3://lab-data") == made
+    with pytest.raises(Refused, match="a bucket of project one-project"):
+        buckets.adopt("another-project", "bucket", url="s3://lab-data")
+    with pytest.raises(AlreadyExists):
+        buckets.make("another-project", "bucket")

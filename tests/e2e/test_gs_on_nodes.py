@@ -22,6 +22,7 @@ from trainshed.engines.local import ship
 from trainshed.proxy.nodes import NodeReach
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
+from trainshed.testing.clouds import BUCKET, s3_server
 from trainshed.testing.gs_files import FILES, PARTS
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.machines import Machine, Network
@@ -32,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
 CACHE = ROOT / ".cache" / "runtimes"
 PROJECT = "elsewhere"
+IN_CLOUD = "kept-in-s3"  #: a bucket that the server keeps there
 
 WAITING = """
 import os, time
@@ -144,12 +146,14 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     home.mkdir()
     (home / "runtimes").symlink_to(CACHE)
     network = Network(scratch / "machines")
-    server = RunningServer(home, {"host": network.host}).start()
-    made = Elsewhere(server, network.machine("one"), scratch / "jobs")
-    yield made
-    made.end()
-    network.close()
-    assert server.close() == 0
+    with s3_server() as s3:
+        (home / "config.toml").write_text(f'[buckets.{IN_CLOUD}]\nurl = "s3://{BUCKET}/here"\nproject = "{PROJECT}"\n')
+        server = RunningServer(home, {"host": network.host}, environment=s3.env).start()
+        made = Elsewhere(server, network.machine("one"), scratch / "jobs")
+        yield made
+        made.end()
+        network.close()
+        assert server.close() == 0
 
 
 def trainer(folder: Path, source: str) -> Path:
@@ -187,11 +191,12 @@ for argv in (["gsutil", "cat", f"gs://{sys.argv[1]}/clients/*.txt"], ["trainshed
 
 
 @pytest.mark.timeout(600)
-def test_googles_clients_and_our_own_work_there(elsewhere: Elsewhere) -> None:
-    folder = Path(sys.executable).parent
-    said = elsewhere.run("clients", [sys.executable, "-c", CLIENTS, elsewhere.jobs.bucket, str(folder)])
+@pytest.mark.parametrize("in_cloud", [False, True], ids=["folder", "s3"])
+def test_googles_clients_and_our_own_work_there(elsewhere: Elsewhere, in_cloud: bool) -> None:
+    folder, bucket = Path(sys.executable).parent, IN_CLOUD if in_cloud else elsewhere.jobs.bucket
+    said = elsewhere.run(f"clients-{bucket}", [sys.executable, "-c", CLIENTS, bucket, str(folder)])
     assert "stdout='hello'" in said
-    assert f"{elsewhere.bucket}/" in said
+    assert f"gs://{bucket}/" in said
 
 
 OLD = """

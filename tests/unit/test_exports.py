@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from trainshed.buckets import models as model_folders
+from trainshed.buckets.tree import ObjectTree
 from trainshed.config import Home
 from trainshed.domain.jobs import Job
 from trainshed.domain.samplerequests import LARGE, sample_request
@@ -34,7 +35,7 @@ class Shed:
     def __init__(self, path: Path) -> None:
         self.home = Home(path)
         self.jobs: JobStore = open_jobs(self.home)
-        self.exports = Exports(self.jobs, self.home, owner=owner)
+        self.exports = Exports(self.jobs, ObjectTree(self.home.buckets, self.home.uploads), owner=owner)
 
     def add(self, job_id: str, *, args: Sequence[str] = (), job_dir: str = "", runtime: str = "2.21") -> Job:
         training = {"pythonModule": "trainer.task", "args": list(args)} | ({"jobDir": job_dir} if job_dir else {})

@@ -15,10 +15,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from trainshed.api.tensorboards import start
+from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.trees import Trees
 from trainshed.config import Home
 from trainshed.domain.jobs import Job, JobState
 from trainshed.engines.tensorboards import TensorBoard, TensorBoardStarter
 from trainshed.errors import EngineDown, FailedPrecondition, NotFound, Unavailable
+from trainshed.services.mirrors import Mirrors
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.tensorboards import AT_ONCE, IDLE_S, TensorBoards
 from trainshed.store.jobs import JobStore
@@ -82,6 +85,7 @@ def boards(world: World, tmp_path: Path) -> Iterator[TensorBoards]:
         Home(tmp_path),
         cast(TensorBoardStarter, world),
         cast(RuntimeService, world),
+        Mirrors(tmp_path / "mirrors", Trees(ObjectTree(tmp_path / "buckets", tmp_path / "uploads"), {}, {})),
         owner=lambda bucket: bucket.removesuffix("-bucket"),
         clock=lambda: world.now,
     )

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.trees import Trees
 from trainshed.config import Home
 from trainshed.domain.jobs import Job, JobState
 from trainshed.errors import Invalid, NotFound
 from trainshed.services import tracking
+from trainshed.services.mirrors import Mirrors
 from trainshed.services.outputs import addresses
 from trainshed.services.progress import Progress
 from trainshed.store.jobs import JobStore
@@ -80,7 +83,8 @@ def job_with(tmp_path: Path, **training: Any) -> Written:
             raise NotFound("There is no such bucket.")
         return "p" if bucket.startswith("mine") else "other"
 
-    made = Written(Progress(jobs, home, owner=owner, clock=lambda: int(made.now_s * SECOND)), jobs, job, home)
+    mirrors = Mirrors(home.mirrors, Trees(ObjectTree(home.buckets, home.uploads), {}, {}))
+    made = Written(Progress(jobs, home, mirrors, owner=owner, clock=lambda: int(made.now_s * SECOND)), jobs, job, home)
     jobs.add(job, [])
     return made
 

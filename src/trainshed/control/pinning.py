@@ -139,9 +139,9 @@ class Pins:
         return files
 
     def _copy_one(self, info: ObjectInfo, target: Path) -> tuple[int, str]:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         digest = hashlib.sha256()
         try:
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._tree.open(info.bucket, info.name) as reader, open(target, "xb") as copy:
                 size = reader.info.size
                 for offset in range(0, size, 1 << 20):
@@ -153,6 +153,11 @@ class Pins:
                 os.fsync(copy.fileno())
         except (NotFound, Damaged) as exc:
             raise _Changed from exc
+        except (FileExistsError, NotADirectoryError, IsADirectoryError) as exc:
+            raise FailedPrecondition(
+                f"gs://{info.bucket}/{info.name}, or a part of it, is both a file and a folder. Give a folder "
+                f"with plain files."
+            ) from exc
         return size, digest.hexdigest()
 
     def _refuse_links(self, bucket: str, name: str) -> None:

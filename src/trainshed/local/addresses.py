@@ -15,6 +15,7 @@ class LocalBuckets:
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self._clouds = home.file_settings().get("buckets", {})
         self.unknown: list[str] = []
 
     def resolve(self, text: str) -> str:
@@ -24,6 +25,11 @@ class LocalBuckets:
     def folder(self, uri: str) -> Path:
         """The path of one address, there already or not. `Invalid` or `NotFound` if it can't have one."""
         bucket, name = split_uri(uri)
+        if bucket in self._clouds:
+            raise NotFound(
+                f"gs://{bucket} is kept in a cloud, as config.toml says, and has no folder on this machine. Copy "
+                f"what you need with `trainshed buckets cp -r`, or leave it to a job of the server."
+            )
         if not object_path(self._home.buckets, bucket, "").is_dir():
             raise NotFound(
                 f"There is no bucket gs://{bucket} in {self._home.path}. `trainshed buckets ls` lists those there are; "

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from trainshed.buckets.folders import disk_errors
+from trainshed.buckets.matching import Lists
 from trainshed.buckets.models import ModelFolder, model_folders
-from trainshed.config import Home
 from trainshed.domain.deployments import loaders
 from trainshed.domain.jobs import Job
 from trainshed.domain.times import rfc3339
@@ -23,19 +22,18 @@ _WEIGHTS = (".weights.h5", "_weights.h5")  #: of a model, without the model
 class Exports:
     """Reads only. Threads may share it. `owner` says which project a bucket belongs to, or raises `NotFound`."""
 
-    def __init__(self, jobs: JobStore, home: Home, *, owner: Callable[[str], str]) -> None:
+    def __init__(self, jobs: JobStore, tree: Lists, *, owner: Callable[[str], str]) -> None:
         self._jobs = jobs
-        self._home = home
+        self._tree = tree
         self._owner = owner
 
     def of(self, project: str, job_id: str) -> dict[str, Any]:
         """Newest first."""
         job = self._jobs.get(project, job_id)
         found: dict[tuple[str, ...], ModelFolder] = {}
-        with disk_errors():
-            for place in outputs.folders(job, self._owner):
-                for folder in model_folders(self._home.buckets, place, holds_model=lambda names: bool(kinds(names))):
-                    found[folder.parts] = folder
+        for place in outputs.folders(job, self._owner):
+            for folder in model_folders(self._tree, place, holds_model=lambda names: bool(kinds(names))):
+                found[folder.parts] = folder
         newest = sorted(found.values(), key=lambda folder: (folder.time_us, folder.parts), reverse=True)
         return {"exports": [_body(folder, job) for folder in newest[:_MOST]]}
 

@@ -21,6 +21,7 @@ from trainshed.engines.logfiles import LogFile
 from trainshed.engines.replicas import replica_states
 from trainshed.errors import Invalid
 from trainshed.services import outputs
+from trainshed.services.mirrors import Mirrors
 from trainshed.services.tracking import Tracker
 from trainshed.store.jobs import JobStore
 
@@ -33,10 +34,17 @@ class Progress:
     """Threads may share it. `owner` says which project a bucket belongs to, or raises `NotFound`."""
 
     def __init__(
-        self, jobs: JobStore, home: Home, *, owner: Callable[[str], str], clock: Callable[[], int] = now_us
+        self,
+        jobs: JobStore,
+        home: Home,
+        mirrors: Mirrors,
+        *,
+        owner: Callable[[str], str],
+        clock: Callable[[], int] = now_us,
     ) -> None:
         self._jobs = jobs
         self._home = home
+        self._mirrors = mirrors
         self._owner = owner
         self._clock = clock
         self._trackers: OrderedDict[tuple[str, str, int], Tracker] = OrderedDict()
@@ -159,7 +167,11 @@ class Progress:
             if uri.startswith(root):
                 uri = f"gs://{uri.removeprefix(root)}"
         if (found := outputs.folder(job, uri, self._owner)) is not None:
-            yield Place(self._home.buckets, found)
+            if not self._mirrors.serves(found):
+                yield Place(self._home.buckets, found)
+                return
+            self._mirrors.refresh(found, ended_us=job.ended_us)
+            yield Place(self._mirrors.root, found)
 
 
 def _standing_body(standing: Standing, pace: Pace, *, running: bool, now_us: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from trainshed.domain.training import Training
 from trainshed.engines.tensorboards import TensorBoard, TensorBoardStarter
 from trainshed.errors import EngineDown, FailedPrecondition, NotFound, TimedOut, Unavailable
 from trainshed.services import outputs
+from trainshed.services.mirrors import Mirrors
 from trainshed.services.runtimes import RuntimeService
 from trainshed.store.jobs import JobStore
 
@@ -37,6 +38,7 @@ class _Board:
     job: tuple[str, str]
     process: TensorBoard
     asked: float  #: when somebody last wanted something of it
+    mirrored: tuple[str, ...]  #: the folder in a cloud that it shows a copy of, if it does
 
 
 class TensorBoards:
@@ -48,6 +50,7 @@ class TensorBoards:
         home: Home,
         starter: TensorBoardStarter,
         runtimes: RuntimeService,
+        mirrors: Mirrors,
         *,
         owner: Callable[[str], str],
         clock: Callable[[], float] = time.monotonic,
@@ -56,6 +59,7 @@ class TensorBoards:
         self._home = home
         self._starter = starter
         self._runtimes = runtimes
+        self._mirrors = mirrors
         self._owner = owner
         self._clock = clock
         self._numbers = count(1)
@@ -75,9 +79,9 @@ class TensorBoards:
         `Unavailable` while the runtime that it comes with is built; `EngineDown` if it ends.
         """
         job = self._jobs.get(project, job_id)
-        logdir = self._folder(job)
+        logdir, mirrored = self._folder(job)
         with self._starting:
-            board = self._found(job) or self._started(job, logdir)
+            board = self._found(job) or self._started(job, logdir, mirrored)
         deadline = time.monotonic() + START_S
         try:
             while not board.process.port():
@@ -103,10 +107,12 @@ class TensorBoards:
         raise NotFound("This TensorBoard has ended. Open it again from the page of its job.")
 
     def sweep(self) -> None:
-        """End those that nobody has asked for anything in a while."""
+        """End those that nobody has asked for anything in a while. What the others show a copy of is copied on."""
         for board in list(self._boards.values()):
             if self._clock() - board.asked > IDLE_S:
                 self._end(board.key)
+            elif board.mirrored:
+                self._mirrors.refresh(board.mirrored)
 
     def end_of(self, project: str) -> None:
         """End those of a project, of all with EVERY_PROJECT. Who may still look opens them anew."""
@@ -131,13 +137,13 @@ class TensorBoards:
                     return board
         return None
 
-    def _started(self, job: Job, logdir: Path) -> _Board:
+    def _started(self, job: Job, logdir: Path, mirrored: tuple[str, ...]) -> _Board:
         python = self._python()
         while len(self._boards) >= AT_ONCE:
             self._end(min(self._boards.values(), key=lambda board: board.asked).key)
         key = secrets.token_urlsafe(24)
         process = self._starter.start(python, logdir, number=next(self._numbers), prefix=f"{PREFIX}/{key}")
-        board = _Board(key, (job.project, job.id), process, self._clock())
+        board = _Board(key, (job.project, job.id), process, self._clock(), mirrored)
         with self._lock:
             self._boards[key] = board
         LOG.info("tensorboard.started project=%s job=%s", job.project, job.id)
@@ -161,13 +167,16 @@ class TensorBoards:
             retry_after_s=15,
         )
 
-    def _folder(self, job: Job) -> Path:
+    def _folder(self, job: Job) -> tuple[Path, tuple[str, ...]]:
         """Where a job writes what TensorBoard shows: its own folder, else one that its arguments name, else where it
-        runs.
+        runs. For one in a cloud, the copy, and what it is a copy of.
         """
         if Training.key not in job.body:
             raise FailedPrecondition("TensorBoard shows what a training writes, and this job is a prediction.")
         written = next(outputs.folders(job, self._owner), None)
-        if written is not None:
-            return self._home.buckets.joinpath(*written)
-        return self._home.jobs / job.project / job.id / str(job.attempt) / "work"
+        if written is None:
+            return self._home.jobs / job.project / job.id / str(job.attempt) / "work", ()
+        if not self._mirrors.serves(written):
+            return self._home.buckets.joinpath(*written), ()
+        self._mirrors.refresh(written)
+        return self._mirrors.root.joinpath(*written), written

@@ -16,15 +16,18 @@ WAIT_S = 120.0
 
 
 class Submitter:
-    """Submits trainers of a few lines to one project of one server, through a bucket of that project."""
+    """Submits trainers of a few lines to one project of one server, through a bucket of that project: a new one, unless
+    one is named that is there.
+    """
 
-    def __init__(self, server: RunningServer, project: str, scratch: Path) -> None:
+    def __init__(self, server: RunningServer, project: str, scratch: Path, *, bucket: str = "") -> None:
         self.server = server
         self.project = project
-        self.bucket = f"{project}-bucket"
+        self.bucket = bucket or f"{project}-bucket"
         self.labels: Mapping[str, str] = {}  #: of the jobs to come
         self._scratch = scratch
-        server.call("POST", f"/storage/v1/b?project={project}", {"name": self.bucket})
+        if not bucket:
+            server.call("POST", f"/storage/v1/b?project={project}", {"name": self.bucket})
 
     def submit(
         self, job: str, source: str, *, args: Collection[str] = (), requires: Collection[str] = (), **training: Any

@@ -1,0 +1,295 @@
+"""What is different where a bucket is kept in S3: what others write there, what can't be done, what goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainshed.buckets.clouds import CloudTree
+from trainshed.buckets.declared import read_declared
+from trainshed.buckets.models import model_folders
+from trainshed.buckets.s3 import S3
+from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.trees import Trees
+from trainshed.config import Home, Settings
+from trainshed.control.addresses import Addresses
+from trainshed.control.packages import Wanted, packages
+from trainshed.control.pinning import Pins
+from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Traits
+from trainshed.errors import FailedPrecondition, Invalid, NotFound, Refused, Unavailable
+from trainshed.groundwork import lay_ground
+from trainshed.local.addresses import LocalBuckets
+from trainshed.services.mirrors import LOOK_US, Mirrors
+from trainshed.store.database import Database
+from trainshed.testing.clouds import BUCKET, S3Server
+
+SECOND_US = 1_000_000
+
+
+class Kept:
+    """The bucket `kept` in a cloud, and `here` in a folder, both of project p."""
+
+    def __init__(self, path: Path, s3: S3Server, folder: str) -> None:
+        self.path = path
+        self.s3 = s3
+        self.url = f"s3://{BUCKET}/{folder}"
+        self.folder = folder
+        here = ObjectTree(path / "buckets", path / "uploads")
+        here.make_bucket("here")
+        self.trees = Trees(here, {"kept": CloudTree(S3("kept", self.url))}, {"kept": self.url})
+        self.addresses = Addresses(buckets=path / "buckets", shelves=self.trees, owner=self.owner)
+
+    def owner(self, bucket: str) -> str:
+        if bucket not in ("kept", "here", "theirs"):
+            raise NotFound("There is no such bucket.")
+        return "p" if bucket != "theirs" else "q"
+
+    def put(self, name: str, data: bytes = b"", **draft: object) -> ObjectInfo:
+        with self.trees.stage() as staged:
+            staged.write(data)
+            return self.trees.commit(staged, Draft(bucket="kept", name=name, **draft))  # type: ignore[arg-type]
+
+    def names(self, **query: object) -> list[str]:
+        return [item.name for item in self.trees.list("kept", ListQuery(**query)).items]  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def kept(tmp_path: Path, s3: S3Server, cloud_folder: str) -> Kept:
+    return Kept(tmp_path, s3, cloud_folder)
+
+
+def test_what_others_write_there_is_an_object_too(kept: Kept) -> None:
+    kept.s3.put(f"{kept.folder}/data/x.bin", b"foreign", {"content-type": "text/x-odd", "x-amz-meta-k": "v"})
+    kept.s3.put(f"{kept.folder}-beside/y", b"not below")
+    info = kept.trees.info("kept", "data/x.bin")
+    assert (info.size, info.traits.content_type, info.traits.metadata) == (7, "text/x-odd", {"k": "v"})
+    assert (info.md5, info.crc32c) == ("", "")
+    assert kept.names() == ["data/x.bin"]
+    with kept.trees.open("kept", "data/x.bin") as reader:
+        assert reader.read(0, 100) == b"foreign"
+    kept.put("data/x.bin", b"ours", traits=Traits(metadata={"a": "b"}))
+    kept.s3.put(f"{kept.folder}/data/x.bin", b"then")  # as many bytes, and others
+    again = kept.trees.info("kept", "data/x.bin")
+    assert (again.traits.metadata, again.crc32c, again.size) == ({}, "", 4)
+
+
+def test_what_is_written_here_is_a_plain_object_there(kept: Kept) -> None:
+    kept.put("a/b.txt", b"ours")
+    assert kept.s3.get(f"{kept.folder}/a/b.txt") == b"ours"
+
+
+def test_an_object_and_a_folder_of_one_name_can_be_read(kept: Kept) -> None:
+    for name in ("a", "a/b", "a//c"):
+        kept.s3.put(f"{kept.folder}/{name}", name.encode())
+    assert kept.names() == ["a", "a//c", "a/b"]
+    with kept.trees.open("kept", "a//c") as reader:
+        assert reader.read(0, 10) == b"a//c"
+
+
+def test_what_can_not_be_done_is_refused_by_name(kept: Kept) -> None:
+    info = kept.put("a", b"x")
+    with pytest.raises(
+        FailedPrecondition, match=f"kept in {kept.url}, where the metadata of an object can't be changed"
+    ):
+        kept.trees.patch("kept", "a", lambda found: found.traits)
+    with pytest.raises(FailedPrecondition, match=r"Take that table out"):
+        kept.trees.remove_bucket("kept", forget=lambda: None)
+    with pytest.raises(Invalid, match="can keep 2,000 of them"):
+        kept.put("a", b"y", traits=Traits(metadata={"long": "x" * 2000}))
+    assert kept.trees.info("kept", "a") == info
+
+
+def test_a_cloud_that_is_not_there_is_told_of(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = CloudTree(S3("kept", "s3://no-such-bucket/x"))
+    with pytest.raises(FailedPrecondition, match="there is no bucket no-such-bucket there"):
+        missing.list("kept", ListQuery())
+    with pytest.raises(NotFound):
+        missing.info("kept", "a")
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    away = CloudTree(S3("kept", kept.url))
+    with pytest.raises(Unavailable, match=f"{kept.url}, where gs://kept is kept, can't be used now: .*{port}"):
+        away.list("kept", ListQuery())
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("HOME", str(kept.path))
+    with pytest.raises(Unavailable, match="credentials"):
+        CloudTree(S3("kept", kept.url)).info("kept", "a")
+
+
+def test_without_s3fs_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    [declared] = read_declared({"kept": {"url": "s3://lab-data"}}, default_project="p")
+    with pytest.raises(Refused, match=r"takes the package s3fs, .* pip install 'trainshed\[s3\]'"):
+        declared.cloud()
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({}, "must have a url"),
+        ({"url": "s3://lab-data", "key": "x"}, "and nothing else"),
+        ({"url": "ftp://lab-data"}, "it must be s3://BUCKET/FOLDER"),
+        ({"url": "s3://"}, "it must be s3://BUCKET/FOLDER"),
+        ({"url": "s3://lab-data", "project": 1}, "the name of a project"),
+        ("s3://lab-data", "must have a url"),
+    ],
+)
+def test_tables_that_make_no_sense(table: object, sentence: str) -> None:
+    with pytest.raises(Refused, match=sentence):
+        read_declared({"kept": table}, default_project="p")
+    with pytest.raises(Refused, match="Invalid bucket name"):
+        read_declared({"No": {"url": "s3://lab-data"}}, default_project="p")
+
+
+# -- the ground of a server
+
+
+@pytest.fixture
+def home(kept: Kept) -> Home:
+    home = Home(kept.path / "home")
+    home.create()
+    home.config.write_text(f'[buckets.kept]\nurl = "{kept.url}"\nproject = "lab"\n')
+    return home
+
+
+@pytest.fixture
+def plain_database(home: Home) -> Iterator[Database]:
+    opened = Database(home.database)
+    opened.migrate()
+    yield opened
+    opened.close()
+
+
+def test_a_server_adopts_the_buckets_of_its_configuration(kept: Kept, home: Home, plain_database: Database) -> None:
+    kept.put("a", b"x")
+    for _ in range(2):
+        ground = lay_ground(home, Settings(), plain_database)
+        assert (ground.buckets.owner("kept"), ground.tree.cloud_of("kept")) == ("lab", kept.url)
+        assert [item.name for item in ground.objects.list("kept", ListQuery()).items] == ["a"]
+    with pytest.raises(FailedPrecondition, match=r"in config\.toml"):
+        ground.buckets.delete("kept", Conditions())
+    local = LocalBuckets(home)
+    assert (local.resolve("--data=gs://kept/a"), local.unknown) == ("--data=gs://kept/a", ["gs://kept/a"])
+    with pytest.raises(NotFound, match="is kept in a cloud"):
+        local.folder("gs://kept/a")
+    home.config.unlink()
+    ground = lay_ground(home, Settings(), plain_database)
+    assert ground.objects.list("kept", ListQuery()).items == ()
+    ground.buckets.delete("kept", Conditions())
+    assert kept.names() == ["a"]
+
+
+def test_a_bucket_that_holds_objects_here_is_not_hidden(home: Home, plain_database: Database) -> None:
+    text = home.config.read_text()
+    home.config.unlink()
+    ground = lay_ground(home, Settings(), plain_database)
+    ground.buckets.make("lab", "kept")
+    (home.buckets / "kept" / "old").touch()
+    home.config.write_text(text)
+    with pytest.raises(Refused, match="nobody would see any more"):
+        lay_ground(home, Settings(), plain_database)
+    (home.buckets / "kept" / "old").unlink()
+    assert lay_ground(home, Settings(), plain_database).buckets.owner("kept") == "lab"
+
+
+# -- what jobs and versions need of it
+
+
+def test_addresses_in_arguments(kept: Kept) -> None:
+    path_of = kept.addresses.paths("p", leads=True)
+    assert path_of("gs://here/a/") == kept.path / "buckets" / "here" / "a"
+    assert [path_of(uri) for uri in ("gs://kept/a", "gs://theirs/a", "gs://absent/a")] == [None, None, None]
+    assert kept.addresses.paths_there("p", "/mnt/b", leads=True)("gs://kept/a") is None
+    for elsewhere in (kept.addresses.paths("p", leads=False), kept.addresses.paths_there("p", "/mnt/b", leads=False)):
+        assert elsewhere("gs://here/a") is not None
+        with pytest.raises(FailedPrecondition, match=f"gs://kept/a is kept in {kept.url}, and `gs://` in the code"):
+            elsewhere("gs://kept/a")
+
+
+def test_a_package_is_fetched_under_its_own_name(kept: Kept) -> None:
+    kept.put("staging/trainer-0.1.tar.gz", b"a package")
+    kept.put("other/trainer-0.1.tar.gz", b"another")
+    uris = ("gs://kept/staging/trainer-0.1.tar.gz", "gs://kept/other/trainer-0.1.tar.gz")
+    wanted = Wanted(project="p", copies=kept.path / "attempt" / "fetched", remedy="Do it again.")
+    for _ in range(2):
+        found = packages(uris, kept.addresses, wanted)
+        assert [each.path.name for each in found] == ["trainer-0.1.tar.gz"] * 2
+        assert [each.path.read_bytes() for each in found] == [b"a package", b"another"]
+        assert found[0].sha256 == hashlib.sha256(b"a package").hexdigest()
+    assert len([path for path in (kept.path / "attempt").rglob("*") if path.is_file()]) == 2
+    for absent in ("gs://kept/absent.tar.gz", "gs://theirs/a.tar.gz", "gs://here/a.tar.gz"):
+        with pytest.raises(FailedPrecondition, match=r"is no longer there\. Do it again\."):
+            packages([absent], kept.addresses, wanted)
+
+
+def test_the_files_of_a_version_are_pinned_from_there(kept: Kept) -> None:
+    kept.put("model/saved_model.pb", b"graph")
+    kept.put("model/variables/variables.index", b"v")
+    pins = Pins(kept.path / "models", kept.trees, used=lambda project, digest: True)
+    with pins.pinned("p", "gs://kept/model/", check=lambda: None) as pinned:
+        assert pinned.names == ("saved_model.pb", "variables/variables.index")
+        assert (pinned.folder / "saved_model.pb").read_bytes() == b"graph"
+    kept.s3.put(f"{kept.folder}/both/a", b"file")
+    kept.s3.put(f"{kept.folder}/both/a/b", b"and folder")
+    with (
+        pytest.raises(FailedPrecondition, match="both a file and a folder"),
+        pins.pinned("p", "gs://kept/both", check=lambda: None),
+    ):
+        pass
+
+
+def test_exports_are_found_there(kept: Kept) -> None:
+    for name in ("job/export/1/saved_model.pb", "job/export/1/variables/v.index", "job/model.ckpt-1.index", "job/"):
+        kept.put(name)
+    found = list(model_folders(kept.trees, ("kept", "job"), holds_model=lambda names: "saved_model.pb" in names))
+    assert [(folder.parts, folder.files) for folder in found] == [
+        (("kept", "job", "export", "1"), ("saved_model.pb",)),
+    ]
+    written = kept.trees.info("kept", "job/export/1/saved_model.pb").created_us
+    assert found[0].time_us == written
+
+
+def test_event_files_are_followed_there(kept: Kept) -> None:
+    now = SECOND_US
+    mirrors = Mirrors(kept.path / "mirrors", kept.trees, clock=lambda: now)
+    folder = ("kept", "job")
+    assert (mirrors.serves(folder), mirrors.serves(("here", "job"))) == (True, False)
+    copy = kept.path / "mirrors" / "kept" / "job" / "eval" / "events.out.tfevents.1"
+    first = kept.put("job/eval/events.out.tfevents.1", b"one")
+    kept.put("job/model.ckpt", b"large")
+    mirrors.refresh(folder)
+    assert copy.read_bytes() == b"one"
+    assert copy.stat().st_mtime_ns // 1000 >= first.created_us
+    inode = copy.stat().st_ino
+    kept.put("job/eval/events.out.tfevents.1", b"one two")
+    mirrors.refresh(folder)
+    assert copy.read_bytes() == b"one"  # it was looked at just now
+    mirrors.refresh(folder, ended_us=now)
+    assert (copy.read_bytes(), copy.stat().st_ino) == (b"one two", inode)
+    kept.put("job/eval/events.out.tfevents.1", b"new")
+    now += LOOK_US
+    mirrors.refresh(folder)
+    assert copy.read_bytes() == b"new"
+    assert [path.name for path in (kept.path / "mirrors").rglob("*") if path.is_file()] == [copy.name]
+    mirrors.clear()
+    assert not copy.exists()
+
+
+def test_a_mirror_of_a_cloud_that_is_away_stays_behind_and_says_so(
+    kept: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    cloud = CloudTree(S3("kept", "s3://no-such-bucket/x"))
+    mirrors = Mirrors(kept.path / "mirrors", Trees(kept.trees, {"kept": cloud}, {"kept": "s3://no-such-bucket/x"}))
+    mirrors.refresh(("kept", "job"))
+    mirrors.refresh(("kept", "job"))
+    assert [record.getMessage()[:40] for record in caplog.records if record.name == "trainshed.mirrors"] == [
+        "mirror.behind folder=gs://kept/job reaso"
+    ]

@@ -1,0 +1,279 @@
+"""What objects promise wherever their bucket is: in a folder of this server, or in S3."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from trainshed.buckets.clouds import CloudTree
+from trainshed.buckets.s3 import S3
+from trainshed.buckets.trees import Trees
+from trainshed.buckets.uploads import Session, Sessions
+from trainshed.domain.iam import Principal, Role
+from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Page, Traits
+from trainshed.errors import ConditionNotMet, Damaged, Invalid, NotFound, NotModified
+from trainshed.services.objects import Objects, Source
+from trainshed.testing.clouds import BUCKET, S3Server
+
+NAMES = [
+    *("a", "a b", "a;b", "a\\b", "..a", "%2e%2e%2f", "-rf", "*", "?x=1#y", "x?versionId=3", "é", "日本語", "😀"),
+    *("a'b\"c", "x" * 255, "d/" * 100 + "f", "dir/", "a+b&c=d"),
+]
+WRITER = Principal(user="w", project="p", role=Role.EDITOR)
+
+
+@pytest.fixture
+def objects(trees: Trees, tmp_path: Path) -> Objects:
+    return Objects(trees, Sessions(tmp_path / "uploads"), owner=lambda bucket: "p")
+
+
+def put(trees: Trees, name: str, data: bytes = b"", **draft: object) -> ObjectInfo:
+    with trees.stage() as staged:
+        staged.write(data)
+        return trees.commit(staged, Draft(bucket="bucket", name=name, **draft))  # type: ignore[arg-type]
+
+
+def get(trees: Trees, name: str) -> bytes:
+    with trees.open("bucket", name) as reader:
+        return b"".join(reader.read(offset) for offset in range(0, reader.info.size, 1 << 20))
+
+
+def md5(data: bytes) -> str:
+    return base64.b64encode(hashlib.md5(data).digest()).decode()
+
+
+def test_names_come_back_as_they_went_in(trees: Trees) -> None:
+    for name in NAMES:
+        data = b"" if name.endswith("/") else name.encode()
+        assert put(trees, name, data).name == name
+        assert (trees.info("bucket", name).size, get(trees, name)) == (len(data), data)
+    assert [item.name for item in trees.list("bucket", ListQuery()).items] == sorted(NAMES)
+    for name in NAMES:
+        trees.delete("bucket", name, Conditions())
+    assert trees.list("bucket", ListQuery()).items == ()
+
+
+def test_what_is_said_of_an_object_is_kept_with_it(trees: Trees) -> None:
+    traits = Traits(
+        content_type="text/x-odd",
+        content_encoding="gzip",
+        content_language="de",
+        content_disposition="attachment; filename=größe.txt",
+        cache_control="no-store",
+        custom_time="2026-01-02T03:04:05Z",
+        metadata={"Größe": "klein ä", "UPPER": "1"},
+    )
+    info = put(trees, "said", b"not gzip at all", traits=traits, components=3, upload="0" * 32)
+    assert (info.traits, info.md5, info.components, info.upload) == (traits, md5(b"not gzip at all"), 3, "0" * 32)
+    assert trees.info("bucket", "said") == info
+    assert trees.list("bucket", ListQuery()).items == (info,)
+    assert get(trees, "said") == b"not gzip at all"
+    assert put(trees, "a/b.json").traits.content_type == "application/json"
+
+
+def test_a_listing_and_a_look_tell_the_same_generation(trees: Trees) -> None:
+    first = put(trees, "a", b"one")
+    assert [item.generation for item in trees.list("bucket", ListQuery(checksums=False)).items] == [first.generation]
+    second = put(trees, "a", b"two")
+    assert second.generation != first.generation
+    assert [item.generation for item in trees.list("bucket", ListQuery(checksums=False)).items] == [second.generation]
+
+
+def test_conditions_hold_before_anything_is_written(trees: Trees) -> None:
+    first = put(trees, "a", b"one", conditions=Conditions(generation=0))
+    for wrong in (Conditions(generation=0), Conditions(generation=first.generation + 1), Conditions(etags=("x",))):
+        with pytest.raises(ConditionNotMet):
+            put(trees, "a", b"two", conditions=wrong)
+    assert get(trees, "a") == b"one"
+    second = put(trees, "a", b"two", conditions=Conditions(generation=first.generation))
+    with pytest.raises(ConditionNotMet):
+        trees.delete("bucket", "a", Conditions(generation=first.generation))
+    with pytest.raises(NotFound):
+        trees.delete("bucket", "a", Conditions(), generation=first.generation)
+    trees.delete("bucket", "a", Conditions(etags=(second.etag,)), generation=second.generation)
+    with pytest.raises(NotFound):
+        trees.info("bucket", "a")
+    with pytest.raises(NotFound):
+        trees.open("bucket", "a")
+    with pytest.raises(NotFound):
+        trees.delete("bucket", "a", Conditions())
+
+
+def test_one_of_many_writers_of_a_new_object_wins(trees: Trees) -> None:
+    def write(number: int) -> bool:
+        try:
+            put(trees, "wanted", b"%d" % number, conditions=Conditions(generation=0))
+        except ConditionNotMet:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(write, range(8))) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"md5": md5(b"other")}, {"crc32c": "AAAAAA=="}], ids=["md5", "crc32c"])
+def test_bytes_that_are_not_those_announced_are_not_stored(trees: Trees, wrong: dict[str, str]) -> None:
+    put(trees, "a", b"old")
+    with pytest.raises(Invalid, match="Nothing was stored"):
+        put(trees, "a", b"new", **wrong)
+    assert get(trees, "a") == b"old"
+
+
+@pytest.mark.parametrize("name", ["", "/a", "a//b", ".", "a/../b", "a\nb", "x" * 1025], ids=repr)
+def test_names_that_no_file_can_have_are_refused(trees: Trees, name: str) -> None:
+    with pytest.raises(Invalid):
+        put(trees, name)
+
+
+def test_a_large_object_in_parts(trees: Trees) -> None:
+    data = bytes(range(256)) * (40 << 12)  # 40 MiB
+    info = put(trees, "large", data, conditions=Conditions(generation=0))
+    assert (info.size, info.md5) == (len(data), md5(data))
+    assert get(trees, "large") == data
+    with trees.open("bucket", "large") as reader:
+        assert reader.read(len(data) - 10, 100) == data[-10:]
+        assert reader.read(12_345_678, 5) == data[12_345_678:12_345_683]
+        assert reader.read(len(data), 1) == b""
+    with pytest.raises(ConditionNotMet):
+        put(trees, "large", data[: 17 << 20], conditions=Conditions(generation=0))
+
+
+def test_a_reader_never_mixes_two_versions(trees: Trees) -> None:
+    put(trees, "a", b"o" * (3 << 20))
+    with trees.open("bucket", "a") as reader:
+        assert reader.read(0, 10) == b"o" * 10
+        put(trees, "a", b"n" * (3 << 20))
+        try:
+            assert reader.read(1 << 20, 10) == b"o" * 10
+        except Damaged as exc:
+            assert "was replaced or removed" in str(exc)  # the other of the two good ends
+    assert get(trees, "a") == b"n" * (3 << 20)
+
+
+# -- by way of the service
+
+
+def test_reads_with_conditions(objects: Objects, trees: Trees) -> None:
+    info = put(trees, "a", b"x")
+    with pytest.raises(NotModified):
+        objects.get(Source(bucket="bucket", name="a", conditions=Conditions(etags_not=(info.etag,))))
+    with pytest.raises(NotFound):
+        objects.open(Source(bucket="bucket", name="a", generation=info.generation + 1))
+
+
+def test_copies_moves_and_composes(objects: Objects, trees: Trees) -> None:
+    put(trees, "one", b"1" * (2 << 20), traits=Traits(content_type="text/x-odd", metadata={"k": "v"}))
+    put(trees, "two", b"22")
+    source = Source(bucket="bucket", name="one")
+    copied = objects.copy(source, Draft(bucket="bucket", name="copy"), WRITER, keep_traits=True)
+    assert (copied.traits.metadata, copied.md5) == ({"k": "v"}, md5(b"1" * (2 << 20)))
+    moved = objects.move(source, Draft(bucket="bucket", name="moved"), WRITER)
+    assert (moved.md5, objects.exists("bucket", "one")) == (copied.md5, False)
+    parts = [Source(bucket="bucket", name=name) for name in ("moved", "two")]
+    composed = objects.compose(parts, Draft(bucket="bucket", name="whole"))
+    assert composed.components == 2
+    assert get(trees, "whole") == b"1" * (2 << 20) + b"22"
+    assert objects.folder_holds_files("bucket", "")
+    assert objects.matches("bucket", "mov*")
+
+
+def test_an_upload_in_pieces_survives_the_server_and_a_lost_answer(
+    objects: Objects, trees: Trees, tmp_path: Path
+) -> None:
+    upload = objects.begin(Draft(bucket="bucket", name="pieces"))
+    session = objects.resume("bucket", upload, "pieces")
+    assert isinstance(session, Session)
+    session.write(b"first ")
+    objects.keep(session)
+    assert not objects.exists("bucket", "pieces")
+    again = Objects(trees, Sessions(tmp_path / "uploads"), owner=lambda bucket: "p")
+    session = again.resume("bucket", upload, "pieces")
+    assert isinstance(session, Session)
+    session.write(b"second")
+    done = again.finish(session)
+    assert again.resume("bucket", upload, "pieces") == done
+    assert get(trees, "pieces") == b"first second"
+
+
+# -- listings
+
+
+PART = st.text(alphabet="ab-.é", min_size=1, max_size=3).filter(lambda text: text not in (".", ".."))
+NAME = st.lists(PART, min_size=1, max_size=3).flatmap(
+    lambda parts: st.sampled_from(["/".join(parts), "/".join(parts) + "/"])
+)
+BOUND = st.text(alphabet="ab-./", max_size=3)
+NUMBERS = itertools.count(1)
+
+
+def expected(names: list[str], query: ListQuery) -> tuple[list[str], list[str]]:
+    """What sorting all names gives."""
+    items, prefixes = [], []
+    for name in sorted(names):
+        if not name.startswith(query.prefix) or name < query.start or (query.end and name >= query.end):
+            continue
+        at = name.find(query.delimiter, len(query.prefix)) if query.delimiter else -1
+        prefix = name[: at + len(query.delimiter)] if at >= 0 else ""
+        if prefix and prefix not in prefixes:
+            prefixes.append(prefix)
+        if not prefix or (query.delimiter_objects and prefix == name):
+            items.append(name)
+    return items, prefixes
+
+
+def walked(stored: Callable[[ListQuery], Page], query: ListQuery) -> tuple[list[str], list[str]]:
+    items: list[str] = []
+    prefixes: list[str] = []
+    while True:
+        page = stored(query)
+        items += [item.name for item in page.items]
+        prefixes += page.prefixes
+        if not page.next:
+            return items, prefixes
+        query = replace(query, after=page.next)
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    names=st.lists(NAME, max_size=10, unique=True),
+    prefix=st.one_of(st.just(""), BOUND),
+    delimiter=st.sampled_from(["", "/", "-", "b"]),
+    bounds=st.tuples(BOUND, BOUND),
+    limit=st.integers(1, 4),
+    delimiter_objects=st.booleans(),
+)
+def test_pages_of_s3_give_what_sorting_all_names_gives(
+    s3: S3Server,
+    names: list[str],
+    prefix: str,
+    delimiter: str,
+    bounds: tuple[str, str],
+    limit: int,
+    delimiter_objects: bool,
+) -> None:
+    """The same as for folders, and with names that only a cloud can hold together."""
+    folder = f"listed-{next(NUMBERS)}"
+    for name in names:
+        s3.put(f"{folder}/{quote(name)}", b"")
+    tree = CloudTree(S3("bucket", f"s3://{BUCKET}/{folder}"))
+    query = ListQuery(
+        prefix=prefix,
+        delimiter=delimiter,
+        start=bounds[0],
+        end=bounds[1],
+        limit=limit,
+        delimiter_objects=delimiter_objects,
+        checksums=False,
+    )
+    items, prefixes = walked(lambda asked: tree.list("bucket", asked), query)
+    assert (sorted(items), prefixes) == expected(names, query)
