@@ -15,11 +15,12 @@ import pytest
 import sqlalchemy as sa
 
 from trainshed.buckets.clouds import CloudTree
-from trainshed.buckets.s3 import S3
+from trainshed.buckets.declared import read_declared
 from trainshed.buckets.tree import ObjectTree
 from trainshed.buckets.trees import Trees
 from trainshed.store.database import Database
 from trainshed.testing.clouds import BUCKET, S3Server, s3_server
+from trainshed.testing.servers import RunningServer
 
 _INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name.split(".")[0]))
 _ACCOUNT = "postgres"
@@ -107,13 +108,31 @@ def cloud_folder(s3: S3Server) -> str:
     return f"test-{os.urandom(6).hex()}"
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(scope="session")
+def cloud_storage(server: RunningServer) -> Iterator[str]:
+    """A bucket of another Trainshed server, to which gcsfs is led in place of Google's."""
+    import fsspec.config
+
+    server.call("POST", "/storage/v1/b?project=contract", {"name": "contract-cloud"})
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+            patch.delenv(name, raising=False)
+        patch.setitem(fsspec.config.conf, "gs", {"endpoint_url": server.url, "token": server.token})
+        yield "contract-cloud"
+
+
+@pytest.fixture(params=["folder", "s3", "gs"])
 def trees(request: pytest.FixtureRequest, tmp_path: Path) -> Trees:
     """Buckets of which `bucket` and `shown` are of each kind. They need no making where they are in a cloud."""
     here = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
     if request.param == "folder":
         here.make_bucket("bucket")
         return Trees(here, {}, {})
-    folder = request.getfixturevalue("cloud_folder")
-    urls = {name: f"s3://{BUCKET}/{folder}/{name}" for name in ("bucket", "shown")}
-    return Trees(here, {name: CloudTree(S3(name, url)) for name, url in urls.items()}, urls)
+    if request.param == "s3":
+        place = f"s3://{BUCKET}/{request.getfixturevalue('cloud_folder')}"
+    else:
+        place = f"gs://{request.getfixturevalue('cloud_storage')}/test-{os.urandom(6).hex()}"
+    tables = {name: {"url": f"{place}/{name}"} for name in ("bucket", "shown")}
+    declared = read_declared(tables, default_project="p")
+    clouds = {each.name: CloudTree(each.cloud()) for each in declared}
+    return Trees(here, clouds, {each.name: each.url for each in declared})

@@ -94,7 +94,7 @@ def test_an_object_and_a_folder_of_one_name_can_be_read(kept: Kept) -> None:
 def test_what_can_not_be_done_is_refused_by_name(kept: Kept) -> None:
     info = kept.put("a", b"x")
     with pytest.raises(
-        FailedPrecondition, match=f"kept in {kept.url}, where the metadata of an object can't be changed"
+        FailedPrecondition, match=f"kept in {kept.url}, where the metadata of an object can't be changed from here"
     ):
         kept.trees.patch("kept", "a", lambda found: found.traits)
     with pytest.raises(FailedPrecondition, match=r"Take that table out"):
@@ -124,10 +124,16 @@ def test_a_cloud_that_is_not_there_is_told_of(kept: Kept, monkeypatch: pytest.Mo
         CloudTree(S3("kept", kept.url)).info("kept", "a")
 
 
-def test_without_s3fs_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "s3fs", None)
-    [declared] = read_declared({"kept": {"url": "s3://lab-data"}}, default_project="p")
-    with pytest.raises(Refused, match=r"takes the package s3fs, .* pip install 'trainshed\[s3\]'"):
+@pytest.mark.parametrize(
+    ("url", "module", "package", "extra"),
+    [("s3://lab-data", "s3fs", "s3fs", "s3"), ("gs://lab-data/x", "gcsfs.core", "gcsfs", "gcs")],
+)
+def test_without_its_package_a_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, url: str, module: str, package: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    [declared] = read_declared({"kept": {"url": url}}, default_project="p")
+    with pytest.raises(Refused, match=rf"takes the package {package}, .* pip install 'trainshed\[{extra}\]'"):
         declared.cloud()
 
 
@@ -136,7 +142,7 @@ def test_without_s3fs_a_sentence_says_what_to_install(monkeypatch: pytest.Monkey
     [
         ({}, "must have a url"),
         ({"url": "s3://lab-data", "key": "x"}, "and nothing else"),
-        ({"url": "ftp://lab-data"}, "it must be s3://BUCKET/FOLDER"),
+        ({"url": "ftp://lab-data"}, "it must be s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"),
         ({"url": "s3://"}, "it must be s3://BUCKET/FOLDER"),
         ({"url": "s3://lab-data", "project": 1}, "the name of a project"),
         ("s3://lab-data", "must have a url"),

@@ -1,4 +1,4 @@
-"""What objects promise wherever their bucket is: in a folder of this server, or in S3."""
+"""What objects promise wherever their bucket is: in a folder of this server, in S3, or in Cloud Storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket that is kept in S3, to everyone who uses a server: the command line, Google's client, jobs and TensorFlow."""
+"""A bucket that is kept in S3, to all who use a server: the command line, Google's client, jobs and TensorFlow."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_googles_client_works_on_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -
         bucket.copy_blob(blob, bucket, "client/copy")
         assert [each.name for each in client.list_blobs(KEPT, prefix="client/")] == ["client/copy", "client/ä b.txt"]
         found.metadata = {"Key": "other"}
-        with pytest.raises(exceptions.BadRequest, match="can't be changed without writing it anew"):
+        with pytest.raises(exceptions.BadRequest, match="can't be changed from here without writing it anew"):
             found.patch()
     finally:
         client.close()

@@ -220,15 +220,17 @@ def test_settings_are_written_checked_read_and_removed(run: Any, home: Path) -> 
     assert run("config", "unset", "server/port").exit_code == 0
 
 
-def test_machines_survive_a_change_of_settings(run: Any, home: Path) -> None:
+def test_machines_and_buckets_survive_a_change_of_settings(run: Any, home: Path) -> None:
     home.mkdir(exist_ok=True)
     machine = {"cpu": 8, "memory_gb": 30.5, "gpu": 1, "resources": {"accelerator_type:T4": 1}}
     text = '[machines.big]\ncpu = 8\nmemory_gb = 30.5\ngpu = 1\nresources = {"accelerator_type:T4" = 1}\n'
+    text += '[buckets.lab-data]\nurl = "s3://lab"\n[buckets."lab.data"]\nurl = "s3://lab/x"\nproject = "p-one"\n'
     (home / "config.toml").write_text(text)
     assert run("config", "set", "server/port", "9000").exit_code == 0
     assert tomllib.loads((home / "config.toml").read_text()) == {
         "server": {"port": 9000},
         "machines": {"big": machine},
+        "buckets": {"lab-data": {"url": "s3://lab"}, "lab.data": {"url": "s3://lab/x", "project": "p-one"}},
     }
 
 

@@ -52,7 +52,7 @@ class Cloud(Protocol):
         """What is known of an object without reading it; None if there is none."""
 
     def rows(self, *, prefix: str, delimiter: str, after: str, most: int) -> Iterator[Sequence[Row]]:
-        """Everything behind `after`, in order, so many at a time. Objects come as their names and sizes tell alone."""
+        """Everything from `after` on, in order, so many at a time. An object comes with what a listing tells of it."""
 
     def read(self, held: Held, offset: int, size: int) -> bytes:
         """Bytes of just this version. `Damaged` if it was replaced or removed."""
@@ -84,7 +84,7 @@ class CloudTree:
 
     def list(self, bucket: str, query: ListQuery) -> Page:
         page = _Listing(self._cloud, query).page()
-        if not query.checksums or not page.items:
+        if not query.checksums or all(item.crc32c for item in page.items):
             return page
         with ThreadPoolExecutor(min(AT_ONCE, len(page.items))) as pool:
             found = list(pool.map(self._cloud.head, (item.name for item in page.items)))
@@ -110,10 +110,10 @@ class CloudTree:
             self._cloud.delete(name)
 
     def patch(self, bucket: str, name: str, change: Callable[[ObjectInfo], Traits]) -> ObjectInfo:
-        """Never done: it would make another generation of the object, and no one could tell from its metageneration."""
+        """Never done: S3 would make another generation of it, and no one could tell from its metageneration."""
         raise FailedPrecondition(
-            f"gs://{bucket} is kept in {self._cloud.url}, where the metadata of an object can't be changed without "
-            f"writing it anew. Upload it again with other metadata, or copy it onto itself."
+            f"gs://{bucket} is kept in {self._cloud.url}, where the metadata of an object can't be changed from here "
+            f"without writing it anew. Upload it again with other metadata, or copy it onto itself."
         )
 
     def check_plain(self, bucket: str, name: str) -> None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainshed.buckets.clouds import Cloud
+from trainshed.buckets.gcs import CloudStorage
 from trainshed.buckets.names import bucket_name
 from trainshed.buckets.s3 import S3
 from trainshed.errors import Invalid, Refused
 
-_CLOUDS: Mapping[str, Callable[[str, str], Cloud]] = {"s3": S3}
+_CLOUDS: Mapping[str, Callable[[str, str], Cloud]] = {"s3": S3, "gs": CloudStorage}
 _URL = re.compile(r"([a-z0-9]+)://[a-z0-9][a-z0-9._-]+(?:/[^\s?#]*)?")
 
 

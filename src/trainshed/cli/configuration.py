@@ -18,6 +18,7 @@ from trainshed.errors import Invalid
 
 #: section of the command line -> table of config.toml; gcloud's word for ours
 _TABLES = {"core": "client", "client": "client", "server": "server"}
+_NESTED = ("machines", "buckets")  #: tables of tables
 _SERVER = tuple(field.name for field in fields(Settings))
 
 
@@ -44,8 +45,9 @@ def _checked(table: dict[str, Any]) -> None:
 def _write(home: Home, tables: dict[str, Any]) -> None:
     """Replace config.toml in one step: a reader sees the old file or the new one."""
     lines: list[str] = []
-    nested = {f"machines.{name}": values for name, values in tables.get("machines", {}).items()}
-    for table, values in ({name: tables[name] for name in tables if name != "machines"} | nested).items():
+    plain = {name: values for name, values in tables.items() if name not in _NESTED}
+    nested = {f"{name}.{_key(each)}": values for name in _NESTED for each, values in tables.get(name, {}).items()}
+    for table, values in (plain | nested).items():
         if values:
             lines += [f"[{table}]", *(f"{name} = {_toml(value)}" for name, value in values.items()), ""]
     home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -55,6 +57,11 @@ def _write(home: Home, tables: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(home.config)
+
+
+def _key(name: str) -> str:
+    """A name between the dots of a table's."""
+    return name if name.isascii() and name.replace("-", "").replace("_", "").isalnum() else _toml(name)
 
 
 def _toml(value: Any) -> str:

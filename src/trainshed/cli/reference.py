@@ -110,6 +110,23 @@ _MACHINES = [
 ]
 
 
+_BUCKETS = [
+    "# Buckets in a cloud",
+    "",
+    "Tables of config.toml too. Each says that a bucket of this server is kept in a bucket of a cloud, or in a folder",
+    "of one:",
+    "",
+    "```toml",
+    "[buckets.mnist]",
+    'url = "s3://lab-data/mnist"',
+    'project = "vision"',
+    "```",
+    "",
+    "Without `project` it belongs to the default project. [Buckets](storage.md#buckets-in-a-cloud) tells more.",
+    "",
+]
+
+
 def settings_page() -> str:
     lines = [
         "# Settings",
@@ -125,7 +142,7 @@ def settings_page() -> str:
         default = "empty" if setting.default == "" else f"`{str(setting.default).lower()}`"
         lines += [f"## {PREFIX}{setting.name.upper()}", "", setting.metadata["description"], ""]
         lines += [f"`{setting.name}` in config.toml. Default: {default}.", ""]
-    lines += _MACHINES
+    lines += _MACHINES + _BUCKETS
     lines += ["# The command line's own", ""]
     for name, (default, text) in CLIENT_VARIABLES.items():
         lines += [f"## {name}", "", text, "", f"Default: {default}.", ""]
