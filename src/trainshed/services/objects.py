@@ -13,7 +13,7 @@ from trainshed.buckets.trees import Tree
 from trainshed.buckets.uploads import Session, Sessions
 from trainshed.domain.iam import Access, Principal
 from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Page, Traits, no_bucket, no_object
-from trainshed.errors import Denied, Invalid, NotFound, OutOfSpace
+from trainshed.errors import Denied, Invalid, NotFound, OutOfSpace, Unavailable
 
 __all__ = ["PIECE", "Objects", "Reader", "Session", "Source", "Staged"]  # what routes hold in their hands
 
@@ -175,10 +175,13 @@ class Objects:
             self._sessions.keep(session)
 
     def finish(self, session: Session) -> ObjectInfo:
-        """Make a complete upload the object. A condition or checksum that fails ends it; a full disk doesn't."""
+        """Make a complete upload the object. A condition or checksum that fails ends it.
+
+        A full disk, or a cloud that does not answer, doesn't: it can be finished later.
+        """
         try:
             info = self._tree.commit(session, session.draft)
-        except OutOfSpace:
+        except (OutOfSpace, Unavailable):
             self._sessions.keep(session)
             raise
         except BaseException:
