@@ -216,6 +216,7 @@ def _services(ground: Ground, working: _Working, answering: _Answering, tokens: 
         object_exists=ground.objects.exists,
         folder_holds_files=ground.objects.folder_holds_files,
         matches=ground.objects.matches,
+        cloud_of=ground.tree.cloud_of,
     )
     runtimes = RuntimeService(
         ground.runtimes,

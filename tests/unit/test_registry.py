@@ -71,6 +71,7 @@ class Shed:
             object_exists=lambda bucket, name: (bucket, name) in FILES,
             folder_holds_files=folder_holds_files,
             matches=lambda bucket, pattern: False,
+            cloud_of=lambda bucket: "",
         )
         self.models = Models(self.store, serving, project_number=lambda project: 4242, clock=self.tick)
         self.versions = Versions(

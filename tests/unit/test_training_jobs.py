@@ -27,7 +27,7 @@ from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.store.policies import PolicyStore
 
-BUCKETS = {"mine": "shed", "theirs": "other-shed"}
+BUCKETS = {"in-cloud": "shed", "mine": "shed", "theirs": "other-shed"}
 OBJECTS = {("mine", "trainer.tar.gz"), ("theirs", "trainer.tar.gz")}
 
 
@@ -83,6 +83,7 @@ class Shed:
                 matches=lambda bucket, pattern: any(
                     fnmatch(name, pattern) for owner, name in OBJECTS if owner == bucket
                 ),
+                cloud_of=lambda bucket: "s3://lab-data" if bucket == "in-cloud" else "",
             ),
             model_runtime=model_runtime,
             choose_engine=lambda labels, work: labels.get("trainshed-engine", "local"),
@@ -458,6 +459,7 @@ def test_a_batch_prediction_counts_its_rows(shed: Shed) -> None:
         ({"inputPaths": ["gs://theirs/*"]}, FailedPrecondition, "No object matches gs://theirs"),
         ({"inputPaths": ["/etc/passwd"]}, Invalid, "gs://"),
         ({"outputPath": "gs://theirs/out"}, FailedPrecondition, "gs://theirs does not exist in project shed"),
+        ({"outputPath": "gs://in-cloud/out"}, FailedPrecondition, "gs://in-cloud/out is kept in s3://lab-data"),
         ({"modelName": None, "uri": "gs://theirs/model"}, FailedPrecondition, "no files in gs://theirs/model"),
     ],
 )

@@ -19,7 +19,7 @@ from trainshed.control.launches import tells_of_build
 from trainshed.domain import clusters
 from trainshed.domain import deployments as rules
 from trainshed.domain.jobs import Event, Job
-from trainshed.domain.prediction import Prediction
+from trainshed.domain.prediction import Prediction, no_results_there
 from trainshed.domain.times import now_us
 from trainshed.domain.version_containers import container_of, no_batches
 from trainshed.engines.base import Launch, Replica
@@ -74,10 +74,7 @@ class Batches:
     def _plan(self, job: Job, prediction: Prediction, spec: HostSpec, own: Path) -> dict[str, object]:
         addresses = self.creations.supplies.addresses
         if cloud := addresses.cloud_of(job.project, prediction.output_path):
-            raise FailedPrecondition(
-                f"{prediction.output_path} is kept in {cloud}, and results are written to plain files, bit by bit. "
-                f"Name an output path in a bucket that is a folder of this server, and copy them from there."
-            )
+            raise no_results_there(prediction.output_path, cloud)
         gone = FailedPrecondition(
             f"The input or the output of job {job.id} is no longer in a bucket of project {job.project}."
         )

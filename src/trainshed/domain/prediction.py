@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 from trainshed.domain import fields as f
 from trainshed.domain.training import DEFAULT_RUNNING
-from trainshed.errors import Invalid
+from trainshed.errors import FailedPrecondition, Invalid
 
 PREDICTION = "batch prediction"
 DEFAULT_BATCH = 64
@@ -148,3 +148,12 @@ def _check_formats(given: Mapping[str, Any]) -> None:
         )
     if given.get("outputDataFormat", _UNSPECIFIED) not in (_UNSPECIFIED, DataFormat.JSON):
         raise Invalid("Results are written as JSON, one a line. Leave this field out.", field="output_data_format")
+
+
+def no_results_there(uri: str, cloud: str) -> FailedPrecondition:
+    """For an output path in a bucket that is kept in a cloud."""
+    return FailedPrecondition(
+        f"{uri} is kept in {cloud}, and results are written to plain files, bit by bit. Name an output path in a "
+        f"bucket that is a folder of this server, and copy them from there.",
+        field="output_path",
+    )

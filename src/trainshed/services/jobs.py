@@ -12,7 +12,7 @@ from trainshed.domain.fields import mask_paths
 from trainshed.domain.jobs import ENGINE_LABEL, Event, Job, JobState
 from trainshed.domain.machines import Machines
 from trainshed.domain.models import no_model
-from trainshed.domain.prediction import Prediction
+from trainshed.domain.prediction import Prediction, no_results_there
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.domain.training import Training
 from trainshed.domain.version_containers import no_batches
@@ -218,6 +218,8 @@ class Jobs:
     def _checked_prediction(self, project: str, prediction: Prediction) -> tuple[str, Sequence[str]]:
         places = self._world.places
         self._check_bucket(project, prediction.output_path, field="output_path")
+        if cloud := places.cloud_of(place(prediction.output_path, field="output_path")[0]):
+            raise no_results_there(prediction.output_path, cloud)
         missing = [uri for uri in prediction.input_paths if not places.matched(project, uri, field="input_paths")]
         if missing:
             raise FailedPrecondition(

@@ -17,6 +17,7 @@ class Places:
     object_exists: Callable[[str, str], bool]
     folder_holds_files: Callable[[str, str], bool]  #: whether any object lies below a folder of a bucket
     matches: Callable[[str, str], bool]  #: whether any object of a bucket matches a pattern
+    cloud_of: Callable[[str], str]  #: where a bucket is kept, such as s3://lab-data/mnist; empty if it is a folder
 
     def owns(self, project: str, bucket: str) -> bool:
         try:
