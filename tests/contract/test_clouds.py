@@ -120,7 +120,7 @@ def test_a_cloud_that_is_not_there_is_told_of(kept: Kept, monkeypatch: pytest.Mo
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("HOME", str(kept.path))
-    with pytest.raises(Unavailable, match="credentials"):
+    with pytest.raises(Unavailable, match="Unable to locate credentials"):
         CloudTree(S3("kept", kept.url)).info("kept", "a")
 
 
