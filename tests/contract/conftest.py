@@ -112,12 +112,14 @@ def cloud_folder(s3: S3Server) -> str:
 def cloud_storage(server: RunningServer) -> Iterator[str]:
     """A bucket of another Trainshed server, to which gcsfs is led in place of Google's."""
     import fsspec.config
+    from google.oauth2.credentials import Credentials
 
+    token = Credentials(token=server.token)  # type: ignore[no-untyped-call]
     server.call("POST", "/storage/v1/b?project=contract", {"name": "contract-cloud"})
     with pytest.MonkeyPatch.context() as patch:
         for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
             patch.delenv(name, raising=False)
-        patch.setitem(fsspec.config.conf, "gs", {"endpoint_url": server.url, "token": server.token})
+        patch.setitem(fsspec.config.conf, "gs", {"endpoint_url": server.url, "token": token})
         yield "contract-cloud"
 
 
