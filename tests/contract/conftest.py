@@ -135,6 +135,6 @@ def trees(request: pytest.FixtureRequest, tmp_path: Path) -> Trees:
     else:
         place = f"gs://{request.getfixturevalue('cloud_storage')}/test-{os.urandom(6).hex()}"
     tables = {name: {"url": f"{place}/{name}"} for name in ("bucket", "shown")}
-    declared = read_declared(tables, default_project="p")
+    declared = read_declared(tables, default_project="p-one")
     clouds = {each.name: CloudTree(each.cloud()) for each in declared}
     return Trees(here, clouds, {each.name: each.url for each in declared})

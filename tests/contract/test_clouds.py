@@ -104,6 +104,12 @@ def test_what_can_not_be_done_is_refused_by_name(kept: Kept) -> None:
     assert kept.trees.info("kept", "a") == info
 
 
+def test_a_cloud_that_keeps_other_bytes_is_found_out(kept: Kept) -> None:
+    """moto takes such a body for a form, and keeps nothing of it."""
+    with pytest.raises(Unavailable, match="holds other bytes of a than those that were sent"):
+        kept.put("a", b"x", traits=Traits(content_type="application/x-www-form-urlencoded"))
+
+
 def test_a_cloud_that_is_not_there_is_told_of(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = CloudTree(S3("kept", "s3://no-such-bucket/x"))
     with pytest.raises(FailedPrecondition, match="there is no bucket no-such-bucket there"):
@@ -132,7 +138,7 @@ def test_without_its_package_a_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, url: str, module: str, package: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    [declared] = read_declared({"kept": {"url": url}}, default_project="p")
+    [declared] = read_declared({"kept": {"url": url}}, default_project="p-one")
     with pytest.raises(Refused, match=rf"takes the package {package}, .* pip install 'trainshed\[{extra}\]'"):
         declared.cloud()
 
@@ -144,15 +150,15 @@ def test_without_its_package_a_sentence_says_what_to_install(
         ({"url": "s3://lab-data", "key": "x"}, "and nothing else"),
         ({"url": "ftp://lab-data"}, "it must be s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"),
         ({"url": "s3://"}, "it must be s3://BUCKET/FOLDER"),
-        ({"url": "s3://lab-data", "project": 1}, "the name of a project"),
+        ({"url": "s3://lab-data", "project": "No"}, "A project id is"),
         ("s3://lab-data", "must have a url"),
     ],
 )
 def test_tables_that_make_no_sense(table: object, sentence: str) -> None:
     with pytest.raises(Refused, match=sentence):
-        read_declared({"kept": table}, default_project="p")
+        read_declared({"kept": table}, default_project="p-one")
     with pytest.raises(Refused, match="Invalid bucket name"):
-        read_declared({"No": {"url": "s3://lab-data"}}, default_project="p")
+        read_declared({"No": {"url": "s3://lab-data"}}, default_project="p-one")
 
 
 # -- the ground of a server
@@ -162,7 +168,7 @@ def test_tables_that_make_no_sense(table: object, sentence: str) -> None:
 def home(kept: Kept) -> Home:
     home = Home(kept.path / "home")
     home.create()
-    home.config.write_text(f'[buckets.kept]\nurl = "{kept.url}"\nproject = "lab"\n')
+    home.config.write_text(f'[buckets.kept]\nurl = "{kept.url}"\nproject = "vision"\n')
     return home
 
 
@@ -178,7 +184,7 @@ def test_a_server_adopts_the_buckets_of_its_configuration(kept: Kept, home: Home
     kept.put("a", b"x")
     for _ in range(2):
         ground = lay_ground(home, Settings(), plain_database)
-        assert (ground.buckets.owner("kept"), ground.tree.cloud_of("kept")) == ("lab", kept.url)
+        assert (ground.buckets.owner("kept"), ground.tree.cloud_of("kept")) == ("vision", kept.url)
         assert [item.name for item in ground.objects.list("kept", ListQuery()).items] == ["a"]
     with pytest.raises(FailedPrecondition, match=r"in config\.toml"):
         ground.buckets.delete("kept", Conditions())
@@ -197,13 +203,13 @@ def test_a_bucket_that_holds_objects_here_is_not_hidden(home: Home, plain_databa
     text = home.config.read_text()
     home.config.unlink()
     ground = lay_ground(home, Settings(), plain_database)
-    ground.buckets.make("lab", "kept")
+    ground.buckets.make("vision", "kept")
     (home.buckets / "kept" / "old").touch()
     home.config.write_text(text)
     with pytest.raises(Refused, match="nobody would see any more"):
         lay_ground(home, Settings(), plain_database)
     (home.buckets / "kept" / "old").unlink()
-    assert lay_ground(home, Settings(), plain_database).buckets.owner("kept") == "lab"
+    assert lay_ground(home, Settings(), plain_database).buckets.owner("kept") == "vision"
 
 
 # -- what jobs and versions need of it

@@ -21,7 +21,7 @@ from trainshed.testing.jobs import Submitter
 from trainshed.testing.servers import RunningServer
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
-PROJECT, KEPT = "lab", "kept-in-s3"
+PROJECT, KEPT = "vision", "kept-in-s3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ with open(os.environ["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]) as file:
 
 def ask(path, data=None):
     url = "https://storage.googleapis.com" + path
-    request = urllib.request.Request(url, data, {"Authorization": "Bearer " + token})
+    request = urllib.request.Request(url, data, {"Authorization": "Bearer " + token, "Content-Type": "text/plain"})
     return urllib.request.urlopen(request).read()
 
 found = ask("/storage/v1/b/kept-in-s3/o/in%2Fdata.txt?alt=media")

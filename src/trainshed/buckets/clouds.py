@@ -20,7 +20,7 @@ from trainshed.buckets.names import components
 from trainshed.buckets.staging import Reader, Staged
 from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Page, Traits, no_object
 from trainshed.domain.times import now_us
-from trainshed.errors import Damaged, FailedPrecondition
+from trainshed.errors import Damaged, FailedPrecondition, Unavailable
 
 STRIPES = 64
 AHEAD = 8 << 20  #: bytes asked for at once where an object is read from one end to the other
@@ -99,7 +99,13 @@ class CloudTree:
                 found = self._cloud.head(draft.name)
                 draft.conditions.check_write(found.info if found else None)
             self._cloud.put(staged.path, info, absent=draft.conditions.generation == 0)
-            return self._held(draft.bucket, draft.name).info
+            stored = self._held(draft.bucket, draft.name).info
+        if (stored.size, stored.crc32c) != (info.size, info.crc32c):
+            raise Unavailable(
+                f"{self._cloud.url} holds other bytes of {draft.name} than those that were sent: they were not kept, "
+                f"or someone else wrote it at the same time. Send them again."
+            )
+        return stored
 
     def delete(self, bucket: str, name: str, conditions: Conditions, *, generation: int | None = None) -> None:
         with self._writing(name):

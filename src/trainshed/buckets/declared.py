@@ -11,6 +11,7 @@ from trainshed.buckets.clouds import Cloud
 from trainshed.buckets.gcs import CloudStorage
 from trainshed.buckets.names import bucket_name
 from trainshed.buckets.s3 import S3
+from trainshed.domain import names
 from trainshed.errors import Invalid, Refused
 
 _CLOUDS: Mapping[str, Callable[[str, str], Cloud]] = {"s3": S3, "gs": CloudStorage}
@@ -53,7 +54,8 @@ def _read(name: str, table: Any, default_project: str) -> Declared:
     if match is None or match[1] not in _CLOUDS:
         known = " or ".join(f"{kind}://BUCKET/FOLDER" for kind in _CLOUDS)
         raise Refused(f"{where}: the url is {table['url']!r}; it must be {known}.")
-    project = table.get("project", default_project)
-    if not isinstance(project, str) or not project:
-        raise Refused(f"{where}: project is {project!r}; it must be the name of a project.")
+    try:
+        project = names.project_id(str(table.get("project", default_project)))
+    except Invalid as exc:
+        raise Refused(f"{where}: {exc}") from exc
     return Declared(name=name, url=table["url"], project=project)
