@@ -57,11 +57,7 @@ def lay_ground(home: Home, settings: Settings, database: Database) -> Ground:
     declared = read_declared(
         home.file_settings().get("buckets", {}), default_project=default_project(home, environment())
     )
-    tree = Trees(
-        here,
-        {each.name: CloudTree(each.cloud()) for each in declared},
-        {each.name: each.url for each in declared},
-    )
+    tree = Trees(here, {each.name: CloudTree(each.cloud()) for each in declared})
     buckets = Buckets(BucketStore(database), tree)
     _adopt(declared, buckets, here)
     warm = {Place(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}

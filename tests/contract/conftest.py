@@ -129,12 +129,11 @@ def trees(request: pytest.FixtureRequest, tmp_path: Path) -> Trees:
     here = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
     if request.param == "folder":
         here.make_bucket("bucket")
-        return Trees(here, {}, {})
+        return Trees(here, {})
     if request.param == "s3":
         place = f"s3://{BUCKET}/{request.getfixturevalue('cloud_folder')}"
     else:
         place = f"gs://{request.getfixturevalue('cloud_storage')}/test-{os.urandom(6).hex()}"
     tables = {name: {"url": f"{place}/{name}"} for name in ("bucket", "shown")}
     declared = read_declared(tables, default_project="p-one")
-    clouds = {each.name: CloudTree(each.cloud()) for each in declared}
-    return Trees(here, clouds, {each.name: each.url for each in declared})
+    return Trees(here, {each.name: CloudTree(each.cloud()) for each in declared})

@@ -16,15 +16,17 @@ from trainshed.buckets.models import model_folders
 from trainshed.buckets.s3 import S3
 from trainshed.buckets.tree import ObjectTree
 from trainshed.buckets.trees import Trees
+from trainshed.buckets.uploads import Session, Sessions
 from trainshed.config import Home, Settings
 from trainshed.control.addresses import Addresses
 from trainshed.control.packages import Wanted, packages
 from trainshed.control.pinning import Pins
 from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Traits
-from trainshed.errors import FailedPrecondition, Invalid, NotFound, Refused, Unavailable
+from trainshed.errors import ConditionNotMet, FailedPrecondition, Invalid, NotFound, Refused, Unavailable
 from trainshed.groundwork import lay_ground
 from trainshed.local.addresses import LocalBuckets
-from trainshed.services.mirrors import LOOK_US, Mirrors
+from trainshed.services.mirrors import KEPT_US, LOOK_US, Mirrors
+from trainshed.services.objects import Objects
 from trainshed.store.database import Database
 from trainshed.testing.clouds import BUCKET, S3Server
 
@@ -41,7 +43,7 @@ class Kept:
         self.folder = folder
         here = ObjectTree(path / "buckets", path / "uploads")
         here.make_bucket("here")
-        self.trees = Trees(here, {"kept": CloudTree(S3("kept", self.url))}, {"kept": self.url})
+        self.trees = Trees(here, {"kept": CloudTree(S3("kept", self.url))})
         self.addresses = Addresses(buckets=path / "buckets", shelves=self.trees, owner=self.owner)
 
     def owner(self, bucket: str) -> str:
@@ -110,6 +112,55 @@ def test_a_cloud_that_keeps_other_bytes_is_found_out(kept: Kept) -> None:
         kept.put("a", b"x", traits=Traits(content_type="application/x-www-form-urlencoded"))
 
 
+class Forgetful(S3):
+    """Does what it is asked to, and loses its answer."""
+
+    lost: Exception | None = None
+
+    def put(self, path: Path, info: ObjectInfo, *, over: int | None) -> None:
+        super().put(path, info, over=over)
+        if self.lost is not None:
+            raise self.lost
+
+
+def test_an_object_whose_answer_was_lost_is_known_again(kept: Kept, tmp_path: Path) -> None:
+    cloud = Forgetful("kept", kept.url)
+    trees = Trees(kept.trees, {"kept": CloudTree(cloud)})
+    new = Conditions(generation=0)
+    cloud.lost = ConditionNotMet("asked again, by a library, it finds its own object")
+    with trees.stage() as staged:
+        staged.write(b"one")
+        assert trees.commit(staged, Draft(bucket="kept", name="a", conditions=new)).md5
+    with pytest.raises(ConditionNotMet):
+        kept.put("a", b"one", conditions=new)  # the same bytes, and of somebody else
+    objects = Objects(trees, Sessions(tmp_path / "uploads"), owner=kept.owner)
+    upload = objects.begin(Draft(bucket="kept", name="b", conditions=new))
+    cloud.lost = Unavailable("nobody knows")
+    for _ in range(2):
+        session = objects.resume("kept", upload, "b")
+        assert isinstance(session, Session)
+        if session.size == 0:
+            session.write(b"two")
+            with pytest.raises(Unavailable):
+                objects.finish(session)
+        else:
+            assert objects.finish(session).size == 3
+
+
+def test_dots_in_names_lead_nowhere(kept: Kept) -> None:
+    kept.s3.put("beside", b"not ours")
+    for name in ("..", "../beside", "a/../../beside", ".", "./a", ""):
+        with pytest.raises(NotFound):
+            kept.trees.info("kept", name)
+        with pytest.raises(NotFound):
+            kept.trees.open("kept", name)
+        with pytest.raises(NotFound):
+            kept.trees.delete("kept", name, Conditions())
+    assert kept.names(prefix="../") == []
+    with pytest.raises(Invalid, match="the mark of a folder"):
+        kept.put("a/", b"bytes")
+
+
 def test_a_cloud_that_is_not_there_is_told_of(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = CloudTree(S3("kept", "s3://no-such-bucket/x"))
     with pytest.raises(FailedPrecondition, match="there is no bucket no-such-bucket there"):
@@ -131,15 +182,15 @@ def test_a_cloud_that_is_not_there_is_told_of(kept: Kept, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("url", "module", "package", "extra"),
-    [("s3://lab-data", "s3fs", "s3fs", "s3"), ("gs://lab-data/x", "gcsfs.core", "gcsfs", "gcs")],
+    ("url", "module", "package"),
+    [("s3://lab-data", "s3fs", "s3fs"), ("gs://lab-data/x", "gcsfs.core", "gcsfs")],
 )
 def test_without_its_package_a_sentence_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, url: str, module: str, package: str, extra: str
+    monkeypatch: pytest.MonkeyPatch, url: str, module: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     [declared] = read_declared({"kept": {"url": url}}, default_project="p-one")
-    with pytest.raises(Refused, match=rf"takes the package {package}, .* pip install 'trainshed\[{extra}\]'"):
+    with pytest.raises(Refused, match=rf"takes the package {package}, .* -m pip install {package}$"):
         declared.cloud()
 
 
@@ -291,6 +342,11 @@ def test_event_files_are_followed_there(kept: Kept) -> None:
     mirrors.refresh(folder)
     assert copy.read_bytes() == b"new"
     assert [path.name for path in (kept.path / "mirrors").rglob("*") if path.is_file()] == [copy.name]
+    now += KEPT_US + 1
+    mirrors.refresh(("here", "another"))
+    assert not copy.exists()
+    mirrors.refresh(folder)
+    assert copy.read_bytes() == b"new"
     mirrors.clear()
     assert not copy.exists()
 
@@ -299,9 +355,9 @@ def test_a_mirror_of_a_cloud_that_is_away_stays_behind_and_says_so(
     kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
     cloud = CloudTree(S3("kept", "s3://no-such-bucket/x"))
-    mirrors = Mirrors(kept.path / "mirrors", Trees(kept.trees, {"kept": cloud}, {"kept": "s3://no-such-bucket/x"}))
+    mirrors = Mirrors(kept.path / "mirrors", Trees(kept.trees, {"kept": cloud}))
     mirrors.refresh(("kept", "job"))
-    mirrors.refresh(("kept", "job"))
+    mirrors.refresh(("kept", "job"), ended_us=1)
     assert [record.getMessage()[:40] for record in caplog.records if record.name == "trainshed.mirrors"] == [
         "mirror.behind folder=gs://kept/job reaso"
     ]

@@ -82,6 +82,12 @@ def test_what_is_said_of_an_object_is_kept_with_it(trees: Trees) -> None:
     assert put(trees, "a/b.json").traits.content_type == "application/json"
 
 
+def test_bytes_that_look_like_the_ends_of_messages_are_kept(trees: Trees) -> None:
+    for data in (b"\n--==0==--", b"\r\n--==0==\r\n\r\nx", b"0\r\n\r\n", b"\x1f\x8b\x08"):
+        assert put(trees, "a", data).md5 == md5(data)
+        assert get(trees, "a") == data
+
+
 def test_a_listing_and_a_look_tell_the_same_generation(trees: Trees) -> None:
     first = put(trees, "a", b"one")
     assert [item.generation for item in trees.list("bucket", ListQuery(checksums=False)).items] == [first.generation]

@@ -128,6 +128,13 @@ def test_no_drawer_for_odds_and_ends(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 450
 
 
+def test_a_server_loads_nothing_of_clouds_that_it_has_no_bucket_in() -> None:
+    names = ("fsspec", "s3fs", "gcsfs", "botocore", "aiobotocore", "aiohttp")
+    code = f"import sys, trainshed.server; print([name for name in {names} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "[]"
+
+
 def test_no_link_is_tracked() -> None:
     """A link such as `.cache` is of one checkout. Merged into another, it takes the place of the folder there."""
     root = ROOT.parents[1]

@@ -160,7 +160,7 @@ def owner(bucket: str) -> str:
 @pytest.fixture
 def addresses(tmp_path: Path) -> Addresses:
     tree = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
-    return Addresses(buckets=tmp_path / "buckets", shelves=Trees(tree, {}, {}), owner=owner)
+    return Addresses(buckets=tmp_path / "buckets", shelves=Trees(tree, {}), owner=owner)
 
 
 @pytest.mark.parametrize(

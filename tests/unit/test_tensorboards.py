@@ -85,7 +85,7 @@ def boards(world: World, tmp_path: Path) -> Iterator[TensorBoards]:
         Home(tmp_path),
         cast(TensorBoardStarter, world),
         cast(RuntimeService, world),
-        Mirrors(tmp_path / "mirrors", Trees(ObjectTree(tmp_path / "buckets", tmp_path / "uploads"), {}, {})),
+        Mirrors(tmp_path / "mirrors", Trees(ObjectTree(tmp_path / "buckets", tmp_path / "uploads"), {})),
         owner=lambda bucket: bucket.removesuffix("-bucket"),
         clock=lambda: world.now,
     )

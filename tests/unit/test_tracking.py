@@ -83,7 +83,7 @@ def job_with(tmp_path: Path, **training: Any) -> Written:
             raise NotFound("There is no such bucket.")
         return "p" if bucket.startswith("mine") else "other"
 
-    mirrors = Mirrors(home.mirrors, Trees(ObjectTree(home.buckets, home.uploads), {}, {}))
+    mirrors = Mirrors(home.mirrors, Trees(ObjectTree(home.buckets, home.uploads), {}))
     made = Written(Progress(jobs, home, mirrors, owner=owner, clock=lambda: int(made.now_s * SECOND)), jobs, job, home)
     jobs.add(job, [])
     return made

@@ -38,6 +38,8 @@ TRAITS = {
     "customTime": "custom_time",
     "storageClass": "storage_class",
 }
+#: in the fields that a client wants of a listing: items as a whole, or what may take a look at each object
+_LOOKED_UP = re.compile(rf"\*|\bitems\b(?![/(])|\b(?:md5Hash|crc32c|metadata|componentCount|{'|'.join(TRAITS)})\b")
 #: what the server itself says of an object, and clients send back; access lists, which are not kept, are among them
 OBJECT_ECHOES = frozenset(
     {
@@ -144,7 +146,7 @@ def list_query(query: Mapping[str, str]) -> ListQuery:
         after=page_start(query),
         limit=min(limit or MAX_PAGE, MAX_PAGE),
         delimiter_objects=flag(query, "includeTrailingDelimiter"),
-        checksums=not fields or "md5Hash" in fields or "crc32c" in fields or "*" in fields,
+        checksums=not fields or _LOOKED_UP.search(fields) is not None,
     )
 
 

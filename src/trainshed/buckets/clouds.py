@@ -6,6 +6,8 @@ there too. What is known of an object beside its bytes travels with it, as its m
 
 from __future__ import annotations
 
+import secrets
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +18,11 @@ from typing import NamedTuple, Protocol
 
 from trainshed.buckets import attributes
 from trainshed.buckets.listing import nameable
-from trainshed.buckets.names import components
+from trainshed.buckets.names import components, is_folder
 from trainshed.buckets.staging import Reader, Staged
 from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Page, Traits, no_object
 from trainshed.domain.times import now_us
-from trainshed.errors import Damaged, FailedPrecondition, Unavailable
+from trainshed.errors import ConditionNotMet, Damaged, FailedPrecondition, Invalid, Refused, Unavailable
 
 STRIPES = 64
 AHEAD = 8 << 20  #: bytes asked for at once where an object is read from one end to the other
@@ -57,11 +59,13 @@ class Cloud(Protocol):
     def read(self, held: Held, offset: int, size: int) -> bytes:
         """Bytes of just this version. `Damaged` if it was replaced or removed."""
 
-    def put(self, path: Path, info: ObjectInfo, *, absent: bool) -> None:
-        """Store a file, all at once. `ConditionNotMet` if it must be `absent` and is not."""
+    def put(self, path: Path, info: ObjectInfo, *, over: int | None) -> None:
+        """Store a file, all at once. `ConditionNotMet` if it must be `over` this generation and is not; 0 is that of
+        an absent object, which every cloud looks at. Others are looked at by a cloud that can.
+        """
 
-    def delete(self, name: str) -> None:
-        """Remove an object, if it is there."""
+    def delete(self, name: str, *, generation: int | None) -> None:
+        """Remove an object, if it is there. `ConditionNotMet` if it is another generation, where a cloud can tell."""
 
 
 class CloudTree:
@@ -72,6 +76,7 @@ class CloudTree:
     """
 
     def __init__(self, cloud: Cloud) -> None:
+        self.url = cloud.url
         self._cloud = cloud
         self._stripes = tuple(threading.Lock() for _ in range(STRIPES))
 
@@ -91,21 +96,36 @@ class CloudTree:
         return replace(page, items=tuple(held.info for held in found if held is not None))
 
     def commit(self, staged: Staged, draft: Draft) -> ObjectInfo:
+        """The cloud may have taken it although no answer came. Whoever sends it again as the same upload is told so."""
         components(draft.name)
+        if is_folder(draft.name) and staged.size:
+            raise Invalid(f"{draft.name} is the mark of a folder, as it ends in a slash, and can't hold bytes.")
         md5, crc32c = staged.seal(draft)
         info = _new(draft, staged.size, md5, crc32c)
         with self._writing(draft.name):
             if draft.conditions != Conditions():
                 found = self._cloud.head(draft.name)
+                if found is not None and found.info.upload == info.upload:
+                    return found.info
                 draft.conditions.check_write(found.info if found else None)
-            self._cloud.put(staged.path, info, absent=draft.conditions.generation == 0)
-            stored = self._held(draft.bucket, draft.name).info
-        if (stored.size, stored.crc32c) != (info.size, info.crc32c):
+            stored = self._put(staged.path, info, over=draft.conditions.generation)
+        if (stored.size, stored.crc32c, stored.upload) != (info.size, info.crc32c, info.upload):
             raise Unavailable(
-                f"{self._cloud.url} holds other bytes of {draft.name} than those that were sent: they were not kept, "
-                f"or someone else wrote it at the same time. Send them again."
+                f"{self.url} holds other bytes of {draft.name} than those that were sent: they were not kept, or "
+                f"someone else wrote it at the same time. Send them again."
             )
         return stored
+
+    def _put(self, path: Path, info: ObjectInfo, *, over: int | None) -> ObjectInfo:
+        """What the cloud has afterwards. It is asked again where an answer is lost, and then finds its own object."""
+        try:
+            self._cloud.put(path, info, over=over)
+        except ConditionNotMet:
+            found = self._cloud.head(info.name)
+            if found is None or found.info.upload != info.upload:
+                raise
+            return found.info
+        return self._held(info.bucket, info.name).info
 
     def delete(self, bucket: str, name: str, conditions: Conditions, *, generation: int | None = None) -> None:
         with self._writing(name):
@@ -113,12 +133,12 @@ class CloudTree:
             if generation not in (None, found.generation):
                 raise no_object(bucket, name)
             conditions.check_write(found)
-            self._cloud.delete(name)
+            self._cloud.delete(name, generation=conditions.generation if generation is None else generation)
 
     def patch(self, bucket: str, name: str, change: Callable[[ObjectInfo], Traits]) -> ObjectInfo:
         """Never done: S3 would make another generation of it, and no one could tell from its metageneration."""
         raise FailedPrecondition(
-            f"gs://{bucket} is kept in {self._cloud.url}, where the metadata of an object can't be changed from here "
+            f"gs://{bucket} is kept in {self.url}, where the metadata of an object can't be changed from here "
             f"without writing it anew. Upload it again with other metadata, or copy it onto itself."
         )
 
@@ -126,7 +146,9 @@ class CloudTree:
         """There is nothing but objects in a cloud."""
 
     def _held(self, bucket: str, name: str) -> Held:
-        held = self._cloud.head(name)
+        """Dots that others take for folders lead nowhere: an address must not be put together of them."""
+        lost = not name or {".", ".."} & set(name.split("/"))
+        held = None if lost else self._cloud.head(name)
         if held is None:
             raise no_object(bucket, name)
         return held
@@ -237,10 +259,17 @@ def _new(draft: Draft, size: int, md5: str, crc32c: str) -> ObjectInfo:
         md5=md5,
         crc32c=crc32c,
         components=draft.components,
-        upload=draft.upload,
+        upload=draft.upload or secrets.token_hex(16),
         traits=traits,
     )
 
 
 def replaced(info: ObjectInfo) -> Damaged:
     return Damaged(f"gs://{info.bucket}/{info.name} was replaced or removed while it was being read. Read it again.")
+
+
+def not_installed(bucket: str, url: str, package: str) -> Refused:
+    return Refused(
+        f"[buckets.{bucket}] in config.toml keeps gs://{bucket} in {url}, and that takes the package {package}, which "
+        f"is not installed here. Install it: {sys.executable} -m pip install {package}"
+    )

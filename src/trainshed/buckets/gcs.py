@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from trainshed.buckets import attributes
-from trainshed.buckets.clouds import Held, Row, replaced
+from trainshed.buckets.clouds import Held, Row, not_installed, replaced
+from trainshed.buckets.ways import ANSWER_S, BYTES_S, Way
 from trainshed.domain.objects import ObjectInfo, Traits
-from trainshed.errors import ConditionNotMet, FailedPrecondition, Refused, Unavailable
+from trainshed.errors import ConditionNotMet, Unavailable
 
 KEY = "trainshed"  #: of the metadata that holds what Cloud Storage does not keep
-PART = 16 << 20  #: an object that is larger is sent in parts of this size
+PART = 8 << 20  #: an object that is larger is sent in parts of this size, which must be a multiple of 256 KB
 _PAGE = 1000
 _OBJECT, _OBJECTS = "b/{}/o/{}", "b/{}/o"
 _PLAIN = {"Accept-Encoding": "identity"}
 _HEADERS = {  #: names of Cloud Storage, and those of the traits
+    "contentType": "content_type",
     "contentEncoding": "content_encoding",
     "contentLanguage": "content_language",
     "contentDisposition": "content_disposition",
@@ -36,36 +38,29 @@ class CloudStorage:
         try:
             from aiohttp import ClientError
             from gcsfs.core import GCSFileSystem
-            from gcsfs.retry import ChecksumError, HttpError
+            from gcsfs.retry import HttpError
             from google.auth.exceptions import GoogleAuthError
             from requests.exceptions import RequestException
         except ImportError as exc:
-            raise Refused(
-                f"[buckets.{bucket}] in config.toml keeps gs://{bucket} in {url}, and that takes the package gcsfs, "
-                f"which is not installed here. Install it beside Trainshed: pip install 'trainshed[gcs]'."
-            ) from exc
+            raise not_installed(bucket, url, "gcsfs") from exc
         self.url = url
         self._bucket = bucket
         self._there, _, folder = url.removeprefix("gs://").partition("/")
         self._root = f"{folder.strip('/')}/" if folder.strip("/") else ""
-        others = (ClientError, GoogleAuthError, RequestException, OSError, TimeoutError, ValueError)
-        self._away: tuple[type[Exception], ...] = (HttpError, ChecksumError, *others)
         self._fs = GCSFileSystem(
             skip_instance_cache=True,
             use_listings_cache=False,
             session_kwargs={"auto_decompress": False},  # bytes are passed on as they are kept
-            requests_timeout=60,
         )
+        failures = (HttpError, ClientError, GoogleAuthError, RequestException, ValueError)
+        self._way = Way(bucket, url, self._fs.loop, failures=failures)
 
     def head(self, name: str) -> Held | None:
         try:
-            with self._errors():
-                found = self._fs.call(
-                    "GET", _OBJECT, self._there, self._root + name, json_out=True, headers=_PLAIN, projection="noAcl"
-                )
+            _, text = self._call("GET", _OBJECT, self._there, self._root + name, headers=_PLAIN, projection="noAcl")
         except FileNotFoundError:
             return None
-        info = self._object(found)
+        info = self._object(json.loads(text))
         return Held(info, str(info.generation))
 
     def rows(self, *, prefix: str, delimiter: str, after: str, most: int) -> Iterator[Sequence[Row]]:
@@ -76,10 +71,10 @@ class CloudStorage:
             asked["startOffset"] = self._root + after  # this name itself too, which the caller leaves out
         while True:
             try:
-                with self._errors():
-                    page = self._fs.call("GET", _OBJECTS, self._there, json_out=True, headers=_PLAIN, **asked)
+                _, text = self._call("GET", _OBJECTS, self._there, headers=_PLAIN, **asked)
             except FileNotFoundError as exc:
-                raise self._no_bucket() from exc
+                raise self._way.no_bucket(self._there) from exc
+            page = json.loads(text)
             objects = (Row(self._name(each["name"]), self._object(each)) for each in page.get("items", ()))
             prefixes = (Row(self._name(each), None) for each in page.get("prefixes", ()))
             yield sorted((*objects, *prefixes), key=lambda row: row.name)
@@ -89,65 +84,92 @@ class CloudStorage:
 
     def read(self, held: Held, offset: int, size: int) -> bytes:
         part = {"Range": f"bytes={offset}-{offset + size - 1}", "Accept-Encoding": "gzip"}
+        where = (self._there, self._root + held.info.name)
         try:
-            with self._errors():
-                _, data = self._fs.call(
-                    *("GET", _OBJECT, self._there, self._root + held.info.name),
-                    headers=part,
-                    alt="media",
-                    generation=held.version,
-                )
+            _, data = self._call(
+                "GET", _OBJECT, *where, limit_s=BYTES_S, headers=part, alt="media", generation=held.version
+            )
         except FileNotFoundError as exc:
             raise replaced(held.info) from exc
-        return bytes(data)
+        return data
 
-    def put(self, path: Path, info: ObjectInfo, *, absent: bool) -> None:
-        traits = info.traits
-        own = {key: value for key, value in (("upload", info.upload), ("components", info.components)) if value}
-        said = {trait: getattr(traits, trait) for trait in _HEADERS.values() if getattr(traits, trait)}
+    def put(self, path: Path, info: ObjectInfo, *, over: int | None) -> None:
+        """In one request if it is small, with the checksum that Cloud Storage compares before it keeps anything."""
+        asked = _only_over(over)
+        where = f"{self._fs._location}/upload/storage/v1/{_OBJECTS}"
+        described = self._described(info)
         try:
-            with self._errors():
-                self._fs.put_file(
-                    str(path),
-                    f"{self._there}/{self._root}{info.name}",
-                    metadata={**traits.metadata, **({KEY: json.dumps(own)} if own else {})},
-                    content_type=traits.content_type,
-                    fixed_key_metadata=said,
-                    chunksize=PART,
-                    consistency="md5",
-                    mode="create" if absent else "overwrite",
-                )
+            if info.size > PART:
+                headers, _ = self._call("POST", where, self._there, uploadType="resumable", json=described, **asked)
+                self._send(path, info.size, str(headers["Location"]))
+                return
+            boundary = secrets.token_hex(16)
+            self._call(
+                *("POST", where, self._there),
+                limit_s=BYTES_S,
+                headers={"Content-Type": f"multipart/related; boundary={boundary}"},
+                data=_related(boundary, described, path.read_bytes()),
+                uploadType="multipart",
+                **asked,
+            )
         except FileExistsError as exc:
-            raise ConditionNotMet(f"gs://{info.bucket}/{info.name} is there already.") from exc
+            raise ConditionNotMet(
+                f"gs://{info.bucket}/{info.name} is not what it must be over: there is another one by now."
+            ) from exc
         except FileNotFoundError as exc:
-            raise self._no_bucket() from exc
+            raise self._way.no_bucket(self._there) from exc
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, generation: int | None) -> None:
         try:
-            with self._errors():
-                self._fs.call("DELETE", _OBJECT, self._there, self._root + name)
+            self._call("DELETE", _OBJECT, self._there, self._root + name, **_only_over(generation))
+        except FileExistsError as exc:
+            raise ConditionNotMet(f"gs://{self._bucket}/{name} is another one by now.") from exc
         except FileNotFoundError:
             return
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """What goes wrong on the way, as sentences. What is said of an object itself is passed on."""
+    def _send(self, path: Path, size: int, location: str) -> None:
+        """The bytes of an upload that was begun at `location`, part by part."""
+        offset = 0
+        with open(path, "rb") as file:
+            while True:
+                file.seek(offset)
+                data = file.read(PART)
+                span = f"bytes {offset}-{offset + len(data) - 1}/{size}"
+                headers, text = self._call("PUT", location, limit_s=BYTES_S, headers={"Content-Range": span}, data=data)
+                if text:
+                    return  # it is an object now
+                taken = int(headers["Range"].rpartition("-")[2]) + 1 if "Range" in headers else 0
+                if taken <= offset:
+                    raise Unavailable(f"{self.url} took nothing of what was sent. Send it again.", retry_after_s=5)
+                offset = taken
+
+    def _call(
+        self, method: str, path: str, *args: str, limit_s: float = ANSWER_S, **asked: Any
+    ) -> tuple[Mapping[str, str], bytes]:
+        """The headers and the body of an answer."""
+        return self._way.ask(limit_s, self._asked, method, path, *args, **asked)
+
+    async def _asked(self, *args: str, **asked: Any) -> tuple[Mapping[str, str], bytes]:
         try:
-            yield
+            headers, data = await self._fs._call(*args, **asked)
         except (FileNotFoundError, FileExistsError):
             raise
-        except self._away as exc:
-            raise Unavailable(
-                f"{self.url}, where gs://{self._bucket} is kept, can't be used now: {exc}. If that does not pass, look "
-                f"at the network and at the credentials in the environment that the server was started in.",
-                retry_after_s=5,
-            ) from exc
+        except Exception as exc:
+            if getattr(exc, "code", 0) in (401, 403) or str(exc).startswith("Forbidden:"):
+                raise PermissionError(str(exc)) from exc
+            raise
+        return headers, bytes(data)
 
-    def _no_bucket(self) -> FailedPrecondition:
-        return FailedPrecondition(
-            f"gs://{self._bucket} is kept in {self.url}, and there is no bucket {self._there} there. Make it, or "
-            f"correct [buckets.{self._bucket}] in config.toml."
-        )
+    def _described(self, info: ObjectInfo) -> dict[str, Any]:
+        """All that is said of an object before its bytes."""
+        own = {"upload": info.upload, "components": info.components}
+        said = {header: getattr(info.traits, trait) for header, trait in _HEADERS.items()}
+        return {
+            "name": self._root + info.name,
+            "md5Hash": info.md5,
+            "metadata": {**info.traits.metadata, KEY: json.dumps(own)},
+            **{header: text for header, text in said.items() if text},
+        }
 
     def _name(self, key: str) -> str:
         return key.removeprefix(self._root)
@@ -157,12 +179,7 @@ class CloudStorage:
         metadata = dict(found.get("metadata", {}))
         own = _own(metadata.pop(KEY, ""))
         said = {trait: str(found.get(header, "")) for header, trait in _HEADERS.items()}
-        traits = Traits(
-            content_type=found.get("contentType") or attributes.guess_type(name),
-            storage_class=found.get("storageClass", "STANDARD"),
-            metadata=metadata,
-            **said,
-        )
+        said["content_type"] = said["content_type"] or attributes.guess_type(name)
         return ObjectInfo(
             bucket=self._bucket,
             name=name,
@@ -175,8 +192,19 @@ class CloudStorage:
             crc32c=found.get("crc32c", ""),
             components=int(found.get("componentCount") or own.get("components") or 0),
             upload=str(own.get("upload", "")),
-            traits=traits,
+            traits=Traits(storage_class=found.get("storageClass", "STANDARD"), metadata=metadata, **said),
         )
+
+
+def _only_over(generation: int | None) -> dict[str, Any]:
+    return {} if generation is None else {"ifGenerationMatch": str(generation)}
+
+
+def _related(boundary: str, described: Mapping[str, Any], data: bytes) -> bytes:
+    """The two parts of a multipart upload."""
+    first = f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(described)}\r\n"
+    second = f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
+    return b"".join((first.encode(), second.encode(), data, f"\r\n--{boundary}--\r\n".encode()))
 
 
 def _own(text: str) -> dict[str, Any]:

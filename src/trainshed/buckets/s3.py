@@ -8,8 +8,7 @@ second have the same one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,9 +17,10 @@ from typing import Any
 import google_crc32c
 
 from trainshed.buckets import attributes
-from trainshed.buckets.clouds import Held, Row, replaced
+from trainshed.buckets.clouds import Held, Row, not_installed, replaced
+from trainshed.buckets.ways import ANSWER_S, BYTES_S, Way
 from trainshed.domain.objects import ObjectInfo, Traits
-from trainshed.errors import ConditionNotMet, FailedPrecondition, Invalid, Refused, Unavailable
+from trainshed.errors import ConditionNotMet, Invalid
 
 KEY = "trainshed"  #: of the metadata that holds what S3 has no place for
 MAX_METADATA = 2000  #: bytes; S3 takes 2,048 with the names
@@ -44,27 +44,25 @@ class S3:
         """Asks nobody anything. `Refused` if s3fs is not there."""
         try:
             import s3fs
+            from aiohttp import ClientError
             from botocore.exceptions import BotoCoreError
         except ImportError as exc:
-            raise Refused(
-                f"[buckets.{bucket}] in config.toml keeps gs://{bucket} in {url}, and that takes the package s3fs, "
-                f"which is not installed here. Install it beside Trainshed: pip install 'trainshed[s3]'."
-            ) from exc
+            raise not_installed(bucket, url, "s3fs") from exc
         self.url = url
         self._bucket = bucket
         self._there, _, folder = url.removeprefix("s3://").partition("/")
         self._root = f"{folder.strip('/')}/" if folder.strip("/") else ""
-        self._away: tuple[type[Exception], ...] = (BotoCoreError, OSError, TimeoutError)
         self._fs = s3fs.S3FileSystem(
             skip_instance_cache=True,
             use_listings_cache=False,
-            config_kwargs={"connect_timeout": 10, "read_timeout": 60},
+            config_kwargs={"connect_timeout": 5, "read_timeout": 30, "retries": {"total_max_attempts": 2}},
         )
+        self._fs.retries = 3
+        self._way = Way(bucket, url, self._fs.loop, failures=(BotoCoreError, ClientError))
 
     def head(self, name: str) -> Held | None:
         try:
-            with self._errors():
-                found = self._call("head_object", Key=self._root + name)
+            found = self._call("head_object", Key=self._root + name)
         except FileNotFoundError:
             return None
         return Held(self._told(name, found), str(found["ETag"]))
@@ -77,13 +75,9 @@ class S3:
             asked["StartAfter"] = self._root + after
         while True:
             try:
-                with self._errors():
-                    page = self._call("list_objects_v2", **asked)
+                page = self._call("list_objects_v2", **asked)
             except FileNotFoundError as exc:
-                raise FailedPrecondition(
-                    f"gs://{self._bucket} is kept in {self.url}, and there is no bucket {self._there} there. Make it, "
-                    f"or correct [buckets.{self._bucket}] in config.toml."
-                ) from exc
+                raise self._way.no_bucket(self._there) from exc
             objects = (Row(self._name(each["Key"]), self._listed(each)) for each in page.get("Contents", ()))
             prefixes = (Row(self._name(each["Prefix"]), None) for each in page.get("CommonPrefixes", ()))
             yield sorted((*objects, *prefixes), key=lambda row: row.name)
@@ -93,70 +87,56 @@ class S3:
             asked["ContinuationToken"] = page["NextContinuationToken"]
 
     def read(self, held: Held, offset: int, size: int) -> bytes:
-        from fsspec.asyn import sync
-
         part = f"bytes={offset}-{offset + size - 1}"
         try:
-            with self._errors():
-                found = self._call("get_object", Key=self._root + held.info.name, Range=part, IfMatch=held.version)
-                try:
-                    return bytes(sync(self._fs.loop, found["Body"].read))
-                finally:
-                    found["Body"].close()
+            return self._way.ask(
+                BYTES_S, self._bytes, Key=self._root + held.info.name, Range=part, IfMatch=held.version
+            )
         except (FileNotFoundError, FileExistsError) as exc:  # the latter: it has another ETag now
             raise replaced(held.info) from exc
 
-    def put(self, path: Path, info: ObjectInfo, *, absent: bool) -> None:
+    def put(self, path: Path, info: ObjectInfo, *, over: int | None) -> None:
         said = {"Metadata": {KEY: _record(info, self.url)}, **_headers(info.traits)}
-        key = self._root + info.name
         try:
-            with self._errors():
-                if info.size <= PART:
-                    condition = {"IfNoneMatch": "*"} if absent else {}
-                    self._call("put_object", Key=key, Body=path.read_bytes(), **condition, **said)
-                    return
-                if _VERSION in key:
-                    raise Invalid(f"An object of more than {PART >> 20} MB can't have {_VERSION!r} in its name here.")
-                self._fs.put_file(
-                    str(path),
-                    f"{self._there}/{key}",
-                    chunksize=PART,
-                    max_concurrency=PARTS_AT_ONCE,
-                    mode="create" if absent else "overwrite",
-                    **said,
-                )
+            if info.size > PART:
+                self._put_in_parts(path, info, said, mode="create" if over == 0 else "overwrite")
+                return
+            condition = {"IfNoneMatch": "*"} if over == 0 else {}
+            whole = {"Key": self._root + info.name, "Body": path.read_bytes(), "ContentMD5": info.md5}
+            self._call("put_object", limit_s=BYTES_S, **whole, **condition, **said)
         except FileExistsError as exc:
             raise ConditionNotMet(f"gs://{info.bucket}/{info.name} is there already.") from exc
         except FileNotFoundError as exc:
-            raise FailedPrecondition(f"There is no bucket {self._there} at {self.url}, or no longer.") from exc
+            raise self._way.no_bucket(self._there) from exc
 
-    def delete(self, name: str) -> None:
-        with self._errors():
-            self._call("delete_object", Key=self._root + name)
+    def _put_in_parts(self, path: Path, info: ObjectInfo, said: Mapping[str, Any], *, mode: str) -> None:
+        if _VERSION in self._root + info.name:
+            raise Invalid(f"An object of more than {PART >> 20} MB can't have {_VERSION!r} in its name here.")
+        there = f"{self._there}/{self._root}{info.name}"
+        limit_s = BYTES_S * (1 + info.size // PART)
+        parts = {"chunksize": PART, "max_concurrency": PARTS_AT_ONCE}
+        self._way.ask(limit_s, self._asked, self._fs._put_file, str(path), there, mode=mode, **parts, **said)
 
-    def _call(self, method: str, **values: Any) -> Any:
-        return self._fs.call_s3(method, Bucket=self._there, **values)
+    def delete(self, name: str, *, generation: int | None) -> None:
+        self._call("delete_object", Key=self._root + name)
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """What goes wrong on the way to S3, as sentences. What S3 says of an object itself is passed on."""
+    def _call(self, method: str, *, limit_s: float = ANSWER_S, **values: Any) -> Any:
+        return self._way.ask(limit_s, self._asked, self._fs._call_s3, method, Bucket=self._there, **values)
+
+    async def _bytes(self, **values: Any) -> bytes:
+        found = await self._asked(self._fs._call_s3, "get_object", Bucket=self._there, **values)
+        async with found["Body"] as body:
+            return bytes(await body.read())
+
+    async def _asked(self, work: Callable[..., Any], *args: Any, **values: Any) -> Any:
+        """`FileExistsError` if a condition of the request does not hold: s3fs has no one word for that."""
         try:
-            yield
-        except (FileNotFoundError, FileExistsError):
-            raise
-        except PermissionError as exc:
-            raise FailedPrecondition(
-                f"{self.url}, where gs://{self._bucket} is kept, does not let this server in: {exc}. Look at the "
-                f"credentials in the environment that the server was started in, and at what they are good for."
-            ) from exc
-        except self._away as exc:
-            if _failed_condition(exc):
+            return await work(*args, **values)
+        except OSError as exc:
+            answer = getattr(exc.__cause__, "response", {})
+            if answer.get("ResponseMetadata", {}).get("HTTPStatusCode") == 412:
                 raise FileExistsError(str(exc)) from exc
-            raise Unavailable(
-                f"{self.url}, where gs://{self._bucket} is kept, can't be used now: {exc}. If that does not pass, look "
-                f"at the network and at the credentials in the environment that the server was started in.",
-                retry_after_s=5,
-            ) from exc
+            raise
 
     def _name(self, key: str) -> str:
         return key.removeprefix(self._root)
@@ -200,12 +180,6 @@ class S3:
             updated_us=second_us,
             traits=traits,
         )
-
-
-def _failed_condition(exc: Exception) -> bool:
-    """Whether S3 says that a condition of the request does not hold. s3fs has no one word for it."""
-    answer = getattr(exc.__cause__, "response", {})
-    return bool(answer.get("ResponseMetadata", {}).get("HTTPStatusCode") == 412)
 
 
 def _record(info: ObjectInfo, url: str) -> str:

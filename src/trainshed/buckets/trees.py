@@ -38,6 +38,12 @@ class Stored(Protocol):
         """`FailedPrecondition` if a folder holds what is no object. `NotFound` if there is no such folder."""
 
 
+class Kept(Stored, Protocol):
+    """The objects of the one bucket that is kept in a cloud, and where: at s3://lab-data/mnist, say."""
+
+    url: str
+
+
 class Tree(Stored, Protocol):
     """The same, with what makes and removes buckets and takes bytes in."""
 
@@ -57,25 +63,23 @@ class Tree(Stored, Protocol):
 class Trees:
     """A `Tree` of the folders `here` and the buckets in `clouds`, each by its name."""
 
-    def __init__(self, here: Tree, clouds: Mapping[str, Stored], urls: Mapping[str, str]) -> None:
-        """`urls` says where each of the `clouds` is."""
+    def __init__(self, here: Tree, clouds: Mapping[str, Kept]) -> None:
         self._here = here
         self._clouds = clouds
-        self._urls = urls
 
     def cloud_of(self, bucket: str) -> str:
         """Where a bucket is kept, such as s3://lab-data/mnist; empty if it is a folder."""
-        return self._urls.get(bucket, "")
+        return self._clouds[bucket].url if bucket in self._clouds else ""
 
     def make_bucket(self, bucket: str) -> None:
         """Make the folder. One of a bucket in a cloud stays empty: it is what is left if that is no longer named."""
         self._here.make_bucket(bucket)
 
     def remove_bucket(self, bucket: str, *, forget: Callable[[], None]) -> None:
-        if bucket in self._clouds:
+        if url := self.cloud_of(bucket):
             raise FailedPrecondition(
-                f"gs://{bucket} is kept in {self._urls[bucket]}, as [buckets.{bucket}] in config.toml says. Take that "
-                f"table out and start the server again; then it can be removed, and what is in the cloud stays there."
+                f"gs://{bucket} is kept in {url}, as [buckets.{bucket}] in config.toml says. Take that table out and "
+                f"start the server again; then it can be removed, and what is in the cloud stays there."
             )
         self._here.remove_bucket(bucket, forget=forget)
 

@@ -122,7 +122,9 @@ _BUCKETS = [
     'project = "vision"',
     "```",
     "",
-    "Without `project` it belongs to the default project. [Buckets](storage.md#buckets-in-a-cloud) tells more.",
+    "`url` begins with `s3://`, for which s3fs must be installed, or with `gs://`, for which gcsfs must. Without",
+    "`project` it belongs to the default project. Credentials are not written here: they are in the environment of the",
+    "server. [Buckets](storage.md#buckets-in-a-cloud) tells more.",
     "",
 ]
 

@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -25,7 +25,8 @@ LOOK_US = 5_000_000  #: between two looks at the same folder
 BACK_OFF_US = 60_000_000  #: the same, if the last one failed
 MAX_NAMES = 4000  #: looked at in one look
 MAX_FILES = 64
-MAX_BYTES = 64 << 20  #: of one file
+MAX_BYTES = 256 << 20  #: of all files of a folder
+KEPT_US = 3600_000_000  #: after the last look at a folder
 _SECOND_US = 1_000_000  #: a cloud tells whole seconds; a file was written in one of them
 
 
@@ -39,6 +40,17 @@ class Shelves(Protocol):
     def open(self, bucket: str, name: str) -> Reader: ...
 
 
+@dataclass(slots=True)
+class _Look:
+    """At one folder."""
+
+    wanted_us: int  #: when somebody last asked for it
+    next_us: int = 0  #: before this, it is not looked at again
+    done_us: int = 0  #: the last one that found everything
+    failed: bool = False  #: the last one of all
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
 class Mirrors:
     """`root/BUCKET/NAME`, below a folder of the server's own. Threads may share it."""
 
@@ -47,9 +59,7 @@ class Mirrors:
         self._shelves = shelves
         self._clock = clock
         self._guard = threading.Lock()
-        self._locks: dict[tuple[str, ...], threading.Lock] = {}
-        self._next_us: dict[tuple[str, ...], int] = {}  #: when a folder may be looked at again
-        self._looked_us: dict[tuple[str, ...], int] = {}
+        self._looks: dict[tuple[str, ...], _Look] = {}
 
     def clear(self) -> None:
         """Forget what an earlier server copied."""
@@ -64,20 +74,37 @@ class Mirrors:
 
         What was written until `ended_us` is there afterwards.
         """
+        now = self._clock()
+        self._forget(now)
         with self._guard:
-            lock = self._locks.setdefault(folder, threading.Lock())
-        with lock:
-            now = self._clock()
-            looked = self._looked_us.get(folder, 0)
-            if now < self._next_us.get(folder, 0) and not (ended_us is not None and looked <= ended_us):
+            look = self._looks.setdefault(folder, _Look(wanted_us=now))
+        with look.lock:
+            look.wanted_us = now
+            late = ended_us is not None and look.done_us <= ended_us and not look.failed
+            if now < look.next_us and not late:
                 return
-            self._looked_us[folder], self._next_us[folder] = now, now + LOOK_US
+            look.next_us, look.failed = now + LOOK_US, False
             try:
+                left = MAX_BYTES
                 for info in self._found(folder):
-                    self._follow(info)
+                    left -= self._follow(info, left)
+                look.done_us = now
             except (TrainshedError, OSError) as exc:
-                self._looked_us[folder], self._next_us[folder] = looked, now + BACK_OFF_US
+                look.next_us, look.failed = now + BACK_OFF_US, True
                 LOG.warning("mirror.behind folder=gs://%s reason=%r", "/".join(folder), str(exc))
+
+    def _forget(self, now: int) -> None:
+        """Remove copies that nobody has looked at for long."""
+        with self._guard:
+            old = [
+                folder
+                for folder, look in self._looks.items()
+                if look.wanted_us + KEPT_US < now and not look.lock.locked()
+            ]
+            for folder in old:
+                del self._looks[folder]
+        for folder in old:
+            shutil.rmtree(self.root.joinpath(*folder), ignore_errors=True)
 
     def _found(self, folder: tuple[str, ...]) -> Iterator[ObjectInfo]:
         query = ListQuery(prefix="".join(f"{part}/" for part in folder[1:]), checksums=False)
@@ -93,19 +120,22 @@ class Mirrors:
                 return
             query = replace(query, after=page.next)
 
-    def _follow(self, info: ObjectInfo) -> None:
-        """Append what a file has more than its copy. One that is shorter than its copy is another one."""
+    def _follow(self, info: ObjectInfo, most: int) -> int:
+        """Append what a file has more than its copy, and say how large that is then.
+
+        One that is shorter than its copy is another one.
+        """
         try:
             copy = self.root.joinpath(info.bucket, *components(info.name))
         except Invalid:
-            return  # a name that no file can have
-        size = min(info.size, MAX_BYTES)
+            return 0  # a name that no file can have
+        size = min(info.size, most)
         have = copy.stat().st_size if copy.is_file() else 0
         if have > size:
             copy.unlink()
             have = 0
         if have == size:
-            return
+            return size
         copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._shelves.open(info.bucket, info.name) as reader, open(copy, "ab") as file:
             for offset in range(have, min(size, reader.info.size), PIECE):
@@ -113,3 +143,4 @@ class Mirrors:
         written_us = info.created_us + _SECOND_US
         with suppress(FileNotFoundError):
             os.utime(copy, ns=(written_us * 1000, written_us * 1000))
+        return size

@@ -118,7 +118,7 @@ class Shed:
                     runtimes=cast(Runtimes, self.runtime),
                     installs=Installs(uv=Path(shutil.which("uv") or "uv"), ship=ship),
                     references=_Counted(self, references),
-                    addresses=Addresses(buckets=self.home.buckets, shelves=Trees(self.tree, {}, {}), owner=self._owner),
+                    addresses=Addresses(buckets=self.home.buckets, shelves=Trees(self.tree, {}), owner=self._owner),
                     alike=alike(self.models),
                 ),
                 self.hosts,

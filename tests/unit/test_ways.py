@@ -1,0 +1,99 @@
+"""The way to a cloud that answers late, or never."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from trainshed.buckets import ways
+from trainshed.buckets.ways import Way
+from trainshed.errors import Unavailable
+
+LONG_S = 60.0
+
+
+class Cloud:
+    """Answers, or does not, as it is told to."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.silent = False
+        self.error: Exception | None = None
+
+    async def answer(self) -> str:
+        self.asked += 1
+        if self.silent:
+            await asyncio.sleep(LONG_S)
+        if self.error is not None:
+            raise self.error
+        return "yes"
+
+
+@pytest.fixture
+def way() -> Iterator[Way]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield Way("kept", "s3://lab-data", loop, failures=(KeyError,))
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def test_one_at_a_time_waits_for_a_cloud_that_does_not_answer(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways, "SLOW_S", 0.01)
+    cloud = Cloud()
+    assert way.ask(LONG_S, cloud.answer) == "yes"
+    cloud.silent = True
+    with pytest.raises(Unavailable, match=r"s3://lab-data, where gs://kept is kept, can't .* did not answer within"):
+        way.ask(0.05, cloud.answer)
+    cloud.silent = False
+    with pytest.raises(Unavailable, match="did not answer within"):
+        way.ask(LONG_S, cloud.answer)
+    assert cloud.asked == 2
+
+
+def test_after_the_pause_somebody_tries_and_the_others_are_told_until_then(
+    way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ways, "SLOW_S", 0.01)
+    monkeypatch.setattr(ways, "PAUSE_S", 0)
+    cloud = Cloud()
+    cloud.silent = True
+    with pytest.raises(Unavailable):
+        way.ask(0.05, cloud.answer)
+    told = []
+
+    async def meanwhile() -> str:
+        def another() -> None:
+            with pytest.raises(Unavailable):
+                way.ask(LONG_S, cloud.answer)
+            told.append(cloud.asked)
+
+        await asyncio.to_thread(another)
+        return "back"
+
+    cloud.silent = False
+    assert way.ask(LONG_S, meanwhile) == "back"
+    assert told == [1]
+    assert way.ask(LONG_S, cloud.answer) == "yes"
+
+
+def test_what_fails_at_once_holds_up_nobody(way: Way) -> None:
+    cloud = Cloud()
+    for error, sentence in (
+        (KeyError("odd.\n  words."), r"can't be used now: 'odd\.\\n words\.'\. If that does not pass"),
+        (PermissionError("no entry."), r"does not let this server in: no entry\. Look at the credentials"),
+        (OSError(5, "broken"), r"can't be used now: \[Errno 5\] broken\."),
+    ):
+        cloud.error = error
+        with pytest.raises(Unavailable, match=sentence):
+            way.ask(LONG_S, cloud.answer)
+    for answer in (FileNotFoundError, FileExistsError):
+        cloud.error = answer()
+        with pytest.raises(answer):
+            way.ask(LONG_S, cloud.answer)
+    assert cloud.asked == 5
