@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from s3fs import S3FileSystem
 
 from trainshed.buckets.clouds import CloudTree
 from trainshed.buckets.declared import read_declared
@@ -170,13 +171,14 @@ def test_a_cloud_that_is_not_there_is_told_of(kept: Kept, monkeypatch: pytest.Mo
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr(S3FileSystem, "_cache", {})
     away = CloudTree(S3("kept", kept.url))
     with pytest.raises(Unavailable, match=f"{kept.url}, where gs://kept is kept, can't be used now: .*{port}"):
         away.list("kept", ListQuery())
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("HOME", str(kept.path))
+    monkeypatch.setattr(S3FileSystem, "_cache", {})
     with pytest.raises(Unavailable, match="Unable to locate credentials"):
         CloudTree(S3("kept", kept.url)).info("kept", "a")
 

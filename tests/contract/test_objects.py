@@ -143,7 +143,7 @@ def test_names_that_no_file_can_have_are_refused(trees: Trees, name: str) -> Non
 
 
 def test_a_large_object_in_parts(trees: Trees) -> None:
-    data = bytes(range(256)) * (40 << 12)  # 40 MiB
+    data = bytes(range(256)) * (20 << 12)  # 20 MiB
     info = put(trees, "large", data, conditions=Conditions(generation=0))
     assert (info.size, info.md5) == (len(data), md5(data))
     assert get(trees, "large") == data
@@ -152,7 +152,7 @@ def test_a_large_object_in_parts(trees: Trees) -> None:
         assert reader.read(12_345_678, 5) == data[12_345_678:12_345_683]
         assert reader.read(len(data), 1) == b""
     with pytest.raises(ConditionNotMet):
-        put(trees, "large", data[: 17 << 20], conditions=Conditions(generation=0))
+        put(trees, "large", data[: 9 << 20], conditions=Conditions(generation=0))
 
 
 def test_a_reader_never_mixes_two_versions(trees: Trees) -> None:
@@ -254,7 +254,7 @@ def walked(stored: Callable[[ListQuery], Page], query: ListQuery) -> tuple[list[
         query = replace(query, after=page.next)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 @given(
     names=st.lists(NAME, max_size=10, unique=True),
     prefix=st.one_of(st.just(""), BOUND),

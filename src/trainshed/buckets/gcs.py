@@ -47,8 +47,7 @@ class CloudStorage:
         self._bucket = bucket
         self._there, _, folder = url.removeprefix("gs://").partition("/")
         self._root = f"{folder.strip('/')}/" if folder.strip("/") else ""
-        self._fs = GCSFileSystem(
-            skip_instance_cache=True,
+        self._fs = GCSFileSystem(  # which other buckets of this server share
             use_listings_cache=False,
             session_kwargs={"auto_decompress": False},  # bytes are passed on as they are kept
         )

@@ -24,7 +24,7 @@ from trainshed.errors import ConditionNotMet, Invalid
 
 KEY = "trainshed"  #: of the metadata that holds what S3 has no place for
 MAX_METADATA = 2000  #: bytes; S3 takes 2,048 with the names
-PART = 16 << 20  #: an object that is larger is sent in parts of this size, some of them at once
+PART = 8 << 20  #: an object that is larger is sent in parts of this size, some of them at once
 PARTS_AT_ONCE = 4
 _PAGE = 1000
 _VERSION = "?versionId="  #: s3fs takes it for something of its own
@@ -52,8 +52,7 @@ class S3:
         self._bucket = bucket
         self._there, _, folder = url.removeprefix("s3://").partition("/")
         self._root = f"{folder.strip('/')}/" if folder.strip("/") else ""
-        self._fs = s3fs.S3FileSystem(
-            skip_instance_cache=True,
+        self._fs = s3fs.S3FileSystem(  # which other buckets of this server share
             use_listings_cache=False,
             config_kwargs={"connect_timeout": 5, "read_timeout": 30, "retries": {"total_max_attempts": 2}},
         )
