@@ -16,7 +16,7 @@ from google.api_core.client_options import ClientOptions
 from google.oauth2.credentials import Credentials
 
 from trainshed.testing.clouds import BUCKET, S3Server, s3_server
-from trainshed.testing.gs_files import FILES
+from trainshed.testing.gs_files import FILES, PARTS
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.servers import RunningServer
 
@@ -139,14 +139,16 @@ def test_a_job_takes_its_package_from_there_and_leaves_its_model_there(lab: Lab,
     assert [each["uri"] for each in exports] == [f"gs://{KEPT}/out/asks/"]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_tensorflow_works_on_it(lab: Lab, jobs: Submitter) -> None:
-    """A part of what trainers do with files; the rest is the same to a bucket, wherever that is."""
-    source = f"{FILES}\nimport sys\nbase = sys.argv[sys.argv.index('--job-dir') + 1]\n"
-    source += "files(f'{base}/files')\ncheckpoints(f'{base}/checkpoints')\nevents(f'{base}/events')\n"
+    source = f"{FILES}\nimport sys\neverything(sys.argv[sys.argv.index('--job-dir') + 1])\n"
     jobs.submit("tensorflow", source, runtimeVersion="2.21", jobDir=f"gs://{KEPT}/tf")
     done = jobs.wait("tensorflow", timeout_s=500)
     assert done["state"] == "SUCCEEDED", (done.get("errorMessage"), jobs.lines("tensorflow")[-20:])
+    assert [line for line in jobs.lines("tensorflow") if line.startswith("done:")] == [
+        f"done: {part}" for part in PARTS
+    ]
     assert lab.s3.get("mnist/tf/files/one.txt") == b"first\nsecond\nthird\n"
     stats = lab.server.call("GET", f"/trainshed/v1/projects/{PROJECT}/jobs/tensorflow/stats")
     [loss] = [metric for metric in stats["metrics"] if metric["name"] == "loss"]

@@ -54,9 +54,9 @@ class S3Server:
 
 
 @contextmanager
-def s3_server() -> Iterator[S3Server]:
-    """One that is ready, with its bucket, and ended on the way out."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
+def s3_server(port: int = 0) -> Iterator[S3Server]:
+    """One that is ready, with its bucket, and ended on the way out. On a free port, unless one is named."""
+    with socket.create_server(("127.0.0.1", port)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
