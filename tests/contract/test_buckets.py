@@ -36,8 +36,13 @@ def store(database: Database) -> BucketStore:
 
 
 @pytest.fixture
-def buckets(store: BucketStore, trees: Trees) -> Buckets:
-    return Buckets(store, trees)
+def tree(tmp_path: Path) -> ObjectTree:
+    return ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
+
+
+@pytest.fixture
+def buckets(store: BucketStore, tree: ObjectTree) -> Buckets:
+    return Buckets(store, tree)
 
 
 def test_names_are_shared_by_all_projects(store: BucketStore) -> None:
@@ -87,7 +92,8 @@ def test_one_of_many_makers_wins(buckets: Buckets) -> None:
         assert sum(pool.map(make, range(16))) == 1
 
 
-def test_a_bucket_with_objects_stays(buckets: Buckets, trees: Trees) -> None:
+def test_a_bucket_with_objects_stays(store: BucketStore, trees: Trees) -> None:
+    buckets = Buckets(store, trees)
     buckets.make("one-project", "shown")
     with trees.stage() as staged:
         trees.commit(staged, Draft(bucket="shown", name="a"))
@@ -98,10 +104,8 @@ def test_a_bucket_with_objects_stays(buckets: Buckets, trees: Trees) -> None:
 
 
 def test_a_bucket_that_is_a_folder_goes_and_a_new_one_shows_nothing_of_an_old(
-    store: BucketStore, tmp_path: Path
+    buckets: Buckets, tree: ObjectTree, tmp_path: Path
 ) -> None:
-    tree = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
-    buckets = Buckets(store, tree)
     buckets.make("one-project", "shown")
     buckets.delete("shown", Conditions())
     with pytest.raises(NotFound):

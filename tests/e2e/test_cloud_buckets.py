@@ -58,6 +58,7 @@ def jobs(lab: Lab, tmp_path: Path) -> Submitter:
     return Submitter(lab.server, PROJECT, tmp_path, bucket=KEPT)
 
 
+@pytest.mark.soak
 def test_the_command_line_works_on_it(lab: Lab, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     (folder / "sub").mkdir(parents=True)
