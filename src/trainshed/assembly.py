@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -308,7 +308,7 @@ def _working(ground: Ground, creations: Creations, equip: Callable[[Launch], Lau
         jobs=ground.jobs,
         runtimes=ground.runtimes,
         addresses=_addresses(ground),
-        buckets=lambda project: (name for name in ground.buckets.names(project) if not ground.tree.cloud_of(name)),
+        buckets=_folders(ground),
         leads=away.nodes.leads,
         cpus=ground.cpus,
         machines=ground.machines,
@@ -347,6 +347,11 @@ def _working(ground: Ground, creations: Creations, equip: Callable[[Launch], Lau
     return _Working(launches=launches, sites=sites, ray=ray, control=control)
 
 
+def _folders(ground: Ground) -> Callable[[str], Iterable[str]]:
+    """Names the buckets of a project that are folders, and not kept in a cloud."""
+    return lambda project: (name for name in ground.buckets.names(project) if not ground.tree.cloud_of(name))
+
+
 def _ray(ground: Ground, launches: Launches, away: _Away) -> RaySite:
     return RaySite(
         RayGround(
@@ -358,6 +363,7 @@ def _ray(ground: Ground, launches: Launches, away: _Away) -> RaySite:
             nodes=away.nodes,
             credentials=away.credentials,
             addresses=_addresses(ground),
+            buckets=_folders(ground),
             folder=launches.folder,
         )
     )

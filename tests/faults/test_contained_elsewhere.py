@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from trainshed.engines.local import ship
+from trainshed.node import reap
 from trainshed.testing.containers import Podman
 from trainshed.testing.gangs import TRAINER, Attempt, cluster_spec, wait_until
 from trainshed.testing.links import LocalLink
@@ -22,16 +23,21 @@ SOURCE = TRAINER + "print('sees', sys.argv[1], sorted(os.listdir('/signs'))[:1],
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, podman: Podman, monkeypatch: pytest.MonkeyPatch) -> Iterator[Attempt]:
+def link(tmp_path: Path, podman: Podman, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalLink]:
     monkeypatch.setenv("TRAINSHED_NODE_CACHE", str(tmp_path / "cache"))
     for name, value in podman.env.items():
         monkeypatch.setenv(name, value)
-    link = LocalLink(tmp_path, tmp_path / "cache")
-    link.start()
+    made = LocalLink(tmp_path, tmp_path / "cache")
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, podman: Podman, link: LocalLink) -> Iterator[Attempt]:
     with Attempt(tmp_path, link.path, name=tmp_path.name) as made:
         launch(made, link, podman.base())
         yield made
-    link.close()
 
 
 def launch(attempt: Attempt, link: LocalLink, image: str) -> None:
@@ -67,6 +73,24 @@ def test_a_gang_of_containers_finds_itself(attempt: Attempt, podman: Podman) -> 
 def _sampled(attempt: Attempt) -> set[str]:
     lines = map(json.loads, (attempt.folder / "samples.jsonl").read_text().splitlines())
     return {each["r"] for each in lines if each["processes"] > 0}
+
+
+def test_a_container_whose_keeper_was_killed_ends_before_the_next_one_starts(
+    attempt: Attempt, link: LocalLink, podman: Podman
+) -> None:
+    attempt.started(2)
+    job = attempt.gang.removeprefix("trainshed/").rpartition("/")[0]
+    before = {each["Id"] for each in podman.containers(job)}
+    [keeper] = [actor.keeper for name, actor in link.actors.items() if f"/{WORKER}/" in name]
+    for pid in (keeper, *reap.children(keeper)):  # so that neither can clean up after the other
+        os.kill(pid, signal.SIGKILL)
+    attempt.started(4)  # both: they are an all-reduce group
+    after = {each["Id"] for each in podman.containers(job)}
+    assert len(after) == 2
+    assert not before & after
+    attempt.end(0)
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+    wait_until(lambda: not podman.containers(job), attempt)
 
 
 def test_nothing_is_left_when_the_supervisor_is_killed(attempt: Attempt, podman: Podman) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
@@ -10,12 +11,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainshed.node import containers, images
-from trainshed.node.contained import contain
+from trainshed.node.contained import contain, key
 from trainshed.node.containers import DOCKER, PODMAN, Container, NoTool, Tool
+from trainshed.node.prepare import prepare
 from trainshed.testing.engines import wait_for
 
 ROOT = ("memory", "cpu", "pids")
@@ -41,6 +44,12 @@ elif words[0] == "pull":
     if not os.path.exists(source):
         sys.exit(os.environ.get("PULL_ERROR", "Error: connection refused."))
     shutil.copy(source, has(words[1]))
+elif words[0] == "ps":
+    key = words[-1].rpartition("=")[2]
+    print("\\n".join(name for name in os.listdir(os.path.join(folder, "containers")) if name.startswith(key)))
+elif words[0] == "rm":
+    for each in words[3:]:
+        os.unlink(os.path.join(folder, "containers", each))
 """
 Install = Callable[..., Path]
 
@@ -127,7 +136,8 @@ def test_a_container_gets_no_privilege_and_only_what_is_mounted() -> None:
     assert "no-new-privileges" in words_after(argv, "--security-opt")
     assert words_after(argv, "--network") == ["host"]
     assert words_after(argv, "--pids-limit") == ["4096"]
-    assert words_after(argv, "--env") == ["A=1 2", "B="]
+    assert words_after(argv, "--env") == ["A", "B"]
+    assert containers.environment(box) == {"A": "1 2", "B": ""}
     assert words_after(argv, "--label") == ["trainshed.job=p/j/1"]
     assert words_after(argv, "--mount") == [
         'type=bind,"source=/home/a,b/buckets/c",target=/gcs/c',
@@ -135,6 +145,28 @@ def test_a_container_gets_no_privilege_and_only_what_is_mounted() -> None:
     ]
     assert "--http-proxy=false" in argv
     assert not {"--privileged", "--cap-add", "--device", "--volume", "--read-only", "--entrypoint"} & set(argv)
+
+
+@pytest.mark.parametrize("kind", [PODMAN, DOCKER])
+def test_values_of_variables_are_not_on_the_command_line(kind: str) -> None:
+    names = ("API_KEY", "GOOGLE_API_KEY", "TF_CONFIG", "https_proxy", "SSL_CERT_FILE", "HOMEPAGE", "TRAINSHED_REPLICA")
+    secrets = {name: f"secret of {name}" for name in names}
+    box = Container("n", "i", env=secrets)
+    argv = containers.run(Tool(kind, kind, ROOT), box)
+    assert words_after(argv, "--env") == sorted(secrets)
+    assert "secret" not in " ".join(argv)
+    assert containers.environment(box) == secrets
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PATH", "HOME", "TMPDIR", "LD_PRELOAD", "XDG_RUNTIME_DIR", "CONTAINERS_CONF", "CONTAINER_HOST", "DOCKER_HOST"],
+)
+def test_a_variable_that_the_tool_goes_by_itself_is_not_put_into_its_environment(name: str) -> None:
+    box = Container("n", "i", env={name: "/in/the/container", "OTHER": "1"})
+    argv = containers.run(Tool(PODMAN, "podman", ROOT), box)
+    assert words_after(argv, "--env") == sorted([f"{name}=/in/the/container", "OTHER"])
+    assert containers.environment(box) == {"OTHER": "1"}
 
 
 def test_a_command_takes_the_place_of_the_images_own() -> None:
@@ -221,6 +253,42 @@ def test_an_image_for_another_machine_is_named_with_a_remedy(
     )
 
 
+@pytest.mark.parametrize("whose", ["of another replica", "of a copy before this one"])
+def test_what_a_killed_keeper_left_is_removed_before_another_container_starts(
+    install: Install, tmp_path: Path, whose: str
+) -> None:
+    path = install("podman", ROOTFUL)
+    (tmp_path / "containers").mkdir()
+    add(tmp_path / "podman-images", "i")
+    gang = tmp_path / "cache" / "replicas" / "trainshed" / "p" / "j" / "1"
+    stray = gang / ("ps-replica-0" if whose == "of another replica" else "master-replica-0") / "1.0"
+    living, own = gang / "worker-replica-0" / "1.0", gang / "master-replica-0" / "1.1"
+    for folder in (stray, living):
+        folder.mkdir(parents=True)
+        found = {"tool": Tool(PODMAN, str(path), ROOT).words(), "images": {}}
+        (folder / images.FOUND).write_text(json.dumps(found))
+        (tmp_path / "containers" / key(str(folder))).touch()
+    own.mkdir(parents=True)
+    order: dict[str, Any] = {
+        "gang": "trainshed/p/j/1",
+        "replica": "master-replica-0",
+        "incarnation": "1.1",
+        "cache": str(tmp_path / "cache"),
+        "lock": f"{own.parent}.lock",
+        "python": "python3",
+        "env": {},
+        "container": {"image": "i", "command": [], "args": [], "cpus": 1, "memory_bytes": 1},
+        "containers": {"tool": "auto", "read_only": False, "mounts": []},
+    }
+    with open(order["lock"], "ab") as mine, open(f"{living.parent}.lock", "ab") as theirs:
+        for lock in (mine, theirs):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        assert prepare(str(own), order, str(own / "prepared.json")) == 0
+    assert [each.name for each in (tmp_path / "containers").iterdir()] == [key(str(living))]
+    assert not (stray / images.FOUND).exists()
+    assert (own / images.FOUND).exists()
+
+
 #: a tool whose container is a process that ends as the word after the image says
 RUNNER = """#!{python}
 import os, signal, sys, time
@@ -229,6 +297,10 @@ if sys.argv[1:3] == ["container", "inspect"]:
 if sys.argv[1] == "run":
     print("runs", flush=True)
     how = sys.argv[-1]
+    if how == "tell":
+        print(" ".join(sys.argv), flush=True)
+        print(os.environ["API_KEY"], os.environ["PATH"], flush=True)
+        how = "0"
     if how == "wait":
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(3))
         print("waits", flush=True)
@@ -244,7 +316,8 @@ def attempt(tmp_path: Path, how: str, kind: str = PODMAN) -> Path:
     folder = tmp_path / "attempt"
     folder.mkdir()
     container = {"image": "i", "command": [], "args": [how], "cpus": 1, "memory_bytes": 1 << 30}
-    replica = {"name": "master-replica-0", "env": {}, "container": container}
+    env = {"API_KEY": "a secret", "PATH": "/in/the/container"}
+    replica = {"name": "master-replica-0", "env": env, "container": container}
     common = {"tool": "auto", "read_only": False, "mounts": []}
     spec = {"project": "p", "job": "j", "attempt": 1, "env": {}, "replicas": [replica], "containers": common}
     (folder / "spec.json").write_text(json.dumps(spec))
@@ -266,6 +339,15 @@ def stand_in(folder: Path) -> subprocess.Popen[str]:
 def test_the_stand_in_ends_as_its_container_does(tmp_path: Path, status: str, seen: int) -> None:
     with stand_in(attempt(tmp_path, status)) as process:
         assert process.wait(timeout=30) == seen
+
+
+def test_values_of_variables_reach_the_tool_by_its_environment(tmp_path: Path) -> None:
+    with stand_in(attempt(tmp_path, "tell")) as process:
+        assert process.stdout is not None
+        _, words, told = process.stdout.read().splitlines()
+    assert "--env API_KEY --env PATH=/in/the/container --env PYTHONUNBUFFERED " in words
+    assert "a secret" not in words
+    assert told == f"a secret {os.environ['PATH']}"
 
 
 def test_the_stand_in_passes_signals_on(tmp_path: Path) -> None:

@@ -30,6 +30,13 @@ def test_files_are_filled_in_and_readable_by_one_user_alone(tmp_path: Path, auth
     }
 
 
+def test_files_for_a_container_are_readable_by_whoever_sees_them(tmp_path: Path, authority: str) -> None:
+    unpack({"files": {"token": "ts_secret\n"}, "ca": authority}, str(tmp_path), str, for_all=True)
+    folder = tmp_path / "credentials"
+    assert folder.stat().st_mode & 0o777 == 0o755
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o644}
+
+
 def test_the_bundle_is_what_the_machine_trusts_and_the_server(
     tmp_path: Path, authority: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

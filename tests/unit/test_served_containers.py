@@ -19,7 +19,7 @@ WANTED = ContainerToRun(
         image="example/predictor:1.0",
         command=(),
         args=("--port=$(AIP_HTTP_PORT)", "--model=$(AIP_STORAGE_URI)"),
-        env=(("HOME", "/tmp"),),
+        env=(("HOME", "/tmp"), ("API_KEY", "a secret")),
         port=0,
         predict="/p",
         health="/h",
@@ -59,6 +59,7 @@ def test_on_a_network_of_its_own_it_listens_where_it_likes() -> None:
         "AIP_MODE": "PREDICTION",
         "AIP_STORAGE_URI": "/gcs/mine/model",
         "HOME": "/tmp",
+        "API_KEY": "a secret",
     }
     assert rendered(BRIDGE, port=9000)["box"].ports == [(12345, 9000)]
 
@@ -82,6 +83,9 @@ def test_the_order_is_one_that_hosts_take(tmp_path: Path) -> None:
     assert "--cap-drop all" in words
     assert "source=/home/models/p/d00d,target=/gcs/mine/model,readonly" in words
     assert "sha256:0123456789abcdef --port=8080" in words
+    assert "a secret" not in words
+    assert "a secret" not in repr(taken)
+    assert (taken.env["API_KEY"], taken.env["AIP_HTTP_PORT"]) == ("a secret", "8080")
     name = taken.run[taken.run.index("--name") + 1]
     assert taken.end[-1] == name
     assert containers.order(SPEC, WANTED)["end"][-1] != name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,13 +11,14 @@ from trainshed.buckets.addresses import resolve_uris
 from trainshed.config import Home, Settings
 from trainshed.control.addresses import Addresses
 from trainshed.control.credentials import NodeCredentials
+from trainshed.control.launches import BUCKETS, container
 from trainshed.control.packages import FOLDER, Wanted, packages
 from trainshed.domain import clusters
 from trainshed.domain.jobs import Job
 from trainshed.domain.machines import Machines
 from trainshed.domain.placement import CPU, Shares
 from trainshed.domain.training import Training
-from trainshed.engines.base import Elsewhere, Launch, Replica
+from trainshed.engines.base import Containers, Elsewhere, Launch, Mount, Replica
 from trainshed.runtimes.catalogue import CATALOGUE, Runtime
 
 _AGAIN = "Submit the job again to upload it anew."
@@ -30,6 +31,7 @@ class ClusterLaunches:
     home: Home
     settings: Settings
     addresses: Addresses
+    buckets: Callable[[str], Iterable[str]]  #: names those of a project that are folders
     folder: Callable[[Job], Path]
     credentials: NodeCredentials
     leads: bool  #: whether `gs://` in the code of trainers means this server's buckets
@@ -39,11 +41,6 @@ class ClusterLaunches:
     def prepare(self, job: Job) -> Launch:
         """Settle what can be settled here. Builds nothing: runtimes are built where they are needed."""
         training = Training.parse(job.body[Training.key])
-        leads = self.leads and (job.runtime not in CATALOGUE or CATALOGUE[job.runtime].led)
-        path_there = self.addresses.paths_there(job.project, self.settings.node_buckets, leads=leads)
-        args = tuple(resolve_uris(arg, path_there) for arg in training.args)
-        if training.job_dir:
-            args += ("--job-dir", resolve_uris(training.job_dir, path_there))
         folder = self.folder(job)
         wanted = Wanted(project=job.project, copies=folder / FOLDER, remedy=_AGAIN)
         launch = Launch(
@@ -53,7 +50,7 @@ class ClusterLaunches:
             folder=folder,
             python=Path(sys.executable),  # of the supervisor and the stand-ins
             module=training.module,
-            args=args,
+            args=() if training.containers else self._args(job, training),
             packages=packages(training.package_uris, self.addresses, wanted),
             site=folder / "site",
             replicas=self._replicas(job, training),
@@ -62,10 +59,18 @@ class ClusterLaunches:
             max_running_s=training.max_running_s,
             log_limit_bytes=self.settings.log_limit_mb << 20,
             warm=False,
+            containers=self._containers(job.project) if training.containers else None,
         )
         equipped = self.credentials.equip(launch)
-        there = Elsewhere(runtime=recipe(CATALOGUE[job.runtime]), packages=equipped.packages, kit=equipped.kit)
+        runtime = {} if training.containers else recipe(CATALOGUE[job.runtime])
+        there = Elsewhere(runtime=runtime, packages=equipped.packages, kit=equipped.kit)
         return replace(equipped.launch, elsewhere=there)
+
+    def _args(self, job: Job, training: Training) -> tuple[str, ...]:
+        leads = self.leads and CATALOGUE[job.runtime].led
+        path_there = self.addresses.paths_there(job.project, self.settings.node_buckets, leads=leads)
+        words = training.args + (("--job-dir", training.job_dir) if training.job_dir else ())
+        return tuple(resolve_uris(word, path_there) for word in words)
 
     def _replicas(self, job: Job, training: Training) -> tuple[Replica, ...]:
         gang, types = clusters.gang(training), clusters.machine_types(training)
@@ -81,8 +86,19 @@ class ClusterLaunches:
                     "OMP_NUM_THREADS": str(self._threads(types[replica.name])),
                 },
                 machine=types[replica.name],
+                container=container(training, replica.type, self.machines),
             )
             for replica in gang
+        )
+
+    def _containers(self, project: str) -> Containers:
+        """They see the buckets that the project has now, where machines have these in a folder."""
+        root, names = self.settings.node_buckets, self.buckets(project)
+        mounts = (Mount(source=Path(root) / name, target=BUCKETS / name, read_only=False) for name in names)
+        return Containers(
+            tool=self.settings.container_tool,
+            read_only=self.settings.container_read_only,
+            mounts=tuple(mounts) if root else (),
         )
 
     def _threads(self, machine: str) -> int:

@@ -105,7 +105,15 @@ class NodeCredentials:
             "token": self._issue_courier(launch.project, launch.job, ttl_s=_ttl_s(launch)),
         }
         env = {**self._environment(launch), **launch.env}
-        return Equipped(launch=replace(launch, env=env, packages=()), packages=packages, kit=kit)
+        told = replace(launch, env=env, packages=(), containers=self._showing(launch.containers))
+        return Equipped(launch=told, packages=packages, kit=kit)
+
+    def _showing(self, containers: Containers | None) -> Containers | None:
+        """Containers that see the files of the kit."""
+        if containers is None or not self._nodes.leads:
+            return containers
+        mount = Mount(source=nodes.FOLDER, target=INSIDE, read_only=True)
+        return replace(containers, mounts=(*containers.mounts, mount))
 
     def _parcel(self, launch: Launch, package: Package) -> dict[str, Any]:
         kept = parcels.keep(launch.folder, package)
@@ -121,7 +129,9 @@ class NodeCredentials:
         if not self._nodes.leads:
             return {}
         token = self._issue(launch.project, launch.job, ttl_s=_ttl_s(launch))
-        made = clients.files(self._nodes.reach, project=launch.project, folder=nodes.FOLDER, token=token)
+        reach, folder = self._seen(launch)
+        state = INSIDE_STATE if launch.containers else None
+        made = clients.files(reach, project=launch.project, folder=folder, token=token, state=state)
         return made | {"token-for": self._nodes.tls_url}  # or the command line would not send it to another machine
 
     def _environment(self, launch: Launch) -> dict[str, str]:
@@ -130,8 +140,16 @@ class NodeCredentials:
             return {}
         gang = (host for replica in launch.replicas for value in replica.env.values() for host in _HOST.findall(value))
         hosts = (urlsplit(self._nodes.tls_url).hostname or "", *gang)
-        made = clients.environment(self._nodes.reach, project=launch.project, folder=nodes.FOLDER, hosts=hosts)
-        return made | {"TRAINSHED_HOME": str(nodes.FOLDER)}
+        reach, folder = self._seen(launch)
+        made = clients.environment(reach, project=launch.project, folder=folder, hosts=hosts)
+        return made | {"TRAINSHED_HOME": str(folder)}
+
+    def _seen(self, launch: Launch) -> tuple[Reach, Path]:
+        """The way to this server as a replica sees it, and where it sees the files of the kit."""
+        reach = self._nodes.reach
+        if not launch.containers:
+            return reach, nodes.FOLDER
+        return replace(reach, bundle=INSIDE / reach.bundle.name), INSIDE
 
 
 def _ttl_s(launch: Launch) -> float:

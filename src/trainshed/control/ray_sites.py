@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ from trainshed.control.sites import Site
 from trainshed.domain.jobs import RAY, Job
 from trainshed.domain.machines import Machines
 from trainshed.domain.placement import Shares
-from trainshed.domain.training import TRAINING
+from trainshed.domain.training import TRAINING, TRAINING_IN_CONTAINERS
 from trainshed.engines.link import Link
 from trainshed.engines.local import LocalEngine
 from trainshed.engines.ray import RayEngine, Rules
@@ -44,6 +44,7 @@ class Ground:
     nodes: NodeReach  #: how the machines of the cluster reach this server
     credentials: NodeCredentials
     addresses: Addresses
+    buckets: Callable[[str], Iterable[str]]  #: the names of a project's buckets that are folders
     folder: Callable[[Job], Path]  #: of the current attempt of a job
 
 
@@ -69,6 +70,7 @@ class RaySite:
             home=ground.home,
             settings=settings,
             addresses=ground.addresses,
+            buckets=ground.buckets,
             folder=ground.folder,
             credentials=ground.credentials,
             leads=ground.nodes.leads,
@@ -78,7 +80,7 @@ class RaySite:
         self.site = Site(
             engine=self._engine,
             prepare=launches.prepare,
-            takes=frozenset({TRAINING}),
+            takes=frozenset({TRAINING, TRAINING_IN_CONTAINERS}),
             lacking=_lacking(settings, ground.nodes),
         )
 

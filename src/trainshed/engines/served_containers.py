@@ -80,7 +80,12 @@ class ServedContainers:
         order = render(spec, wanted, self._surroundings, name=name, port=self._free_port())
         box = order.pop("box")
         box.labels[LABEL] = self._key
-        return {**order, "run": containers.run(tool, box), "end": containers.remove(tool, [name])}
+        return {
+            **order,
+            "run": containers.run(tool, box),
+            "env": containers.environment(box),
+            "end": containers.remove(tool, [name]),
+        }
 
     def end(self, order: Mapping[str, Any]) -> None:
         """See to it that nothing of a container is left, once its host has ended."""

@@ -39,6 +39,7 @@ class KeeperActor:
         self._keeper: Any = None
         self._reader: Any = None
         self._folder = Path()
+        self._run = Path()  # the node's code
         threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()
 
     def begin(self, code: bytes, digest: str, order: dict[str, Any]) -> str:
@@ -67,6 +68,7 @@ class KeeperActor:
             _unpack(code, node)
         replica = cache.joinpath("replicas", *order["gang"].split("/"), order["replica"])
         self._folder = replica / order["incarnation"]
+        self._run = node / "run.py"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         whole = dict(order, cache=str(cache), host=self._host, python=sys.executable, lock=f"{replica}.lock")
         with open(os.open(self._folder / "order.json", os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
@@ -75,7 +77,7 @@ class KeeperActor:
         self._reader = importlib.import_module("trainshed_node.streams").Reader(str(self._folder / "stream"))
         with open(self._folder / "keeper.log", "ab") as log:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", node / "run.py", "keep", self._folder],
+                [sys.executable, "-I", "-S", self._run, "keep", self._folder],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -112,7 +114,10 @@ class KeeperActor:
                 return
 
     def end(self) -> str:
-        """Kill all that there is, and remove what it wrote. Returns what the keeper said of itself, if anything."""
+        """Kill all that there is, and remove what it wrote. Returns what the keeper said of itself, if anything.
+
+        What tells of a container stays until that is gone: the next one that starts on this node looks for it.
+        """
         self._asked_s = time.monotonic()
         with self._guard:
             if self._keeper is None:
@@ -120,12 +125,28 @@ class KeeperActor:
             with contextlib.suppress(BrokenPipeError):
                 self._keeper.stdin.close()
         self._keeper.wait(_END_S)
+        container = self._folder / "containers.json"
         try:
+            if container.exists():  # the keeper was killed before it could see to its container
+                self._clear()
             said = (self._folder / "keeper.log").read_text(errors="replace")[-2000:]
         except FileNotFoundError:  # another call was faster
             said = ""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if not container.exists():
+            shutil.rmtree(self._folder, ignore_errors=True)
         return said
+
+    def _clear(self) -> None:
+        """End the container of a replica whose keeper is gone."""
+        with open(self._folder / "keeper.log", "ab") as log:
+            subprocess.run(
+                [sys.executable, "-I", "-S", self._run, "clear", self._folder],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=_END_S,
+                check=False,
+            )
 
     def _watch_lease(self) -> None:
         while time.monotonic() - self._asked_s < self._lease_s:

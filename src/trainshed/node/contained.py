@@ -7,6 +7,8 @@ are ended by name.
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -14,6 +16,7 @@ import resource
 import select
 import signal
 import subprocess
+import sys
 
 from . import containers, reap
 from .containers import Container, Tool
@@ -97,7 +100,7 @@ def contain(folder: str, name: str) -> int:
     containers.ask(containers.remove(tool, [box.name]))  # what a copy before this one may have left
     pid_file = os.path.join(folder, name + PID)
     watch = None if tool.kind == containers.PODMAN else lambda: _tell_pid(tool, box.name, pid_file)
-    status = _run(containers.run(tool, box), signals, watch)
+    status = _run(containers.run(tool, box), {**os.environ, **containers.environment(box)}, signals, watch)
     containers.ask(containers.remove(tool, [box.name]))
     if os.path.exists(pid_file):
         os.unlink(pid_file)
@@ -122,9 +125,9 @@ def _found(folder: str) -> tuple[Tool, dict[str, str]]:
     return Tool.of(found["tool"]), found["images"]
 
 
-def _run(argv: list[str], signals: int, watch: Optional[Callable[[], bool]]) -> int:
+def _run(argv: list[str], env: dict[str, str], signals: int, watch: Optional[Callable[[], bool]]) -> int:
     """The wait status of `argv`, which is sent what this process is sent. `watch` is called until it is content."""
-    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=env)
     ended: dict[int, int] = {}
     while process.pid not in ended:
         if not select.select([signals], [], [], _LOOK_S if watch else None)[0]:
@@ -148,6 +151,23 @@ def _end_alike(status: int) -> int:
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     return code
+
+
+def clear_strays(order: dict[str, Any]) -> None:
+    """End the containers of replicas on this node whose keepers were killed, so that nobody was there to do it."""
+    folders = ["*"] * len([*order["gang"].split("/"), order["replica"], order["incarnation"]])
+    for path in glob.glob(os.path.join(glob.escape(order["cache"]), "replicas", *folders, FOUND)):
+        stray = os.path.dirname(path)
+        lock = os.path.dirname(stray) + ".lock"
+        with open(lock, "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if lock != order["lock"]:  # which our own keeper holds
+                    continue
+            left = clear(stray)
+        if left is not None:
+            sys.stderr.write("A container is left of %s, and can't be removed: %s.\n" % (stray, left))
 
 
 def clear(folder: str) -> Optional[str]:

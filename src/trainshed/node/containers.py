@@ -29,6 +29,13 @@ _SHM_BYTES = 1 << 30
 _SELINUX = "/sys/fs/selinux/enforce"
 _INITS = ("catatonit", "tini", "dumb-init")
 _INIT_PATHS = ("/usr/libexec/podman/catatonit", "/usr/lib/podman/catatonit")
+#: Variables that the tools, what they start and those who look for them go by themselves. A container's own value of
+#: one is told on the command line, or it would be taken for theirs.
+_TOOLS_OWN = {
+    *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "NOTIFY_SOCKET", "REGISTRY_AUTH_FILE", "TRAINSHED_HOST"),
+    *("GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GOTRACEBACK", "GLIBC_TUNABLES"),
+}
+_TOOLS_OWN_HEADS = ("LD_", "XDG_", "DBUS_", "LISTEN_", "CONTAINER", "_CONTAINERS_", "PODMAN_", "STORAGE_", "DOCKER_")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386", "riscv64": "riscv64"}
 
 _NEITHER = (
@@ -156,7 +163,10 @@ def architecture() -> str:
 
 
 def run(tool: Tool, container: Container) -> list[str]:
-    """The command that runs the container and stays until it ends: its output, its exit status, its signals."""
+    """The command that runs the container and stays until it ends: its output, its exit status, its signals.
+
+    To be run with `environment` added to its own: who may list processes sees their words, but not their variables.
+    """
     words = [tool.path, "run", "--name", container.name, "--pull", "never", *_network(container)]
     words += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--stop-timeout", "0"]
     words += ["--log-driver", "none", "--oom-score-adj", str(_OOM_SCORE), *_ulimits()]
@@ -172,10 +182,19 @@ def run(tool: Tool, container: Container) -> list[str]:
     for mount in container.mounts:
         words += ["--mount", _mount(mount)]
     for key in sorted(container.env):
-        words += ["--env", "%s=%s" % (key, container.env[key])]
+        words += ["--env", "%s=%s" % (key, container.env[key]) if _is_tools_own(key) else key]
     if container.command:
         words += ["--entrypoint", container.command[0]]
     return [*words, container.image, *container.command[1:], *container.args]
+
+
+def environment(container: Container) -> dict[str, str]:
+    """The container's variables whose values the command of `run` takes from its own environment."""
+    return {key: value for key, value in container.env.items() if not _is_tools_own(key)}
+
+
+def _is_tools_own(key: str) -> bool:
+    return key in _TOOLS_OWN or key.startswith(_TOOLS_OWN_HEADS)
 
 
 def _network(container: Container) -> list[str]:

@@ -48,22 +48,26 @@ def keep(folder: str) -> int:
     """Keep the replica that the order in `folder` is about; returns when nothing of it is left."""
     reap.become_subreaper()
     _be_normal()
+    with open(os.path.join(folder, ORDER), "rb") as file:
+        order = json.loads(file.read().decode())
+    if not _take(order["lock"]):
+        return 1
     inner = os.fork()
     if inner == 0:
         status = 1
         try:
-            status = _keep(folder)
+            status = _keep(folder, order)
         finally:
             os._exit(status)
     os.close(0)
     while os.waitpid(-1, 0)[0] != inner:
         pass
     reap.end_all()
-    _clear_containers(folder)
+    clear_containers(folder)
     return 0
 
 
-def _clear_containers(folder: str) -> None:
+def clear_containers(folder: str) -> None:
     """What a container needs beyond the end of its processes, if the replica had one."""
     if not os.path.exists(os.path.join(folder, "containers.json")):
         return
@@ -75,14 +79,10 @@ def _clear_containers(folder: str) -> None:
     reap.end_all()
 
 
-def _keep(folder: str) -> int:
+def _keep(folder: str, order: dict[str, Any]) -> int:
     reap.become_subreaper()
     signals = caught((signal.SIGCHLD, signal.SIGTERM))
     os.set_blocking(0, False)
-    with open(os.path.join(folder, ORDER), "rb") as file:
-        order = json.loads(file.read().decode())
-    if not _take(order["lock"]):
-        return 1
     return Keeper(folder, order, signals).run()
 
 
@@ -272,7 +272,7 @@ class Keeper:
         if self._order["kit"]["files"]:
             from . import kit
 
-            kit.unpack(self._order["kit"], self._folder, fill)
+            kit.unpack(self._order["kit"], self._folder, fill, for_all=bool(self._order.get("container")))
         env = dict(_inherited(), **{key: fill(value) for key, value in self._order["env"].items()})
         env["PYTHONUNBUFFERED"] = "1"
         for line in replica.opening(self._order, {"env": env, "container": self._order.get("container") or {}}):

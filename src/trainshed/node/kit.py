@@ -15,8 +15,10 @@ _SYSTEM = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.c
 _SAID = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
-def unpack(kit: dict[str, Any], folder: str, fill: Callable[[str], str]) -> None:
+def unpack(kit: dict[str, Any], folder: str, fill: Callable[[str], str], for_all: bool = False) -> None:
     """Write the files of a kit below `folder`, readable by this user alone. `fill` puts in what stands for something.
+
+    `for_all`: whoever sees them may read them, for a container with a user of its own. `folder` must then be closed.
 
     Beside them lies a bundle with the authorities that this machine trusts and the server's own.
     """
@@ -29,6 +31,10 @@ def unpack(kit: dict[str, Any], folder: str, fill: Callable[[str], str]) -> None
             raise ValueError("The kit has a file %r, which is no plain name." % name)
         _write(os.path.join(place, name), fill(text).encode())
     _write(os.path.join(place, BUNDLE), b"\n".join([*trusted(), kit["ca"].encode()]))
+    if for_all:
+        os.chmod(place, 0o755)  # noqa: S103 - see above
+        for name in (*kit["files"], BUNDLE):
+            os.chmod(os.path.join(place, name), 0o644)
 
 
 def trusted() -> list[bytes]:

@@ -1,7 +1,7 @@
 """The node's entry: `supervise DIR` starts the supervisor of an attempt, `install DIR` installs its packages,
 `images DIR` finds its images, `contain DIR REPLICA` is a replica in a container, `warm DIR` is the warm process of a
 runtime, `board FILE` a TensorBoard. `stand-in DIR NAME INCARNATION` stands for a replica elsewhere; there, `keep DIR`
-keeps it.
+keeps it, and `clear DIR` ends the container of one whose keeper was killed.
 
 `supervise` returns as soon as the supervisor is at work. Behind it stay two processes: the supervisor, and above it a
 guardian that does nothing but wait, so that there is someone to clean up if the supervisor is killed. Both hold the
@@ -62,11 +62,16 @@ def main(argv: list[str]) -> int:
         from .keeper import keep
 
         return keep(argv[1])
+    if len(argv) == 2 and argv[0] == "clear":
+        from .keeper import clear_containers
+
+        clear_containers(argv[1])
+        return 0
     if len(argv) == 2 and argv[0] == "board":
         from .board import main as board
 
         return board(argv[1])
-    sys.stderr.write("Usage: run.py supervise|install|warm|keep FOLDER, or stand-in, or board FILE\n")
+    sys.stderr.write("Usage: run.py supervise|install|warm|keep|clear FOLDER, or stand-in, or board FILE\n")
     return 2
 
 

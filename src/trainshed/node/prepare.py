@@ -26,6 +26,7 @@ def prepare(folder: str, order: dict[str, Any], into: str) -> int:
     if order.get("container"):
         from . import contained, images  # late, as all that most replicas don't need
 
+        contained.clear_strays(order)
         contained.write_spec(folder, order, lambda text: text)
         return images.prepare(folder) or _keep(into, order["python"], "")
     site = ""

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from .errors import LoaderError
@@ -30,6 +30,7 @@ class Order:
 
     image: str  #: for people
     run: tuple[str, ...]  #: the command line that runs it, in the foreground
+    env: Mapping[str, str] = field(repr=False)  #: what that has in its environment besides this process's own
     end: tuple[str, ...]  #: one that ends it and removes what is left; may be repeated
     port: int  #: of loopback
     predict: str  #: paths
@@ -40,7 +41,7 @@ class Order:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """`ValueError` if there are other fields, or not all."""
-        if value.keys() != {field.name for field in fields(cls)}:
+        if value.keys() != {each.name for each in fields(cls)}:
             raise ValueError(f"The container of the spec has the fields {', '.join(sorted(value))}.")
         return cls(**{**value, "run": tuple(value["run"]), "end": tuple(value["end"])})
 
@@ -54,7 +55,11 @@ class Container:
         self._ending = False
         try:
             self._process = subprocess.Popen(
-                order.run, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                order.run,
+                env={**os.environ, **order.env},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
             )
         except OSError as exc:
             raise LoaderError(f"{order.run[0]} can't be run: {exc.strerror}.") from exc

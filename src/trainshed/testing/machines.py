@@ -157,7 +157,7 @@ class Namespace(Machine):
     def _command(self, command: Sequence[str | Path]) -> list[str]:
         pairs = [word for name, path in self._shared.items() for word in (name, str(path))]
         enter = ["sh", "-c", _ENTER, "sh", str(self.folder), *pairs, "--", *map(str, command)]
-        return ["ip", "netns", "exec", self._space, *enter]
+        return [*_inside(self._space), *enter]
 
 
 class Loopback(Machine):
@@ -235,8 +235,8 @@ def can_make_namespaces() -> bool:
     space = f"{_NAMESPACE}-{os.getpid()}-try"
     if subprocess.run(["ip", "netns", "add", space], capture_output=True).returncode != 0:
         return False
-    inside = ["ip", "netns", "exec", space, "sh", "-c", "mount -t tmpfs tmpfs /tmp && ip link add name try0 type veth"]
-    works = subprocess.run(inside, capture_output=True).returncode == 0
+    tried = [*_inside(space), "sh", "-c", "mount -t tmpfs tmpfs /tmp && ip link add name try0 type veth"]
+    works = subprocess.run(tried, capture_output=True).returncode == 0
     _ip("netns", "del", space)
     return works
 
@@ -265,6 +265,14 @@ def _make_bridge() -> tuple[str, str]:
             _ip("link", "set", bridge, "up")
             return bridge, prefix
     raise RuntimeError(f"No bridge can be made: {made.stderr}")
+
+
+def _inside(space: str) -> list[str]:
+    """What runs a command in a namespace, with mounts of its own.
+
+    `ip netns exec` would put another /sys in the place of this one, without the control groups that containers need.
+    """
+    return ["nsenter", f"--net=/run/netns/{space}", "unshare", "--mount"]
 
 
 def _ip(*words: str) -> str:

@@ -23,7 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 folder, port, word = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-print("starting", word, flush=True)
+print("starting", word, "with", os.environ["API_KEY"], flush=True)
 if word == "fail":
     sys.exit("no such weights")
 if word == "sick":
@@ -89,6 +89,7 @@ class Running:
         order = {
             "image": "example (abc)",
             "run": [sys.executable, str(program), str(folder), str(port := free_port()), word],
+            "env": {"API_KEY": "a secret"},
             "end": ["touch", str(folder / "ended")],
             "port": port,
             "predict": "/predict",
@@ -189,7 +190,7 @@ def test_bodies_are_passed_on_as_they_are(started: Any) -> None:
     assert host.ask(b'{"instances": [1, {"a": "b"}]}') == (200, b'{"predictions": [1, {"a": "b"}]}')
     status, answer = host.ask(pack_raw("text/x-words", b"abc"), Kind.RAW)
     assert (status, unpack_raw(answer)) == (200, ("text/x-words", b"cba"))
-    assert host.log.read_text() == "starting well\n"
+    assert host.log.read_text() == "starting well with a secret\n"
 
 
 def test_explanations_are_refused_with_a_sentence(started: Any) -> None:
