@@ -21,6 +21,7 @@ from trainshed.node.containers import Container, Tool
 from trainshed.testing.containers import Podman
 from trainshed.testing.deployer import Deployer
 from trainshed.testing.engines import wait_for
+from trainshed.testing.predictors import ANSWERS
 from trainshed.testing.servers import RunningServer, ask
 
 PROJECT = "served-containers"
@@ -29,29 +30,19 @@ NAME = "localhost/trainshed-tests/predictor:1"
 #: An HTTP server as users write them. It has been told where to listen and where its files are.
 PREDICTOR = """
 import json, os, sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
+ANSWERS
 folder = os.environ["AIP_STORAGE_URI"]
 weight = int(open(os.path.join(folder, "weights.txt")).read()) if folder else 1
 print("weight", weight, "as user", os.getuid(), flush=True)
 if sys.argv[1:] == ["fail"]:
     sys.exit("these weights are of another model")
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def answer(self, status, body, kind="application/json"):
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
+class Predictor(Answers):
     def do_GET(self):
         self.answer(200 if self.path == os.environ["AIP_HEALTH_ROUTE"] else 404, b"")
 
     def do_POST(self):
-        body = self.rfile.read(int(self.headers["content-length"]))
+        body = self.body()
         if self.path != os.environ["AIP_PREDICT_ROUTE"]:
             self.answer(404, b"")
         elif self.headers["content-type"] != "application/json":
@@ -65,11 +56,8 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 self.answer(200, json.dumps({"predictions": [each * weight for each in instances]}).encode())
 
-    def log_message(self, *args):
-        pass
-
-ThreadingHTTPServer(("0.0.0.0", int(os.environ["AIP_HTTP_PORT"])), Handler).serve_forever()
-"""
+ThreadingHTTPServer(("0.0.0.0", int(os.environ["AIP_HTTP_PORT"])), Predictor).serve_forever()
+""".replace("ANSWERS", ANSWERS)
 
 
 class Contained(Deployer):

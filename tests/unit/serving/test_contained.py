@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from trainshed.serving.frames import ANSWER_HEAD, Kind, pack_raw, pack_request, unpack_raw
+from trainshed.serving.frames import Kind, pack_raw, unpack_raw
+from trainshed.testing.host_processes import MAIN, RunningHost
+from trainshed.testing.predictors import ANSWERS
 
 PREDICTOR = """
-import json, os, signal, sys, time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import json, os, sys, time
 from pathlib import Path
-
+ANSWERS
 folder, port, word = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 print("starting", word, "with", os.environ["API_KEY"], flush=True)
 if word == "fail":
@@ -29,16 +30,7 @@ if word == "fail":
 if word == "sick":
     (folder / "sick").touch()
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def answer(self, status, body, kind="application/json"):
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
+class Predictor(Answers):
     def do_GET(self):
         if self.path != "/health":
             self.answer(404, b"")
@@ -46,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(503 if (folder / "sick").exists() else 200, b"")
 
     def do_POST(self):
-        body = self.rfile.read(int(self.headers["content-length"] or 0))
+        body = self.body()
         if self.path != "/predict":
             self.answer(404, b"no such path", "text/plain")
         elif self.headers["content-type"] != "application/json":
@@ -63,15 +55,10 @@ class Handler(BaseHTTPRequestHandler):
                     os._exit(7)
             self.answer(200, json.dumps({"predictions": instances}).encode())
 
-    def log_message(self, *args):
-        pass
+ThreadingHTTPServer(("127.0.0.1", port), Predictor).serve_forever()
+""".replace("ANSWERS", ANSWERS)
 
-ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
-"""
-
-WITHOUT_NUMPY = (
-    "import sys; sys.modules['numpy'] = None; from trainshed.serving.main import main; sys.exit(main(sys.argv[1:]))"
-)
+WITHOUT_NUMPY = f"import sys; sys.modules['numpy'] = None; {MAIN}"
 
 
 def free_port() -> int:
@@ -79,11 +66,10 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-class Running:
-    """A host, and one connection to it once it is ready."""
+class Running(RunningHost):
+    """A host of the program above."""
 
     def __init__(self, folder: Path, word: str = "well", *, queue_limit: int = 256, wait_s: float = 30.0) -> None:
-        self.folder = folder
         program = folder / "predictor.py"
         program.write_text(PREDICTOR)
         order = {
@@ -97,70 +83,20 @@ class Running:
             "wait_s": wait_s,
             "timeout_s": 30.0,
         }
-        places = {"socket": str(folder / "s"), "model_dir": str(folder), "queue_limit": queue_limit}
-        (folder / "spec.json").write_text(json.dumps({"format": 1, "container": order, **places}))
-        self.log = folder / "log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", WITHOUT_NUMPY, "pass", folder / "spec.json"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.life, self.output = self.process.stdin, self.process.stdout
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(30)
+        super().__init__(folder, "pass", {"container": order, "queue_limit": queue_limit}, program=WITHOUT_NUMPY)
 
-    def heard(self) -> dict[str, Any]:
-        """What it says of itself. There is a connection afterwards, if it is ready."""
-        said: dict[str, Any] = json.loads(self.output.readline())
-        if said["event"] == "ready":
-            self.socket.connect(str(self.folder / "s"))
-        return said
-
-    def send(self, number: int, *instances: object) -> None:
-        body = json.dumps({"instances": instances}).encode()
-        self.socket.sendall(pack_request(number, Kind.PREDICT, body))
-
-    def receive(self) -> tuple[int, int, bytes]:
-        length, number, status = ANSWER_HEAD.unpack(self._exactly(ANSWER_HEAD.size))
-        return number, status, self._exactly(length)
-
-    def ask(self, body: bytes, kind: Kind = Kind.PREDICT) -> tuple[int, bytes]:
-        self.socket.sendall(pack_request(1, kind, body))
-        number, status, answer = self.receive()
-        assert number == 1
-        return status, answer
-
-    def stats(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.ask(b"", Kind.STATS)[1])
-        return found
+    def predict(self, number: int, *instances: object) -> None:
+        self.send(number, {"instances": instances})
 
     def hanging(self) -> int:
         return len(list(self.folder.glob("hangs-*")))
 
-    def ended(self) -> int:
-        return self.process.wait(30)
-
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self.socket.recv(size - len(data))
-            if not piece:
-                raise EOFError
-            data += piece
-        return data
-
     def close(self) -> None:
-        (self.folder / "go").touch()
+        self.let_go()
         if self.process.poll() is None:
             self.process.terminate()  # which ends the predictor too
-            self.process.wait(30)
-        self.life.close()
-        self.output.close()
-        self.socket.close()
+            self.ended()
+        super().close()
 
 
 @pytest.fixture
@@ -187,7 +123,8 @@ def test_bodies_are_passed_on_as_they_are(started: Any) -> None:
     host = started()
     said = host.heard()
     assert (said["loader"], said["detail"], said["batching"]) == ("container", "the container example (abc)", False)
-    assert host.ask(b'{"instances": [1, {"a": "b"}]}') == (200, b'{"predictions": [1, {"a": "b"}]}')
+    host.send(1, b'{"instances": [1, {"a": "b"}]}')
+    assert host.receive() == (1, 200, b'{"predictions": [1, {"a": "b"}]}')
     status, answer = host.ask(pack_raw("text/x-words", b"abc"), Kind.RAW)
     assert (status, unpack_raw(answer)) == (200, ("text/x-words", b"cba"))
     assert host.log.read_text() == "starting well with a secret\n"
@@ -196,19 +133,19 @@ def test_bodies_are_passed_on_as_they_are(started: Any) -> None:
 def test_explanations_are_refused_with_a_sentence(started: Any) -> None:
     host = started()
     host.heard()
-    status, answer = host.ask(b'{"instances": [1]}', Kind.EXPLAIN)
+    status, answer = host.ask({"instances": [1]}, Kind.EXPLAIN)
     assert status == 400
-    assert "no explanations" in json.loads(answer)["error"]["message"]
+    assert "no explanations" in answer["error"]["message"]
 
 
 def test_requests_run_side_by_side_and_are_counted(started: Any) -> None:
     host = started()
     host.heard()
     for number in range(2, 5):
-        host.send(number, "hang")
+        host.predict(number, "hang")
     until(lambda: host.hanging() == 3)
-    assert host.ask(b'{"instances": ["quick"]}') == (200, b'{"predictions": ["quick"]}')
-    (host.folder / "go").touch()
+    assert host.ask({"instances": ["quick"]}) == (200, {"predictions": ["quick"]})
+    host.let_go()
     assert sorted(host.receive()[:2] for _ in range(3)) == [(2, 200), (3, 200), (4, 200)]
     stats = host.stats()
     assert (stats["requests"], stats["failed"], stats["waiting"], stats["running_s"]) == (4, 0, 0, 0.0)
@@ -218,14 +155,14 @@ def test_too_many_are_refused_and_those_that_wait_can_be_cancelled(started: Any)
     host = started(queue_limit=2)
     host.heard()
     for number in range(2, 36):  # 32 at once, 2 wait
-        host.send(number, "hang")
+        host.predict(number, "hang")
         if number < 34:
             until(lambda known=number: host.hanging() == known - 1)
-    host.send(36, "late")
+    host.predict(36, "late")
     assert host.receive()[:2] == (36, 429)
-    host.socket.sendall(pack_request(35, Kind.CANCEL, b""))
+    host.send(35, kind=Kind.CANCEL)
     assert host.stats()["waiting"] == 1
-    (host.folder / "go").touch()
+    host.let_go()
     assert sorted(host.receive()[0] for _ in range(33)) == list(range(2, 35))
     stats = host.stats()
     assert (stats["refused"], stats["cancelled"], stats["requests"]) == (1, 1, 33)
@@ -257,7 +194,7 @@ def test_the_host_is_not_ready_before_the_container_is(started: Any) -> None:
 def test_the_host_ends_when_its_container_does(started: Any) -> None:
     host = started()
     host.heard()
-    host.send(1, "die")
+    host.predict(1, "die")
     assert host.ended() == 1
     assert host.log.read_text().endswith("dying\nThe container ended with the exit status 7.\n")
     assert (host.folder / "ended").exists()
@@ -266,10 +203,10 @@ def test_the_host_ends_when_its_container_does(started: Any) -> None:
 def test_a_drained_host_answers_what_it_has_and_ends_its_container(started: Any) -> None:
     host = started()
     host.heard()
-    host.send(1, "hang")
+    host.predict(1, "hang")
     until(lambda: host.hanging() == 1)
     host.process.send_signal(signal.SIGTERM)
-    (host.folder / "go").touch()
+    host.let_go()
     assert host.receive()[:2] == (1, 200)
     assert host.ended() == 0
     assert (host.folder / "ended").exists()

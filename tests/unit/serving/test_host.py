@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from trainshed.serving.frames import ANSWER_HEAD, RAW_HEAD, REQUEST_HEAD, Kind, pack_raw, pack_request, unpack_raw
+from trainshed.serving.frames import RAW_HEAD, REQUEST_HEAD, Kind, pack_raw, unpack_raw
+from trainshed.testing.host_processes import MAIN, RunningHost
 
 MODEL = """
 import ctypes, pathlib, sys, time
@@ -56,76 +57,23 @@ class Model:
         return body[::-1], content_type + "; reversed"
 """
 
-WITHOUT_FRAMEWORKS = "import sys; from trainshed.serving.main import main; sys.exit(main(sys.argv[1:]))"
 
-
-class Running:
-    """A host, and one connection to it once it is ready."""
+class Running(RunningHost):
+    """A host of the model above, once it has said what it is."""
 
     def __init__(self, folder: Path, **spec: Any) -> None:
-        self.folder = folder
         (folder / "site").mkdir()
         (folder / "site" / "wordy.py").write_text(MODEL)
         (folder / "load").write_text(spec.pop("load", ""))
         words = {"loader": "custom", "prediction_class": "wordy.Model", "site": str(folder / "site")}
-        places = {"socket": str(folder / "s"), "model_dir": str(folder)}
-        (folder / "spec.json").write_text(json.dumps({"format": 1, **places, **words, **spec}))
-        self.log = folder / "log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", WITHOUT_FRAMEWORKS, "host", folder / "spec.json"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.life, self.output = self.process.stdin, self.process.stdout
-        self.said = json.loads(self.output.readline())
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(30)
-        if self.said["event"] == "ready":
-            self.socket.connect(str(folder / "s"))
-
-    def send(self, number: int, body: object = b"", kind: Kind = Kind.PREDICT) -> None:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.socket.sendall(pack_request(number, kind, data))
-
-    def receive(self) -> tuple[int, int, bytes]:
-        """Number, status and body."""
-        length, number, status = ANSWER_HEAD.unpack(self._exactly(ANSWER_HEAD.size))
-        return number, status, self._exactly(length)
-
-    def ask(self, body: object = b"", kind: Kind = Kind.PREDICT) -> tuple[int, Any]:
-        self.send(1, body, kind)
-        number, status, answer = self.receive()
-        assert number == 1
-        return status, answer if kind is Kind.RAW and status == 200 else json.loads(answer)
+        super().__init__(folder, "host", words | spec)
+        self.said = self.heard()
 
     def hang(self, number: int) -> None:
         """Send a request that the model hangs on; returns when it does."""
         self.send(number, {"instances": ["hang"]})
         while not (self.folder / "hangs").exists():
             assert self.process.poll() is None
-
-    def let_go(self) -> None:
-        (self.folder / "go").touch()
-
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self.socket.recv(size - len(data))
-            if not piece:
-                raise EOFError
-            data += piece
-        return data
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.life.close()
-        self.output.close()
-        self.socket.close()
 
 
 @pytest.fixture
@@ -162,7 +110,7 @@ def test_what_the_model_prints_goes_to_its_log_alone(started: Any) -> None:
     host = started()
     host.ask({"instances": [1]})
     host.process.send_signal(signal.SIGTERM)
-    assert host.process.wait(30) == 0
+    assert host.ended() == 0
     assert host.output.read() == b""
     assert host.log.read_text() == "imported\npredicting\n"
 
@@ -197,7 +145,7 @@ def test_a_model_that_can_not_be_loaded_says_why(started: Any, spec: dict[str, A
     assert host.said["event"] == "failed"
     assert message in host.said["message"]
     assert host.said["message"].endswith(("(Error code: 0)", "(Error code: 4)"))
-    assert host.process.wait(30) == 1
+    assert host.ended() == 1
     assert not (host.folder / "s").exists()
 
 
@@ -231,7 +179,7 @@ def test_a_model_that_hangs_stops_nothing_but_itself(started: Any) -> None:
     assert host.receive()[:2] == (6, 400)
     host.let_go()
     assert [host.receive()[:2] for _ in range(2)] == [(1, 200), (2, 200)]
-    assert host.ask(kind=Kind.STATS)[1]["cancelled"] == 1
+    assert host.stats()["cancelled"] == 1
 
 
 def test_what_a_lost_connection_asked_is_dropped(started: Any) -> None:
@@ -239,12 +187,9 @@ def test_what_a_lost_connection_asked_is_dropped(started: Any) -> None:
     host.hang(1)
     for number in range(2, 50):
         host.send(number, {"instances": [number]})
-    assert host.ask(kind=Kind.STATS)[1]["waiting"] == 48
-    host.socket.close()
-    host.socket = socket.socket(socket.AF_UNIX)
-    host.socket.settimeout(30)
-    host.socket.connect(str(host.folder / "s"))
-    while host.ask(kind=Kind.STATS)[1]["waiting"]:
+    assert host.stats()["waiting"] == 48
+    host.connect()
+    while host.stats()["waiting"]:
         assert host.process.poll() is None
     host.let_go()
     assert host.ask({"instances": [1]})[0] == 200
@@ -263,14 +208,14 @@ def test_when_told_to_end_it_answers_what_it_has(started: Any) -> None:
     host.process.send_signal(signal.SIGTERM)  # once more changes nothing
     host.let_go()
     assert [host.receive()[:2] for _ in range(2)] == [(1, 200), (2, 200)]
-    assert host.process.wait(30) == 0
+    assert host.ended() == 0
 
 
 def test_it_ends_with_the_server_even_while_its_model_hangs(started: Any) -> None:
     host = started()
     host.hang(1)
     host.life.close()
-    assert host.process.wait(30) == 0
+    assert host.ended() == 0
 
 
 def test_raw_bodies_go_to_the_model_as_they_are(started: Any) -> None:
@@ -311,7 +256,7 @@ def test_one_request_needs_no_socket(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text(json.dumps(spec))
     for body, status in ((b'{"instances": [1]}', 0), (b'{"instances": 1}', 1)):
         done = subprocess.run(
-            [sys.executable, "-c", WITHOUT_FRAMEWORKS, "predict", tmp_path / "spec.json"],
+            [sys.executable, "-c", MAIN, "predict", tmp_path / "spec.json"],
             input=body,
             capture_output=True,
             check=False,
