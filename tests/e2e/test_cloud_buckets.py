@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -154,3 +155,23 @@ def test_tensorflow_works_on_it(lab: Lab, jobs: Submitter) -> None:
     stats = lab.server.call("GET", f"/trainshed/v1/projects/{PROJECT}/jobs/tensorflow/stats")
     [loss] = [metric for metric in stats["metrics"] if metric["name"] == "loss"]
     assert len(loss["value"]) == 5
+    predict_with_what_it_left(lab, jobs)
+
+
+def predict_with_what_it_left(lab: Lab, jobs: Submitter) -> None:
+    """The model and the rows in the cloud, the results in a folder."""
+    lab.s3.put("mnist/rows/a.json", b"1.0\n2.5\n")
+    lab.server.call("POST", f"/storage/v1/b?project={PROJECT}", {"name": "results-here"})
+    given = {
+        "dataFormat": "JSON",
+        "inputPaths": [f"gs://{KEPT}/rows/*"],
+        "outputPath": "gs://results-here/out",
+        "region": "us-central1",
+        "runtimeVersion": "2.21",
+        "uri": f"gs://{KEPT}/tf/models/model",
+    }
+    lab.server.call("POST", f"/v1/projects/{PROJECT}/jobs", {"jobId": "predicts", "predictionInput": given})
+    done = jobs.wait("predicts", timeout_s=200)
+    assert done["state"] == "SUCCEEDED", (done.get("errorMessage"), jobs.lines("predicts")[-20:])
+    [results] = (lab.server.home / "buckets" / "results-here" / "out").glob("prediction.results-*")
+    assert [json.loads(line) for line in results.read_text().splitlines()] == [{"y": 2.0}, {"y": 5.0}]
