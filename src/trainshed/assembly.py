@@ -18,6 +18,7 @@ from trainshed.control.container_versions import Images
 from trainshed.control.creations import Creations, Room, Supplies
 from trainshed.control.credentials import Credentials, NodeCredentials
 from trainshed.control.deployments import Deployments, alike, in_use
+from trainshed.control.host_ways import HostWays
 from trainshed.control.jobs import JobControl
 from trainshed.control.launches import Launches, free_ports
 from trainshed.control.outcomes import Ledger
@@ -30,10 +31,12 @@ from trainshed.domain.jobs import ENDS, LOCAL, RAY, Job
 from trainshed.domain.policies import JOBS, MODELS
 from trainshed.domain.prediction import PREDICTION, Prediction
 from trainshed.domain.training import TRAINING, TRAINING_IN_CONTAINERS
+from trainshed.domain.versions import HOSTED, HOSTED_CONTAINER
 from trainshed.engines.base import Launch
 from trainshed.engines.hosts import LocalHosts
 from trainshed.engines.installs import Installs
 from trainshed.engines.local import SLOTS_PER_CORE
+from trainshed.engines.placed_hosts import Hosts, PlacedHosts
 from trainshed.engines.predictions import predicted
 from trainshed.engines.references import References
 from trainshed.engines.restarts import restarts
@@ -61,7 +64,7 @@ from trainshed.services.mirrors import Mirrors
 from trainshed.services.models import Models, Serving
 from trainshed.services.operations import Operations
 from trainshed.services.overview import Overview, Rows, Sights
-from trainshed.services.packages import Packages
+from trainshed.services.packages import Packages, VersionFiles
 from trainshed.services.places import Places
 from trainshed.services.policies import Policies
 from trainshed.services.progress import Progress
@@ -78,6 +81,7 @@ from trainshed.services.versions import Versions
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.store.jobtable import JobTable
+from trainshed.store.models import ModelStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
 from trainshed.store.tokens import TokenStore
@@ -95,7 +99,7 @@ class Assembly:
     warm: WarmProcesses
     routes: Routes
     deployments: Deployments
-    hosts: LocalHosts
+    hosts: Hosts
     machine: MachineHistory
     ray: RaySite
 
@@ -121,18 +125,19 @@ class Assembly:
             self.deployments.stop()
             self.services.runtimes.close()
             self.control.join()
-            self.ray.close()
             self.deployments.join()
             self.hosts.close()
+            self.ray.close()  # by which hosts are ended too
             self.warm.close()
 
 
 @dataclass(frozen=True, slots=True)
 class _Away:
-    """What jobs on other machines need of this one."""
+    """What jobs and hosts on other machines need of this one."""
 
     nodes: NodeReach
     credentials: NodeCredentials
+    ways: HostWays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,15 +174,20 @@ def assemble(
     """
     ground = lay_ground(home, settings, database)
     ground.objects.sweep()
-    tokens = Tokens(TokenStore(database), job_active=lambda project, job: _active(ground.jobs, project, job))
-    tokens.ensure_owner(home.token)
-    hosts = LocalHosts(
-        home, ship=ground.engine.ship, warm=ground.engine.warm, containers=_served_containers(home, settings)
+    tokens = Tokens(
+        TokenStore(database), job_active=partial(_active, ground.jobs), version_there=partial(_there, ground.models)
     )
-    creations = _creations(ground, hosts)
+    tokens.ensure_owner(home.token)
     equip = Credentials(reach, issue=tokens.issue_for_job).equip if reach else _as_it_is
     away = NodeCredentials(nodes, issue=tokens.issue_for_job, issue_courier=tokens.issue_for_packages)
-    working = _working(ground, creations, equip, _Away(nodes, away))
+    launches = _launches(ground, leads=nodes.leads)
+    ray = _ray(ground, launches, _Away(nodes, away, HostWays(nodes, issue=tokens.issue_for_version)))
+    here = LocalHosts(
+        home, ship=ground.engine.ship, warm=ground.engine.warm, containers=_served_containers(home, settings)
+    )
+    hosts = PlacedHosts({LOCAL: here, RAY: ray.hosts})
+    creations = _creations(ground, hosts)
+    working = _working(ground, creations, equip, launches, ray)
     answering = _answering(ground, creations)
     return Assembly(
         _services(ground, working, answering, tokens, info),
@@ -228,7 +238,7 @@ def _services(ground: Ground, working: _Working, answering: _Answering, tokens: 
     progress = Progress(ground.jobs, ground.home, mirrors, owner=ground.buckets.owner)
     projects = _projects(ground)
     policies = PolicyStore(ground.database)
-    models, versions = _registry(ground, places, projects, deployments, answering.predictions)
+    models, versions = _registry(ground, places, projects, working, answering)
     world = _world(ground, places, working, progress)
     return Services(
         tokens=tokens,
@@ -241,6 +251,7 @@ def _services(ground: Ground, working: _Working, answering: _Answering, tokens: 
         exports=Exports(ground.jobs, ground.tree, owner=ground.buckets.owner),
         chaos=Chaos(ground.jobs, engine=lambda job: working.sites.of(job).engine, folder=launches.folder),
         packages=Packages(ground.jobs, ground.home),
+        version_files=VersionFiles(ground.models, ground.home),
         models=models,
         versions=versions,
         policies=Policies(policies, JOBS, ground.jobs.get),
@@ -279,7 +290,7 @@ def _served_containers(home: Home, settings: Settings) -> ServedContainers:
     return ServedContainers(home, surroundings, free_port=lambda: free_ports(1)[0])
 
 
-def _creations(ground: Ground, hosts: LocalHosts) -> Creations:
+def _creations(ground: Ground, hosts: Hosts) -> Creations:
     pins = Pins(ground.home.models, ground.tree, used=ground.models.files_used)
     pins.sweep()
     supplies = Supplies(
@@ -301,18 +312,23 @@ def _creations(ground: Ground, hosts: LocalHosts) -> Creations:
     return Creations(supplies, hosts, room)
 
 
-def _working(ground: Ground, creations: Creations, equip: Callable[[Launch], Launch], away: _Away) -> _Working:
-    launches = Launches(
+def _launches(ground: Ground, *, leads: bool) -> Launches:
+    return Launches(
         ground.home,
         ground.settings,
         jobs=ground.jobs,
         runtimes=ground.runtimes,
         addresses=_addresses(ground),
         buckets=_folders(ground),
-        leads=away.nodes.leads,
+        leads=leads,
         cpus=ground.cpus,
         machines=ground.machines,
     )
+
+
+def _working(
+    ground: Ground, creations: Creations, equip: Callable[[Launch], Launch], launches: Launches, ray: RaySite
+) -> _Working:
     batches = Batches(
         settings=ground.settings,
         jobs=ground.jobs,
@@ -330,10 +346,9 @@ def _working(ground: Ground, creations: Creations, equip: Callable[[Launch], Lau
     here = Site(
         engine=ground.engine,
         prepare=prepare,
-        takes=frozenset({TRAINING, TRAINING_IN_CONTAINERS, PREDICTION}),
+        takes=frozenset({TRAINING, TRAINING_IN_CONTAINERS, PREDICTION, HOSTED, HOSTED_CONTAINER}),
         shortfall=partial(shortfall, cpus=ground.cpus, machines=ground.machines),
     )
-    ray = _ray(ground, launches, away)
     sites = Sites({LOCAL: here, RAY: ray.site}, default=ground.settings.engine)
     control = JobControl(
         ground.jobs,
@@ -362,6 +377,7 @@ def _ray(ground: Ground, launches: Launches, away: _Away) -> RaySite:
             supervisors=ground.engine,
             nodes=away.nodes,
             credentials=away.credentials,
+            way=away.ways.of,
             addresses=_addresses(ground),
             buckets=_folders(ground),
             folder=launches.folder,
@@ -402,8 +418,9 @@ def _overview(ground: Ground, answering: _Answering, world: World) -> Overview:
 
 
 def _registry(
-    ground: Ground, places: Places, projects: Projects, deployments: Deployments, predictions: Predictions
+    ground: Ground, places: Places, projects: Projects, working: _Working, answering: _Answering
 ) -> tuple[Models, Versions]:
+    deployments, predictions = answering.deployments, answering.predictions
     serving = Serving(
         wake=deployments.wake,
         publish=deployments.publish,
@@ -411,6 +428,7 @@ def _registry(
         progress=deployments.progress,
         log_tail=deployments.log_tail,
         last_used_us=predictions.last_used_us,
+        choose_engine=working.sites.choose_for_hosts,
         traffic=predictions.metrics.traffic,
     )
     versions = Versions(
@@ -433,3 +451,12 @@ def _active(jobs: JobStore, project: str, job: str) -> bool:
         return jobs.get(project, job).state not in ENDS
     except NotFound:
         return False
+
+
+def _there(models: ModelStore, project: str, model: str, version: str) -> bool:
+    """Whether the model has a version of this name."""
+    try:
+        models.version(project, model, version)
+    except NotFound:
+        return False
+    return True

@@ -112,8 +112,8 @@ class Settings:
     )
     engine: str = _setting(
         "local",
-        "Where jobs run that name no engine: `local`, this machine; `ray`, the Ray cluster at `ray_address`. A job "
-        "names one with `--engine`, or with the label `trainshed-engine`.",
+        "Where jobs, and the hosts of versions, run that name no engine: `local`, this machine; `ray`, the Ray cluster "
+        "at `ray_address`. A job or a version names one with `--engine`, or with the label `trainshed-engine`.",
     )
     ray_address: str = _setting(
         "",

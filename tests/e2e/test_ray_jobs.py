@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from trainshed.config import Home
+from trainshed.engines.link import Link
+from trainshed.serving.frames import Kind, pack_request
+from trainshed.testing.deployer import Deployer
 from trainshed.testing.engines import wait_for
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.ray_clusters import RayCluster, Size, ray_environment
@@ -18,6 +24,7 @@ from trainshed.testing.servers import RunningServer
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 PROJECT = "ray-jobs"
+WAIT_S = 120.0
 GANG = {"scaleTier": "CUSTOM", "masterType": "n1-standard-4", "workerType": "n1-standard-4", "workerCount": "1"}
 TELL = """
 import os, time
@@ -88,6 +95,31 @@ def test_a_gang_runs_on_the_machines_of_the_cluster(
     assert lines.count("threads 1") == 2
     assert details(submitter, "gang")["engine"] == "ray"
     wait_for(lambda: notes(server), lambda held: held == [])
+
+
+def test_a_version_is_served_there(server: RunningServer, cluster: RayCluster, tmp_path: Path) -> None:
+    """By two hosts on two machines, of which nothing is left when it is deleted."""
+    deployer = Deployer(server, "ray-hosts", tmp_path)
+    deployer.deploy_routine("v1", manualScaling={"nodes": 2})
+    hosts = wait_for(lambda: ready(deployer), lambda found: len(found) == 2, within_s=WAIT_S)
+    places = [host["address"].rpartition(":") for host in hosts]
+    assert {host for host, _, _ in places} == {cluster.head.host, cluster.nodes[0].host}
+    for host, _, port in places:
+        with socket.create_connection((host, int(port)), timeout=30) as stranger:
+            stranger.sendall(pack_request(1, Kind.PREDICT, b'{"instances": [1]}') * 10)
+            with contextlib.suppress(ConnectionResetError):  # it closed before it had read all of this
+                assert stranger.recv(1) == b""
+    assert [deployer.predict("v1", number) for number in range(10)] == [[number] for number in range(10)]
+    deployer.finish(deployer.delete("v1"))
+    link = Link(Home(server.home), address="", python=lambda: Path(), ship=lambda: Path())
+    wait_for(link.gangs, lambda gangs: gangs == [], within_s=WAIT_S)
+    assert not (server.home / "hosts" / "ray-hosts").exists()
+    for machine in (cluster.head, *cluster.nodes):
+        wait_for(lambda: cluster.left_on(machine), lambda left: left == [])  # noqa: B023 - it is called at once
+
+
+def ready(deployer: Deployer) -> list[dict[str, Any]]:
+    return [host for host in deployer.details("v1")["hosts"] if host["state"] == "READY"]
 
 
 def test_a_gang_that_cannot_fit_says_why_and_holds_nobody_up(submitter: Submitter, server: RunningServer) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from trainshed.node import leftovers
 from trainshed.node.keeper import held_port
 from trainshed.node.standin import AddressBook
 from trainshed.testing.gangs import Attempt, alive, wait_until
@@ -55,8 +56,21 @@ def test_a_gang_runs_with_addresses_that_its_nodes_chose(attempt: Attempt, link:
     assert {sample["r"] for sample in samples} == {MASTER, WORKER}
     assert all(sample["rss"] > 1 << 20 for sample in samples)
     wait_until(lambda: not link.actors, attempt)
-    left = attempt.folder.parent / "cache" / "replicas"
-    wait_until(lambda: not any("order.json" in files for *_, files in os.walk(left)), attempt)
+    replicas = attempt.folder.parent / "cache" / "replicas"
+    wait_until(lambda: not [path for path in replicas.glob("*/*") if path.name != ".guard"], attempt)
+
+
+def test_what_a_lost_machine_kept_is_removed_when_something_starts_there(attempt: Attempt) -> None:
+    cache = attempt.folder.parent / "cache"
+    lost = Path(leftovers.replica_folder(str(cache), "trainshed/p/lost/1", MASTER), "0.0")
+    os.close(leftovers.begin(str(lost), {"cache": str(cache)}))
+    (lost / "work").mkdir()
+    (lost / "work" / "checkpoint").write_text("what it had got to")
+    attempt.launch("wait()", MASTER)
+    attempt.started(1)
+    assert not lost.parents[2].exists()
+    attempt.end(0)
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
 
 
 @pytest.mark.parametrize("how, words", [(3, "exited with a non-zero status of 3"), (-11, "killed by signal 11")])

@@ -20,7 +20,7 @@ from trainshed.errors import Invalid
 FLAGS: dict[str, Any] = dict.fromkeys(
     (
         *("description", "runtime_version", "python_version", "machine_type", "prediction_class", "service_account"),
-        *("framework", "accelerator", "explanation_method", "num_paths", "num_integral_steps", "labels"),
+        *("framework", "accelerator", "explanation_method", "num_paths", "num_integral_steps", "labels", "engine"),
         *("min_nodes", "max_nodes", "metric_targets"),
         *("image", "command", "args", "env_vars", "ports", "predict_route", "health_route"),
     )
@@ -29,6 +29,19 @@ FLAGS: dict[str, Any] = dict.fromkeys(
 
 def body(config: dict[str, Any] | None = None, **flags: Any) -> dict[str, Any]:
     return version_body("v1", flags=FLAGS | flags, config=config or {})
+
+
+def test_the_engine_is_a_label() -> None:
+    assert body(engine="ray")["labels"] == {"trainshed-engine": "ray"}
+    config = {"labels": {"team": "vision", "trainshed-engine": "local"}}
+    assert body(config, engine="ray")["labels"] == {"team": "vision", "trainshed-engine": "ray"}
+    assert "labels" not in body()
+
+
+def test_a_host_elsewhere_is_told_of_by_its_address() -> None:
+    host = {"instance": 1, "state": "READY", "pid": 0, "memoryBytes": 5_000_000, "address": "10.0.0.2:12345"}
+    details = {"runtime": "2.21", "hosts": [host], "version": {"state": "READY"}}
+    assert told(details) == ["Host 1 is READY: at 10.0.0.2:12345, 5 MB."]
 
 
 def test_nothing_given_is_a_name_alone() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,15 @@ class Hosts:
 
     def clock(self) -> float:
         return self.now_s
+
+    def begin(self, news: Callable[[], None]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def equip(self, spec: HostSpec, *, again: bool = False) -> HostSpec:
+        return spec
 
     def start(self, spec: HostSpec) -> str:
         self._count += 1
@@ -163,3 +172,26 @@ def test_a_host_answers_until_its_successor_does(fleet: Fleet, hosts: Hosts) -> 
     hosts.running["5"] = replace(hosts.running["5"], phase=HostPhase.READY)
     assert fleet.keep(version(2), last_used_us=0) == []
     assert len(hosts.specs) == 5, "the first one has its share again"
+
+
+def test_hosts_that_share_nothing_stay_when_their_number_changes(fleet: Fleet, hosts: Hosts) -> None:
+    fleet.spec = replace(SPEC, alone=True)
+    fleet.keep(version(1), last_used_us=0)
+    first = fleet.keys[0]
+    for _ in range(4):
+        assert fleet.keep(version(3), last_used_us=0) == []
+    assert fleet.keys[0] == first
+    assert len(hosts.running) == 3
+
+
+def test_a_host_whose_machine_is_made_ready_first_has_more_time(fleet: Fleet, hosts: Hosts) -> None:
+    hosts.phase = HostPhase.STARTING
+    fleet.keep(version(1), last_used_us=0)
+    key = fleet.keys[0]
+    hosts.running[key] = replace(hosts.running[key], prepares_s=100.0)
+    hosts.now_s += 159
+    fleet.keep(version(1), last_used_us=0)
+    assert hosts.running[key].phase is HostPhase.STARTING
+    hosts.now_s += 2
+    fleet.keep(version(1), last_used_us=0)
+    assert hosts.running[key].phase is HostPhase.ENDED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,23 @@ from typing import Any
 
 import pytest
 
+from trainshed.config import Home
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.policies import MODELS
-from trainshed.errors import Aborted, AlreadyExists, FailedPrecondition, Invalid, NotFound, NotServed, TrainshedError
+from trainshed.engines.provisions import Provisions
+from trainshed.errors import (
+    Aborted,
+    AlreadyExists,
+    Denied,
+    FailedPrecondition,
+    Invalid,
+    NotFound,
+    NotServed,
+    TrainshedError,
+)
 from trainshed.services.models import Models, Serving
 from trainshed.services.operations import Operations
+from trainshed.services.packages import VersionFiles
 from trainshed.services.pages import PageRequest
 from trainshed.services.places import Places
 from trainshed.services.policies import Policies
@@ -64,6 +77,7 @@ class Shed:
             publish=self.deployments.publish,
             hosts=lambda project, model, version: [{"pid": 7}],
             last_used_us=lambda project, model, version: self.used.get(version, 0),
+            choose_engine=lambda labels, what: labels.get("trainshed-engine", "local"),
             traffic=lambda project, model: {"v1": {"count": 3}},
         )
         places = Places(
@@ -225,6 +239,62 @@ class TestModels:
             assert shed.default() == name.rpartition("/")[2]
         with pytest.raises(NotFound):
             shed.models.patch("shed", "m", mask="default_version.name", body={"defaultVersion": {"name": "v3"}})
+
+
+class TestEngines:
+    def test_a_version_is_where_its_labels_say_or_those_of_its_model(self, shed: Shed) -> None:
+        shed.create("v1")
+        shed.create("v2", labels={"trainshed-engine": "ray"})
+        shed.models.patch("shed", "m", mask="labels", body={"labels": {"trainshed-engine": "ray"}})
+        shed.create("v3")
+        shed.create("v4", labels={"trainshed-engine": "local"})
+        found = [shed.versions.details("shed", "m", f"v{number}")["engine"] for number in (1, 2, 3, 4)]
+        assert found == ["local", "ray", "ray", "local"]
+
+    def test_it_stays_there(self, shed: Shed) -> None:
+        shed.create("v1", labels={"trainshed-engine": "ray"})
+        with pytest.raises(FailedPrecondition, match="are on engine ray, and stay there"):
+            shed.versions.patch("shed", "m", "v1", mask="labels", body={"labels": {"trainshed-engine": "local"}})
+        shed.versions.patch("shed", "m", "v1", mask="labels", body={"labels": {"team": "vision"}})
+        assert shed.versions.details("shed", "m", "v1")["engine"] == "ray"
+
+
+class TestFiles:
+    """What a host on another machine fetches."""
+
+    @pytest.fixture
+    def files(self, shed: Shed, tmp_path: Path) -> VersionFiles:
+        home = Home(tmp_path / "home")
+        shed.create("v1")
+        shed.create("v2")
+        folder = home.models / "shed" / "digest"
+        folder.mkdir(parents=True)
+        (folder / "saved_model.pb").write_bytes(b"graph")
+        Provisions.gather(home.hosts / "shed" / "m" / "v1", folder, [])
+        return VersionFiles(shed.store, home)
+
+    def test_its_own_courier_gets_them(self, files: VersionFiles) -> None:
+        digest = hashlib.sha256(b"graph").hexdigest()
+        found = files.open(Principal.of_version("shed", "m", "v1"), "shed", "m", "v1", digest)
+        assert found.read(0, 10) == b"graph"
+        found.close()
+
+    @pytest.mark.parametrize(
+        "holder",
+        [
+            Principal.of_version("shed", "m", "v2"),
+            Principal.of_version("shed", "n", "v1"),
+            Principal.of_job("shed", "v1", Role.COURIER),
+        ],
+        ids=lambda holder: holder.user,
+    )
+    def test_that_of_another_does_not(self, files: VersionFiles, holder: Principal) -> None:
+        with pytest.raises(Denied):
+            files.open(holder, "shed", "m", "v1", hashlib.sha256(b"graph").hexdigest())
+
+    def test_a_version_that_is_served_here_has_none(self, files: VersionFiles) -> None:
+        with pytest.raises(FailedPrecondition):
+            files.open(Principal.of_version("shed", "m", "v2"), "shed", "m", "v2", "0" * 64)
 
 
 class TestVersions:

@@ -6,6 +6,7 @@ import pytest
 
 from trainshed.control.sites import Site, Sites
 from trainshed.domain.jobs import Job
+from trainshed.domain.versions import HOSTED, HOSTED_CONTAINER
 from trainshed.domain.work import Work, work_of
 from trainshed.engines.base import Launch
 from trainshed.errors import Invalid
@@ -28,8 +29,11 @@ def site(*takes: str, lacking: str = "") -> Site:
 
 SITES = Sites(
     {
-        "local": site("training job", "training job with a container image", "batch prediction"),
-        "far": site("training job"),
+        "local": site(
+            *("training job", "training job with a container image", "batch prediction"),
+            *("version", "version in a container"),
+        ),
+        "far": site("training job", "version"),
         "shut": site("training job", lacking="There is no way to shut. Open it."),
     },
     default="far",
@@ -68,3 +72,30 @@ def test_an_engine_that_cannot_take_it_is_refused(named: str, work: Work, words:
 def test_a_stored_job_has_the_site_of_its_engine() -> None:
     job = Job(project="p-one", id="j", body={}, engine="far", created_us=1)
     assert SITES.of(job) is SITES.table["far"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "what", "engine"),
+    [
+        ({}, HOSTED, "far"),
+        ({}, HOSTED_CONTAINER, "local"),
+        ({"trainshed-engine": "local"}, HOSTED, "local"),
+        ({"trainshed-engine": "far"}, HOSTED, "far"),
+    ],
+)
+def test_a_version_gets_an_engine(labels: dict[str, str], what: str, engine: str) -> None:
+    assert SITES.choose_for_hosts(labels, what) == engine
+
+
+@pytest.mark.parametrize(
+    ("named", "what", "words"),
+    [
+        ("moon", HOSTED, "There is no engine 'moon'. The engines are: local, far, shut."),
+        ("far", HOSTED_CONTAINER, "A version in a container does not run on engine far. Those that can do it: local."),
+        ("shut", HOSTED, "There is no way to shut. Open it."),
+    ],
+)
+def test_an_engine_that_cannot_host_it_is_refused(named: str, what: str, words: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        SITES.choose_for_hosts({"trainshed-engine": named}, what)
+    assert (str(caught.value), caught.value.field) == (words, "version.labels.trainshed-engine")

@@ -139,6 +139,20 @@ def test_a_courier_is_good_for_nothing_but_fetching(store: TokenStore) -> None:
     assert tokens.find(secret) is None
 
 
+def test_a_courier_of_a_version_ends_with_it(store: TokenStore) -> None:
+    there = True
+    tokens = Tokens(store, version_there=lambda *names: there and names == ("p-one", "m", "v"))
+    secret = tokens.issue_for_version("p-one", "m", "v", ttl_s=60)
+    holder = tokens.find(secret)
+    assert holder is not None
+    assert (holder.version, holder.job, holder.role) == (("m", "v"), "", Role.COURIER)
+    assert not any(holder.may(access, "p-one") for access in Access if access > Access.FETCH)
+    assert tokens.known(secret) is None
+    assert tokens.exchange(secret, ttl_s=60) is None
+    there = False
+    assert tokens.find(secret) is None
+
+
 @pytest.mark.parametrize("role", ["courier", "admin", "", None, ["owner"], 3])
 def test_people_have_the_roles_of_people(store: TokenStore, role: object) -> None:
     with pytest.raises(Invalid, match="A role is one of viewer, editor, owner"):
@@ -148,4 +162,7 @@ def test_people_have_the_roles_of_people(store: TokenStore, role: object) -> Non
 def test_no_name_of_a_person_is_that_of_a_job(store: TokenStore) -> None:
     with pytest.raises(Invalid):
         make(Tokens(store), user="job:j")
-    assert Principal(user="alice", project="p-one", role=Role.EDITOR).job == ""
+    with pytest.raises(Invalid):
+        make(Tokens(store), user="version:m/v")
+    alice = Principal(user="alice", project="p-one", role=Role.EDITOR)
+    assert (alice.job, alice.version) == ("", None)

@@ -100,10 +100,16 @@ def _explanation_options(command: F) -> F:
 )
 @click.option("--runtime-version", metavar="VERSION", help="The runtime; `trainshed runtimes list` shows them.")
 @click.option("--python-version", metavar="VERSION", help="The Python version, such as 3.7.")
-@click.option("--machine-type", metavar="TYPE", help="Kept, such as n1-standard-2; hosts share this machine.")
+@click.option("--machine-type", metavar="TYPE", help="Such as n1-standard-2. Only on a cluster does it matter.")
 @click.option("--accelerator", type=KeyValues(), metavar="type=TYPE,count=N", help="Refused: hosts compute on CPUs.")
 @click.option("--description", metavar="TEXT", help="Kept with the version.")
 @click.option("--labels", type=KeyValues(), help="Labels for the version.")
+@click.option(
+    "--engine",
+    metavar="NAME",
+    help="Where its hosts run: local or ray. Default: the model's label trainshed-engine, or the server's setting "
+    "`engine`. Sets that label of the version.",
+)
 @scaling_options
 @click.option("--prediction-class", metavar="MODULE.CLASS", help="A class of yours that does the predictions.")
 @click.option(

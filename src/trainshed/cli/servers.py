@@ -32,7 +32,7 @@ STOP_S = 40.0
 
 def address_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--ray-address", metavar="HOST:PORT", help="A Ray cluster that jobs can run on."),
+        click.option("--ray-address", metavar="HOST:PORT", help="A Ray cluster for jobs and hosts."),
         click.option(
             "--engine", metavar="NAME", help="Where jobs run that name no engine: local or ray. Default: local."
         ),

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from trainshed.domain.jobs import ENGINE_LABEL
 from trainshed.errors import Invalid
 
 #: what a config file of `versions create` may hold
@@ -65,7 +66,10 @@ def version_body(version: str, *, flags: Mapping[str, Any], config: Mapping[str,
         body.pop("manualScaling", None)
         body["autoScaling"] = {**(config.get("autoScaling") or {}), **scaling}
     body |= _container(flags, config)
-    if labels := {**(config.get("labels") or {}), **(flags["labels"] or {})}:
+    labels = {**(config.get("labels") or {}), **(flags["labels"] or {})}
+    if flags["engine"] is not None:
+        labels[ENGINE_LABEL] = flags["engine"]
+    if labels:
         body["labels"] = labels
     return body
 

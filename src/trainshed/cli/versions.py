@@ -94,7 +94,8 @@ def told(details: dict[str, Any], *, log: bool = False) -> list[str]:
         lines.append(parity["text"] if parity["within"] else f"Not served by OpenVINO. {parity['text']}")
     for host in details.get("hosts", ()):
         size = f", {host['memoryBytes'] / 1e6:.0f} MB" if host.get("memoryBytes") else ""
-        lines.append(f"Host {host['instance']} is {host['state']}: process {host['pid']}{size}.")
+        where = f"at {host['address']}" if host.get("address") else f"process {host['pid']}"
+        lines.append(f"Host {host['instance']} is {host['state']}: {where}{size}.")
     lines += [*details.get("notes", ()), *filter(None, (details.get("progress"),))]
     if (log or details["version"]["state"] == "FAILED") and details.get("log"):
         lines.append(f"The end of its log:\n{details['log'].rstrip()}")

@@ -18,8 +18,10 @@ from trainshed.control.pinning import NO_FILES, Pinned, Pins
 from trainshed.domain import deployments as rules
 from trainshed.domain.version_containers import container_of
 from trainshed.domain.versions import Version
+from trainshed.engines.base import Package
 from trainshed.engines.hosts import HostSpec
 from trainshed.engines.installs import Installs
+from trainshed.engines.placed_hosts import Hosts
 from trainshed.engines.served_containers import ContainerToRun
 from trainshed.engines.watching import HostPhase, HostSighting
 from trainshed.errors import EngineDown, FailedPrecondition, NotFound, TrainshedError
@@ -33,32 +35,6 @@ _ANSWER_S = 60.0  #: that a host may take to compare its answers with TensorFlow
 
 class BadModel(TrainshedError):
     """A model that can't be loaded, in the words of its loader."""
-
-
-class Hosts(Protocol):
-    """Where hosts run."""
-
-    def start(self, spec: HostSpec) -> str: ...
-
-    def look(self, key: str) -> HostSighting | None: ...
-
-    def drain(self, key: str) -> None: ...
-
-    def kill(self, key: str, *, reason: str = "") -> None: ...
-
-    def forget(self, key: str) -> None: ...
-
-    def discard(self, key: str) -> None: ...
-
-    def processes(self, key: str) -> tuple[int, int]: ...
-
-    def figures(self, key: str) -> Mapping[str, float]: ...
-
-    def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]: ...
-
-    def folder(self, project: str, model: str, version: str) -> Path: ...
-
-    def remove(self, project: str, model: str, version: str) -> None: ...
 
 
 class ComputesReference(Protocol):
@@ -139,11 +115,14 @@ class Creations:
             container = container_of(version)
             if container is None:
                 names = self._loaders(version, pinned)
-                spec = self.spec(fixed, self._equipped(version, attempt), names[0])
+                found = self._packages(version)
+                spec = self.spec(fixed, self._equipped(version, found, attempt), names[0])
+                spec = replace(spec, packages=found)
             else:
                 names = (CONTAINER,)
                 attempt.tell(f"Looking for the image {container.image}.")
                 spec = self._contained(fixed, self._images().found(version, container, _telling(attempt)))
+            spec = self.hosts.equip(spec)
             host, known = self._host(version, spec, names, attempt, pinned)
             known |= {"site": spec.site, "size": pinned.size}
             if spec.container is not None:
@@ -196,6 +175,9 @@ class Creations:
             prediction_class=str(version.body.get("predictionClass", "")),
             site=equipped[1],
             explanation=version.body.get("explanationConfig", {}),
+            engine=version.engine,
+            runtime=str(version.details.get("runtime", "")),
+            machine=str(version.body.get("machineType", "")),
             threads=self.room.cpus,
             body_limit=self.room.body_limit,
         )
@@ -211,7 +193,7 @@ class Creations:
             raise FailedPrecondition(
                 f"The packages of version {version.id} were removed from {site}. Create the version again."
             )
-        return self.spec(version, (python, site), str(version.details["loader"]))
+        return self.hosts.equip(self.spec(version, (python, site), str(version.details["loader"])), again=True)
 
     def expect(self) -> None:
         """A version is likely to be created soon: get ready what takes long, if the newest runtime is there."""
@@ -228,7 +210,16 @@ class Creations:
         if not owned:
             raise NotFound(f"There is no bucket {bucket} in project {version.project}.")
 
-    def _equipped(self, version: Version, attempt: Attempt) -> tuple[Path, str]:
+    def _packages(self, version: Version) -> tuple[Package, ...]:
+        """What the user's own code is in, as it is now."""
+        remedy = "Upload it, and create the version again."
+        wanted = Wanted(project=version.project, copies=self._installs(version) / "fetched", remedy=remedy)
+        return packages(version.body.get("packageUris", ()), self.supplies.addresses, wanted)
+
+    def _installs(self, version: Version) -> Path:
+        return self.hosts.folder(version.project, version.model, version.id) / "install"
+
+    def _equipped(self, version: Version, found: tuple[Package, ...], attempt: Attempt) -> tuple[Path, str]:
         """The interpreter, and the folder of installed packages or nothing."""
         attempt.check()
 
@@ -237,22 +228,16 @@ class Creations:
             attempt.tell(f"Building runtime {version.runtime}, once for all versions: {fraction:.0%}. {text}.")
 
         python = self.supplies.runtimes.ensure(version.runtime, progress)
-        uris = tuple(version.body.get("packageUris", ()))
-        if not uris:
+        if not found:
             return python, ""
         attempt.tell("Installing the packages.")
-        home = self.supplies.home
-        folder = self.hosts.folder(version.project, version.model, version.id) / "install"
-        remedy = "Upload it, and create the version again."
-        wanted = Wanted(project=version.project, copies=folder / "fetched", remedy=remedy)
-        found = packages(uris, self.supplies.addresses, wanted)
-        site = home.packages / version.project / site_name(python, found)
+        site, folder = self.supplies.home.packages / version.project / site_name(python, found), self._installs(version)
         try:
             self.supplies.installs.install(found, python=python, site=site, folder=folder, check=attempt.check)
         except FailedPrecondition as exc:
+            uris = ", ".join(each.uri for each in found)
             raise BadModel(
-                f"Failed to load model: User-provided package {', '.join(uris)} failed to install: {exc} "
-                f"(Error code: 0)"
+                f"Failed to load model: User-provided package {uris} failed to install: {exc} (Error code: 0)"
             ) from exc
         return python, str(site)
 
@@ -322,9 +307,8 @@ class Creations:
         seen = self.hosts.look(key)
         if seen is None or seen.phase is HostPhase.ENDED:
             raise BadModel(as_load_error(seen.message if seen is not None else "The host is gone."))
-        limit_s = self.room.load_timeout_s
-        if seen.phase is HostPhase.STARTING and time.monotonic() - seen.started_s > limit_s:
-            raise BadModel(as_load_error(f"It was not loaded within {limit_s:g} s."))
+        if why := seen.too_slow(self.room.load_timeout_s, time.monotonic()):
+            raise BadModel(as_load_error(why))
         return seen
 
 

@@ -120,6 +120,10 @@ class Deployments:
         """As `Keeper` says."""
         self._call(lambda: self._hosts.kill(key, reason="It let a request run into its deadline and answered nothing."))
 
+    def unreachable(self, key: str, reason: str) -> None:
+        """As `Keeper` says."""
+        self._call(lambda: self._hosts.kill(key, reason=f"This server can't connect to it: {reason}."))
+
     def hosts(self, project: str, model: str, version: str) -> list[dict[str, Any]]:
         """The hosts of a version as they are now, for people."""
         with self._lock:
@@ -138,6 +142,7 @@ class Deployments:
                         "memoryBytes": memory,
                         "ageSeconds": age_s,
                         "figures": self._hosts.figures(key) if seen.phase is HostPhase.READY else {},
+                        "address": str(seen.place or ""),
                     }
                 )
         return shown
@@ -351,12 +356,12 @@ class Deployments:
 
 
 def alike(models: ModelStore) -> Callable[[Version, str], Version | None]:
-    """Finds a version whose answers were held against TensorFlow's already, with the same files and runtime."""
+    """Finds a version whose answers were held against TensorFlow's already, with the same files, runtime and engine."""
 
     def find(version: Version, files: str) -> Version | None:
+        wanted = (version.project, files, version.runtime, version.engine)
         for _, other in models.versions_to_serve():
-            same = (other.project, other.files) == (version.project, files) and other.runtime == version.runtime
-            if same and other.details.get("parity"):
+            if (other.project, other.files, other.runtime, other.engine) == wanted and other.details.get("parity"):
                 return other
         return None
 

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from trainshed.control.creations import Hosts, Room
+from trainshed.control.creations import Room
 from trainshed.domain import deployments as rules
 from trainshed.domain.deployments import Deaths, Standing
 from trainshed.domain.times import now_us
 from trainshed.domain.versions import Version
 from trainshed.engines.hosts import HostSpec
+from trainshed.engines.placed_hosts import Hosts
 from trainshed.engines.watching import HostPhase, HostSighting
 from trainshed.errors import EngineDown
 from trainshed.gateway.routes import HostAddress
@@ -92,7 +93,9 @@ class Fleet:
         if self._successor is not None:
             return self._succeeded(*self._successor, wanted)
         stale = [number for number, key in sorted(self.keys.items()) if self._shares.get(key, wanted) != wanted]
-        if stale and self.spec is not None and self.may_start() and len(self._ready()) == wanted:
+        if self.spec is None or self.spec.alone:
+            return []
+        if stale and self.may_start() and len(self._ready()) == wanted:
             key = self._start(self.spec, stale[0], wanted)
             self._successor = (stale[0], key) if key else None
         return []
@@ -126,7 +129,7 @@ class Fleet:
         return len(self._ready()) >= self._wanted(version) or self._deaths.unhealthy
 
     def addresses(self) -> tuple[HostAddress, ...]:
-        return tuple(HostAddress(socket=seen.socket, key=key) for key, seen in self._ready())
+        return tuple(HostAddress(socket=seen.socket, key=key, place=seen.place) for key, seen in self._ready())
 
     def has_news(self, version: Version) -> bool:
         """Whether requests meet something else than at the last call."""
@@ -173,6 +176,5 @@ class Fleet:
                 LOG.warning("host.died key=%s lived_s=%.1f reason=%r", key, lived_s, self.reason[:500])
                 del self.keys[number]
                 self.hosts.forget(key)
-            elif seen.phase is HostPhase.STARTING and self.clock() - seen.started_s > self.room.load_timeout_s:
-                reason = f"The model was not loaded within {self.room.load_timeout_s:g} s."
-                self.hosts.kill(key, reason=reason)
+            elif why := seen.too_slow(self.room.load_timeout_s, self.clock()):
+                self.hosts.kill(key, reason=why)

@@ -1,4 +1,6 @@
-"""The Ray cluster as a place for jobs: its engine, the link that it works by, and how attempts are prepared for it."""
+"""The Ray cluster as a place for jobs and hosts: its engine, the link that it works by, and how attempts are prepared
+for it.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,22 @@ from urllib.parse import urlsplit
 
 from trainshed.config import Home, Settings
 from trainshed.control.addresses import Addresses
-from trainshed.control.cluster_launches import ClusterLaunches
+from trainshed.control.cluster_launches import ClusterLaunches, recipe
 from trainshed.control.credentials import NodeCredentials
 from trainshed.control.sites import Site
 from trainshed.domain.jobs import RAY, Job
 from trainshed.domain.machines import Machines
 from trainshed.domain.placement import Shares
 from trainshed.domain.training import TRAINING, TRAINING_IN_CONTAINERS
+from trainshed.domain.versions import HOSTED
+from trainshed.engines.hosts import HostSpec
 from trainshed.engines.link import Link
 from trainshed.engines.local import LocalEngine
 from trainshed.engines.ray import RayEngine, Rules
+from trainshed.engines.ray_hosts import HostRules, RayHosts, Way
 from trainshed.errors import Refused
 from trainshed.proxy.nodes import NodeReach, check_reachable
-from trainshed.runtimes.catalogue import ray_runtime
+from trainshed.runtimes.catalogue import CATALOGUE, ray_runtime
 from trainshed.runtimes.environments import Runtimes
 
 LOG = logging.getLogger("trainshed.control.ray_sites")
@@ -45,6 +50,7 @@ class Ground:
     credentials: NodeCredentials
     addresses: Addresses
     buckets: Callable[[str], Iterable[str]]  #: the names of a project's buckets that are folders
+    way: Callable[[HostSpec], Way]  #: how they get the files of the version of a host
     folder: Callable[[Job], Path]  #: of the current attempt of a job
 
 
@@ -80,9 +86,18 @@ class RaySite:
         self.site = Site(
             engine=self._engine,
             prepare=launches.prepare,
-            takes=frozenset({TRAINING, TRAINING_IN_CONTAINERS}),
+            takes=frozenset({TRAINING, TRAINING_IN_CONTAINERS, HOSTED}),
             lacking=_lacking(settings, ground.nodes),
         )
+        host_rules = HostRules(
+            machines=ground.machines,
+            shares=shares,
+            way=ground.way,
+            recipe=lambda runtime: recipe(CATALOGUE[runtime]),
+            body_limit=settings.body_limit_mb << 20,
+            lacking=self.site.lacking,
+        )
+        self.hosts = RayHosts(ground.home, ship=ground.supervisors.ship, link=self._link, rules=host_rules)
 
     def begin(self, wake: Callable[[], None]) -> None:
         """Start the link, if there is something to link to. `wake`: there is news of room."""

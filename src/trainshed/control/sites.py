@@ -12,6 +12,7 @@ from trainshed.engines import base
 from trainshed.errors import Invalid, Refused
 
 _FIELD = f"job.labels.{ENGINE_LABEL}"
+_VERSION_FIELD = f"version.labels.{ENGINE_LABEL}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +46,21 @@ class Sites:
 
         `Invalid` for a name that is none, and for an engine that can't do such work.
         """
+        return self._choose(labels, work.what, field=_FIELD)
+
+    def choose_for_hosts(self, labels: Mapping[str, str], what: str) -> str:
+        """The engine for the hosts of a new version, in the same way; `what` it is, as `domain.versions` names it."""
+        return self._choose(labels, what, field=_VERSION_FIELD)
+
+    def _choose(self, labels: Mapping[str, str], what: str, *, field: str) -> str:
         if (named := labels.get(ENGINE_LABEL)) is None:
             usual = [self._default, *self.table]
-            return next(name for name in usual if work.what in self.table[name].takes)
+            return next(name for name in usual if what in self.table[name].takes)
         if (site := self.table.get(named)) is None:
-            raise Invalid(f"There is no engine {named!r}. The engines are: {', '.join(self.table)}.", field=_FIELD)
+            raise Invalid(f"There is no engine {named!r}. The engines are: {', '.join(self.table)}.", field=field)
         if site.lacking:
-            raise Invalid(site.lacking, field=_FIELD)
-        if work.what not in site.takes:
-            able = ", ".join(name for name, each in self.table.items() if work.what in each.takes)
-            raise Invalid(f"A {work.what} does not run on engine {named}. Those that can do it: {able}.", field=_FIELD)
+            raise Invalid(site.lacking, field=field)
+        if what not in site.takes:
+            able = ", ".join(name for name, each in self.table.items() if what in each.takes)
+            raise Invalid(f"A {what} does not run on engine {named}. Those that can do it: {able}.", field=field)
         return named

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -23,6 +23,18 @@ class Standing(StrEnum):
     SLEEPING = "SLEEPING"  #: nobody called for long; the next request wakes it and is held until it answers
     WAKING = "WAKING"  #: a host is on its way because of a request; further ones are held too
     UNHEALTHY = "UNHEALTHY"  #: its hosts keep dying, or it could not be created: 503 with the reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a host on another machine listens, and what whoever connects to it has to say first."""
+
+    host: str
+    port: int
+    secret: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from enum import IntEnum, StrEnum
 from typing import Self
 
 EVERY_PROJECT = "*"
+_VERSION = "version:"  #: begins that of the tokens that hosts on other machines have
 _JOB = "job:"  #: begins the user name of the tokens that jobs have; people have no colon in theirs
 
 
@@ -14,7 +15,7 @@ class Access(IntEnum):
     """What a request needs. Each level includes the ones before it."""
 
     PUBLIC = 0  #: no token at all
-    FETCH = 1  #: the packages of a job, byte by byte as they are
+    FETCH = 1  #: the packages of a job, or the files of a version, byte by byte as they are
     READ = 2
     WRITE = 3
     ADMIN = 4  #: tokens, policies, runtimes
@@ -23,7 +24,9 @@ class Access(IntEnum):
 class Role(StrEnum):
     """What a token may do in its project."""
 
-    COURIER = "courier"  #: brings the packages of one job to the machine where that runs, and can do nothing else
+    #: brings the packages of one job, or the files of one version, to the machine where that runs, and can do nothing
+    #: else
+    COURIER = "courier"
     VIEWER = "viewer"
     EDITOR = "editor"
     OWNER = "owner"
@@ -60,6 +63,19 @@ class Principal:
     def job(self) -> str:
         """The job that this is about; empty for people."""
         return self.user.removeprefix(_JOB) if self.user.startswith(_JOB) else ""
+
+    @classmethod
+    def of_version(cls, project: str, model: str, version: str) -> Self:
+        """What brings the files of a version to a machine that is to serve it."""
+        return cls(user=f"{_VERSION}{model}/{version}", project=project, role=Role.COURIER)
+
+    @property
+    def version(self) -> tuple[str, str] | None:
+        """The model and the version that this is about; None for people and jobs."""
+        if not self.user.startswith(_VERSION):
+            return None
+        model, _, version = self.user.removeprefix(_VERSION).partition("/")
+        return model, version
 
     def sees(self, project: str) -> bool:
         return self.project in (EVERY_PROJECT, project)

@@ -12,6 +12,8 @@ from trainshed.errors import Invalid, Refused
 
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 96)
 _N1 = re.compile(rf"n1-(standard|highmem|highcpu)-({'|'.join(map(str, _SIZES))})")
+SMALL = re.compile(r"mls1-c([14])-m([24])")  #: those that serve versions alone
+_SMALLEST = "mls1-c1-m2"
 _GB_PER_CORE = {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9}
 _ACCELERATED = re.compile(r".*_(gpu|p100|v100)|a2-.*|g2-.*|cloud_tpu")
 
@@ -75,6 +77,12 @@ class Machines:
             return self._own[machine]
         _, kind, cores = _OLD.get(machine, machine).split("-")
         return Machine(cpu=int(cores), memory_gb=int(cores) * _GB_PER_CORE[kind])
+
+    def serving(self, machine: str) -> Machine:
+        """What a host on such a machine has; the smallest if none is named. `Invalid` as above."""
+        if small := SMALL.fullmatch(machine or _SMALLEST):
+            return Machine(cpu=int(small[1]), memory_gb=int(small[2]))
+        return self.of(machine)
 
     def __iter__(self) -> Iterator[str]:
         """The names, but for the old ones."""

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from trainshed.domain.machines import Machines
+from trainshed.domain.machines import Machine, Machines
 
 CPU, MEMORY, GPU = "CPU", "memory", "GPU"  #: the names that Ray has for them
 GB = 1 << 30
@@ -33,7 +33,10 @@ class Shares:
 
     def bundle(self, machine: str, machines: Machines) -> dict[str, float]:
         """What one replica on such a machine asks for. What it needs none of is left out."""
-        found = machines.of(machine)
+        return self.amounts(machines.of(machine))
+
+    def amounts(self, found: Machine) -> dict[str, float]:
+        """As `bundle`, for a machine itself."""
         asked = {CPU: found.cpu * self.cpu, MEMORY: int(found.memory_gb * self.memory * GB), GPU: found.gpu}
         return {kind: amount for kind, amount in {**asked, **found.resources}.items() if amount}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainshed.domain import fields as f
 from trainshed.domain import names
-from trainshed.domain.machines import STANDARD
+from trainshed.domain.machines import SMALL, STANDARD
 from trainshed.domain.models import check_size
 from trainshed.domain.version_containers import CONTAINER, ROUTES, check_container
 from trainshed.errors import Invalid, NotServed
@@ -135,11 +135,8 @@ def _check_offered(kept: Mapping[str, Any]) -> None:
         )
 
 
-_SMALL = re.compile(r"mls1-c[14]-m[24]")
-
-
 def _check_machine(machine: str) -> None:
-    if machine and not _SMALL.fullmatch(machine):
+    if machine and not SMALL.fullmatch(machine):
         STANDARD.check(machine, field="version.machine_type")
 
 
@@ -246,7 +243,8 @@ def _check_logging(given: Mapping[str, Any] | None) -> None:
 
 
 _MACHINE_NOTE = (
-    "Hosts share the cores and the memory of this machine, whatever machine_type says. It is kept, and changes nothing."
+    "Hosts on this machine share its cores and its memory, whatever machine_type says. It is kept, and says what hosts "
+    "on a cluster ask for."
 )
 _SCALING_NOTE = (
     "No hosts are added under load on this server version: there are auto_scaling.min_nodes of them, or one if that "

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from trainshed.domain.etags import etag
+from trainshed.domain.jobs import LOCAL
 from trainshed.domain.times import rfc3339
 from trainshed.errors import FailedPrecondition, Invalid
 
@@ -22,6 +23,8 @@ class VersionState(StrEnum):
     FAILED = "FAILED"  #: it can't be served; `error` says why
     DELETING = "DELETING"  #: it takes no new requests and ends those that it has
 
+
+HOSTED, HOSTED_CONTAINER = "version", "version in a container"  #: what an engine may be able to host
 
 #: states in which requests are answered
 SERVING = frozenset({VersionState.READY, VersionState.UPDATING})
@@ -55,8 +58,8 @@ class Version:
     state: VersionState = VersionState.CREATING
     error: str = ""
     files: str = ""  #: the content hash of its copied files; empty until they are copied
-    #: what the API has no field for: `runtime` and `notes` from its creation on; `loader`, `detail`, `parity`,
-    #: `sample`, `signatures` and `size` when it is READY
+    #: what the API has no field for: `runtime`, `engine` and `notes` from its creation on; `loader`, `detail`,
+    #: `parity`, `sample`, `signatures` and `size` when it is READY
     details: Mapping[str, Any] = field(default_factory=dict)
     operation: str = ""  #: the id of the operation that creates, updates or deletes it; empty if none does
     created_us: int
@@ -74,6 +77,11 @@ class Version:
     def runtime(self) -> str:
         """The runtime that hosts it, such as "2.21"; empty for a container, which needs none."""
         return str(self.details["runtime"])
+
+    @property
+    def engine(self) -> str:
+        """Where its hosts run, chosen when it was created."""
+        return str(self.details.get("engine", LOCAL))
 
     @property
     def framework(self) -> str:

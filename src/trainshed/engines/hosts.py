@@ -1,46 +1,38 @@
-"""The processes that serve versions, on this machine: started, watched, drained and killed.
-
-Each runs below a guard of its own (`node.guard`), which ends everything that a model may have started as soon as the
-host ends, is killed, or the server is gone. Nothing of a host outlives the server; the next one starts them anew.
-"""
+"""The processes that serve versions, on this machine: what each is told, and how it is started."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shutil
-import signal
-import socket
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import orjson
 
 from trainshed.config import Home
+from trainshed.domain.jobs import LOCAL
+from trainshed.engines.base import Package
 from trainshed.engines.guarded import FOR_WRITING, LOG_BYTES, guarded
+from trainshed.engines.host_processes import HostProcesses
 from trainshed.engines.lifelines import Lifeline, Line, Pipes
+from trainshed.engines.provisions import Provisions
 from trainshed.engines.served_containers import ContainerToRun, ServedContainers
 from trainshed.engines.warm import WarmProcesses
-from trainshed.engines.watching import HostPhase, HostProcess, HostSighting, Watch
+from trainshed.engines.watching import HostProcess
 from trainshed.errors import EngineDown
 from trainshed.node import reap
-from trainshed.serving.frames import ANSWER_HEAD, Kind, pack_request
+from trainshed.serving.frames import Kind
 
 LOG = logging.getLogger("trainshed.engines.hosts")
 
 FORMAT = 1
 MODULE = "trainshed_serving"
 IN_TENSORFLOW = ("tensorflow", "keras")  #: loaders that import it
-FIGURES = ("waiting", "running_s", "requests", "instances", "batches", "failed", "refused", "cancelled")
-_FIGURES_S = 0.5
-_ANSWER_BYTES = 1 << 20  #: of what a host answers to us, and not to a caller
 _SOCKET_PATH = 100  #: bytes; the kernel takes 107
 
 
@@ -64,6 +56,12 @@ class HostSpec:
     max_batch: int = 32
     queue_limit: int = 256
     body_limit: int
+    engine: str = LOCAL  #: where it runs
+    runtime: str = ""  #: the name of the runtime that `python` belongs to; empty for a container
+    machine: str = ""  #: the machine type, where that matters
+    alone: bool = False  #: other hosts of the version take nothing of what it has
+    packages: tuple[Package, ...] = ()  #: what is installed in `site`, if that is known
+    provisions: Provisions | None = None  #: what a host on another machine has to fetch
 
 
 def render(spec: HostSpec, socket_path: Path, order: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -89,8 +87,8 @@ def render(spec: HostSpec, socket_path: Path, order: Mapping[str, Any] | None = 
     }
 
 
-class LocalHosts:
-    """Keys name single starts of hosts; one that is unknown or ended is left alone. Safe to use from many threads."""
+class LocalHosts(HostProcesses):
+    """Hosts on this machine, which answer at sockets that are files."""
 
     def __init__(
         self,
@@ -101,22 +99,22 @@ class LocalHosts:
         containers: ServedContainers | None = None,
     ) -> None:
         """Hosts that need TensorFlow are forked from `warm` processes, where there are any."""
-        self._home = home
+        super().__init__(home)
         self._containers = containers
         self._ship = ship
         self._warm = warm
-        self._numbers = count(1)
-        self._guard = threading.Lock()
-        self._hosts: dict[str, HostProcess] = {}
         self._sockets = home.hosts
-        self._watch = Watch()
 
     def begin(self, news: Callable[[], None]) -> None:
-        """Clear what an earlier server left. `news` is called, by a thread of ours, whenever a sighting changes."""
+        """Clear what an earlier server left."""
         self._sockets = _socket_folder(self._home.hosts)
         if self._containers is not None:
             self._containers.sweep()
-        self._watch.begin(news)
+        super().begin(news)
+
+    def equip(self, spec: HostSpec, *, again: bool = False) -> HostSpec:
+        """What hosts need is here already."""
+        return spec
 
     def start(self, spec: HostSpec) -> str:
         """Start a host and return its key at once; `look` tells when it is ready. `EngineDown` if it can't be."""
@@ -143,9 +141,7 @@ class LocalHosts:
                 f"A host of version {spec.version} of model {spec.model} can't be started: "
                 f"{exc.filename or self._home.hosts}: {exc.strerror}."
             ) from exc
-        with self._guard:
-            self._hosts[key] = host
-        self._watch.add(host)
+        self._add(key, host)
         LOG.info("host.started key=%s pid=%d loader=%s forked=%s", key, line.pid, spec.loader, forked)
         return key
 
@@ -178,94 +174,20 @@ class LocalHosts:
             connection.close()
             return None
 
-    def folder(self, project: str, model: str, version: str) -> Path:
-        return self._home.hosts / project / model / version
-
-    def remove(self, project: str, model: str, version: str) -> None:
-        """Remove what the hosts of a version had. None of them may run any more."""
-        folder = self.folder(project, model, version)
-        with self._guard:
-            shutil.rmtree(folder, ignore_errors=True)
-            for above in (folder.parent, folder.parent.parent):
-                with contextlib.suppress(OSError):  # others are there, or none ever was
-                    above.rmdir()
-
-    def look(self, key: str) -> HostSighting | None:
-        """None if it was forgotten."""
-        host = self._hosts.get(key)
-        return host.sighting if host is not None else None
-
     def processes(self, key: str) -> tuple[int, int]:
         """The pid of the host itself, 0 if there is none, and the bytes that it and all it started hold alone."""
         host = self._hosts.get(key)
         pids = reap.descendants(host.sighting.pid) if host is not None else []
         return pids[0] if pids else 0, sum(map(_resident, pids))
 
-    def drain(self, key: str) -> None:
-        """Let it answer what it has and end. Returns at once."""
-        if host := self._hosts.get(key):
-            host.send(signal.SIGTERM)
-
-    def kill(self, key: str, *, reason: str = "") -> None:
-        """End it, and all that it started, now. Returns at once. `reason` is what its sighting will say."""
-        if host := self._hosts.get(key):
-            host.end(reason)
-            self._watch.hurry()
-
-    def forget(self, key: str) -> None:
-        """Drop a host that ended."""
-        with self._guard:
-            host = self._hosts.get(key)
-            if host is not None and host.sighting.phase is HostPhase.ENDED:
-                del self._hosts[key]
-
-    def discard(self, key: str) -> None:
-        """End it now, and know nothing of it any more."""
-        self.kill(key)
-        with self._guard:
-            self._hosts.pop(key, None)
-
     def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
         """How far the host's answers are from those in the file: `difference`, `within`, `text`. `EngineDown` if it
         can't tell.
         """
-        status, body = self.ask(key, Kind.PARITY, str(reference).encode(), timeout_s=timeout_s)
-        if status != 200:
-            raise EngineDown(body.decode(errors="replace"))
-        return {str(name): value for name, value in orjson.loads(body).items()}
-
-    def figures(self, key: str) -> dict[str, float]:
-        """How many requests wait at a host, and what it did since its start; nothing if it does not tell at once."""
-        try:
-            status, body = self.ask(key, Kind.STATS, b"", timeout_s=_FIGURES_S)
-            said = orjson.loads(body) if status == 200 else {}
-        except (EngineDown, orjson.JSONDecodeError):
-            return {}
-        known = said if isinstance(said, dict) else {}
-        return {name: known[name] for name in FIGURES if type(known.get(name)) in (int, float)}
-
-    def ask(self, key: str, kind: Kind, body: bytes, *, timeout_s: float) -> tuple[int, bytes]:
-        """Send one request to a host and wait. `EngineDown` if it does not answer."""
-        sighting = self.look(key)
-        if sighting is None:
-            raise EngineDown("The host is gone.")
-        try:
-            with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
-                connection.settimeout(timeout_s)
-                connection.connect(str(sighting.socket))
-                connection.sendall(pack_request(1, kind, body))
-                with connection.makefile("rb") as file:
-                    return _answer(file)
-        except OSError as exc:
-            raise EngineDown(f"The host does not answer: {exc}.") from exc
+        return self._difference(key, Kind.PARITY, str(reference).encode(), timeout_s=timeout_s)
 
     def close(self) -> None:
-        """End all of them; returns when none is left."""
-        with self._guard:
-            hosts = list(self._hosts.values())
-        for host in hosts:
-            host.end("The server stops.")
-        self._watch.close()
+        super().close()
         if self._containers is not None:
             self._containers.sweep()
 
@@ -289,19 +211,6 @@ def _socket_folder(hosts: Path) -> Path:
     short = Path(tempfile.mkdtemp(prefix="trainshed-"))
     link.symlink_to(short)
     return short
-
-
-def _answer(file: IO[bytes]) -> tuple[int, bytes]:
-    head = file.read(ANSWER_HEAD.size)
-    if len(head) < ANSWER_HEAD.size:
-        raise ConnectionError("it closed the connection")
-    length, _, status = ANSWER_HEAD.unpack(head)
-    if length > _ANSWER_BYTES:
-        raise ConnectionError(f"it answers with {length:,} bytes")
-    body = file.read(length)
-    if len(body) < length:
-        raise ConnectionError("it closed the connection")
-    return status, body
 
 
 def _resident(pid: int) -> int:

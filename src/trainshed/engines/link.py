@@ -131,6 +131,10 @@ class Link:
         """Give a gang's room back and end what runs there; nothing if it has none. `EngineDown` as above."""
         self._ask({"do": "release", "gang": gang}, timeout_s=3 * _ANSWER_S)
 
+    def gangs(self) -> list[str]:
+        """The gangs of this server that have asked for room. `EngineDown` as above."""
+        return [str(name) for name in self._ask({"do": "gangs"})["gangs"]]
+
     def _ask(self, request: Mapping[str, Any], *, timeout_s: float = _ANSWER_S) -> dict[str, Any]:
         try:
             with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:

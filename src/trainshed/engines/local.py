@@ -66,7 +66,7 @@ def run(words):
 
 
 def run_guarded(words):
-    if words[0] not in ("host", "pass"):  # a host has something to say there
+    if words[0] not in ("host", "pass", "stand-in"):  # a host, or what stands for it, has something to say there
         os.dup2(2, 1)
     return run(words)
 

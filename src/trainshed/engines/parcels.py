@@ -51,18 +51,11 @@ def _copy(source: Path, target: Path) -> str:
     return digest.hexdigest()
 
 
-class Parcel:
-    """A copy, open for reading. The caller closes it."""
+class OpenFile:
+    """A file, open for reading. The caller closes it."""
 
-    def __init__(self, attempt: Path, sha256: str) -> None:
-        """The one with this content. `NotFound` if the attempt has none."""
-        missing = NotFound(f"This job has no package with the SHA-256 {sha256[:64]!r}.")
-        if not _SHA256.fullmatch(sha256):
-            raise missing
-        try:
-            self._fd = os.open(attempt / FOLDER / sha256, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            raise missing from None
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         self.size = os.fstat(self._fd).st_size
 
     def read(self, offset: int, size: int) -> bytes:
@@ -70,3 +63,17 @@ class Parcel:
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+class Parcel(OpenFile):
+    """A copy of a package."""
+
+    def __init__(self, attempt: Path, sha256: str) -> None:
+        """The one with this content. `NotFound` if the attempt has none."""
+        missing = NotFound(f"There is no package with the SHA-256 {sha256[:64]!r} here.")
+        if not _SHA256.fullmatch(sha256):
+            raise missing
+        try:
+            super().__init__(attempt / FOLDER / sha256)
+        except FileNotFoundError:
+            raise missing from None

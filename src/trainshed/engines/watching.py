@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from trainshed.domain.deployments import Place
 from trainshed.engines.guarded import end_marked, how_it_ended, last_words
 from trainshed.engines.lifelines import Lifeline
 from trainshed.node import reap
@@ -50,18 +51,44 @@ class HostSighting:
 
     phase: HostPhase
     socket: Path
-    pid: int  #: of its guard
+    pid: int  #: of its guard, or that of what stands for it
+    place: Place | None = None  #: where it listens instead of at the socket, once it is ready
     started_s: float  #: by the monotonic clock
+    prepares_s: float = 0.0  #: that may pass before it begins to load: its machine may have to be made ready first
     ready: Mapping[str, Any] = field(default_factory=dict)  #: what it said of itself when it was ready
     message: str = ""  #: why it ended
+
+    def too_slow(self, limit_s: float, now_s: float) -> str:
+        """Why it is given up, if it has not loaded its model for so long; else nothing."""
+        if self.phase is not HostPhase.STARTING or now_s - self.started_s <= self.prepares_s + limit_s:
+            return ""
+        if not self.prepares_s:
+            return f"It was not loaded within {limit_s:g} s."
+        return (
+            f"It was not loaded within {limit_s:g} s, nor within {self.prepares_s:g} s more for room on the "
+            f"cluster and for its machine to get ready. Its log says how far it got."
+        )
 
 
 class HostProcess:
     """One start of a host. Its sighting is changed by the watching thread alone."""
 
-    def __init__(self, line: Lifeline, log: Path, path: Path, *, after: Callable[[], None] | None = None) -> None:
-        """`after` is called when it has ended, by a thread of its own."""
+    def __init__(
+        self,
+        line: Lifeline,
+        log: Path,
+        path: Path,
+        *,
+        place: Callable[[], Place] | None = None,
+        prepares_s: float = 0.0,
+        after: Callable[[], None] | None = None,
+    ) -> None:
+        """`place` tells where it listens once it is ready, if that is not at `path`. `prepares_s` as the sighting says.
+
+        `after` is called when it has ended, by a thread of its own.
+        """
         self.line = line
+        self._place = place
         self._after = after
         self._log = log
         self.pidfd = os.pidfd_open(line.pid)
@@ -71,7 +98,9 @@ class HostProcess:
         self._let_go = False
         self.kill_at = float("inf")
         self.ended = threading.Event()
-        self.sighting = HostSighting(phase=HostPhase.STARTING, socket=path, pid=line.pid, started_s=time.monotonic())
+        self.sighting = HostSighting(
+            phase=HostPhase.STARTING, socket=path, pid=line.pid, started_s=time.monotonic(), prepares_s=prepares_s
+        )
 
     def send(self, number: int) -> None:
         with self._lock, contextlib.suppress(ProcessLookupError):
@@ -110,10 +139,11 @@ class HostProcess:
         try:
             said = orjson.loads(line)
             if said["event"] == "ready":
-                self.sighting = replace(self.sighting, phase=HostPhase.READY, ready=_checked(said))
+                place = self._place() if self._place is not None else None
+                self.sighting = replace(self.sighting, phase=HostPhase.READY, ready=_checked(said), place=place)
             else:
                 self._reason = self._reason or str(said["message"])[:_WORDS]
-        except (ValueError, LookupError, TypeError) as exc:
+        except (ValueError, LookupError, TypeError, OSError) as exc:
             self.end(f"The host said what makes no sense: {exc}.")
         self._said = b""
         return True

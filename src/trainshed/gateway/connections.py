@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+from asyncio import Future
 from collections.abc import Sequence
 from itertools import count
 from time import monotonic
 from typing import Protocol, cast
 
 from trainshed.errors import Busy, TimedOut, TrainshedError, Unavailable
-from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, BadFrame, FrameReader, Kind
+from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, BadFrame, FrameReader, Kind, greeting
 
 LOG = logging.getLogger("trainshed.predict")
 
 IN_FLIGHT = 512  #: requests that one host is sent before it has answered; the host's own queue is shorter
 IN_FLIGHT_BYTES = 64 << 20  #: of their bodies
 ANSWER_BYTES = 256 << 20  #: of one answer
+SILENT_S = 10  #: a machine that takes nothing in for so long, and says nothing, is gone
 
+#: how it is noticed that the machine at the other end is gone, or the way to it
+_WATCHED = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT_S // 2),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, SILENT_S // 2),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000),
+)
 
 Body = Sequence[bytes | bytearray]  #: of a request, in the pieces that it came in
 
@@ -30,6 +41,24 @@ class Waiter(Protocol):
 
     def failed(self, exc: TrainshedError) -> None:
         """There will be no answer."""
+
+
+Answer = tuple[int, bytes]  #: HTTP status and body
+
+
+class Patient:
+    """Waits for an answer by a future."""
+
+    def __init__(self, future: Future[Answer | None]) -> None:
+        self.future = future
+
+    def answered(self, status: int, body: bytes) -> None:
+        if not self.future.done():
+            self.future.set_result((status, body))
+
+    def failed(self, exc: TrainshedError) -> None:
+        if not self.future.done():
+            self.future.set_exception(exc)
 
 
 class HostConnection(asyncio.Protocol):
@@ -50,6 +79,16 @@ class HostConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # as every stream socket has; uvloop's are no subclass
+
+    async def introduce(self, secret: str) -> None:
+        """Say the secret, and wait until the host shows that it has heard it. `Unavailable` if it closes instead."""
+        sock = self._transport.get_extra_info("socket")
+        for level, option, value in _WATCHED:
+            sock.setsockopt(level, option, value)
+        self._transport.write(greeting(secret))
+        heard = Patient(self._loop.create_future())
+        self.ask(Kind.STATS, (), heard, began=monotonic())
+        await heard.future
 
     @property
     def load(self) -> int:
@@ -106,6 +145,10 @@ class HostConnection(asyncio.Protocol):
     def close(self) -> None:
         self._transport.close()
 
+    def abort(self) -> None:
+        """As `close`, without a last attempt at what was not sent yet."""
+        self._transport.abort()
+
     def data_received(self, data: bytes) -> None:
         self._heard = monotonic()
         try:
@@ -125,7 +168,7 @@ class HostConnection(asyncio.Protocol):
         self.lost = True
         waiting, self._waiting = self._waiting, {}
         for waiter, *_ in waiting.values():
-            waiter.failed(lost())
+            waiter.failed(HostLost())
 
     def _taken(self, number: int) -> Waiter | None:
         entry = self._waiting.pop(number, None)
@@ -141,5 +184,8 @@ def _check_status(status: int) -> None:
         raise BadFrame(f"A host can't answer with the status {status}.")
 
 
-def lost() -> Unavailable:
-    return Unavailable("The process that serves this version ended before it answered; another one takes its place.")
+class HostLost(Unavailable):
+    """Whoever was asked is gone, and has perhaps begun with the request."""
+
+    def __init__(self) -> None:
+        super().__init__("The process that serves this version ended before it answered; another one takes its place.")

@@ -6,14 +6,29 @@ import asyncio
 import logging
 from asyncio import Future
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from time import monotonic
 
 from trainshed.errors import Unavailable
-from trainshed.gateway.connections import HostConnection, lost
+from trainshed.gateway.connections import HostConnection, HostLost
 from trainshed.gateway.routes import HostAddress
 from trainshed.serving.memory import IDLE_S, Trimming
 
 LOG = logging.getLogger("trainshed.predict")
+
+
+CONNECT_S = 5.0  #: that a host has to let us connect
+AGAIN_S = 1.0  #: between two tries to connect to one
+UNREACHABLE_S = 15.0  #: a host that could not be reached for so long is worth a word
+
+
+@dataclass(slots=True)
+class _Missed:
+    """A host that we should be connected to."""
+
+    since_s: float
+    again_s: float = 0.0  #: when to try next
+    reason: str = "it closed the connection"
 
 
 class Hosts:
@@ -23,7 +38,8 @@ class Hosts:
         self._timeout_s = timeout_s
         self._connections: dict[str, HostConnection] = {}
         self._opening: dict[str, Future[None]] = {}
-        self._wanted: frozenset[str] = frozenset()
+        self._wanted: dict[str, HostAddress] = {}
+        self._missed: dict[str, _Missed] = {}  # those of the wanted that we are not connected to
         self._trimming = trimming or Trimming()
         self._busy_s = 0.0  # when a request was last seen to wait, by the monotonic clock
 
@@ -44,14 +60,32 @@ class Hosts:
                 return
             except Unavailable:
                 continue
-        raise lost()
+        raise HostLost
 
     def follow(self, hosts: Collection[HostAddress]) -> None:
         """These are all that requests may be sent to from now on: connect to them before one comes."""
-        self._wanted = frozenset(host.key for host in hosts)
+        self._wanted = {host.key: host for host in hosts}
+        self._missed = {key: missed for key, missed in self._missed.items() if key in self._wanted}
         for host in hosts:
             if host.key not in self._connections:
                 self._open(host)
+
+    def mend(self) -> list[tuple[str, str]]:
+        """Connect again to hosts whose connections were lost. Those that could not be reached for a while, with why."""
+        now_s, gone = monotonic(), []
+        for key, host in self._wanted.items():
+            found = self._connections.get(key)
+            if found is not None and not found.lost:
+                self._missed.pop(key, None)
+                continue
+            missed = self._missed.setdefault(key, _Missed(since_s=now_s))
+            if now_s >= missed.again_s and key not in self._opening:
+                missed.again_s = now_s + AGAIN_S
+                self._open(host)
+            if now_s - missed.since_s > UNREACHABLE_S:
+                missed.since_s = now_s
+                gone.append((key, missed.reason))
+        return gone
 
     def sweep(self) -> list[str]:
         """Give up what took too long, and connections that are of no more use. The hosts that hang, by their keys."""
@@ -87,15 +121,31 @@ class Hosts:
         return opening
 
     async def _connect(self, host: HostAddress) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            _, connection = await loop.create_unix_connection(
-                lambda: HostConnection(timeout_s=self._timeout_s), str(host.socket)
-            )
-        except OSError as exc:
-            LOG.info("predict.unreachable host=%s reason=%r", host.key, str(exc))
-            raise lost() from exc
+            async with asyncio.timeout(CONNECT_S):
+                connection = await self._connected(host)
+        except (OSError, TimeoutError, Unavailable) as exc:
+            reason = str(exc) or f"it did not answer within {CONNECT_S:g} s"
+            LOG.info("predict.not_connected host=%s reason=%r", host.key, reason)
+            if (missed := self._missed.get(host.key)) is not None:
+                missed.reason = reason
+            raise HostLost from exc
         self._connections[host.key] = connection
+
+    async def _connected(self, host: HostAddress) -> HostConnection:
+        loop = asyncio.get_running_loop()
+        if (place := host.place) is None:
+            return (await loop.create_unix_connection(self._made, str(host.socket)))[1]
+        _, connection = await loop.create_connection(self._made, place.host, place.port)
+        try:
+            await connection.introduce(place.secret)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    def _made(self) -> HostConnection:
+        return HostConnection(timeout_s=self._timeout_s)
 
     def _opened(self, key: str, done: Future[None]) -> None:
         del self._opening[key]

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from trainshed.domain.deployments import Standing
 from trainshed.errors import Busy, FailedPrecondition, NotFound, TimedOut, TrainshedError, Unavailable
-from trainshed.gateway.connections import Body, HostConnection, Waiter
+from trainshed.gateway.connections import Answer, Body, HostConnection, HostLost, Patient, Waiter
 from trainshed.gateway.hosts import Hosts
 from trainshed.gateway.metrics import Metrics
 from trainshed.gateway.requestlog import RequestLogs
@@ -35,9 +35,8 @@ LOG = logging.getLogger("trainshed.predict")
 HELD = 256  #: requests that may wait for versions to wake up
 SWEEP_S = 0.25  #: between looks for requests whose time is over
 UNHEALTHY_S = 30  #: after which it is worth a try to ask an unhealthy version again
+LOSSES = 2  #: of hosts that a request may have been sent to before: one that kills them all must not get to them all
 _LOOK_S = 0.01  #: between looks at whether a host has answered everything
-
-Answer = tuple[int, bytes]  #: HTTP status and body
 
 
 class Client(Protocol):
@@ -52,13 +51,27 @@ class Client(Protocol):
 class Question:
     """A request that is with a host. Counts and logs its answer, and hands it on."""
 
-    __slots__ = ("_asker", "_began", "_body", "_connection", "_number", "_predictions", "_route", "_target")
+    __slots__ = (
+        "_abandoned",
+        "_asker",
+        "_began",
+        "_body",
+        "_connection",
+        "_losses",
+        "_number",
+        "_predictions",
+        "_repeats",
+        "_route",
+        "_target",
+    )
 
     def __init__(self, predictions: Predictions, target: Target, body: Body, asker: Waiter) -> None:
         self._predictions = predictions
         self._target = target
         self._body = body
         self._asker = asker
+        self._losses = 0
+        self._abandoned = False
 
     def send(self, route: VersionRoute, connection: HostConnection, *, began: float) -> None:
         """`Busy` if the host has too much to do."""
@@ -70,11 +83,13 @@ class Question:
         except Busy:
             self._predictions.count(route, began, Busy.__name__, ok=False)
             raise
-        if route.log is None:
+        self._repeats = route.repeats
+        if route.log is None and not route.repeats:
             self._body = ()  # it may be long, and the host has it
 
     def abandon(self) -> None:
         """Nobody waits for the answer any more. It may have come already."""
+        self._abandoned = True
         self._connection.forget(self._number)
 
     def answered(self, status: int, body: bytes) -> None:
@@ -85,8 +100,45 @@ class Question:
         self._asker.answered(status, body)
 
     def failed(self, exc: TrainshedError) -> None:
+        if isinstance(exc, HostLost) and self._repeats and self._losses < LOSSES and not self._abandoned:
+            self._losses += 1
+            self._again(exc)
+        else:
+            self._fail(exc)
+
+    def _fail(self, exc: TrainshedError) -> None:
         self._predictions.count(self._route, self._began, type(exc).__name__, ok=False)
         self._asker.failed(exc)
+
+    def _again(self, exc: HostLost) -> None:
+        """Ask another host of the same version, if there is one. The model may answer the request twice."""
+        route = self._predictions.current(self._route)
+        if route is None:
+            self._fail(exc)
+        elif (connection := self._predictions.connected(route)) is not None:
+            self._send_again(route, connection)
+        else:
+            self._predictions.reach_for(self, route)
+
+    def _send_again(self, route: VersionRoute, connection: HostConnection) -> None:
+        try:
+            self.send(route, connection, began=self._began)
+        except Busy as exc:  # which is counted
+            self._asker.failed(exc)
+
+    async def go_on(self, route: VersionRoute, hosts: Hosts) -> None:
+        """Ask again, once one of the version's hosts can be reached."""
+        try:
+            await hosts.reach(route.hosts)
+        except Unavailable as exc:
+            self._fail(exc)
+            return
+        if self._abandoned:
+            return
+        if (connection := hosts.choose(route.hosts)) is None:
+            self.failed(HostLost())
+        else:
+            self._send_again(route, connection)
 
 
 class Predictions:
@@ -103,6 +155,7 @@ class Predictions:
         self._timeout_s = timeout_s
         self._draw = draw
         self._held = 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._keeper: Keeper
         self._changed: Future[None]
@@ -122,6 +175,8 @@ class Predictions:
         """The end, once no request comes any more. What is to be logged is written when this returns."""
         self._loop = None
         self._sweep.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
         self._hosts.close()
         self.logs.stop()
 
@@ -147,7 +202,7 @@ class Predictions:
         if client is not None and client.gone:
             return None
         future: Future[Answer | None] = asyncio.get_running_loop().create_future()
-        question = Question(self, target, (body,), _Patient(future))
+        question = Question(self, target, (body,), Patient(future))
         question.send(route, connection, began=began)
         if client is not None:
             client.waiter = future
@@ -163,6 +218,21 @@ class Predictions:
             question.abandon()
         return answer
 
+    def current(self, route: VersionRoute) -> VersionRoute | None:
+        """What is known of a version now; None if it is gone, or none of its hosts is ready."""
+        model = self._routes.models.get((route.project, route.model))
+        found = model.versions.get(route.version) if model is not None else None
+        return found if found is not None and found.state is Standing.READY else None
+
+    def connected(self, route: VersionRoute) -> HostConnection | None:
+        return self._hosts.choose(route.hosts)
+
+    def reach_for(self, question: Question, route: VersionRoute) -> None:
+        """Have a question asked again that lost its host, when another one is connected."""
+        task = asyncio.ensure_future(question.go_on(route, self._hosts))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     def replay(self, target: Target, body: bytes) -> tuple[int, bytes, float]:
         """As `ask`, from another thread, neither counted nor logged: status, body, and the seconds that it took."""
         if (loop := self._loop) is None:
@@ -173,7 +243,7 @@ class Predictions:
         began = monotonic()
         _, connection = await self._reached(target, began)
         future: Future[Answer | None] = asyncio.get_running_loop().create_future()
-        connection.ask(target.kind, (body,), _Patient(future), began=began)
+        connection.ask(target.kind, (body,), Patient(future), began=began)
         try:
             answer = await future
         except TimedOut as exc:
@@ -279,6 +349,9 @@ class Predictions:
         for key in self._hosts.sweep():
             LOG.warning("predict.stuck host=%s", key)
             self._keeper.stuck(key)
+        for key, reason in self._hosts.mend():
+            LOG.warning("predict.unreachable host=%s reason=%r", key, reason)
+            self._keeper.unreachable(key, reason)
         if self._loop is not None:
             self._sweep = self._loop.call_later(SWEEP_S, self._look)
 
@@ -293,18 +366,3 @@ def _nobody(model: ModelRoute, target: Target) -> TrainshedError:
         f"Model {model.model} has no default version. Create a version, or choose one with "
         f"`trainshed versions set-default VERSION --model {model.model}`."
     )
-
-
-class _Patient:
-    """Waits for an answer by a future."""
-
-    def __init__(self, future: Future[Answer | None]) -> None:
-        self._future = future
-
-    def answered(self, status: int, body: bytes) -> None:
-        if not self._future.done():
-            self._future.set_result((status, body))
-
-    def failed(self, exc: TrainshedError) -> None:
-        if not self._future.done():
-            self._future.set_exception(exc)

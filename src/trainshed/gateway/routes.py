@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from trainshed.domain.deployments import Standing
+from trainshed.domain.deployments import Place, Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAddress:
     """One running host. `key` is different for every start of a process, so a new one is never taken for the old."""
 
-    socket: Path
+    socket: Path  #: if it runs on this machine
     key: str
+    place: Place | None = None  #: if it runs on another one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,12 @@ class VersionRoute:
     hosts: tuple[HostAddress, ...] = ()
     access_log: bool = False  #: a line in the server's log for each request (onlinePredictionLogging)
     log: RequestLog | None = None
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a request whose host is lost is sent to another one: it is most likely lost with its machine. On this
+        machine, the request itself is what may have ended it."""
+        return len(self.hosts) > 1 and self.hosts[0].place is not None
 
     @property
     def name(self) -> str:
@@ -113,13 +120,16 @@ class Routes:
 
 
 class Keeper(Protocol):
-    """Whoever keeps hosts running, as the gateway calls it. Both return at once: the event loop waits for them."""
+    """Whoever keeps hosts running, as the gateway calls it. All return at once: the event loop waits for them."""
 
     def rouse(self, project: str, model: str, version: str) -> None:
         """A request waits for a version that sleeps. Called again for every further one."""
 
     def stuck(self, key: str) -> None:
         """This host let a request run into its deadline and answered nothing else in all that time."""
+
+    def unreachable(self, key: str, reason: str) -> None:
+        """Nobody could connect to this host for a while. Called again for as long as that lasts."""
 
 
 class Traffic(Protocol):

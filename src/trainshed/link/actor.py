@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import json
 import os
 import shutil
 import subprocess
@@ -38,8 +37,10 @@ class KeeperActor:
         self._guard = threading.Lock()
         self._keeper: Any = None
         self._reader: Any = None
-        self._folder = Path()
         self._run = Path()  # the node's code
+        self._folders: Any = None  # the module that knows where things are on a node
+        self._held = -1  # by which our folder is seen to be in use
+        self._cache = self._folder = Path()
         threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()
 
     def begin(self, code: bytes, digest: str, order: dict[str, Any]) -> str:
@@ -66,14 +67,14 @@ class KeeperActor:
             if not code:
                 return False
             _unpack(code, node)
-        replica = cache.joinpath("replicas", *order["gang"].split("/"), order["replica"])
-        self._folder = replica / order["incarnation"]
         self._run = node / "run.py"
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        whole = dict(order, cache=str(cache), host=self._host, python=sys.executable, lock=f"{replica}.lock")
-        with open(os.open(self._folder / "order.json", os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-            json.dump(whole, file)
         sys.path.insert(0, str(node))
+        self._folders = importlib.import_module("trainshed_node.leftovers")
+        replica = self._folders.replica_folder(str(cache), order["gang"], order["replica"])
+        self._cache, self._folder = cache, Path(replica, order["incarnation"])
+        lock = self._folders.lock_of(replica)
+        whole = dict(order, cache=str(cache), host=self._host, python=sys.executable, lock=lock)
+        self._held = self._folders.begin(str(self._folder), whole)
         self._reader = importlib.import_module("trainshed_node.streams").Reader(str(self._folder / "stream"))
         with open(self._folder / "keeper.log", "ab") as log:
             self._keeper = subprocess.Popen(
@@ -133,7 +134,8 @@ class KeeperActor:
         except FileNotFoundError:  # another call was faster
             said = ""
         if not container.exists():
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folders.end(str(self._cache), str(self._folder))
+        self._let_go()
         return said
 
     def _clear(self) -> None:
@@ -147,6 +149,13 @@ class KeeperActor:
                 timeout=_END_S,
                 check=False,
             )
+
+    def _let_go(self) -> None:
+        """Our folder is in use no more."""
+        with self._guard:
+            held, self._held = self._held, -1
+        if held >= 0:
+            os.close(held)
 
     def _watch_lease(self) -> None:
         while time.monotonic() - self._asked_s < self._lease_s:

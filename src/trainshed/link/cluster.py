@@ -19,6 +19,7 @@ Bundles = Mapping[str, Mapping[str, float]]
 LOOK_S = 1.0  #: between two questions to the head
 ANSWERS_S = 6.0  #: a head that answered within this time is there
 FREE_S = 3.0  #: between two questions about what is free, while anybody wants to know
+SHUNNED_S = 120.0  #: by then the head has found out that a machine is gone, or it is back
 _ASK_S = 20.0  #: for the desk to answer
 _END_S = 10.0  #: for a keeper to kill what there is
 _TRIES = 3  #: how often the actors of a gang are ended, before whoever wants that is told
@@ -43,6 +44,7 @@ class Cluster:
         self._answered_s = self._viewed_s = self._free_at = 0.0  # monotonic
         self._nodes: list[dict[str, Any]] = []
         self._free: dict[str, dict[str, float]] = {}
+        self._shunned_s: dict[str, float] = {}  # until when, by id
         self._desk: Any = None  # an actor if this is a client of Ray, else an object
         self._client = False
         self._ends: dict[str, threading.Lock] = {}  # of actors that are being ended
@@ -137,13 +139,24 @@ class Cluster:
         self._look()
         return self.dead(node)
 
+    def shun(self, node: str) -> None:
+        """Place nothing there for a while that could be elsewhere: it does not answer, and the head may not know."""
+        self._shunned_s[node] = time.monotonic() + SHUNNED_S
+
+    def _shunned(self) -> list[str]:
+        now_s = time.monotonic()
+        return [node for node, until_s in list(self._shunned_s.items()) if now_s < until_s]
+
     # -- gangs
 
-    def reserve(self, gang: str, bundles: Bundles, strategy: str) -> str:
-        """Ask for a group, unless there is one; returns its state, `desk.CREATED` once all of it is placed."""
+    def reserve(self, gang: str, bundles: Bundles, strategy: str, apart: str = "") -> str:
+        """Ask for a group, unless there is one; returns its state, `desk.CREATED` once all of it is placed.
+
+        With `apart`, away from groups whose names begin so, where that can be.
+        """
         wanted = [{kind: size for kind, size in bundles[name].items() if size} for name in sorted(bundles)]
         with self._guard:  # two who ask for one group at once must not get two
-            return str(self._ask("reserve", gang, wanted, strategy))
+            return str(self._ask("reserve", gang, wanted, strategy, apart, self._shunned()))
 
     def release(self, gang: str) -> None:
         """Kill the actors of a gang and remove its group. What is not there is left alone."""
@@ -154,6 +167,9 @@ class Cluster:
             for name in names:
                 self.kill(name)
         raise Away(f"{names[0]} does not end.")
+
+    def gangs(self, prefix: str) -> list[str]:
+        return list(self._ask("gangs", prefix))
 
     # -- replicas
 

@@ -7,6 +7,8 @@ task of its own: it has a desk on the head, an actor that asks in its place. Pic
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 import ray
@@ -16,6 +18,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from .actor import KeeperActor
 
 CREATED = "CREATED"  #: the state of a group that is placed as a whole
+_PENDING = "PENDING"
 _REMOVED = "REMOVED"
 _PLACING_S = 0.3  #: Ray places a group that it has room for sooner than this
 _LOOK_S = 0.02
@@ -46,13 +49,43 @@ class Desk:
         answer: dict[str, dict[str, float]] = available_resources_per_node()
         return answer
 
-    def reserve(self, gang: str, bundles: list[dict[str, float]], strategy: str) -> str:
-        """Ask for a group, unless there is one of this name; returns its state."""
+    def reserve(
+        self, gang: str, bundles: list[dict[str, float]], strategy: str, apart: str = "", shunned: Collection[str] = ()
+    ) -> str:
+        """Ask for a group, unless there is one of this name; returns its state.
+
+        A group of one bundle may be kept apart from those whose names begin with `apart`: where there is a machine with
+        none of them, it goes there, but not to one that is shunned if there is another. While one of them is being
+        placed, none is made.
+        """
         group = _group(gang)
         if group is not None:
             return _state(group)
-        group = placement_group(bundles, strategy=strategy, name=gang, lifetime="detached")
-        return _placed(group)
+        if not apart:
+            return _placed(placement_group(bundles, strategy=strategy, name=gang, lifetime="detached"))
+        others = [each for each in placement_group_table().values() if each["name"].startswith(apart)]
+        if any(each["state"] == _PENDING for each in others):
+            return _PENDING
+        target = self._apart_from(others, bundles[0], shunned)
+        return _placed(
+            placement_group(
+                bundles, strategy="STRICT_PACK", name=gang, lifetime="detached", _soft_target_node_id=target
+            )
+        )
+
+    def _apart_from(
+        self, others: list[dict[str, Any]], bundle: dict[str, float], shunned: Collection[str]
+    ) -> str | None:
+        """The machine with fewest of the other groups that has room, and of those the one with most of it."""
+        crowd = Counter(
+            node for each in others if each["state"] == CREATED for node in each["bundles_to_node_id"].values()
+        )
+        free = {
+            node: left
+            for node, left in self.free().items()
+            if node not in shunned and all(left.get(kind, 0.0) >= amount for kind, amount in bundle.items())
+        }
+        return min(free, key=lambda node: (crowd[node], -free[node].get("CPU", 0.0)), default=None)
 
     def remove(self, gang: str) -> list[str]:
         """Give up a group, if there is one, and if none of its actors lives: else their names are the answer."""
@@ -61,6 +94,12 @@ class Desk:
         if group is not None:
             remove_placement_group(group)
         return living
+
+    def gangs(self, prefix: str) -> list[str]:
+        """The names of groups that begin so."""
+        table = placement_group_table().values()
+        names = {each["name"] for each in table if each["state"] != _REMOVED and each["name"].startswith(prefix)}
+        return sorted(name for name in names if _group(name) is not None)
 
     def actors(self, prefix: str) -> list[str]:
         """The names of living actors that begin so."""

@@ -88,6 +88,7 @@ class Link:
             "cluster": self._view,
             "reserve": self._reserve,
             "release": self._release,
+            "gangs": self._gangs,
         }
 
     def serve(self, connection: socket.socket) -> None:
@@ -132,6 +133,10 @@ class Link:
         self._cluster.release(request["gang"])
         return {}
 
+    def _gangs(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._cluster.check()
+        return {"gangs": self._cluster.gangs(PREFIX)}
+
     def sweep(self) -> None:
         """End actors that nobody stands for: those of stand-ins that ended while no link was there."""
         before: set[str] = set()
@@ -158,7 +163,12 @@ def packed(folder: Path) -> tuple[bytes, str]:
     out = io.BytesIO()
     digest = hashlib.sha256()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted([folder / "run.py", *(folder / "trainshed_node").glob("*.py")]):
+        code = [
+            folder / "run.py",
+            *(folder / "trainshed_node").glob("*.py"),
+            *(folder / "trainshed_serving").rglob("*.py"),
+        ]
+        for path in sorted(code):
             name, content = path.relative_to(folder).as_posix(), path.read_bytes()
             archive.writestr(name, content)
             digest.update(f"{name} {len(content)}\n".encode() + content)

@@ -16,8 +16,9 @@ from .desk import CREATED
 
 UNANSWERED_S = 25.0  #: a node that does not answer for so long, while the head does, counts as lost
 _READ_S = 2.0  #: how long a read waits for something to come
+_SILENT_S = 8.0  #: an actor that has not answered for so long is worth a doubt
 _SLICE_S = 3.0  #: how long we wait for it, before we look whether anything is wrong
-_PLACE_S = 0.2
+_PLACE_S, _PLACE_LATER_S = 0.2, 2.0  #: between two looks for room, at first and when it takes long
 _NODE_DIED = "its node has died"  #: in Ray's own words
 _PATIENCE_S = 5.0  #: before a wait is worth a line in the log
 _GOODBYE_S = 2.0  #: for a stand-in to go that was sent the last word of its replica
@@ -48,6 +49,7 @@ class Session:
         self.name = "{}/{}/{}".format(request["gang"], self._replica, request["incarnation"])
         self._actor: Any = None
         self._node = ""
+        self._heard_s = 0.0  # when the actor last answered
         self._gone = threading.Event()
         self._killing = threading.Lock()
         self._over = False  # this session has ended, or another one has taken its place
@@ -65,6 +67,8 @@ class Session:
             threading.Thread(target=self._pass_on, args=(orders,), name="orders", daemon=True).start()
             self._pump()
         except Lost as exc:
+            if exc.node:
+                self._cluster.shun(self._node)
             self._kill(answers=not exc.node)
             self._tell_loss(exc)
         except _Gone:
@@ -75,6 +79,8 @@ class Session:
     def _end(self) -> None:
         """The stand-in is gone: so is the replica."""
         self._gone.set()
+        if self._node and time.monotonic() - self._heard_s > _SILENT_S:
+            self._cluster.shun(self._node)
         self._kill(answers=bool(self._node))
 
     def _kill(self, *, answers: bool) -> None:
@@ -90,11 +96,12 @@ class Session:
         """Wait until the gang's group is whole. One that is gone is asked for again."""
         since, said = time.monotonic(), False
         request = self._request
-        while self._cluster.reserve(request["gang"], request["bundles"], request["strategy"]) != CREATED:
+        wanted = (request["gang"], request["bundles"], request["strategy"], request.get("apart", ""))
+        while self._cluster.reserve(*wanted) != CREATED:
             if not said and time.monotonic() - since > _PATIENCE_S:
                 said = True
                 self._send({"say": f"Waiting for room on the Ray cluster at {self._cluster.address}."})
-            self._pause(_PLACE_S)
+            self._pause(_PLACE_LATER_S if said else _PLACE_S)
 
     def _found(self) -> Any:
         """The actor of a copy that has begun to speak. If it is not there any more, it is lost."""
@@ -129,7 +136,9 @@ class Session:
         asked = self._actor.begin.remote(code, digest, order)
         while True:
             try:
-                return str(ray.get(asked, timeout=_SLICE_S))
+                node = str(ray.get(asked, timeout=_SLICE_S))
+                self._heard_s = time.monotonic()
+                return node
             except GetTimeoutError:
                 self._pause(0.0)
             except RayError as exc:
@@ -155,6 +164,7 @@ class Session:
         while True:
             try:
                 answer: tuple[bytes, bool] = ray.get(asked, timeout=_SLICE_S)
+                self._heard_s = time.monotonic()
                 return answer
             except GetTimeoutError:
                 pass

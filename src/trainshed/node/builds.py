@@ -25,7 +25,11 @@ _FOREIGN = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PROJE
 _LAST_WORDS = 3000
 
 
-class CannotBuild(Exception):
+class CannotPrepare(Exception):
+    """A node can't be got ready. The text says why."""
+
+
+class CannotBuild(CannotPrepare):
     """The runtime can't be built here. The text says why, and what to do."""
 
 

@@ -1,4 +1,4 @@
-"""Fetching the packages of a job from its server, on a machine that has no other way to them.
+"""Fetching the packages of a job, or the files of a version, from the server, on a machine with no other way to them.
 
 What was fetched lies under its digest and may be shared by all replicas on the machine. It appears whole and with the
 right content, or not at all. The token is sent to the server alone: there are no redirects, and no proxy is asked.
@@ -14,6 +14,8 @@ import ssl
 import tempfile
 import time
 
+from .builds import CannotPrepare
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
@@ -26,7 +28,7 @@ _PIECE = 1 << 16
 _NOT_NOW = (429, 500, 502, 503, 504)  #: any other refusal is for good
 
 
-class CannotFetch(Exception):
+class CannotFetch(CannotPrepare):
     """A package can't be had. The text is for the user whose job it is."""
 
 
@@ -43,6 +45,16 @@ def fetch_all(
             _Download(package, kit["token"], context).to(path)
         found.append({"uri": package["uri"], "sha256": package["sha256"], "path": path})
     return found
+
+
+def fetch_files(files: list[dict[str, Any]], kit: dict[str, Any], folder: str) -> None:
+    """Have the files of a version below `folder`, by their names there."""
+    context = ssl.create_default_context(cadata=kit["ca"])
+    for file in files:
+        parts = file["name"].split("/")
+        if not all(parts) or ".." in parts or "." in parts:
+            raise CannotFetch("The version has a file %r, which can't be one's name." % file["name"])
+        _Download(file, kit["token"], context).to(os.path.join(folder, *parts))
 
 
 def _place(folder: str, package: dict[str, Any]) -> str:
@@ -73,6 +85,7 @@ class _Download:
         from urllib.parse import urlsplit
 
         self._package = package
+        self._what = package.get("what", "package")
         self._url: SplitResult = urlsplit(package["url"])
         self._headers = {"Authorization": "Bearer " + token, "Accept-Encoding": "identity"}
         self._context = context
@@ -98,8 +111,8 @@ class _Download:
     def _check(self) -> None:
         if self._digest.hexdigest() != self._package["sha256"]:
             raise CannotFetch(
-                "The package %s came with another content than the job was submitted with. Submit the job again."
-                % self._package["uri"]
+                "The %s %s came with another content than it should have. Submit the job, or create the version, again."
+                % (self._what, self._package["uri"])
             )
 
     def _fetch(self, file: Any) -> None:
@@ -113,9 +126,9 @@ class _Download:
                     tries, before, since = 0, self._got, time.monotonic()
                 if time.monotonic() - since > PATIENCE_S:
                     raise CannotFetch(
-                        "The package %s can't be fetched: the server at %s has not answered for %d s (%s). See that it "
+                        "The %s %s can't be fetched: the server at %s has not answered for %d s (%s). See that it "
                         "runs, and that this machine can reach it there."
-                        % (self._package["uri"], self._url.netloc, PATIENCE_S, exc)
+                        % (self._what, self._package["uri"], self._url.netloc, PATIENCE_S, exc)
                     ) from exc
                 time.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
                 tries += 1
@@ -147,10 +160,11 @@ class _Download:
         if answer.status in _NOT_NOW:
             raise _Interrupted("status %d" % answer.status)
         if answer.status != (206 if self._got else 200):
-            raise CannotFetch("The package %s can't be fetched: %s" % (self._package["uri"], _reason(answer)))
+            raise CannotFetch("The %s %s can't be fetched: %s" % (self._what, self._package["uri"], _reason(answer)))
         if self._got and not answer.headers.get("Content-Range", "").startswith("bytes %d-" % self._got):
             raise CannotFetch(
-                "The package %s can't be fetched: what the server sent is not what was missing." % self._package["uri"]
+                "The %s %s can't be fetched: what the server sent is not what was missing."
+                % (self._what, self._package["uri"])
             )
         while self._got < self._package["size"]:
             piece = answer.read(min(_PIECE, self._package["size"] - self._got))

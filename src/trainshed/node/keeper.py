@@ -23,6 +23,7 @@ import time
 
 from . import placeholders, reap, replica, streams
 from .gang import Exit
+from .leftovers import ORDER
 from .sampler import EVERY_S, Looks, oom_kills
 from .signals import caught
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from .relay import Relay
 
-ORDER = "order.json"  #: in the keeper's folder: what it is to do
 STREAM = "stream"  #: in the keeper's folder: what came of it
 PREPARED = "prepared.json"  #: in the keeper's folder: what `prepare` found or made
 _CHUNK = 1 << 16
@@ -82,8 +82,17 @@ def clear_containers(folder: str) -> None:
 def _keep(folder: str, order: dict[str, Any]) -> int:
     reap.become_subreaper()
     signals = caught((signal.SIGCHLD, signal.SIGTERM))
-    os.set_blocking(0, False)
-    return Keeper(folder, order, signals).run()
+    return Keeper(folder, order, signals, _orders()).run()
+
+
+def _orders() -> int:
+    """What stdin is, out of the way of the processes to come: a replica that reads its stdin must not get orders."""
+    orders = os.dup(0)
+    os.set_blocking(orders, False)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return orders
 
 
 def _be_normal() -> None:
@@ -97,7 +106,9 @@ def _be_normal() -> None:
 
 
 def _take(path: str) -> bool:
-    """Wait for the lock. False: nobody wants the replica any more."""
+    """Wait for the lock, which is held until this process and those forked from it have ended. False: nobody wants the
+    replica any more.
+    """
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     while True:
         try:
@@ -113,13 +124,15 @@ def _take(path: str) -> bool:
 class Keeper:
     """One replica on this node. `run` is called once."""
 
-    def __init__(self, folder: str, order: dict[str, Any], signals: int) -> None:
+    def __init__(self, folder: str, order: dict[str, Any], signals: int, orders: int) -> None:
+        """`orders` is a pipe, by which they come."""
         self._folder = folder
+        self._source = orders
         self._order = order
         self._stream = streams.Writer(os.path.join(folder, STREAM))
         self._looks = Looks(folder if order.get("container") else "")
         self._selector = selectors.DefaultSelector()
-        self._selector.register(0, selectors.EVENT_READ, self._on_orders)
+        self._selector.register(orders, selectors.EVENT_READ, self._on_orders)
         self._selector.register(signals, selectors.EVENT_READ, lambda: self._on_signals(signals))
         self._orders = b""
         self._pipes: dict[int, int] = {}  # what the child prints to, and which kind of frame it becomes
@@ -175,7 +188,7 @@ class Keeper:
                 self._selector.register(fd, selectors.EVENT_READ, self._reader(fd))
 
     def _on_orders(self) -> None:
-        data = os.read(0, _CHUNK)
+        data = os.read(self._source, _CHUNK)
         if not data:
             self._wanted = False
             return
@@ -268,18 +281,26 @@ class Keeper:
     def _run(self, addresses: dict[str, list[str]]) -> None:
         with open(os.path.join(self._folder, PREPARED), "rb") as file:
             prepared = json.loads(file.read().decode())
-        fill = placeholders.filler(dict(self._equip(), node=self._folder), addresses)
+        known = dict(self._equip(), node=self._folder)
+        ours = not self._order["module"] and not self._order.get("container")  # a host, and no code of a user's
+        if ours:
+            known.update(site=prepared["site"], model=prepared["model"])
+        fill = placeholders.filler(known, addresses)
         if self._order["kit"]["files"]:
             from . import kit
 
             kit.unpack(self._order["kit"], self._folder, fill, for_all=bool(self._order.get("container")))
         env = dict(_inherited(), **{key: fill(value) for key, value in self._order["env"].items()})
         env["PYTHONUNBUFFERED"] = "1"
-        for line in replica.opening(self._order, {"env": env, "container": self._order.get("container") or {}}):
-            self._say(line)
-        if prepared["site"]:
-            env["PYTHONPATH"] = prepared["site"] + (os.pathsep + env["PYTHONPATH"] if env.get("PYTHONPATH") else "")
-        argv = [prepared["python"], "-m", self._order["module"], *(fill(arg) for arg in self._order["args"])]
+        args = [fill(arg) for arg in self._order["args"]]
+        if not ours:
+            for line in replica.opening(self._order, {"env": env, "container": self._order.get("container") or {}}):
+                self._say(line)
+            if prepared["site"]:
+                env["PYTHONPATH"] = prepared["site"] + (os.pathsep + env["PYTHONPATH"] if env.get("PYTHONPATH") else "")
+            argv = [prepared["python"], "-m", self._order["module"], *args]
+        else:
+            argv = replica.own_within(prepared["python"], *args)
         if self._order.get("container"):
             from . import contained
 

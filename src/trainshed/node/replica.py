@@ -175,6 +175,11 @@ def own(python: str, *words: str) -> list[str]:
     return [python, "-I", "-S", run, *words]
 
 
+def own_within(python: str, *words: str) -> list[str]:
+    """The same for one that needs what the runtime of that Python holds."""
+    return [word for word in own(python, *words) if word != "-S"]
+
+
 def shown(spec: dict[str, Any], replica: dict[str, Any]) -> str:
     """The same for the log: what people would type."""
     if "container" not in replica:

@@ -7,6 +7,8 @@ meanwhile is kept on its node, and is read from where this process left off.
 
 Where the members of the gang listen is settled among the stand-ins, by files in the attempt's folder: each writes down
 what its replica's node chose, and passes all of them on when all are there.
+
+A host of a version is stood for in the same way, as a gang of one. Its stdout is for what it says of itself alone.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ class StandIn:
         self._incarnation = incarnation
         self._book = AddressBook(os.path.join(folder, "addresses", incarnation.split(".")[0]))
         self._samples = os.path.join(folder, "samples.jsonl")
+        self._hosts = bool(spec["cluster"].get("hosts"))  # what it stands for is the host of a version
+        self._runs = False  # the replica was started
         self._frames = streams.Frames()
         self._link: Optional[socket.socket] = None
         self._received = b""
@@ -116,6 +120,7 @@ class StandIn:
             "incarnation": self._incarnation,
             "offset": self._frames.offset,
             "lease_s": cluster["lease_s"],
+            "apart": cluster.get("apart", ""),
             "order": {
                 "gang": cluster["gang"],
                 "replica": self._name,
@@ -125,6 +130,7 @@ class StandIn:
                 "env": dict(self._spec["env"], **each["env"]),
                 "runtime": cluster["runtime"],
                 "packages": cluster["packages"],
+                "files": cluster.get("files", []),
                 "kit": cluster["kit"],
                 "container": each.get("container"),
                 "containers": self._spec.get("containers"),
@@ -173,7 +179,7 @@ class StandIn:
         if "bytes" in message:
             self._waiting_for = message["bytes"]
         elif "say" in message:
-            _write(1, message["say"].encode() + b"\n")
+            _write(self._talk, message["say"].encode() + b"\n")
         elif "lost" in message:
             self._lose(message["lost"], NODE_LOST if message["node"] else int(signal.SIGKILL))
         elif "error" in message:
@@ -184,14 +190,16 @@ class StandIn:
     # -- the replica
 
     def _on_frame(self, kind: int, payload: bytes) -> None:
-        if kind in (streams.OUT, streams.ERR):
-            _write(1 if kind == streams.OUT else 2, payload)
+        if kind == streams.OUT:
+            _write(1 if self._runs else self._talk, payload)
+        elif kind == streams.ERR:
+            _write(2, payload)
         elif kind == streams.SAMPLE:
-            _append(self._samples, payload)
+            _append(self._samples, payload, alone=self._hosts)
         elif kind == streams.ADDRESS:
             self._on_address(json.loads(payload.decode()))
         elif kind == streams.STARTED:
-            self._asks = False
+            self._asks, self._runs = False, True
             _tell_started(self._folder)
         elif kind == streams.EXIT:
             end = json.loads(payload.decode())
@@ -216,8 +224,15 @@ class StandIn:
             self._told = True
             self._send({"do": "addresses", "addresses": addresses})
 
+    @property
+    def _talk(self) -> int:
+        """Where it goes what is said before the replica says something itself."""
+        return 2 if self._hosts else 1
+
     def _lose(self, why: str, number: int) -> None:
         _write(2, why.encode() + b"\n")
+        if self._hosts:
+            _write(1, json.dumps({"event": "failed", "message": why}).encode() + b"\n")
         die(number)
 
     def _on_signals(self, numbers: bytes) -> None:
@@ -285,9 +300,13 @@ def _write(fd: int, data: bytes) -> None:
         data = data[os.write(fd, data) :]
 
 
-def _append(path: str, lines: bytes) -> None:
-    """All at once: the stand-ins of a gang share the file. A full disk costs the lines."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def _append(path: str, lines: bytes, alone: bool) -> None:
+    """All at once: the stand-ins of a gang share the file. A full disk costs the lines.
+
+    `alone`: in the place of those before. A host may live for years, and nobody asks what it was like last year.
+    """
+    how = os.O_TRUNC if alone else os.O_APPEND
+    fd = os.open(path, os.O_WRONLY | how | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         os.write(fd, lines)
     except OSError as exc:

@@ -9,6 +9,7 @@ from typing import Any
 from trainshed.domain import filters, names
 from trainshed.domain.etags import check_etag
 from trainshed.domain.fields import mask_paths
+from trainshed.domain.jobs import LOCAL
 from trainshed.domain.models import Model, check_size, model_body, no_version, read_model, read_model_patch, read_split
 from trainshed.domain.operations import EMPTY, Operation, OperationType, response
 from trainshed.domain.times import now_us
@@ -43,6 +44,8 @@ class Serving:
     progress: Callable[[str, str, str], str] = lambda project, model, version: ""
     log_tail: Callable[[str, str, str], str] = lambda project, model, version: ""  #: what its host printed last
     last_used_us: Callable[[str, str, str], int] = lambda project, model, version: 0  #: 0: never
+    #: by labels, and what a version is; `Invalid`, with the list, for one there isn't
+    choose_engine: Callable[[Mapping[str, str], str], str] = lambda labels, what: LOCAL
     traffic: Callable[[str, str], Mapping[str, Any]] = lambda project, model: {}  #: of the last hour, by version
 
 

@@ -16,7 +16,7 @@ from trainshed.services.models import Models
 from trainshed.services.objects import Objects
 from trainshed.services.operations import Operations
 from trainshed.services.overview import Overview
-from trainshed.services.packages import Packages
+from trainshed.services.packages import Packages, VersionFiles
 from trainshed.services.policies import Policies
 from trainshed.services.progress import Progress
 from trainshed.services.projects import Projects
@@ -44,6 +44,7 @@ class Services:
     exports: Exports
     chaos: Chaos
     packages: Packages
+    version_files: VersionFiles
     models: Models
     versions: Versions
     policies: Policies  #: of jobs

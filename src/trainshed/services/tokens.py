@@ -35,8 +35,10 @@ class Tokens:
         *,
         clock: Callable[[], int] = now_us,
         job_active: Callable[[str, str], bool] = lambda project, job: False,
+        version_there: Callable[[str, str, str], bool] = lambda project, model, version: False,
     ) -> None:
         self._store = store
+        self._version_there = version_there
         self._clock = clock
         self._job_active = job_active
         self._lock = threading.Lock()
@@ -46,7 +48,7 @@ class Tokens:
     def known(self, secret: str) -> Principal | None:
         """As `find`, from memory alone: None also means that nobody has asked before. Never waits."""
         token = self._known.get(digest(secret))
-        if token is None or not token.good_at(self._clock()) or token.principal.job:
+        if token is None or not token.good_at(self._clock()) or _is_bound(token.principal):
             return None
         return token.principal
 
@@ -69,7 +71,7 @@ class Tokens:
         return token
 
     def _is_good(self, token: Token) -> bool:
-        return token.good_at(self._clock()) and self._job_goes_on(token.principal)
+        return token.good_at(self._clock()) and self._goes_on(token.principal)
 
     def ensure_owner(self, path: Path) -> None:
         """See to it that `path` holds a good token of the owner, readable by this user alone."""
@@ -157,15 +159,22 @@ class Tokens:
         principal = Principal.of_job(project, job, Role.COURIER)
         return self._issue(principal, label=f"packages of job {job}", ttl_s=ttl_s)[0]
 
-    def _job_goes_on(self, principal: Principal) -> bool:
-        """False for the principal of a job that has ended."""
+    def issue_for_version(self, project: str, model: str, version: str, *, ttl_s: float) -> str:
+        """A token that fetches the files of one version, and can do nothing else. It ends with the version."""
+        principal = Principal.of_version(project, model, version)
+        return self._issue(principal, label=f"files of version {version} of model {model}", ttl_s=ttl_s)[0]
+
+    def _goes_on(self, principal: Principal) -> bool:
+        """False for the principal of a job that has ended, or of a version that is gone."""
+        if principal.version is not None:
+            return self._version_there(principal.project, *principal.version)
         return not principal.job or self._job_active(principal.project, principal.job)
 
     def visible(self, caller: Principal) -> list[dict[str, Any]]:
-        """All but those of jobs that have ended."""
+        """All but those of jobs that have ended, and of versions that are gone."""
         _check_owner(caller, caller.project)
         found = self._store.of_project(caller.project)
-        return [token_body(token) for token in found if self._job_goes_on(token.principal)]
+        return [token_body(token) for token in found if self._goes_on(token.principal)]
 
     def revoke(self, caller: Principal, token_id: str) -> dict[str, Any]:
         token = self._store.get(token_id)
@@ -197,6 +206,11 @@ class Tokens:
         )
         self._store.add(token, digest=digest(secret))
         return secret, token
+
+
+def _is_bound(principal: Principal) -> bool:
+    """Whether its token ends with something else, which has to be looked up."""
+    return bool(principal.job) or principal.version is not None
 
 
 def _check_owner(caller: Principal, project: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from trainshed.domain import filters, names
 from trainshed.domain.etags import check_etag
 from trainshed.domain.fields import mask_paths
+from trainshed.domain.jobs import ENGINE_LABEL
 from trainshed.domain.models import Model, no_version
 from trainshed.domain.operations import Operation, OperationType, response
 from trainshed.domain.samplerequests import sample_request
@@ -21,7 +22,7 @@ from trainshed.domain.version_bodies import (
     read_version,
     read_version_patch,
 )
-from trainshed.domain.versions import Version, VersionState, serving_runtime, version_body
+from trainshed.domain.versions import HOSTED, HOSTED_CONTAINER, Version, VersionState, serving_runtime, version_body
 from trainshed.errors import FailedPrecondition, Invalid
 from trainshed.services.labels import check_mask, merged
 from trainshed.services.models import Serving
@@ -65,8 +66,8 @@ class Versions:
     def create(self, project: str, model_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Begin to create a version. `AlreadyExists` while the model has one of that name."""
         request = read_version(body)
-        self._store.get(project, model_id)
-        details = self._runtime(request)
+        model = self._store.get(project, model_id)
+        details = self._runtime(request) | self._engine(model, request)
         self._check_places(project, request.body)
         version = Version(
             project=project,
@@ -117,11 +118,18 @@ class Versions:
                 check_etag(given["etag"], version.generation, what=f"version {version.id}")
             if version.state is VersionState.DELETING:
                 raise FailedPrecondition(f"Version {version.id} is being deleted.")
+            kept = names.labels(merged(version.labels, labels, paths), field="version.labels")
+            if kept.get(ENGINE_LABEL, version.engine) != version.engine:
+                raise FailedPrecondition(
+                    f"The hosts of version {version.id} are on engine {version.engine}, and stay there. Leave the "
+                    f"label {ENGINE_LABEL} as it is, or create another version.",
+                    field=f"version.labels.{ENGINE_LABEL}",
+                )
             new = patched(version.body, given, fields)
             operation_id = OperationType.UPDATE_VERSION.id(model_id, version_id, now_us=now)
             changed = replace(
                 version.rescaled(new, operation_id),
-                labels=names.labels(merged(version.labels, labels, paths), field="version.labels"),
+                labels=kept,
                 details={**version.details, "notes": notes_after(new, version.details.get("notes", ()))},
             )
             default = model.default_version == version.id
@@ -192,6 +200,11 @@ class Versions:
             raise Invalid(str(exc), field=f"version.{exc.field.rpartition('.')[2]}") from None
         notes = [note for note in (wanted.note, *choice.notes, *request.notes) if note]
         return {"runtime": choice.name, "notes": notes}
+
+    def _engine(self, model: Model, request: VersionRequest) -> dict[str, Any]:
+        """Where its hosts will run: as its own labels say, or else those of its model."""
+        what = HOSTED_CONTAINER if "container" in request.body else HOSTED
+        return {"engine": self._serving.choose_engine({**model.labels, **request.labels}, what)}
 
     def _check_places(self, project: str, body: Mapping[str, Any]) -> None:
         """`FailedPrecondition` for what isn't there. A bucket of another project is as good as absent."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hmac
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from .answers import Answer
@@ -24,6 +26,23 @@ class Connection:
         self._lock = threading.Lock()
         self._reader = FrameReader(REQUEST_HEAD, body_limit=body_limit)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # answers do not wait for company
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # the other machine may be gone for good
+
+    def begins_with(self, expected: bytes, *, within_s: float) -> bool:
+        """Whether the first bytes are these. Reads no further; to be called before `read`."""
+        deadline, got = time.monotonic() + within_s, b""
+        try:
+            while len(got) < len(expected):
+                self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+                if not (piece := self._socket.recv(len(expected) - len(got))):
+                    return False
+                got += piece
+            self._socket.settimeout(None)
+        except OSError:
+            return False
+        return hmac.compare_digest(got, expected)
 
     def read(self, on_frame: OnFrame) -> None:
         """Give each frame to `on_frame`; returns when the other side is gone, or sends what makes no sense."""

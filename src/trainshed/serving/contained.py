@@ -45,7 +45,7 @@ def run_host(path: Path) -> int:
     way = Way(port=order.port, path=order.predict, timeout_s=order.timeout_s)
     host = PassingHost(way, queue_limit=spec.queue_limit, body_limit=spec.body_limit)
     with contextlib.suppress(Stop):  # one that comes before the host serves
-        listener = listen(spec.socket)
+        listener = listen(spec)
         container.watch(lambda: host.busy)
         say(output, _ready(order, time.monotonic() - began))
         host.serve(listener)

@@ -1,8 +1,11 @@
-"""Frames: how the gateway and a host talk over a unix socket. Standard library only; both ends use it.
+"""Frames: how the gateway and a host talk over a socket. Standard library only; both ends use it.
 
 A request is a head (length of the body, id, kind) and a body, an answer a head (length of the body, id, HTTP status)
 and a body. The gateway chooses ids; a host answers each id once, in any order. Bodies of answers are whole JSON
 documents, to be passed on as they are, but for `RAW`, whose bodies begin with their content type, both ways.
+
+A host that others than its gateway can reach has a secret. A connection to it begins with the frame that says it, which
+is not answered; what begins with anything else is closed, and not answered either.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ class Kind(IntEnum):
     CANCEL = 4  #: forget the request of this id if it has not started; empty body, no answer
     PARITY = 5  #: body: path of a reference file; answer: {"difference": float, "within": bool, "text": sentence}
     STATS = 6  #: empty body; answered at once, also while the model hangs
+    SECRET = 7  #: body: the secret of a host; the first frame of a connection, no answer
+    PARITY_WITH = 8  #: as `PARITY`, with the reference file itself as the body
 
 
 class BadFrame(ValueError):
@@ -34,6 +39,11 @@ class BadFrame(ValueError):
 
 def pack_request(request_id: int, kind: Kind, body: bytes) -> bytes:
     return REQUEST_HEAD.pack(len(body), request_id, kind) + body
+
+
+def greeting(secret: str) -> bytes:
+    """What a connection to a host with this secret begins with; nothing if it has none."""
+    return pack_request(0, Kind.SECRET, secret.encode()) if secret else b""
 
 
 def pack_raw(content_type: str, data: bytes) -> bytes:

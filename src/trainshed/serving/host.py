@@ -1,4 +1,4 @@
-"""A host: what serves one version over a unix socket.
+"""A host: what serves one version over a socket.
 
 One thread reads each connection and parses, one calls the model and writes the answers, so that a model which hangs
 stops neither the reading nor what can be said without it.
@@ -6,12 +6,13 @@ stops neither the reading nor what can be said without it.
 
 from __future__ import annotations
 
+import io
 import socket
 import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import orjson
 
@@ -51,11 +52,12 @@ class Host:
             merges=self.batching,
             idle=self._trimming.idle,
         )
-        self._reception = Reception(self._take, self._batcher.cancel, body_limit=spec.body_limit)
+        self._reception = Reception(self._take, self._batcher.cancel, body_limit=spec.body_limit, secret=spec.secret)
         self._ways: dict[int, Callable[[bytes], Answer]] = {
             Kind.EXPLAIN: self._explain,
             Kind.RAW: self._raw,
-            Kind.PARITY: self._parity,
+            Kind.PARITY: lambda body: self._parity(Path(body.decode())),
+            Kind.PARITY_WITH: lambda body: self._parity(io.BytesIO(body)),
         }
 
     def serve(self, listener: socket.socket) -> None:
@@ -126,10 +128,10 @@ class Host:
         (answer,) = self._predictor.run([self._predictor.read(data)])
         return 200, pack_raw("application/json", answer)
 
-    def _parity(self, body: bytes) -> Answer:
+    def _parity(self, reference: Path | IO[bytes]) -> Answer:
         if not isinstance(self._model, TensorModel):
             raise InvalidInputs(f"There is nothing to compare {self._model.detail} with.")
-        return 200, write(compare(self._model, read(Path(body.decode()))).as_json())
+        return 200, write(compare(self._model, read(reference)).as_json())
 
 
 def _one_by_one(way: Callable[[bytes], Answer]) -> Run:

@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 import orjson
 
+from .spec import HostSpec
+
 _BACKLOG = 64
 
 
@@ -36,7 +38,17 @@ def say(output: int, event: dict[str, Any]) -> None:
         file.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
 
 
-def listen(path: Path) -> socket.socket:
+def listen(spec: HostSpec) -> socket.socket:
+    """Where a spec says: at a path of this machine, or at an address that others can reach."""
+    return _listen_at(spec.socket) if spec.address is None else _listen_on(*spec.address)
+
+
+def _listen_on(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+def _listen_at(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))

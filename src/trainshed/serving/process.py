@@ -29,17 +29,18 @@ def run_host(path: Path) -> int:
     """
     output = keep_output()
     share_arenas()
-    end_with_the_server()
     began = time.monotonic()
     try:
         spec = _read(path)
+        if spec.address is None:  # else whoever started it sees to its end
+            end_with_the_server()
         model = load_model(spec)
         host = _warm(spec, model)
     except ServingError as exc:
         traceback.print_exc()
         say(output, {"event": "failed", "message": str(exc)})
         return 1
-    listener = listen(spec.socket)
+    listener = listen(spec)
     gc.collect()
     gc.freeze()  # what was loaded stays; it need not be looked at again and again
     with contextlib.suppress(Stop):  # one that comes before the host serves

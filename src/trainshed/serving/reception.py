@@ -7,15 +7,21 @@ import threading
 from collections.abc import Callable
 
 from .connections import Connection, OnFrame
-from .frames import RAW_HEAD
+from .frames import RAW_HEAD, greeting
 from .life import Stop
+
+_STRANGERS = 64  #: connections at once that may still have to say the secret
+_GREETING_S = 5.0  #: that each of them has for it
 
 
 class Reception:
     """Gives each frame to `take`, and to `left` each connection whose other side is gone. Both are called by threads
     of connections, and must not wait for the model."""
 
-    def __init__(self, take: OnFrame, left: Callable[[Connection], None], *, body_limit: int) -> None:
+    def __init__(self, take: OnFrame, left: Callable[[Connection], None], *, body_limit: int, secret: str = "") -> None:
+        """With a `secret`, connections that do not begin with it are closed, and nothing of them is taken."""
+        self._greeting = greeting(secret)
+        self._strangers = 0  # connections that have not said it yet
         self._take = take
         self._left = left
         self._body_limit = body_limit
@@ -29,6 +35,8 @@ class Reception:
             while True:
                 sock, _ = listener.accept()
                 connection = Connection(sock, body_limit=self._body_limit + RAW_HEAD)
+                if not self._may_try(connection):
+                    continue
                 reader = threading.Thread(target=self._attend, args=(connection,), name="connection", daemon=True)
                 with self._guard:
                     self._readers[connection] = reader
@@ -44,8 +52,31 @@ class Reception:
                 reader.join()
 
     def _attend(self, connection: Connection) -> None:
-        connection.read(self._take)
-        if not self._stopping:
-            self._left(connection)
+        if self._is_known(connection):
+            connection.read(self._take)
+            if not self._stopping:
+                self._left(connection)
         with self._guard:
             del self._readers[connection]
+
+    def _may_try(self, connection: Connection) -> bool:
+        """False, and closed, if so many strangers are there that one more could be one too many."""
+        if not self._greeting:
+            return True
+        with self._guard:
+            if self._strangers < _STRANGERS:
+                self._strangers += 1
+                return True
+        connection.close()
+        return False
+
+    def _is_known(self, connection: Connection) -> bool:
+        """Whether it begins with the secret. If not, it is closed."""
+        if not self._greeting:
+            return True
+        known = connection.begins_with(self._greeting, within_s=_GREETING_S)
+        with self._guard:
+            self._strangers -= 1
+        if not known:
+            connection.close()
+        return known

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import orjson
@@ -83,9 +83,9 @@ def write(model: TensorModel, sample: tuple[str, Inputs] | None, path: Path) -> 
     return len(listed)
 
 
-def read(path: Path) -> list[Case]:
+def read(file: Path | IO[bytes]) -> list[Case]:
     """What `write` kept."""
-    with np.load(path) as kept:
+    with np.load(file) as kept:
         return [
             Case(
                 signature=case["signature"],

@@ -19,7 +19,9 @@ class HostSpec:
     model: str = ""
     version: str = ""
     instance: int = 0  #: number of the host among those of its version
-    socket: Path = Path()  #: where it listens
+    socket: Path = Path()  #: where it listens, if nobody but this machine is to reach it
+    address: tuple[str, int] | None = None  #: host and port where it listens instead
+    secret: str = field(default="", repr=False)  #: which every connection must begin with; empty: none is asked for
     prediction_class: str = ""  #: `package.module.Class` of a custom prediction routine
     site: str = ""  #: folder with the version's own packages, put before all others on `sys.path`
     explanation: Mapping[str, Any] = field(default_factory=dict)  #: explanationConfig
@@ -38,6 +40,10 @@ class HostSpec:
         if strange := sorted(set(value) - known - {"format"}):
             raise ValueError(f"The spec has fields that this host does not know: {', '.join(strange)}.")
         given = {name: item for name, item in value.items() if name != "format"}
+        if (address := given.get("address")) is not None:
+            given["address"] = (str(address[0]), int(address[1]))
+            if not given.get("secret"):
+                raise ValueError("A host that others can reach must have a secret, and the spec has none.")
         return cls(**given | {name: Path(given[name]) for name in ("model_dir", "socket") if name in given})
 
     @classmethod

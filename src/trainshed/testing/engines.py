@@ -18,7 +18,7 @@ from trainshed.engines.base import Away, Engine, Gang, Launch, Reserved, Waiting
 from trainshed.errors import EngineDown
 
 _ABSENT = Sighting(phase=Phase.ABSENT)
-_SETTLE_S = 30.0
+_SETTLE_S = 90.0
 T = TypeVar("T")
 
 

@@ -30,6 +30,7 @@ class NotingKeeper:
     def __init__(self) -> None:
         self.roused: list[tuple[str, str, str]] = []
         self.hanging: list[str] = []
+        self.lost: list[str] = []
         self.on_rouse: Callable[[], None] = lambda: None
 
     def rouse(self, project: str, model: str, version: str) -> None:
@@ -38,6 +39,9 @@ class NotingKeeper:
 
     def stuck(self, key: str) -> None:
         self.hanging.append(key)
+
+    def unreachable(self, key: str, reason: str) -> None:
+        self.lost.append(key)
 
 
 class RunningGateway:

@@ -1,4 +1,4 @@
-"""A host that behaves: it speaks frames on a unix socket and answers as the test says, without any model."""
+"""A host that behaves: it speaks frames on a socket and answers as the test says, without any model."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trainshed.domain.deployments import Place
 from trainshed.gateway.routes import HostAddress
 from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, FrameReader, Kind
 
@@ -41,8 +43,10 @@ def answering(value: Any, *, after_s: float = 0.0) -> Behaviour:
 class FakeHost:
     """Runs in a thread of its own from `start` to `stop`. `seen` and `cancelled` tell what came."""
 
-    def __init__(self, socket: Path, behaviour: Behaviour = echo, *, key: str = "") -> None:
+    def __init__(self, socket: Path, behaviour: Behaviour = echo, *, key: str = "", secret: str = "") -> None:
+        """With a `secret` it listens on a port of the loopback address instead, as one on another machine would."""
         self.address = HostAddress(socket=socket, key=key or str(socket))
+        self.secret = secret
         self.behaviour = behaviour
         self.seen: list[tuple[int, bytes]] = []
         self.cancelled: list[int] = []
@@ -63,15 +67,35 @@ class FakeHost:
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(10)
 
+    def cut(self) -> None:
+        """Lose every connection, and take new ones."""
+
+        def abort() -> None:
+            for transport in tuple(self._transports):
+                transport.abort()
+
+        self._loop.call_soon_threadsafe(abort)
+
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        server = await self._loop.create_unix_server(lambda: _Connection(self, self._transports), self.address.socket)
+        server = await self._server()
         self._ready.set()
         await self._stopping.wait()
         server.close()
         for transport in tuple(self._transports):
             transport.abort()
         self.address.socket.unlink(missing_ok=True)
+
+    async def _server(self) -> asyncio.Server:
+        def made() -> _Connection:
+            return _Connection(self, self._transports)
+
+        if not self.secret:
+            return await self._loop.create_unix_server(made, self.address.socket)
+        server = await self._loop.create_server(made, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        self.address = replace(self.address, place=Place(host=host, port=port, secret=self.secret))
+        return server
 
 
 class _Connection(asyncio.Protocol):
@@ -80,6 +104,7 @@ class _Connection(asyncio.Protocol):
         self._transports = transports
         self._reader = FrameReader(REQUEST_HEAD, body_limit=64 << 20)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._known = not host.secret
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -91,6 +116,15 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for number, kind, body in self._reader.feed(data):
+            if kind == Kind.SECRET:
+                self._known = body.decode() == self._host.secret
+                continue
+            if not self._known:
+                self._transport.abort()
+                return
+            if kind == Kind.STATS:
+                self._transport.write(ANSWER_HEAD.pack(2, number, 200) + b"{}")
+                continue
             if kind == Kind.CANCEL:
                 self._host.cancelled.append(number)
                 continue

@@ -18,6 +18,7 @@ from trainshed.testing.gangs import make_runtime
 
 HOST = "127.0.0.1"
 NODE = "a-node"
+Socket = socket.socket
 
 
 class LocalActor(KeeperActor):
@@ -32,8 +33,9 @@ class LocalActor(KeeperActor):
             self.lose()
 
     def lose(self) -> None:
-        """As when its process is killed: the keeper's stdin is closed."""
+        """As when its process is killed: the keeper's stdin is closed, and no file is held any more."""
         self._keeper.stdin.close()
+        self._let_go()
 
     @property
     def keeper(self) -> int:
@@ -44,13 +46,14 @@ class LocalActor(KeeperActor):
 class LocalLink:
     """Serves stand-ins. `cache` is that of the node, and has to be in the environment as TRAINSHED_NODE_CACHE."""
 
-    def __init__(self, folder: Path, cache: Path) -> None:
+    def __init__(self, folder: Path, cache: Path, code: Path | None = None) -> None:
+        """`code` is what nodes are given; usually it is the shipped code."""
         self.path = folder / "sock"
         self.actors: dict[str, LocalActor] = {}
         self.lost: dict[str, bool] = {}  #: replicas to be told lost, and whether with their node
-        self._code = (_zip(ship(folder / "node")), "0123456789abcdef")
-        self._connections: set[socket.socket] = set()
-        self._listener: socket.socket | None = None
+        self._code = (_zip(code or ship(folder / "node")), "0123456789abcdef")
+        self._connections: set[Socket] = set()
+        self._listener: Socket | None = None
         make_runtime(cache / "runtimes")
 
     def start(self) -> None:
@@ -70,19 +73,31 @@ class LocalLink:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
+    @property
+    def socket(self) -> Path:
+        return self.path
+
+    def gangs(self) -> list[str]:
+        """Those that have an actor."""
+        return sorted({name.rpartition("/")[0].rpartition("/")[0] for name in self.actors})
+
+    def release(self, gang: str) -> None:
+        for name in [each for each in self.actors if each.startswith(f"{gang}/")]:
+            self.actors.pop(name).end()
+
     def close(self) -> None:
         """End everything."""
         self.stop()
         for actor in self.actors.values():
             actor.end()
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: Socket) -> None:
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = listener.accept()
                 threading.Thread(target=self._serve, args=(connection, listener), daemon=True).start()
 
-    def _serve(self, connection: socket.socket, listener: socket.socket) -> None:
+    def _serve(self, connection: Socket, listener: Socket) -> None:
         self._connections.add(connection)
         with connection, connection.makefile("rb") as lines:
             request = json.loads(lines.readline())
@@ -102,7 +117,7 @@ class LocalLink:
             if self._listener is listener and name in self.actors:
                 self.actors.pop(name).end()
 
-    def _pump(self, connection: socket.socket, actor: LocalActor, request: Mapping[str, Any]) -> None:
+    def _pump(self, connection: Socket, actor: LocalActor, request: Mapping[str, Any]) -> None:
         offset, ended = int(request["offset"]), False
         with contextlib.suppress(OSError, AttributeError):
             while not ended and request["replica"] not in self.lost:
@@ -120,6 +135,7 @@ class LocalLink:
 def _zip(node: Path) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
-        for path in [node / "run.py", *(node / "trainshed_node").glob("*.py")]:
+        serving = (node / "trainshed_serving").rglob("*.py")
+        for path in [node / "run.py", *(node / "trainshed_node").glob("*.py"), *serving]:
             archive.write(path, path.relative_to(node))
     return out.getvalue()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -26,7 +27,8 @@ from trainshed.testing.machines import Machine, Network
 RAY_VERSION = "2.58.0"
 PYTHON = "3.11"
 #: Where a node keeps the environments of jobs, below its own folder.
-RUNTIMES = "home/.cache/trainshed/runtimes"
+CACHE = "home/.cache/trainshed"  #: of a node, below its folder
+RUNTIMES = f"{CACHE}/runtimes"
 _START_S = 300.0
 _SLOW = "timed out during startup"  #: what `ray start` says after 30 s; on a busy machine the node comes up later
 #: Ports that are known from the start: else a node waits for its agents to tell them, and gives up soon.
@@ -172,12 +174,24 @@ class RayCluster:
         """As if its power had been cut but for the network card: every connection of its processes is reset."""
         node.kill()
 
+    def restart_node(self, node: Machine) -> None:
+        """Have one back that was killed, with the files that it had."""
+        self._start_node(node)
+
     def cut_node(self, node: Machine) -> None:
         """As if its cable had been pulled: it goes on, and nobody hears of it."""
         node.cut()
 
     def mend_node(self, node: Machine) -> None:
         node.mend()
+
+    def left_on(self, machine: Machine) -> list[str]:
+        """What there is of replicas and hosts on a machine."""
+        found: list[str] = []
+        for own in (machine.folder / CACHE / "replicas").glob("*"):
+            for folder, below, names in os.walk(own):  # which takes no offence at what vanishes meanwhile
+                found += (str(Path(folder, name).relative_to(own)) for name in (*below, *names))
+        return sorted(path for path in found if path != ".guard")
 
     def pause_head(self) -> None:
         """It answers nobody, and all connections stay."""

@@ -64,12 +64,15 @@ def main(words):
     if "nonsense" in behaviour:
         os.write(out, b"ready when you are\\n")
         time.sleep(600)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(spec["socket"])
-    listener.listen()
+    if spec.get("address"):
+        listener = socket.create_server(tuple(spec["address"]))
+    else:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(spec["socket"])
+        listener.listen()
+        threading.Thread(target=leave, daemon=True).start()
     say(event="ready", **ready)
     os.close(out)
-    threading.Thread(target=leave, daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if "kill-guard" in behaviour:
         os.kill(os.getppid(), signal.SIGKILL)
@@ -88,7 +91,11 @@ def serve(connection, behaviour, spec):
         while head := file.read(13):
             length, number, kind = struct.unpack("<IQB", head)
             body = file.read(length)
-            if kind == 5:
+            if kind == 7:
+                if body.decode() != spec["secret"]:
+                    return
+                continue
+            if kind in (5, 8):
                 within = "differs" not in behaviour
                 said = {"difference": 0.0 if within else 9.0, "within": within, "text": "It was compared."}
                 body = json.dumps(said).encode()

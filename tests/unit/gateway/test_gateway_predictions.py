@@ -17,8 +17,9 @@ from trainshed.domain.deployments import Standing
 from trainshed.errors import Busy, FailedPrecondition, NotFound, TimedOut, Unavailable
 from trainshed.gateway import connections, predictions
 from trainshed.gateway import hosts as hosts_module
+from trainshed.gateway.connections import HostLost, Patient
 from trainshed.gateway.hosts import Hosts
-from trainshed.gateway.predictions import Kind, Predictions, _Patient
+from trainshed.gateway.predictions import Kind, Predictions
 from trainshed.gateway.requestlog import RequestLogs
 from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLog, Routes, Target, VersionRoute
 from trainshed.serving.memory import WORTH_BYTES, Trimming
@@ -203,7 +204,7 @@ def test_a_host_that_ends_fails_those_that_wait_and_the_next_one_answers(bench: 
         await until(lambda: len(first.seen) == 5)
         await asyncio.to_thread(first.stop)
         results = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [type(result) for result in results] == [Unavailable] * 5
+        assert [type(result) for result in results] == [HostLost] * 5
         with pytest.raises(Unavailable):  # it is in the routes still, but nobody listens
             await made.ask(TARGET, BODY)
         bench.publish(bench.host(answering("again")).address)
@@ -394,7 +395,7 @@ def test_memory_is_given_back_when_nobody_has_asked_for_a_while(bench: Bench, mo
         connection = hosts.choose([host.address])
         assert connection is not None
         future: asyncio.Future[tuple[int, bytes] | None] = asyncio.get_running_loop().create_future()
-        connection.ask(1, (b"x" * WORTH_BYTES,), _Patient(future), began=time.monotonic())
+        connection.ask(1, (b"x" * WORTH_BYTES,), Patient(future), began=time.monotonic())
         hosts.follow([host.address])
         while not future.done():
             hosts.sweep()

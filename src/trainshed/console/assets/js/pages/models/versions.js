@@ -218,7 +218,8 @@ async function showVersion(here, id) {
 function hostWords(host) {
   const memory = host.memoryBytes ? `, ${bytes(host.memoryBytes)}` : "";
   const state = `${host.state.toLowerCase()} for ${duration(host.ageSeconds)}`;
-  return `${host.instance} is ${state}: process ${host.pid}${memory}`;
+  const where = host.address ? `at ${host.address}` : `process ${host.pid}`;
+  return `${host.instance} is ${state}: ${where}${memory}`;
 }
 
 /** @param {any} found @param {"inputs" | "outputs"} side */

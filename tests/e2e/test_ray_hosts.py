@@ -1,0 +1,192 @@
+"""Versions of a real server on a real Ray cluster: hosts on two machines, and no failed request when one is lost."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.config import Home
+from trainshed.engines.link import Link
+from trainshed.runtimes.environments import Runtimes
+from trainshed.runtimes.uv import find_uv
+from trainshed.testing.deployer import Deployer
+from trainshed.testing.engines import wait_for
+from trainshed.testing.ray_clusters import RayCluster, Size, ray_environment
+from trainshed.testing.saved_models import DENSE
+from trainshed.testing.servers import RunningServer
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
+PROJECT = "ray-hosts"
+WAIT_S = 180.0
+EXPORT = f"""{DENSE}
+import sys
+dense = Dense()
+tf.saved_model.save(dense, sys.argv[1], signatures={{"serving_default": dense.score}})
+"""
+CALLERS = 4
+
+pytestmark = pytest.mark.soak  # test_ray_jobs.py has a short one that is not
+
+
+@pytest.fixture(scope="module")
+def scratch() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="trainshed-ray-", dir="/var/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(scratch: Path) -> Iterator[RayCluster]:
+    with RayCluster(ray_environment(CACHE), scratch, nodes=2, size=Size(cpus=2, memory_gb=8), runtimes=CACHE) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(cluster: RayCluster, scratch: Path) -> Iterator[RunningServer]:
+    home = scratch / "home"
+    home.mkdir()
+    (home / "runtimes").symlink_to(CACHE)
+    server = RunningServer(home, cluster.settings() | {"ray_cpu_share": 0.5, "ray_memory_share": 0.1}).start()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def deployer(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
+    return Deployer(server, PROJECT, tmp_path_factory.mktemp("models"))
+
+
+class Load:
+    """Callers that ask one after the other, without a pause, and note every answer."""
+
+    def __init__(self, deployer: Deployer, version: str) -> None:
+        self._deployer = deployer
+        self._version = version
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self.statuses: Counter[int] = Counter()
+        self.failures: list[Any] = []
+        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(CALLERS)]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self, number: int) -> None:
+        while not self._stopping.is_set():
+            status, answer = self._deployer.ask(self._version, number)
+            with self._lock:
+                self.statuses[status] += 1
+                if (status, answer) != (200, {"predictions": [number]}):
+                    self.failures.append((status, answer))
+
+
+def addresses(deployer: Deployer, version: str) -> list[str]:
+    """Of the machines with hosts of the version that are ready."""
+    hosts = deployer.details(version)["hosts"]
+    return sorted(host["address"].rpartition(":")[0] for host in hosts if host["state"] == "READY")
+
+
+def until_hosts(deployer: Deployer, version: str, count: int, *, but: str = "") -> list[str]:
+    """Wait for so many, none of them on the machine `but`."""
+    deadline = time.monotonic() + WAIT_S
+    while len(found := addresses(deployer, version)) != count or but in found:
+        assert time.monotonic() < deadline, deployer.details(version)
+        time.sleep(0.2)
+    return found
+
+
+def test_a_lost_node_fails_no_request(deployer: Deployer, cluster: RayCluster) -> None:
+    details = deployer.deploy_routine(
+        "spread",
+        answer="time.sleep(0.02)",
+        manualScaling={"nodes": 2},
+        labels={"trainshed-engine": "ray"},
+    )
+    assert details["engine"] == "ray"
+    found = until_hosts(deployer, "spread", 2)
+    assert len(set(found)) == 2, "both hosts are on one machine"
+    lost = next(node for node in cluster.nodes if node.host in found)
+    with Load(deployer, "spread") as load:
+        wait_for(lambda: load.statuses[200], (20).__lt__)
+        cluster.kill_node(lost)
+        before = load.statuses[200]
+        wait_for(lambda: load.statuses[200], (before + 100).__lt__)
+        until_hosts(deployer, "spread", 2, but=lost.host)
+        before = load.statuses[200]
+        wait_for(lambda: load.statuses[200], (before + 50).__lt__)
+    assert load.failures == []
+
+
+def test_what_a_lost_machine_kept_is_removed_when_it_is_back(deployer: Deployer, cluster: RayCluster) -> None:
+    """As soon as something is started there: here, one of three hosts on three machines."""
+    kept = {machine.host: cluster.left_on(machine) for machine in cluster.nodes}
+    [lost] = [machine for machine in cluster.nodes if machine.host not in addresses(deployer, "spread")]
+    assert kept[lost.host]
+    cluster.restart_node(lost)
+    deployer.deploy_routine("wide", manualScaling={"nodes": 3}, labels={"trainshed-engine": "ray"})
+    assert lost.host in until_hosts(deployer, "wide", 3)
+    assert set(cluster.left_on(lost)).isdisjoint(path for path in kept[lost.host] if path.endswith("order.json"))
+    deployer.finish(deployer.delete("wide"))
+    wait_for(lambda: cluster.left_on(lost), lambda left: left == [])
+
+
+def test_its_hosts_end_with_the_version(deployer: Deployer, server: RunningServer) -> None:
+    deployer.finish(deployer.delete("spread"))
+    folder = server.home / "hosts" / PROJECT / "m" / "spread"
+    wait_for(folder.exists, lambda there: not there)
+
+
+def test_a_saved_model_is_compared_where_it_is_served(deployer: Deployer, tmp_path: Path) -> None:
+    """On a machine of the cluster, by OpenVINO, whose answers are held against those of TensorFlow here."""
+    python = Runtimes(CACHE, find_uv()).ensure("2.21", lambda fraction, text: None)
+    subprocess.run([python, "-c", EXPORT, tmp_path / "dense"], check=True, capture_output=True)
+    uri = deployer.upload_folder(tmp_path / "dense", "dense")
+    details = deployer.deploy("dense", uri, labels={"trainshed-engine": "ray"})
+    assert (details["loader"], details["parity"]["within"]) == ("openvino", True)
+    assert deployer.predict("dense", [1.0, 2.0, 3.0])[0]["scores"] == [-4.0, 12.0]
+    assert details["hosts"][0]["address"]
+
+
+def test_the_next_server_has_hosts_again(deployer: Deployer, server: RunningServer) -> None:
+    """And gives back the room that those of the one before had."""
+    deployer.deploy_routine("again", manualScaling={"nodes": 2}, labels={"trainshed-engine": "ray"})
+    until_hosts(deployer, "again", 2)
+    server.kill()
+    server.start()
+    deployer.until_answers("again", 7, within_s=WAIT_S)
+    until_hosts(deployer, "again", 2)
+    link = Link(Home(server.home), address="", python=lambda: Path(), ship=lambda: Path())
+    wait_for(lambda: [gang for gang in link.gangs() if "/again/" in gang], lambda gangs: len(gangs) == 2)
+    deployer.finish(deployer.delete("again"))
+
+
+def test_a_node_that_is_cut_off_fails_no_request(deployer: Deployer, cluster: RayCluster) -> None:
+    """Nobody resets its connections: the gateway finds out by itself."""
+    deployer.deploy_routine(
+        "cut", answer="time.sleep(0.02)", manualScaling={"nodes": 2}, labels={"trainshed-engine": "ray"}
+    )
+    found = until_hosts(deployer, "cut", 2)
+    lost = next(node for node in cluster.nodes if node.host in found)
+    with Load(deployer, "cut") as load:
+        wait_for(lambda: load.statuses[200], (20).__lt__)
+        cluster.cut_node(lost)
+        until_hosts(deployer, "cut", 2, but=lost.host)
+    cluster.mend_node(lost)
+    assert load.failures == []
+    deployer.finish(deployer.delete("cut"))

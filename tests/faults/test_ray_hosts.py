@@ -1,0 +1,241 @@
+"""Hosts that run elsewhere, on real processes: stand-ins, keepers, hosts that follow a script. Only Ray is left out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from trainshed.config import Home
+from trainshed.domain.machines import STANDARD
+from trainshed.domain.placement import Shares
+from trainshed.engines.hosts import HostSpec
+from trainshed.engines.ray_hosts import GANGS, REPLICA, HostRules, RayHosts, Way
+from trainshed.engines.watching import HostPhase, HostSighting
+from trainshed.errors import EngineDown
+from trainshed.node.leftovers import model_folder
+from trainshed.serving.frames import Kind, greeting, pack_request
+from trainshed.testing.engines import wait_for
+from trainshed.testing.gangs import KEY
+from trainshed.testing.links import LocalLink
+from trainshed.testing.scripted import ship_scripted
+
+RECIPE = {"name": "test", "key": KEY, "python": "3.11", "lock": "", "stands_for": []}
+
+
+@pytest.fixture
+def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalLink]:
+    monkeypatch.setenv("TRAINSHED_NODE_CACHE", str(tmp_path / "cache"))
+    link = LocalLink(tmp_path, tmp_path / "cache", ship_scripted(tmp_path / "shipped"))
+    link.start()
+    yield link
+    link.close()
+
+
+def rules(**changes: str) -> HostRules:
+    return HostRules(
+        machines=STANDARD,
+        shares=Shares(),
+        way=lambda spec: Way(url="https://nowhere/", ca="", token="ts_courier"),
+        recipe=lambda name: RECIPE,
+        body_limit=1 << 20,
+        **changes,
+    )
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, link: LocalLink) -> Iterator[RayHosts]:
+    made = RayHosts(Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), link=link, rules=rules())
+    made.begin(lambda: None)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def spec(tmp_path: Path, hosts: RayHosts) -> HostSpec:
+    return equipped(tmp_path, hosts)
+
+
+def equipped(root: Path, hosts: RayHosts, behaviour: str = "") -> HostSpec:
+    """A version whose files its node has already."""
+    folder = root / "files"
+    folder.mkdir(exist_ok=True)
+    (folder / "behaviour").write_text(behaviour)
+    plain = HostSpec(
+        project="p",
+        model="m",
+        version="v",
+        instance=0,
+        python=Path("/of/the/server"),
+        model_dir=folder,
+        loader="openvino",
+        runtime="test",
+        machine="n1-standard-4",
+        threads=1,
+        body_limit=1 << 20,
+    )
+    spec = hosts.equip(plain)
+    sha256 = hashlib.sha256(behaviour.encode()).hexdigest()
+    there = Path(model_folder(str(root / "cache"), [{"name": "behaviour", "sha256": sha256}]))
+    there.mkdir(parents=True, exist_ok=True)
+    (there / "behaviour").write_text(behaviour)
+    return spec
+
+
+def seen(hosts: RayHosts, key: str) -> HostSighting:
+    found = hosts.look(key)
+    assert found is not None
+    return found
+
+
+def in_phase(hosts: RayHosts, key: str, phase: HostPhase) -> HostSighting:
+    return wait_for(lambda: seen(hosts, key), lambda found: found.phase is phase)
+
+
+def test_a_host_gets_ready_and_answers_behind_its_secret(hosts: RayHosts, spec: HostSpec, link: LocalLink) -> None:
+    key = hosts.start(spec)
+    place = in_phase(hosts, key, HostPhase.READY).place
+    assert place is not None
+    assert place.host == "127.0.0.1"
+    assert hosts.figures(key)["requests"] == 7
+    with socket.create_connection((place.host, place.port), timeout=10) as stranger:
+        stranger.sendall(greeting("a guess") + pack_request(1, Kind.STATS, b""))
+        assert stranger.recv(1) == b""
+    [gang] = link.gangs()
+    assert gang.startswith(f"{GANGS}p/m/v/0-")
+    wait_for(lambda: hosts.processes(key)[1], lambda size: size > 1 << 20)
+
+
+def test_the_secret_is_on_no_command_line_and_in_no_log(hosts: RayHosts, spec: HostSpec) -> None:
+    key = hosts.start(spec)
+    place = in_phase(hosts, key, HostPhase.READY).place
+    assert place is not None
+    for process in psutil.process_iter(["cmdline"]):
+        assert place.secret not in " ".join(process.info["cmdline"] or ())
+    assert place.secret not in (hosts.folder("p", "m", "v") / "0.log").read_text()
+    assert place.secret not in repr(place)
+
+
+def test_every_host_has_a_secret_of_its_own(hosts: RayHosts, spec: HostSpec) -> None:
+    keys = [hosts.start(each) for each in (spec, replace(spec, instance=1))]
+    places = [in_phase(hosts, key, HostPhase.READY).place for key in keys]
+    secrets = {place.secret for place in places if place is not None}
+    assert len(secrets) == 2
+    assert all(len(secret) > 40 for secret in secrets)
+
+
+def test_a_drained_host_ends_and_leaves_nothing(hosts: RayHosts, spec: HostSpec, link: LocalLink) -> None:
+    key = hosts.start(spec)
+    in_phase(hosts, key, HostPhase.READY)
+    hosts.drain(key)
+    assert in_phase(hosts, key, HostPhase.ENDED).message.startswith("The host ended with the exit status 0.")
+    wait_for(link.gangs, lambda gangs: gangs == [])
+    wait_for(lambda: list((hosts.folder("p", "m", "v") / "elsewhere").iterdir()), lambda left: left == [])
+
+
+def test_a_killed_host_is_killed_there(hosts: RayHosts, spec: HostSpec, link: LocalLink) -> None:
+    key = hosts.start(spec)
+    in_phase(hosts, key, HostPhase.READY)
+    [actor] = link.actors.values()
+    keeper = psutil.Process(actor.keeper)
+    hosts.kill(key, reason="It was asked for.")
+    assert in_phase(hosts, key, HostPhase.ENDED).message == "It was asked for."
+    wait_for(lambda: keeper.is_running() and keeper.status() != psutil.STATUS_ZOMBIE, lambda runs: not runs)
+
+
+def test_a_host_whose_node_is_lost_says_so(hosts: RayHosts, spec: HostSpec, link: LocalLink) -> None:
+    key = hosts.start(spec)
+    in_phase(hosts, key, HostPhase.READY)
+    link.lost[REPLICA] = True
+    assert in_phase(hosts, key, HostPhase.ENDED).message == "The node a-node with host was lost."
+
+
+def test_a_host_outlives_the_link(hosts: RayHosts, spec: HostSpec, link: LocalLink) -> None:
+    key = hosts.start(spec)
+    in_phase(hosts, key, HostPhase.READY)
+    link.stop()
+    assert hosts.figures(key)["requests"] == 7
+    link.start()
+    hosts.drain(key)
+    in_phase(hosts, key, HostPhase.ENDED)
+
+
+def test_one_that_can_not_load_says_why(tmp_path: Path, hosts: RayHosts) -> None:
+    key = hosts.start(equipped(tmp_path, hosts, "print fail"))
+    assert in_phase(hosts, key, HostPhase.ENDED).message == "Failed to load model: it is broken (Error code: 0)"
+    assert "what the model prints" in (hosts.folder("p", "m", "v") / "0.log").read_text()
+
+
+def test_what_its_machine_says_before_is_for_the_log(tmp_path: Path, hosts: RayHosts) -> None:
+    """It is not taken for what a host says of itself."""
+    spec = equipped(tmp_path, hosts, "print")
+    (spec.model_dir / "more").write_text("which the node does not have, and nobody gives it")
+    key = hosts.start(hosts.equip(spec))
+    log = hosts.folder("p", "m", "v") / "0.log"
+    wait_for(lambda: log.read_text() if log.exists() else "", lambda said: "Downloading the files" in said)
+    assert seen(hosts, key).phase is HostPhase.STARTING
+
+
+def test_answers_are_compared_there(tmp_path: Path, hosts: RayHosts, spec: HostSpec) -> None:
+    key = hosts.start(spec)
+    in_phase(hosts, key, HostPhase.READY)
+    reference = tmp_path / "reference"
+    reference.write_bytes(b"what TensorFlow says")
+    assert hosts.compare(key, reference, timeout_s=10)["within"] is True
+    reference.write_bytes(b"x" * ((1 << 20) + 1))
+    with pytest.raises(EngineDown, match=r"take 1,048,577 bytes.*body_limit_mb"):
+        hosts.compare(key, reference, timeout_s=10)
+
+
+def test_what_is_needed_is_known_to_the_next_server(hosts: RayHosts, spec: HostSpec) -> None:
+    assert hosts.equip(replace(spec, provisions=None), again=True) == spec
+
+
+def test_room_that_an_earlier_server_left_is_given_back(
+    tmp_path: Path, hosts: RayHosts, spec: HostSpec, link: LocalLink
+) -> None:
+    hosts.start(spec)
+    wait_for(link.gangs, bool)
+    [name] = link.actors
+    actor = link.actors.pop(name)
+    hosts.close()
+    link.actors[name] = actor  # as if nobody had told it to end
+    later = RayHosts(
+        Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), link=link, rules=rules()
+    )
+    later.begin(lambda: None)
+    wait_for(link.gangs, lambda gangs: gangs == [])
+    later.close()
+
+
+def test_without_a_cluster_none_is_started(tmp_path: Path, spec: HostSpec, link: LocalLink) -> None:
+    none = RayHosts(Home(tmp_path / "other"), ship=lambda: tmp_path, link=link, rules=rules(lacking="There is none."))
+    none.begin(lambda: None)
+    with pytest.raises(EngineDown, match=r"There is none\."):
+        none.start(spec)
+    none.close()
+
+
+def test_what_a_host_asks_for(hosts: RayHosts) -> None:
+    asked = replace(rules(), shares=Shares(cpu=0.5)).bundle
+    assert asked("")["CPU"] == 0.5
+    assert asked("mls1-c4-m2")["CPU"] == 2
+    assert asked("n1-standard-8")["CPU"] == 4
+
+
+def test_the_order_holds_all_that_a_node_needs(hosts: RayHosts, spec: HostSpec) -> None:
+    key = hosts.start(spec)
+    [folder] = (hosts.folder("p", "m", "v") / "elsewhere").iterdir()
+    order = json.loads((folder / "spec.json").read_text())
+    assert (folder / "spec.json").stat().st_mode & 0o077 == 0
+    assert [each["name"] for each in order["cluster"]["files"]] == ["behaviour"]
+    assert order["cluster"]["files"][0]["url"].startswith("https://nowhere/")
+    assert order["cluster"]["apart"] == f"{GANGS}p/m/v/"
+    assert order["env"] == {"OMP_NUM_THREADS": "4"}
+    in_phase(hosts, key, HostPhase.READY)
