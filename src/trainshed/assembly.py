@@ -81,7 +81,6 @@ from trainshed.services.versions import Versions
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.store.jobtable import JobTable
-from trainshed.store.models import ModelStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
 from trainshed.store.tokens import TokenStore
@@ -175,7 +174,7 @@ def assemble(
     ground = lay_ground(home, settings, database)
     ground.objects.sweep()
     tokens = Tokens(
-        TokenStore(database), job_active=partial(_active, ground.jobs), version_there=partial(_there, ground.models)
+        TokenStore(database), job_active=partial(_active, ground.jobs), version_there=ground.models.has_version
     )
     tokens.ensure_owner(home.token)
     equip = Credentials(reach, issue=tokens.issue_for_job).equip if reach else _as_it_is
@@ -451,12 +450,3 @@ def _active(jobs: JobStore, project: str, job: str) -> bool:
         return jobs.get(project, job).state not in ENDS
     except NotFound:
         return False
-
-
-def _there(models: ModelStore, project: str, model: str, version: str) -> bool:
-    """Whether the model has a version of this name."""
-    try:
-        models.version(project, model, version)
-    except NotFound:
-        return False
-    return True

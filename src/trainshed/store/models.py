@@ -137,6 +137,14 @@ class ModelStore:
             raise AlreadyExists("A version with the same name already exists.", field="version.name") from exc
         return version, operation
 
+    def has_version(self, project: str, model: str, version: str) -> bool:
+        """Whether the model is there, and has one of this name."""
+        try:
+            self.version(project, model, version)
+        except NotFound:
+            return False
+        return True
+
     def version(self, project: str, model_id: str, version_id: str) -> Version:
         return self.version_listed(project, model_id, version_id)[1]
 
