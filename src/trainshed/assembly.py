@@ -27,7 +27,7 @@ from trainshed.control.ray_sites import Ground as RayGround
 from trainshed.control.ray_sites import RaySite
 from trainshed.control.sites import Site, Sites
 from trainshed.domain.clusters import shortfall
-from trainshed.domain.jobs import ENDS, LOCAL, RAY, Job
+from trainshed.domain.jobs import LOCAL, RAY, Job
 from trainshed.domain.policies import JOBS, MODELS
 from trainshed.domain.prediction import PREDICTION, Prediction
 from trainshed.domain.training import TRAINING, TRAINING_IN_CONTAINERS
@@ -43,7 +43,6 @@ from trainshed.engines.restarts import restarts
 from trainshed.engines.served_containers import ServedContainers, Surroundings
 from trainshed.engines.tensorboards import TensorBoardStarter
 from trainshed.engines.warm import WarmProcesses
-from trainshed.errors import NotFound
 from trainshed.gateway.predictions import Predictions
 from trainshed.gateway.requestlog import RequestLogs
 from trainshed.gateway.routes import Routes
@@ -79,7 +78,6 @@ from trainshed.services.tensorboards import TensorBoards
 from trainshed.services.tokens import Tokens
 from trainshed.services.versions import Versions
 from trainshed.store.database import Database
-from trainshed.store.jobs import JobStore
 from trainshed.store.jobtable import JobTable
 from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
@@ -173,9 +171,7 @@ def assemble(
     """
     ground = lay_ground(home, settings, database)
     ground.objects.sweep()
-    tokens = Tokens(
-        TokenStore(database), job_active=partial(_active, ground.jobs), version_there=ground.models.has_version
-    )
+    tokens = Tokens(TokenStore(database), job_active=ground.jobs.is_active, version_there=ground.models.has_version)
     tokens.ensure_owner(home.token)
     equip = Credentials(reach, issue=tokens.issue_for_job).equip if reach else _as_it_is
     away = NodeCredentials(nodes, issue=tokens.issue_for_job, issue_courier=tokens.issue_for_packages)
@@ -442,11 +438,3 @@ def _registry(
 
 def _as_it_is(launch: Launch) -> Launch:
     return launch
-
-
-def _active(jobs: JobStore, project: str, job: str) -> bool:
-    """Whether the job has not ended."""
-    try:
-        return jobs.get(project, job).state not in ENDS
-    except NotFound:
-        return False

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from trainshed.domain.jobs import LOCAL, Event, Job, JobState
+from trainshed.domain.jobs import ENDS, LOCAL, Event, Job, JobState
 from trainshed.errors import AlreadyExists, NotFound, Overtaken
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 
@@ -33,6 +33,13 @@ class JobStore:
                 raise
             raise AlreadyExists("A job with this id already exists.", field="job.job_id") from exc
         return job
+
+    def is_active(self, project: str, job_id: str) -> bool:
+        """Whether the job is there, and has not ended."""
+        try:
+            return self.get(project, job_id).state not in ENDS
+        except NotFound:
+            return False
 
     def get(self, project: str, job_id: str) -> Job:
         with self._database.read() as tx:

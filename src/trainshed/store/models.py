@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from trainshed.domain.models import Model, no_model, no_version
 from trainshed.domain.operations import Operation
 from trainshed.domain.versions import Version, VersionState
-from trainshed.errors import AlreadyExists, FailedPrecondition, Overtaken
+from trainshed.errors import AlreadyExists, FailedPrecondition, NotFound, Overtaken
 from trainshed.store import policies
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 from trainshed.store.operations import insert_operation, update_operation
