@@ -22,7 +22,7 @@ from trainshed.errors import EngineDown
 from trainshed.node.leftovers import model_folder
 from trainshed.serving.frames import Kind, greeting, pack_request
 from trainshed.testing.engines import wait_for
-from trainshed.testing.gangs import KEY
+from trainshed.testing.gangs import KEY, alive
 from trainshed.testing.links import LocalLink
 from trainshed.testing.scripted import ship_scripted
 
@@ -143,10 +143,9 @@ def test_a_killed_host_is_killed_there(hosts: RayHosts, spec: HostSpec, link: Lo
     key = hosts.start(spec)
     in_phase(hosts, key, HostPhase.READY)
     [actor] = link.actors.values()
-    keeper = psutil.Process(actor.keeper)
     hosts.kill(key, reason="It was asked for.")
     assert in_phase(hosts, key, HostPhase.ENDED).message == "It was asked for."
-    wait_for(lambda: keeper.is_running() and keeper.status() != psutil.STATUS_ZOMBIE, lambda runs: not runs)
+    wait_for(lambda: alive(actor.keeper), lambda runs: not runs)
 
 
 def test_a_host_whose_node_is_lost_says_so(hosts: RayHosts, spec: HostSpec, link: LocalLink) -> None:
