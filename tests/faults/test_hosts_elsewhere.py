@@ -266,6 +266,7 @@ class TestHost:
             self.test_it_answers_whoever_knows_the_secret(place)
             assert sock.recv(1) == b""
 
+    @pytest.mark.soak
     def test_many_strangers_do_not_keep_its_gateway_out(self, place: tuple[str, int]) -> None:
         strangers = [socket.create_connection(place, timeout=10) for _ in range(80)]
         assert strangers[-1].recv(1) == b""  # there are enough already
