@@ -344,7 +344,7 @@ def _working(
         takes=frozenset({TRAINING, TRAINING_IN_CONTAINERS, PREDICTION, HOSTED, HOSTED_CONTAINER}),
         shortfall=partial(shortfall, cpus=ground.cpus, machines=ground.machines),
     )
-    sites = Sites({LOCAL: here, RAY: ray.site}, default=ground.settings.engine)
+    sites = Sites({LOCAL: here, RAY: ray.site}, default=ground.settings.engine, machines=ground.machines)
     control = JobControl(
         ground.jobs,
         sites,

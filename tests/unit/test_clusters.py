@@ -9,6 +9,7 @@ import pytest
 
 from trainshed.domain.clusters import (
     Address,
+    accelerators,
     common_environment,
     gang,
     loopback_addresses,
@@ -209,3 +210,13 @@ def test_each_replica_has_the_machine_type_of_its_role() -> None:
         **{f"worker-replica-{number}": "n1-highcpu-8" for number in range(4)},
         **{f"ps-replica-{number}": "n1-standard-4" for number in range(3)},
     }
+
+
+def test_each_replica_has_the_accelerators_of_its_role() -> None:
+    t4 = {"acceleratorConfig": {"count": "2", "type": "NVIDIA_TESLA_T4"}}
+    gang = training(
+        scaleTier="CUSTOM", masterType="n1-standard-4", workerType="n1-standard-4", workerCount="2", workerConfig=t4
+    )
+    assert accelerators(gang) == {"worker-replica-0": 2, "worker-replica-1": 2}
+    assert accelerators(training(scaleTier="BASIC_GPU")) == {}
+    assert machine_types(training(scaleTier="BASIC_GPU")) == {"master-replica-0": "standard_gpu"}

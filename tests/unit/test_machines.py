@@ -70,5 +70,18 @@ def test_a_job_may_ask_for_an_operator_s_machine_beside_any_of_google_s() -> Non
     given = {"pythonModule": "trainer.task", "packageUris": ["gs://b/p.tar.gz"]} | gang
     body = {"jobId": "j1", "trainingInput": given}
     assert read_job(body, machines).work.key == "trainingInput"
-    with pytest.raises(Invalid, match="no GPUs or TPUs, and big_gpu needs one"):
+    with pytest.raises(Invalid, match="'big_gpu' is not a machine type"):
         read_job(body)
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [
+        ("standard_gpu", Machine(cpu=8, memory_gb=30, gpu=1)),
+        ("complex_model_l_v100", Machine(cpu=32, memory_gb=120, gpu=8)),
+        ("large_model_v100", Machine(cpu=8, memory_gb=52, gpu=1)),
+        ("a2-highgpu-4g", Machine(cpu=48, memory_gb=340, gpu=4)),
+    ],
+)
+def test_machines_have_the_gpus_that_google_s_had(name: str, machine: Machine) -> None:
+    assert Machines().of(name) == machine

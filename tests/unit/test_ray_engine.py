@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,14 @@ def test_a_gang_is_asked_for_by_a_name_that_is_its_own(tmp_path: Path) -> None:
     link = ScriptedLink([NODE])
     reserved(engine_on(tmp_path, link), gang(tmp_path))
     assert link.groups == {"trainshed/p-one/a/1": [{"CPU": 4.0, "memory": 15 * GB}]}
+
+
+def test_gpus_beside_a_machine_are_asked_for_with_it(tmp_path: Path) -> None:
+    link = ScriptedLink([NODE])
+    asked = replace(gang(tmp_path), gpus={"worker-replica-0": 2})
+    engine = engine_on(tmp_path, link)
+    assert engine.reserve(asked, ()) == Waiting(holds=False)
+    assert engine.outlook(asked, ()).startswith("it needs 1 × 4 CPUs, 15 GB and 2 GPUs; the cluster has 1 machine with")
 
 
 def test_the_loop_is_woken_when_there_is_room_and_when_it_is_given_back(tmp_path: Path) -> None:

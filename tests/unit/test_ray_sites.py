@@ -12,6 +12,7 @@ from trainshed.control.credentials import NodeCredentials
 from trainshed.control.ray_sites import Ground, RaySite
 from trainshed.control.sites import Sites
 from trainshed.domain.machines import STANDARD
+from trainshed.domain.training import Training
 from trainshed.domain.work import work_of
 from trainshed.engines.local import LocalEngine
 from trainshed.errors import Invalid, Refused
@@ -77,3 +78,22 @@ def test_a_server_without_a_cluster_starts_nothing_and_ends_at_once(tmp_path: Pa
     ray.close()
     assert list(ray.site.engine.held()) == []
     assert not (tmp_path / "link").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, False),
+        ({"scaleTier": "BASIC_GPU"}, True),
+        ({"scaleTier": "BASIC_GPU", "runtimeVersion": "2.15"}, True),
+        ({"scaleTier": "BASIC_GPU", "runtimeVersion": "1.8"}, True),
+        ({"scaleTier": "BASIC_GPU", "runtimeVersion": "python"}, False),
+        ({"scaleTier": "CUSTOM", "masterType": "standard", "runtimeVersion": "2.15"}, False),
+    ],
+)
+def test_a_job_is_told_that_tensorflow_has_no_use_for_its_gpus(
+    tmp_path: Path, given: dict[str, str], told: bool
+) -> None:
+    site = ray_site(tmp_path, listening="10.0.0.1", ray_address="10.0.0.5:6379").site
+    said = site.shortfall(Training.parse({"pythonModule": "trainer.task"} | given))
+    assert ("computes on CPUs" in said) is told

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from trainshed.control.sites import Site, Sites
 from trainshed.domain.jobs import Job
+from trainshed.domain.machines import Machine, Machines
 from trainshed.domain.versions import HOSTED, HOSTED_CONTAINER
 from trainshed.domain.work import Work, work_of
 from trainshed.engines.base import Launch
@@ -23,8 +26,8 @@ def prepare(job: Job) -> Launch:
     raise NotImplementedError(job.id)
 
 
-def site(*takes: str, lacking: str = "") -> Site:
-    return Site(engine=FakeEngine(), prepare=prepare, takes=frozenset(takes), lacking=lacking)
+def site(*takes: str, lacking: str = "", gpus: bool = False) -> Site:
+    return Site(engine=FakeEngine(), prepare=prepare, takes=frozenset(takes), lacking=lacking, gpus=gpus)
 
 
 SITES = Sites(
@@ -99,3 +102,33 @@ def test_an_engine_that_cannot_host_it_is_refused(named: str, what: str, words: 
     with pytest.raises(Invalid) as caught:
         SITES.choose_for_hosts({"trainshed-engine": named}, what)
     assert (str(caught.value), caught.value.field) == (words, "version.labels.trainshed-engine")
+
+
+T4 = {"masterConfig": {"acceleratorConfig": {"count": "2", "type": "NVIDIA_TESLA_T4"}}}
+ASKING = [
+    ({"scaleTier": "BASIC_GPU"}, "scale_tier", "BASIC_GPU"),
+    ({"scaleTier": "CUSTOM", "masterType": "standard_p100"}, "master_type", "standard_p100"),
+    ({"scaleTier": "CUSTOM", "masterType": "mine"}, "master_type", "mine"),
+    (
+        {"scaleTier": "CUSTOM", "masterType": "n1-standard-4"} | T4,
+        "master_config.accelerator_config",
+        "NVIDIA_TESLA_T4",
+    ),
+]
+
+
+@pytest.mark.parametrize(("gang", "field", "word"), ASKING)
+def test_a_job_that_needs_gpus_gets_an_engine_that_may_have_some(gang: dict[str, Any], field: str, word: str) -> None:
+    work = work_of({"trainingInput": {"pythonModule": "trainer.task"} | gang})
+    mine = Machines({"mine": Machine(cpu=1, memory_gb=1, gpu=1)})
+    table = {"local": site("training job"), "far": site("training job", gpus=True)}
+    for default in table:
+        assert Sites(table, default=default, machines=mine).choose({}, work) == "far"
+    with pytest.raises(Invalid, match=f"{word} needs GPUs, and engine local has none") as caught:
+        Sites(table, default="far", machines=mine).choose({"trainshed-engine": "local"}, work)
+    assert caught.value.field == field
+    alone = {"local": site("training job"), "far": site("training job", gpus=True, lacking="It is shut.")}
+    with pytest.raises(Invalid, match=f"{word} needs GPUs, and engine local has none"):
+        Sites(alone, default="local", machines=mine).choose({}, work)
+    with pytest.raises(Invalid, match="It is shut"):
+        Sites(alone, default="local", machines=mine).choose({"trainshed-engine": "far"}, work)

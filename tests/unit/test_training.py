@@ -194,13 +194,47 @@ def test_what_does_not_go_with_an_image_is_refused(changes: dict[str, Any], fiel
 
 
 @pytest.mark.parametrize(
+    ("machine", "asked", "field", "words"),
+    [
+        ("n1-standard-4", {"count": "1", "type": "TPU_V3"}, ".type", "no TPUs"),
+        ("n1-standard-4", {"count": "1", "type": "VOODOO"}, ".type", "NVIDIA_TESLA_T4"),
+        ("n1-standard-4", {"count": "1"}, ".type", "NVIDIA_TESLA_T4"),
+        ("n1-standard-4", {"count": "0", "type": "NVIDIA_TESLA_T4"}, ".count", "1 to 64"),
+        ("n1-standard-4", {"count": "65", "type": "NVIDIA_TESLA_T4"}, ".count", "1 to 64"),
+        ("n1-standard-4", {"type": "NVIDIA_TESLA_T4"}, ".count", "1 to 64"),
+        ("standard_gpu", {"count": "1", "type": "NVIDIA_TESLA_T4"}, "", "has GPUs of its own"),
+        ("", {"count": "1", "type": "NVIDIA_TESLA_T4"}, "", "scale_tier CUSTOM"),
+    ],
+)
+def test_accelerators_that_make_no_sense_are_refused(
+    machine: str, asked: dict[str, str], field: str, words: str
+) -> None:
+    gang = {"scaleTier": "CUSTOM", "masterType": machine} if machine else {}
+    error = refusal(job(**gang, masterConfig={"acceleratorConfig": asked}))
+    assert error.field == f"master_config.accelerator_config{field}"
+    assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    ("gang", "field"),
+    [
+        ({"scaleTier": "BASIC_GPU"}, "scale_tier"),
+        ({"scaleTier": "CUSTOM", "masterType": "standard_gpu"}, "master_type"),
+        ({"scaleTier": "CUSTOM", "masterType": "a2-highgpu-1g"}, "master_type"),
+    ],
+)
+def test_images_have_no_gpus(gang: dict[str, str], field: str) -> None:
+    error = refusal(job(**{**IMAGE, "masterConfig": {"imageUri": "a"}, **gang}))
+    assert (error.field, "Images run without GPUs" in str(error)) == (field, True)
+
+
+@pytest.mark.parametrize(
     ("changes", "field", "words"),
     [
-        ({"scaleTier": "BASIC_GPU"}, "scale_tier", "no GPUs"),
-        ({"scaleTier": "BASIC_TPU"}, "scale_tier", "no GPUs or TPUs"),
+        ({"scaleTier": "BASIC_TPU"}, "scale_tier", "no TPUs"),
         ({"scaleTier": "CUSTOM"}, "master_type", "needs a machine type"),
-        ({"scaleTier": "CUSTOM", "masterType": "standard_gpu"}, "master_type", "no GPUs"),
-        ({"scaleTier": "CUSTOM", "masterType": "cloud_tpu"}, "master_type", "no GPUs or TPUs"),
+        ({"scaleTier": "CUSTOM", "masterType": "cloud_tpu"}, "master_type", "no TPUs"),
+        ({"scaleTier": "CUSTOM", "masterType": "a2-highgpu-3g"}, "master_type", "n1-standard-4"),
         ({"scaleTier": "CUSTOM", "masterType": "mainframe"}, "master_type", "n1-standard-4"),
         ({"masterType": "standard"}, "master_type", "CUSTOM"),
         ({"scaleTier": "CUSTOM", "masterType": "standard", "workerCount": "2"}, "worker_type", "machine type"),
@@ -209,11 +243,6 @@ def test_what_does_not_go_with_an_image_is_refused(changes: dict[str, Any], fiel
             {"scaleTier": "CUSTOM", "masterType": "standard", "workerCount": "1", "workerType": "n1-standard-4"},
             "master_type",
             "one family",
-        ),
-        (
-            {"scaleTier": "CUSTOM", "masterType": "standard", "workerCount": "1", "workerType": "standard_gpu"},
-            "worker_type",
-            "GPU",
         ),
         (
             {"scaleTier": "CUSTOM", "masterType": "standard", "workerCount": "64", "workerType": "standard"},
@@ -235,7 +264,6 @@ def test_what_does_not_go_with_an_image_is_refused(changes: dict[str, Any], fiel
         ({"masterConfig": {"imageUri": "-v/:/host"}}, "master_config.image_uri", "not the name of an image"),
         ({"workerConfig": {"imageUri": "x"}}, "worker_config.image_uri", "the master has none"),
         ({"masterConfig": {"tpuTfVersion": "2.1"}}, "master_config.tpu_tf_version", "no TPUs"),
-        ({"masterConfig": {"acceleratorConfig": {"count": 1}}}, "master_config.accelerator_config", "no GPUs"),
         ({"workerConfig": {"containerArgs": ["x"]}}, "worker_config.container_args", "goes with an image"),
         ({"scheduling": {"maxWaitTime": "1800s"}}, "scheduling.max_wait_time", "on this server version"),
         ({"scheduling": {"maxRunningTime": "0s"}}, "scheduling.max_running_time", "more than 0s"),

@@ -73,7 +73,7 @@ class ClusterLaunches:
         return tuple(resolve_uris(word, path_there) for word in words)
 
     def _replicas(self, job: Job, training: Training) -> tuple[Replica, ...]:
-        gang, types = clusters.gang(training), clusters.machine_types(training)
+        gang, types, gpus = clusters.gang(training), clusters.machine_types(training), clusters.accelerators(training)
         addresses = clusters.unknown_addresses(gang)
         return tuple(
             Replica(
@@ -87,6 +87,7 @@ class ClusterLaunches:
                 },
                 machine=types[replica.name],
                 container=container(training, replica.type, self.machines),
+                gpus=gpus.get(replica.name, 0),
             )
             for replica in gang
         )

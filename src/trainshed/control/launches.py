@@ -68,12 +68,14 @@ class Launches:
 
     def gang(self, job: Job) -> Gang:
         """The current attempt of a job before it is prepared."""
+        work = work_of(job.body)
         return Gang(
             project=job.project,
             job=job.id,
             attempt=job.attempt,
             folder=self.folder(job),
-            machines=clusters.machine_types(work_of(job.body)),
+            machines=clusters.machine_types(work),
+            gpus=clusters.accelerators(work),
         )
 
     def prepare(self, job: Job) -> Launch:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,10 +16,11 @@ from trainshed.control.addresses import Addresses
 from trainshed.control.cluster_launches import ClusterLaunches, recipe
 from trainshed.control.credentials import NodeCredentials
 from trainshed.control.sites import Site
+from trainshed.domain.accelerators import gpu_fields
 from trainshed.domain.jobs import RAY, Job
 from trainshed.domain.machines import Machines
 from trainshed.domain.placement import Shares
-from trainshed.domain.training import TRAINING, TRAINING_IN_CONTAINERS
+from trainshed.domain.training import TRAINING, TRAINING_IN_CONTAINERS, Training
 from trainshed.domain.versions import HOSTED
 from trainshed.engines.hosts import HostSpec
 from trainshed.engines.link import Link
@@ -27,7 +29,7 @@ from trainshed.engines.ray import RayEngine, Rules
 from trainshed.engines.ray_hosts import HostRules, RayHosts, Way
 from trainshed.errors import Refused
 from trainshed.proxy.nodes import NodeReach, check_reachable
-from trainshed.runtimes.catalogue import CATALOGUE, ray_runtime
+from trainshed.runtimes.catalogue import CATALOGUE, DEFAULT, ray_runtime
 from trainshed.runtimes.environments import Runtimes
 
 LOG = logging.getLogger("trainshed.control.ray_sites")
@@ -88,6 +90,8 @@ class RaySite:
             prepare=launches.prepare,
             takes=frozenset({TRAINING, TRAINING_IN_CONTAINERS, HOSTED}),
             lacking=_lacking(settings, ground.nodes),
+            gpus=True,
+            shortfall=partial(_without_cuda, machines=ground.machines),
         )
         host_rules = HostRules(
             machines=ground.machines,
@@ -114,6 +118,18 @@ class RaySite:
     def _python(self) -> Path:
         """The interpreter that has Ray, which is built first if need be."""
         return self._builds.ensure(RAY, lambda fraction, text: LOG.info("ray.built fraction=%.2f %s", fraction, text))
+
+
+def _without_cuda(training: Training, machines: Machines) -> str:
+    """What to say of a job that asks for GPUs which the framework of its runtime can't use."""
+    runtime = CATALOGUE.get(training.runtime_version or DEFAULT)
+    has_no_framework = runtime is not None and not runtime.warm
+    if has_no_framework or next(gpu_fields(training.input, machines), None) is None:
+        return ""
+    return (
+        "The TensorFlow of this server's runtimes computes on CPUs. What the trainer brings along, such as PyTorch or "
+        "JAX, finds its GPUs in CUDA_VISIBLE_DEVICES."
+    )
 
 
 def _lacking(settings: Settings, nodes: NodeReach) -> str:

@@ -23,6 +23,7 @@ EVALUATOR = "evaluator"
 #: tier -> for each role how many replicas it has and on which machines; CUSTOM says so itself
 _TIERS: Mapping[ScaleTier, Mapping[str, tuple[int, str]]] = {
     ScaleTier.BASIC: {MASTER: (1, "n1-standard-4")},
+    ScaleTier.BASIC_GPU: {MASTER: (1, "standard_gpu")},
     ScaleTier.STANDARD_1: {MASTER: (1, "n1-highcpu-8"), WORKER: (4, "n1-highcpu-8"), PS: (3, "n1-standard-4")},
     ScaleTier.PREMIUM_1: {MASTER: (1, "n1-highcpu-16"), WORKER: (19, "n1-highcpu-16"), PS: (11, "n1-highmem-8")},
 }
@@ -82,6 +83,12 @@ def machine_types(work: Work) -> dict[str, str]:
     """The machine type of each replica of the job, by its name. A batch prediction asks for none."""
     roles = _roles(work) if isinstance(work, Training) else {}
     return {replica.name: roles[replica.type][1] if roles else "" for replica in gang(work)}
+
+
+def accelerators(work: Work) -> dict[str, int]:
+    """How many GPUs each replica of the job has beside those of its machine, by its name; those with some alone."""
+    counts = work.accelerators if isinstance(work, Training) else {}
+    return {replica.name: counts[replica.type] for replica in gang(work) if replica.type in counts}
 
 
 def shortfall(training: Training, *, cpus: int, machines: Machines = STANDARD) -> str:

@@ -15,15 +15,26 @@ _N1 = re.compile(rf"n1-(standard|highmem|highcpu)-({'|'.join(map(str, _SIZES))})
 SMALL = re.compile(r"mls1-c([14])-m([24])")  #: those that serve versions alone
 _SMALLEST = "mls1-c1-m2"
 _GB_PER_CORE = {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9}
-_ACCELERATED = re.compile(r".*_(gpu|p100|v100)|a2-.*|g2-.*|cloud_tpu")
+_A2 = re.compile(r"a2-highgpu-([1248])g")
+_A2_CORES, _A2_GB = 12, 85  #: for each of its GPUs
+_TPU = "cloud_tpu"
 
-#: the old names, and the machines behind them
+#: the old names, the machines behind them, and the GPUs that came with those
 _OLD = {
-    "standard": "n1-standard-4",
-    "large_model": "n1-highmem-8",
-    "complex_model_s": "n1-highcpu-8",
-    "complex_model_m": "n1-highcpu-16",
-    "complex_model_l": "n1-highcpu-32",
+    "standard": ("n1-standard-4", 0),
+    "large_model": ("n1-highmem-8", 0),
+    "complex_model_s": ("n1-highcpu-8", 0),
+    "complex_model_m": ("n1-highcpu-16", 0),
+    "complex_model_l": ("n1-highcpu-32", 0),
+    "standard_gpu": ("n1-standard-8", 1),
+    "complex_model_m_gpu": ("n1-standard-16", 4),
+    "complex_model_l_gpu": ("n1-standard-32", 8),
+    "standard_p100": ("n1-standard-8", 1),
+    "complex_model_m_p100": ("n1-standard-16", 4),
+    "standard_v100": ("n1-standard-8", 1),
+    "large_model_v100": ("n1-highmem-8", 1),
+    "complex_model_m_v100": ("n1-standard-16", 4),
+    "complex_model_l_v100": ("n1-standard-32", 8),
 }
 
 
@@ -52,31 +63,34 @@ class Machines:
         """`Invalid` if this server can't stand in for such a machine."""
         if machine in self._own:
             return
-        if _ACCELERATED.fullmatch(machine):
+        if machine == _TPU:
             raise Invalid(
-                f"This server has no GPUs or TPUs, and {machine} needs one. Use n1-standard-4, for example. "
+                f"This server has no TPUs, and {machine} needs one. Use n1-standard-4, for example. "
                 f"Machines of a cluster that have them can be named under [machines.NAME] in config.toml.",
                 field=field,
             )
-        if machine not in _OLD and not _N1.fullmatch(machine):
+        if machine not in _OLD and not _N1.fullmatch(machine) and not _A2.fullmatch(machine):
             wrong = f"{machine!r} is not a machine type" if machine else "scale_tier CUSTOM needs a machine type here"
             raise Invalid(
-                f"{wrong}. Use n1-standard-4 or another of n1-standard, n1-highmem and n1-highcpu, or one of "
-                f"{', '.join((*_OLD, *self._own))}.",
+                f"{wrong}. Use n1-standard-4 or another of n1-standard, n1-highmem, n1-highcpu and a2-highgpu, or "
+                f"one of {', '.join((*_OLD, *self._own))}.",
                 field=field,
             )
 
     def family(self, machine: str) -> str:
         """The roles of one job can't mix Google's families. An operator's own machine has none."""
-        return "old" if machine in _OLD else "n1" if _N1.fullmatch(machine) else ""
+        return "old" if machine in _OLD else "" if machine in self._own else "new"
 
     def of(self, machine: str) -> Machine:
         """What such a machine has. `Invalid` if there is none of that name, or none any more."""
         self.check(machine, field="machine_type")
         if machine in self._own:
             return self._own[machine]
-        _, kind, cores = _OLD.get(machine, machine).split("-")
-        return Machine(cpu=int(cores), memory_gb=int(cores) * _GB_PER_CORE[kind])
+        if a2 := _A2.fullmatch(machine):
+            return Machine(cpu=_A2_CORES * int(a2[1]), memory_gb=_A2_GB * int(a2[1]), gpu=int(a2[1]))
+        behind, gpus = _OLD.get(machine, (machine, 0))
+        _, kind, cores = behind.split("-")
+        return Machine(cpu=int(cores), memory_gb=int(cores) * _GB_PER_CORE[kind], gpu=gpus)
 
     def serving(self, machine: str) -> Machine:
         """What a host on such a machine has; the smallest if none is named. `Invalid` as above."""

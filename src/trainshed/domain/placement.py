@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainshed.domain.machines import Machine, Machines
 
@@ -31,9 +31,10 @@ class Shares:
     cpu: float = 1.0
     memory: float = 1.0
 
-    def bundle(self, machine: str, machines: Machines) -> dict[str, float]:
-        """What one replica on such a machine asks for. What it needs none of is left out."""
-        return self.amounts(machines.of(machine))
+    def bundle(self, machine: str, machines: Machines, *, gpus: int = 0) -> dict[str, float]:
+        """What one replica on such a machine asks for, with GPUs beside it. What it needs none of is left out."""
+        found = machines.of(machine)
+        return self.amounts(replace(found, gpu=found.gpu + gpus))
 
     def amounts(self, found: Machine) -> dict[str, float]:
         """As `bundle`, for a machine itself."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import orjson
 
 from trainshed.domain import fields as f
+from trainshed.domain.accelerators import check_accelerators, gpu_fields, read_accelerators
 from trainshed.domain.containers import ContainerSpec, check_containers, read_containers
 from trainshed.domain.machines import STANDARD, Machines
 from trainshed.errors import Invalid
@@ -92,6 +93,7 @@ class Training:
     region: str
     scale_tier: ScaleTier
     machine_types: Mapping[str, str]  #: by role, as CUSTOM gives them: master, worker, ps, evaluator
+    accelerators: Mapping[str, int]  #: by role, how many GPUs a replica has beside those of its machine
     worker_count: int  #: used by CUSTOM alone; the other tiers fix their numbers
     parameter_server_count: int
     evaluator_count: int
@@ -130,6 +132,7 @@ class Training:
                 )
                 if given.get(name)
             },
+            accelerators=read_accelerators(given),
             worker_count=int(given.get("workerCount", 0)),
             parameter_server_count=int(given.get("parameterServerCount", 0)),
             evaluator_count=int(given.get("evaluatorCount", 0)),
@@ -150,10 +153,13 @@ def check_training(given: Mapping[str, Any], machines: Machines = STANDARD) -> T
         )
     _check_offered(given)
     _check_tier(given, machines)
+    check_accelerators(given, machines)
     check_containers(given)
     training = Training.parse(given)
     if not training.containers:
         _check_program(training)
+    elif asked := next(gpu_fields(given, machines), None):
+        raise Invalid(f"Images run without GPUs here, and {asked[1]} needs one. Submit a package.", field=asked[0])
     _check_surroundings(training)
     _check_scheduling(given.get("scheduling", {}))
     return training
@@ -167,7 +173,6 @@ _NOT_OFFERED = {
     "serviceAccount": "There are no service accounts here: a job runs as the user who runs the server.",
 }
 _NOT_OFFERED_TO_REPLICAS = {
-    "acceleratorConfig": "This server has no GPUs or TPUs. Leave accelerators out.",
     "diskConfig": "Jobs use the disk of the server's machine. Leave this field out.",
     "tpuTfVersion": "This server has no TPUs. Leave this field out.",
 }
@@ -186,10 +191,8 @@ def _check_offered(given: Mapping[str, Any]) -> None:
 
 def _check_tier(given: Mapping[str, Any], machines: Machines) -> None:
     tier = ScaleTier(given.get("scaleTier", ScaleTier.BASIC))
-    if tier in (ScaleTier.BASIC_GPU, ScaleTier.BASIC_TPU):
-        raise Invalid(
-            f"This server has no GPUs or TPUs, and {tier} needs one. Use scale_tier BASIC.", field="scale_tier"
-        )
+    if tier is ScaleTier.BASIC_TPU:
+        raise Invalid(f"This server has no TPUs, and {tier} needs one. Use scale_tier BASIC.", field="scale_tier")
     for role in _REPLICAS:
         if int(given.get(f"{role}Count", 0)) < 0:
             raise Invalid("A number of replicas can't be negative.", field=f.snake(f"{role}Count"))

@@ -138,6 +138,11 @@ def _check_offered(kept: Mapping[str, Any]) -> None:
 def _check_machine(machine: str) -> None:
     if machine and not SMALL.fullmatch(machine):
         STANDARD.check(machine, field="version.machine_type")
+        if STANDARD.of(machine).gpu:
+            raise Invalid(
+                f"Versions are served by CPUs here, and {machine} has GPUs. Use n1-standard-4, for example.",
+                field="version.machine_type",
+            )
 
 
 _CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")

@@ -50,6 +50,7 @@ class Replica:
     env: Mapping[str, str] = field(default_factory=dict)  #: what differs from one replica to the next: TF_CONFIG
     container: Container | None = None
     machine: str = ""  #: its machine type, where that matters
+    gpus: int = 0  #: beside those of the machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,7 @@ class Gang:
     attempt: int
     folder: Path  #: the attempt's own, which may not be there yet
     machines: Mapping[str, str]  #: the machine type of each replica, by its name; empty: any will do
+    gpus: Mapping[str, int] = field(default_factory=dict)  #: beside those of the machines, by the replica's name
 
 
 @dataclass(frozen=True, slots=True)

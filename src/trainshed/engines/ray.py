@@ -65,9 +65,12 @@ class Rules:
             return "The Ray cluster, whose address the server was not given with --ray-address,"
         return f"The Ray cluster at {self.address}"
 
-    def bundles(self, machines: Mapping[str, str]) -> dict[str, dict[str, float]]:
+    def bundles(self, machines: Mapping[str, str], gpus: Mapping[str, int]) -> dict[str, dict[str, float]]:
         """What each replica asks for, by its name. `Invalid` for a machine type that there is no more."""
-        return {name: self.shares.bundle(machine, self.machines) for name, machine in machines.items()}
+        return {
+            name: self.shares.bundle(machine, self.machines, gpus=gpus.get(name, 0))
+            for name, machine in machines.items()
+        }
 
 
 @dataclass(slots=True)
@@ -119,7 +122,7 @@ class RayEngine:
         are placed meanwhile.
         """
         try:
-            bundles = self._rules.bundles(gang.machines)
+            bundles = self._rules.bundles(gang.machines, gang.gpus)
         except Invalid:
             return Waiting(holds=False)
         self._write_down(gang.folder)
@@ -148,7 +151,7 @@ class RayEngine:
 
     def outlook(self, gang: Gang, others: Sequence[Gang]) -> str:
         try:
-            bundles = self._rules.bundles(gang.machines)
+            bundles = self._rules.bundles(gang.machines, gang.gpus)
         except Invalid as exc:
             return str(exc).rstrip(".")
         view = self._view
@@ -256,7 +259,10 @@ class RayEngine:
             "socket": str(self._link.socket),
             "gang": name_of(launch.folder),
             "strategy": self._rules.strategy,
-            "bundles": self._rules.bundles({each.name: each.machine for each in launch.replicas}),
+            "bundles": self._rules.bundles(
+                {each.name: each.machine for each in launch.replicas},
+                {each.name: each.gpus for each in launch.replicas},
+            ),
             "runtime": dict(launch.elsewhere.runtime),
             "packages": [dict(package) for package in launch.elsewhere.packages],
             "kit": dict(launch.elsewhere.kit),
