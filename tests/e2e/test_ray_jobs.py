@@ -50,7 +50,7 @@ def scratch() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def cluster(scratch: Path) -> Iterator[RayCluster]:
-    size = Size(cpus=2, memory_gb=8)
+    size = Size(cpus=2, memory_gb=8, gpus=1)
     with RayCluster(ray_environment(CACHE), scratch, nodes=1, size=size, runtimes=CACHE) as cluster:
         yield cluster
 
@@ -134,6 +134,13 @@ def test_a_gang_that_cannot_fit_says_why_and_holds_nobody_up(submitter: Submitte
     assert notes(server)
     server.call("POST", f"/v1/projects/{PROJECT}/jobs/wide:cancel", {})
     wait_for(lambda: notes(server), lambda held: held == [])
+
+
+def test_a_tier_with_a_gpu_has_one(submitter: Submitter) -> None:
+    tells = "import os\nprint('devices', os.environ['CUDA_VISIBLE_DEVICES'], flush=True)\n"
+    submitter.submit("gpu", tells, scaleTier="BASIC_GPU")
+    submitter.wait("gpu", {"SUCCEEDED"})
+    assert "devices 0" in submitter.lines("gpu")
 
 
 def test_a_job_goes_on_over_the_death_of_its_server(submitter: Submitter, server: RunningServer) -> None:
