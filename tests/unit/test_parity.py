@@ -99,6 +99,12 @@ def test_a_curve_that_wobbles_is_within_noise() -> None:
     assert 0 < curve.measured < curve.allowed
 
 
+def test_a_curve_that_hardly_moves_is_held_to_its_height() -> None:
+    flat, off = [(0, 0.92), (50, 0.98), (100, 0.97)], [(0, 0.97), (50, 0.94), (100, 0.96)]
+    assert distance(flat, off) < 0.15
+    assert distance(flat, [(0, 0.5), (50, 0.5), (100, 0.5)]) > 1
+
+
 def test_a_missing_curve_is_not_within_noise() -> None:
     [curve] = curve_distances(RUN, RUN, replace(RUN, curves={}))
     assert math.isinf(curve.measured)
