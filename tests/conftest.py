@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,10 @@ settings.load_profile("patient")
 
 # A suite in the background has SIGINT ignored, and with it every process that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# gcsfs reads this when it is first imported, by whichever test. Without it, it asks a gRPC service for each bucket's
+# type, for a minute, before it asks for anything else.
+os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
 #: Outlives the test run: TensorFlow is installed once for a checkout.
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "runtimes"

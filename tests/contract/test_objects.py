@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trainshed.buckets.clouds import CloudTree
@@ -263,6 +263,7 @@ def walked(stored: Callable[[ListQuery], Page], query: ListQuery) -> tuple[list[
     limit=st.integers(1, 4),
     delimiter_objects=st.booleans(),
 )
+@example(names=["-/a"], prefix="", delimiter="-", bounds=("-/", ""), limit=1, delimiter_objects=False)
 def test_pages_of_s3_give_what_sorting_all_names_gives(
     s3: S3Server,
     listed: CloudTree,

@@ -21,8 +21,6 @@ def fs(server: RunningServer) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
             patch.delenv(name, raising=False)
-        # without this gcsfs first asks a gRPC service on the same port, for a minute
-        patch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         import gcsfs
 
         made = gcsfs.GCSFileSystem(

@@ -192,8 +192,8 @@ class _Listing:
     def __init__(self, cloud: Cloud, query: ListQuery) -> None:
         self._cloud = cloud
         self._query = query
-        inner = query.after[len(query.prefix) :]
-        self._skip = query.after if query.delimiter and query.delimiter in inner else ""  #: told by a page before
+        told = _group(query.after, query.prefix, query.delimiter)
+        self._skip = query.after if told else ""  #: told by a page before
 
     def page(self) -> Page:
         query = self._query
@@ -214,7 +214,8 @@ class _Listing:
 
     def _rows(self, prefix: str, delimiter: str) -> Iterator[Row]:
         query = self._query
-        after = max(_before(query.start), self._skip + _LAST if self._skip else query.after)
+        start = _group(query.start, prefix, delimiter) or query.start  # clouds may leave out one that began before
+        after = max(_before(start), self._skip + _LAST if self._skip else query.after)
         for rows in self._cloud.rows(prefix=prefix, delimiter=delimiter, after=after, most=query.limit + 1):
             for row in rows:
                 if query.end and row.name >= query.end:
@@ -229,6 +230,12 @@ class _Listing:
         if row.info is None and any(bound.startswith(name) for bound in (query.start, query.after, query.end)):
             return next(self._rows(name, ""), None) is not None  # the bound falls into what the prefix stands for
         return name >= query.start and (not query.after or name > query.after)
+
+
+def _group(name: str, prefix: str, delimiter: str) -> str:
+    """The common prefix that stands for this name in a listing; empty if none does."""
+    at = name.find(delimiter, len(prefix)) if delimiter and name.startswith(prefix) else -1
+    return name[: at + len(delimiter)] if at >= 0 else ""
 
 
 def _before(name: str) -> str:
