@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,10 +18,11 @@ from trainshed.buckets.s3 import S3
 from trainshed.buckets.trees import Trees
 from trainshed.buckets.uploads import Session, Sessions
 from trainshed.domain.iam import Principal, Role
-from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Page, Traits
+from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Traits
 from trainshed.errors import ConditionNotMet, Damaged, Invalid, NotFound, NotModified
 from trainshed.services.objects import Objects, Source
 from trainshed.testing.clouds import BUCKET, S3Server
+from trainshed.testing.listings import expected, walked
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # which gcsfs does
 
@@ -227,33 +227,6 @@ def listed(s3: S3Server) -> CloudTree:
     return CloudTree(S3("bucket", f"s3://{BUCKET}/listed"))
 
 
-def expected(names: list[str], query: ListQuery) -> tuple[list[str], list[str]]:
-    """What sorting all names gives."""
-    items, prefixes = [], []
-    for name in sorted(names):
-        if not name.startswith(query.prefix) or name < query.start or (query.end and name >= query.end):
-            continue
-        at = name.find(query.delimiter, len(query.prefix)) if query.delimiter else -1
-        prefix = name[: at + len(query.delimiter)] if at >= 0 else ""
-        if prefix and prefix not in prefixes:
-            prefixes.append(prefix)
-        if not prefix or (query.delimiter_objects and prefix == name):
-            items.append(name)
-    return items, prefixes
-
-
-def walked(stored: Callable[[ListQuery], Page], query: ListQuery) -> tuple[list[str], list[str]]:
-    items: list[str] = []
-    prefixes: list[str] = []
-    while True:
-        page = stored(query)
-        items += [item.name for item in page.items]
-        prefixes += page.prefixes
-        if not page.next:
-            return items, prefixes
-        query = replace(query, after=page.next)
-
-
 @settings(deadline=None, max_examples=12)
 @given(
     names=st.lists(NAME, max_size=10, unique=True),
@@ -287,7 +260,7 @@ def test_pages_of_s3_give_what_sorting_all_names_gives(
     for name in names:
         s3.put(f"listed/{quote(name)}", b"")
     try:
-        items, prefixes = walked(lambda asked: listed.list("bucket", asked), query)
+        items, prefixes = walked(partial(listed.list, "bucket"), query)
         assert (sorted(items), prefixes) == expected(names, query)
     finally:
         for name in names:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,14 +20,6 @@ from trainshed.testing.ray_clusters import RayCluster, Size, ray_environment
 MASTER, WORKER, PS = "master-replica-0", "worker-replica-0", "ps-replica-0"
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 COUNTS = "for number in range({}):\n    print('line', number, flush=True)\n    time.sleep(0.02)\n"
-
-
-@pytest.fixture(scope="module")
-def scratch() -> Iterator[Path]:
-    """A folder that the nodes of the cluster see too."""
-    folder = Path(tempfile.mkdtemp(prefix="trainshed-link-", dir="/var/tmp"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

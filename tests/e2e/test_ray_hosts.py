@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import tempfile
-import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +14,7 @@ from trainshed.config import Home
 from trainshed.engines.link import Link
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
+from trainshed.testing.callers import Callers
 from trainshed.testing.deployer import Deployer
 from trainshed.testing.engines import wait_for
 from trainshed.testing.ray_clusters import RayCluster, Size, ray_environment
@@ -35,13 +32,6 @@ tf.saved_model.save(dense, sys.argv[1], signatures={{"serving_default": dense.sc
 CALLERS = 4
 
 pytestmark = pytest.mark.soak  # test_ray_jobs.py has a short one that is not
-
-
-@pytest.fixture(scope="module")
-def scratch() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="trainshed-ray-", dir="/var/tmp"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -63,37 +53,6 @@ def server(cluster: RayCluster, scratch: Path) -> Iterator[RunningServer]:
 @pytest.fixture(scope="module")
 def deployer(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
     return Deployer(server, PROJECT, tmp_path_factory.mktemp("models"))
-
-
-class Load:
-    """Callers that ask one after the other, without a pause, and note every answer."""
-
-    def __init__(self, deployer: Deployer, version: str) -> None:
-        self._deployer = deployer
-        self._version = version
-        self._stopping = threading.Event()
-        self._lock = threading.Lock()
-        self.statuses: Counter[int] = Counter()
-        self.failures: list[Any] = []
-        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(CALLERS)]
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _ask(self, number: int) -> None:
-        while not self._stopping.is_set():
-            status, answer = self._deployer.ask(self._version, number)
-            with self._lock:
-                self.statuses[status] += 1
-                if (status, answer) != (200, {"predictions": [number]}):
-                    self.failures.append((status, answer))
 
 
 def addresses(deployer: Deployer, version: str) -> list[str]:
@@ -122,15 +81,15 @@ def test_a_lost_node_fails_no_request(deployer: Deployer, cluster: RayCluster) -
     found = until_hosts(deployer, "spread", 2)
     assert len(set(found)) == 2, "both hosts are on one machine"
     lost = next(node for node in cluster.nodes if node.host in found)
-    with Load(deployer, "spread") as load:
-        wait_for(lambda: load.statuses[200], (20).__lt__)
+    with Callers(partial(deployer.ask, "spread"), CALLERS) as callers:
+        wait_for(lambda: callers.statuses[200], (20).__lt__)
         cluster.kill_node(lost)
-        before = load.statuses[200]
-        wait_for(lambda: load.statuses[200], (before + 100).__lt__)
+        before = callers.statuses[200]
+        wait_for(lambda: callers.statuses[200], (before + 100).__lt__)
         until_hosts(deployer, "spread", 2, but=lost.host)
-        before = load.statuses[200]
-        wait_for(lambda: load.statuses[200], (before + 50).__lt__)
-    assert load.failures == []
+        before = callers.statuses[200]
+        wait_for(lambda: callers.statuses[200], (before + 50).__lt__)
+    assert callers.wrong == []
 
 
 def test_what_a_lost_machine_kept_is_removed_when_it_is_back(deployer: Deployer, cluster: RayCluster) -> None:
@@ -183,10 +142,10 @@ def test_a_node_that_is_cut_off_fails_no_request(deployer: Deployer, cluster: Ra
     )
     found = until_hosts(deployer, "cut", 2)
     lost = next(node for node in cluster.nodes if node.host in found)
-    with Load(deployer, "cut") as load:
-        wait_for(lambda: load.statuses[200], (20).__lt__)
+    with Callers(partial(deployer.ask, "cut"), CALLERS) as callers:
+        wait_for(lambda: callers.statuses[200], (20).__lt__)
         cluster.cut_node(lost)
         until_hosts(deployer, "cut", 2, but=lost.host)
     cluster.mend_node(lost)
-    assert load.failures == []
+    assert callers.wrong == []
     deployer.finish(deployer.delete("cut"))

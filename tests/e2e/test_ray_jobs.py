@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,13 +37,6 @@ for _ in range(int(sys.argv[1]) * 10):
     time.sleep(0.1)
 print("done", flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def scratch() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="trainshed-ray-", dir="/var/tmp"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

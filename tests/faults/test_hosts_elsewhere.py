@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from trainshed.domain.deployments import Place
 from trainshed.gateway import hosts as reaching
 from trainshed.gateway.routes import HostAddress
 from trainshed.serving.frames import ANSWER_HEAD, Kind, greeting, pack_request
+from trainshed.testing.callers import Callers
 from trainshed.testing.engines import wait_for
 from trainshed.testing.gateways import RunningGateway
 from trainshed.testing.hosts import FakeHost, answering, echo
@@ -64,36 +66,6 @@ def ask(shed: RunningGateway, value: int = 1) -> tuple[int, Any]:
     return Caller(shed.url)("POST", PATH, token=shed.token, body={"instances": [value]})
 
 
-class Callers:
-    """Ask again and again, each one after its answer, until they are stopped."""
-
-    def __init__(self, shed: RunningGateway, count: int) -> None:
-        self.outcomes: Counter[int] = Counter()
-        self.wrong: list[Any] = []
-        self._shed = shed
-        self._stopping = threading.Event()
-        self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._go_on, args=(number,)) for number in range(count)]
-
-    def __enter__(self) -> Callers:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _go_on(self, number: int) -> None:
-        while not self._stopping.is_set():
-            status, answer = ask(self._shed, number)
-            with self._lock:
-                self.outcomes[status] += 1
-                if (status, answer) != (200, {"predictions": [number]}):
-                    self.wrong.append((status, answer))
-
-
 class TestGateway:
     def test_requests_are_shared_out(self, shed: RunningGateway, pair: tuple[FakeHost, FakeHost]) -> None:
         async def slowly(kind: int, body: bytes) -> tuple[int, bytes]:
@@ -103,18 +75,18 @@ class TestGateway:
         for host in pair:
             host.behaviour = slowly
         shed.publish("m", *(host.address for host in pair))
-        with Callers(shed, 4) as callers:
+        with Callers(partial(ask, shed), 4) as callers:
             wait_for(lambda: min(len(host.seen) for host in pair), (10).__lt__)
         assert callers.wrong == []
 
     def test_a_lost_host_fails_no_request(self, shed: RunningGateway, pair: tuple[FakeHost, FakeHost]) -> None:
         pair[0].behaviour = answering("never", after_s=60)
         shed.publish("m", *(host.address for host in pair))
-        with Callers(shed, 8) as callers:
+        with Callers(partial(ask, shed), 8) as callers:
             wait_for(lambda: len(pair[0].seen), (2).__lt__)  # which wait there for an answer that will not come
             pair[0].stop()
-            before = callers.outcomes[200]
-            wait_for(lambda: callers.outcomes[200], (before + 20).__lt__)
+            before = callers.statuses[200]
+            wait_for(lambda: callers.statuses[200], (before + 20).__lt__)
         assert callers.wrong == []
         bodies = Counter(body for _, body in pair[1].seen)
         assert all(bodies[body] for _, body in pair[0].seen)
@@ -189,7 +161,7 @@ class TestGateway:
         shed.publish("m", *(host.address for host in pair))
         assert ask(shed)[0] == 200
         pair[0].cut()
-        with Callers(shed, 4) as callers:
+        with Callers(partial(ask, shed), 4) as callers:
             seen = len(pair[0].seen)
             wait_for(lambda: len(pair[0].seen), (seen + 5).__lt__)
         assert callers.wrong == []

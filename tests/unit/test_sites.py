@@ -127,8 +127,9 @@ def test_a_job_that_needs_gpus_gets_an_engine_that_may_have_some(gang: dict[str,
     with pytest.raises(Invalid, match=f"{word} needs GPUs, and engine local has none") as caught:
         Sites(table, default="far", machines=mine).choose({"trainshed-engine": "local"}, work)
     assert caught.value.field == field
+    assert str(caught.value).endswith("or let it run on engine far.")
     alone = {"local": site("training job"), "far": site("training job", gpus=True, lacking="It is shut.")}
-    with pytest.raises(Invalid, match=f"{word} needs GPUs, and engine local has none"):
+    with pytest.raises(Invalid, match=f"{word} needs GPUs, and engine local has none.*--ray-address HOST:PORT"):
         Sites(alone, default="local", machines=mine).choose({}, work)
     with pytest.raises(Invalid, match="It is shut"):
         Sites(alone, default="local", machines=mine).choose({"trainshed-engine": "far"}, work)

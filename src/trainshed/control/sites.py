@@ -75,19 +75,19 @@ class Sites:
 
     def _choose_with_gpus(self, labels: Mapping[str, str], what: str, asked: tuple[str, str]) -> str:
         """As `_choose`, of the engines whose machines may have GPUs. `asked`: the field that asks for them, and how."""
-        able = [
-            name
-            for name, site in self.table.items()
-            if site.gpus and what in site.takes and not site.lacking
-            if labels.get(ENGINE_LABEL, name) == name
-        ]
-        if self._default in able:
-            return self._default
-        if able:
-            return able[0]
+        usual = dict.fromkeys((self._default, *self.table))
+        sites = {name: self.table[name] for name in usual}
+        able = [name for name, site in sites.items() if site.gpus and what in site.takes and not site.lacking]
+        if able and labels.get(ENGINE_LABEL, able[0]) in able:
+            return labels.get(ENGINE_LABEL, able[0])
         engine, (field, word) = self._choose(labels, what, field=_FIELD), asked
+        instead = (
+            f"let it run on engine {able[0]}"
+            if able
+            else "give the server a Ray cluster whose machines have some: trainshed up --ray-address HOST:PORT"
+        )
         raise Invalid(
             f"{word} needs GPUs, and engine {engine} has none. Use scale_tier BASIC or a machine type without them, or "
-            f"give the server a Ray cluster whose machines have some: trainshed up --ray-address HOST:PORT.",
+            f"{instead}.",
             field=field,
         )
