@@ -68,6 +68,11 @@ def details(submitter: Submitter, job: str) -> dict[str, Any]:
     return found
 
 
+def absences(submitter: Submitter, job: str) -> list[str]:
+    """What the history of a job says of its cluster."""
+    return [event["text"] for event in details(submitter, job)["events"] if "The Ray cluster" in event["text"]]
+
+
 def notes(server: RunningServer) -> list[str]:
     """For whom room is held."""
     return sorted(path.name for path in (server.home / "link" / "gangs").glob("[!.]*"))
@@ -173,10 +178,11 @@ def test_a_head_that_does_not_answer_ends_nothing(submitter: Submitter, cluster:
         words = f"The Ray cluster at {cluster.settings()['ray_address']} has not answered since"
         told = wait_for(lambda: details(submitter, "patient")["waiting"], lambda said: said.startswith(words))
         assert told.endswith("The job goes on when it does.")
+        wait_for(lambda: absences(submitter, "patient"), lambda texts: texts == [told])
         assert submitter.get("patient")["state"] == "RUNNING"
     finally:
         cluster.resume_head()
     submitter.wait("patient", {"SUCCEEDED"})
-    texts = [event["text"] for event in details(submitter, "patient")["events"] if "The Ray cluster" in event["text"]]
-    assert texts == [told, f"The Ray cluster at {cluster.settings()['ray_address']} answers again."]
+    back = f"The Ray cluster at {cluster.settings()['ray_address']} answers again."
+    assert absences(submitter, "patient") == [told, back]
     assert submitter.lines("patient").count("done") == 1
