@@ -172,10 +172,9 @@ class TestHost:
     """A real host's process that listens on a port."""
 
     @pytest.fixture
-    def place(self, tmp_path: Path) -> Iterator[tuple[str, int]]:
+    def process(self, tmp_path: Path, place: tuple[str, int]) -> Iterator[subprocess.Popen[bytes]]:
         (tmp_path / "site").mkdir()
         (tmp_path / "site" / "plain.py").write_text(MODEL)
-        place = ("127.0.0.1", free_ports(1)[0])
         spec = {
             "format": 1,
             "loader": "custom",
@@ -189,11 +188,22 @@ class TestHost:
         (tmp_path / "spec.json").write_text(json.dumps(spec))
         command = [sys.executable, "-c", HOST, "host", str(tmp_path / "spec.json")]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert json.loads(process.stdout.readline())["event"] == "ready"
-            yield place
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            try:
+                assert process.stdout is not None
+                assert json.loads(process.stdout.readline())["event"] == "ready"
+                yield process
+            finally:
+                process.kill()
+
+    @pytest.fixture
+    def place(self) -> tuple[str, int]:
+        return "127.0.0.1", free_ports(1)[0]
+
+    @pytest.fixture(autouse=True)
+    def ended_well(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
+        yield
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
 
     @staticmethod
     def answer(sock: socket.socket) -> tuple[int, bytes]:
@@ -230,6 +240,17 @@ class TestHost:
             with contextlib.suppress(ConnectionResetError):  # it closed before it had read all of this
                 assert sock.recv(1) == b""
         self.test_it_answers_whoever_knows_the_secret(place)
+
+    def test_it_ends_when_told_to_while_connections_come_in(
+        self, place: tuple[str, int], process: subprocess.Popen[bytes]
+    ) -> None:
+        """And whatever it is just doing with them."""
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # it listens no more at some time
+            for number in range(60):
+                stack.enter_context(socket.create_connection(place, timeout=10)).sendall(greeting(SECRET))
+                if number == 20:
+                    process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
 
     @pytest.mark.soak
     def test_half_a_greeting_holds_nobody_up(self, place: tuple[str, int]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import subprocess
 import sys
 import time
@@ -12,7 +10,7 @@ from pathlib import Path
 
 from .containers import Container, Order
 from .errors import LoaderError, ServingError
-from .life import Stop, end_with_the_server, keep_output, listen, say, stop
+from .life import Ending, end_with_the_server, keep_output, listen, say
 from .memory import share_arenas
 from .passing import PassingHost, Way
 from .spec import HostSpec
@@ -29,26 +27,22 @@ def run_host(path: Path) -> int:
     container: Container | None = None
     try:
         spec, order = _read(path)
-        signal.signal(signal.SIGTERM, stop)
+        ending = Ending()
         container = Container(order)
-        container.await_health()
+        container.await_health(ending)
     except ServingError as exc:
         traceback.print_exc()
         say(output, {"event": "failed", "message": str(exc)})
         if container is not None:
             container.end()
         return 1
-    except Stop:
-        if container is not None:
-            container.end()
-        return 0
     way = Way(port=order.port, path=order.predict, timeout_s=order.timeout_s)
     host = PassingHost(way, queue_limit=spec.queue_limit, body_limit=spec.body_limit)
-    with contextlib.suppress(Stop):  # one that comes before the host serves
+    if not ending.came():
         listener = listen(spec)
         container.watch(lambda: host.busy)
         say(output, _ready(order, time.monotonic() - began))
-        host.serve(listener)
+        host.serve(listener, ending)
     container.end()
     return 0
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from .errors import LoaderError
+from .life import Ending
 from .upstream import Lost, Upstream
 
 _ASK_S = 5.0  #: that an answer to a health check may take
@@ -66,8 +67,9 @@ class Container:
         self._copying = threading.Thread(target=self._copy, name="output", daemon=True)
         self._copying.start()
 
-    def await_health(self) -> None:
-        """Return as soon as it says that it is healthy. `LoaderError`, with its own words, if it does not."""
+    def await_health(self, ending: Ending) -> None:
+        """Return as soon as it says that it is healthy, or the end comes. `LoaderError`, with its own words, if it does
+        not in time."""
         deadline, pause_s, last = time.monotonic() + self._order.wait_s, _FIRST_PAUSE_S, ""
         while (problem := self._problem()) is not None:
             if self._process.poll() is not None:
@@ -78,7 +80,8 @@ class Container:
                     f"The container did not answer GET {self._order.health} with status 200 within "
                     f"{self._order.wait_s:g} s: {last}.{self._said()}"
                 )
-            time.sleep(pause_s)
+            if ending.came(within_s=pause_s):
+                return
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def watch(self, busy: Callable[[], bool], *, every_s: float = _WATCH_S) -> None:

@@ -23,6 +23,7 @@ from .documents import write
 from .errors import InvalidInputs, ServingError
 from .explain import Explainer, explainer
 from .frames import BadFrame, Kind, pack_raw, unpack_raw
+from .life import Ending
 from .loaders.base import Model, RawModel, TensorModel
 from .memory import Trimming
 from .predictors import predictor
@@ -60,11 +61,11 @@ class Host:
             Kind.PARITY_WITH: lambda body: self._parity(io.BytesIO(body)),
         }
 
-    def serve(self, listener: socket.socket) -> None:
-        """Take connections until `Stop`; then read no more, answer what was read, and return."""
+    def serve(self, listener: socket.socket, ending: Ending) -> None:
+        """Take connections until the end comes; then read no more, answer what was read, and return."""
         worker = threading.Thread(target=self._batcher.work, name="model")
         worker.start()
-        self._reception.serve(listener)
+        self._reception.serve(listener, ending)
         self._batcher.close()
         worker.join()
 

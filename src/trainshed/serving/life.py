@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import signal
 import socket
 import sys
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import orjson
 
@@ -19,8 +20,25 @@ from .spec import HostSpec
 _BACKLOG = 64
 
 
-class Stop(BaseException):
-    """Raised into whatever serves, by a handler of signals, to end it."""
+class Ending:
+    """SIGTERM as something to wait for. It interrupts nothing: what is being done is finished first."""
+
+    def __init__(self) -> None:
+        """From now on SIGTERM does nothing else."""
+        self._told, self._tell = os.pipe()
+        signal.signal(signal.SIGTERM, self._note)
+
+    def fileno(self) -> int:
+        """What can be read as soon as it has come."""
+        return self._told
+
+    def came(self, *, within_s: float = 0.0) -> bool:
+        """Whether it has come; waits for it so long."""
+        return bool(select.select([self], [], [], within_s)[0])
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)  # once is enough
+        os.write(self._tell, b".")
 
 
 def keep_output() -> int:
@@ -55,12 +73,6 @@ def _listen_at(path: Path) -> socket.socket:
     path.chmod(0o600)
     listener.listen(_BACKLOG)
     return listener
-
-
-def stop(number: int, frame: FrameType | None) -> NoReturn:
-    """A handler of signals."""
-    signal.signal(number, signal.SIG_IGN)  # once is enough, and twice would end what has to be finished
-    raise Stop
 
 
 def end_with_the_server() -> None:

@@ -17,6 +17,7 @@ from .connections import Connection
 from .documents import error_body
 from .errors import InvalidInputs
 from .frames import BadFrame, Kind, unpack_raw
+from .life import Ending
 from .memory import Trimming
 from .reception import Reception
 from .upstream import JSON, Lost, Upstream, as_answer
@@ -62,11 +63,11 @@ class PassingHost:
         self._reception = Reception(self._take, self._forget, body_limit=body_limit)
         self._workers = [threading.Thread(target=self._work, name="pass", daemon=True) for _ in range(at_once)]
 
-    def serve(self, listener: socket.socket) -> None:
-        """Take connections until `Stop`; then read no more, answer what was read, and return."""
+    def serve(self, listener: socket.socket, ending: Ending) -> None:
+        """Take connections until the end comes; then read no more, answer what was read, and return."""
         for worker in self._workers:
             worker.start()
-        self._reception.serve(listener)
+        self._reception.serve(listener, ending)
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import resource
-import signal
 import sys
 import time
 import traceback
@@ -14,7 +12,7 @@ from typing import Any
 
 from .errors import LoaderError, ServingError
 from .host import Host
-from .life import Stop, end_with_the_server, keep_output, listen, say, stop
+from .life import Ending, end_with_the_server, keep_output, listen, say
 from .loaders import load
 from .loaders.base import Model, TensorModel
 from .memory import share_arenas
@@ -43,10 +41,9 @@ def run_host(path: Path) -> int:
     listener = listen(spec)
     gc.collect()
     gc.freeze()  # what was loaded stays; it need not be looked at again and again
-    with contextlib.suppress(Stop):  # one that comes before the host serves
-        signal.signal(signal.SIGTERM, stop)
-        say(output, _ready(spec, model, host, time.monotonic() - began))
-        host.serve(listener)
+    ending = Ending()
+    say(output, _ready(spec, model, host, time.monotonic() - began))
+    host.serve(listener, ending)
     return 0
 
 

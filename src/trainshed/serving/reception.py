@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import selectors
 import socket
 import threading
 from collections.abc import Callable
 
 from .connections import Connection, OnFrame
 from .frames import RAW_HEAD, greeting
-from .life import Stop
+from .life import Ending
 
 _STRANGERS = 64  #: connections at once that may still have to say the secret
 _GREETING_S = 5.0  #: that each of them has for it
@@ -29,27 +30,34 @@ class Reception:
         self._stopping = False
         self._guard = threading.Lock()
 
-    def serve(self, listener: socket.socket) -> None:
-        """Take connections until `Stop`; then read no more, and return when all that was read was taken."""
-        try:
-            while True:
-                sock, _ = listener.accept()
-                connection = Connection(sock, body_limit=self._body_limit + RAW_HEAD)
-                if not self._may_try(connection):
-                    continue
-                reader = threading.Thread(target=self._attend, args=(connection,), name="connection", daemon=True)
-                with self._guard:
-                    self._readers[connection] = reader
-                reader.start()
-        except Stop:
-            self._stopping = True
-            listener.close()
+    def serve(self, listener: socket.socket, ending: Ending) -> None:
+        """Take connections until the end comes; then read no more, and return when all that was read was taken."""
+        listener.setblocking(False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(listener, selectors.EVENT_READ)
+            selector.register(ending, selectors.EVENT_READ)
+            while not any(key.fileobj is ending for key, _ in selector.select()):
+                self._accept(listener)
+        self._stopping = True
+        listener.close()
         with self._guard:
             readers = dict(self._readers)
         for connection, reader in readers.items():
             connection.stop_reading()
-            if reader.is_alive():  # `Stop` may have come before it was started
-                reader.join()
+            reader.join()
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            sock, _ = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):  # it was given up before it was taken
+            return
+        connection = Connection(sock, body_limit=self._body_limit + RAW_HEAD)
+        if not self._may_try(connection):
+            return
+        reader = threading.Thread(target=self._attend, args=(connection,), name="connection", daemon=True)
+        with self._guard:
+            self._readers[connection] = reader
+        reader.start()
 
     def _attend(self, connection: Connection) -> None:
         if self._is_known(connection):
