@@ -13,7 +13,7 @@ from trainshed.testing import browsers
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.servers import RunningServer
 
-PATIENCE_MS = 20_000  #: other tests need the same two cores
+PATIENCE_MS = 60_000  #: other tests need the same two cores
 expect.set_options(timeout=PATIENCE_MS)
 
 #: opens a place of a project, such as ("my-project", "/jobs/one"), in a window of its own

@@ -98,7 +98,7 @@ class Gang:
     def folder(self) -> Path:
         return self.launch.folder
 
-    def settle(self, phase: Phase = Phase.ENDED, *, within_s: float = 30.0) -> Sighting:
+    def settle(self, phase: Phase = Phase.ENDED, *, within_s: float = 90.0) -> Sighting:
         return settle(self.engine, self.folder, phase, within_s=within_s)
 
     def tell(self, name: str, how: int) -> None:

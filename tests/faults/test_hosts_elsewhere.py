@@ -212,12 +212,12 @@ class TestHost:
             return status, file.read(length)
 
     def test_it_answers_whoever_knows_the_secret(self, place: tuple[str, int]) -> None:
-        with socket.create_connection(place, timeout=10) as sock:
+        with socket.create_connection(place, timeout=60) as sock:
             sock.sendall(greeting(SECRET) + pack_request(1, Kind.PREDICT, b'{"instances": [7]}'))
             assert self.answer(sock) == (200, b'{"predictions":[7]}')
 
     def test_it_reads_frames_however_they_come(self, place: tuple[str, int]) -> None:
-        with socket.create_connection(place, timeout=10) as sock:
+        with socket.create_connection(place, timeout=60) as sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for byte in greeting(SECRET) + pack_request(1, Kind.PREDICT, b'{"instances": [7]}'):
                 sock.sendall(bytes([byte]))
@@ -235,7 +235,7 @@ class TestHost:
         ids=["wrong", "short", "none", "http", "noise"],
     )
     def test_it_says_nothing_to_others(self, place: tuple[str, int], first: bytes) -> None:
-        with socket.create_connection(place, timeout=10) as sock:
+        with socket.create_connection(place, timeout=60) as sock:
             sock.sendall(first + pack_request(2, Kind.STATS, b"") * 10)
             with contextlib.suppress(ConnectionResetError):  # it closed before it had read all of this
                 assert sock.recv(1) == b""
@@ -247,7 +247,7 @@ class TestHost:
         """And whatever it is just doing with them."""
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # it listens no more at some time
             for number in range(60):
-                stack.enter_context(socket.create_connection(place, timeout=10)).sendall(greeting(SECRET))
+                stack.enter_context(socket.create_connection(place, timeout=60)).sendall(greeting(SECRET))
                 if number == 20:
                     process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
@@ -261,13 +261,13 @@ class TestHost:
 
     @pytest.mark.soak
     def test_many_strangers_do_not_keep_its_gateway_out(self, place: tuple[str, int]) -> None:
-        strangers = [socket.create_connection(place, timeout=10) for _ in range(80)]
+        strangers = [socket.create_connection(place, timeout=60) for _ in range(80)]
         assert strangers[-1].recv(1) == b""  # there are enough already
         for stranger in strangers:
             stranger.close()
 
         def served() -> bool:
-            with socket.create_connection(place, timeout=10) as sock:
+            with socket.create_connection(place, timeout=60) as sock:
                 sock.sendall(greeting(SECRET) + pack_request(1, Kind.STATS, b""))
                 try:
                     return len(sock.recv(1)) == 1

@@ -29,7 +29,7 @@ def network(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Network]
 
 def listening(machine: Machine, tmp_path: Path) -> None:
     machine.start([sys.executable, "-c", HELLO, machine.host], tmp_path / "log")
-    wait_for(lambda: reached(machine, machine.host), bool, within_s=20.0)
+    wait_for(lambda: reached(machine, machine.host), bool, within_s=60.0)
 
 
 def reached(machine: Machine, host: str) -> bool:
@@ -66,7 +66,7 @@ def test_what_is_killed_is_gone_with_what_it_started(network: Network, tmp_path:
     one, other = network.machine("one"), network.machine("other")
     for machine in (one, other):
         machine.start(["sh", "-c", "setsid sleep 1000 & sleep 1000"], tmp_path / "log")
-        wait_for(machine.pids, lambda pids: len(pids) >= 3, within_s=20.0)
+        wait_for(machine.pids, lambda pids: len(pids) >= 3, within_s=60.0)
     pids = one.pids()
     one.kill()
     assert one.pids() == []
@@ -78,14 +78,14 @@ def test_a_paused_machine_stands_still(network: Network, tmp_path: Path) -> None
     machine = network.machine("one")
     counter = machine.inside("home/count")
     machine.start(["sh", "-c", f"while :; do echo >> {counter}; sleep 0.01; done"], tmp_path / "log")
-    size = wait_for(lambda: _size(machine.folder / "home" / "count"), lambda now: now > 3, within_s=20.0)
+    size = wait_for(lambda: _size(machine.folder / "home" / "count"), lambda now: now > 3, within_s=60.0)
     machine.pause()
     time.sleep(0.1)
     size = _size(machine.folder / "home" / "count")
     time.sleep(0.3)
     assert _size(machine.folder / "home" / "count") == size
     machine.resume()
-    wait_for(lambda: _size(machine.folder / "home" / "count"), lambda now: now > size, within_s=20.0)
+    wait_for(lambda: _size(machine.folder / "home" / "count"), lambda now: now > size, within_s=60.0)
 
 
 def _size(path: Path) -> int:

@@ -69,7 +69,7 @@ def send_cut(server: RunningServer, path: str, data: bytes, *, cut: int, method:
         connection.sendall("\r\n".join([*lines, "", ""]).encode() + data[:cut])
 
 
-def until(condition: Any, *, within_s: float = 15.0) -> None:
+def until(condition: Any, *, within_s: float = 60.0) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

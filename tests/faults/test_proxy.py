@@ -20,7 +20,7 @@ from trainshed.testing.servers import Caller, RunningServer
 
 PROJECT = "faults-proxy"
 BUCKET = "faults-proxy-bucket"
-WAIT_S = 30
+WAIT_S = 90
 
 
 def proxy_port(server: RunningServer) -> int:

@@ -104,7 +104,7 @@ def test_a_host_gets_ready_and_answers_behind_its_secret(hosts: RayHosts, spec: 
     assert place is not None
     assert place.host == "127.0.0.1"
     assert hosts.figures(key)["requests"] == 7
-    with socket.create_connection((place.host, place.port), timeout=10) as stranger:
+    with socket.create_connection((place.host, place.port), timeout=60) as stranger:
         stranger.sendall(greeting("a guess") + pack_request(1, Kind.STATS, b""))
         assert stranger.recv(1) == b""
     [gang] = link.gangs()

@@ -68,7 +68,7 @@ def test_a_job_that_ends_while_the_server_is_down_is_finished_by_the_next(
         assert time.monotonic() < deadline
         time.sleep(0.05)
     own_server.start()
-    assert jobs.wait("short", timeout_s=10)["state"] == "SUCCEEDED"
+    assert jobs.wait("short", timeout_s=60)["state"] == "SUCCEEDED"
     assert jobs.lines("short")[-1] == "Job completed successfully."
 
 
@@ -84,7 +84,7 @@ def test_a_killed_supervisor_fails_the_job_and_leaves_nothing(
     [supervisor] = [e for e in events if e["event"] == "supervisor_started"]
     [replica] = [e for e in events if e["event"] == "replica_started"]
     os.kill(int(str(supervisor[role])), signal.SIGKILL)
-    failed = jobs.wait("victim", {"FAILED"}, timeout_s=10)
+    failed = jobs.wait("victim", {"FAILED"}, timeout_s=60)
     assert "was killed" in failed["errorMessage"]
     assert not alive(int(str(replica["pid"])))
     assert marked("victim") == []

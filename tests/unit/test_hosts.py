@@ -90,7 +90,7 @@ def test_a_host_gets_ready_and_answers(shed: Shed) -> None:
     seen = shed.until(key, HostPhase.READY)
     assert seen.ready["detail"] == "scripted"
     assert shed.news.is_set()
-    assert shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=5) == (200, b"{}")
+    assert shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=30) == (200, b"{}")
     pid, memory = shed.hosts.processes(key)
     assert not gone(pid)
     assert memory > 0
@@ -102,7 +102,7 @@ def test_a_host_gets_ready_and_answers(shed: Shed) -> None:
     shed.hosts.forget(key)
     assert shed.hosts.look(key) is None
     with pytest.raises(EngineDown):
-        shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=5)
+        shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=30)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_forked_host_outlives_the_warm_process(tmp_path: Path) -> None:
         key = shed.hosts.start(shed.spec())
         shed.until(key, HostPhase.READY)
         shed.warm.close()
-        assert shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=5) == (200, b"{}")
+        assert shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=30) == (200, b"{}")
         shed.hosts.drain(key)
         assert "exit status 0" in shed.until(key, HostPhase.ENDED).message
 
@@ -183,7 +183,7 @@ def test_a_guard_that_is_killed_takes_its_host_along(shed: Shed) -> None:
     os.kill(seen.pid, 9)
     shed.until(key, HostPhase.ENDED)
     with pytest.raises(EngineDown):
-        shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=5)
+        shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=30)
 
 
 def test_a_host_tells_how_it_does(shed: Shed) -> None:

@@ -100,7 +100,7 @@ class Glanced(FakeEngine):
 
     def await_glances(self, count: int) -> None:
         with self._more:
-            assert self._more.wait_for(lambda: self.glances >= count, timeout=20)
+            assert self._more.wait_for(lambda: self.glances >= count, timeout=60)
 
 
 class Loop:
@@ -122,7 +122,7 @@ class Loop:
         self._store = store
 
     def until(self, job_id: str, state: JobState) -> Job:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while (job := self._store.get(PROJECT, job_id)).state is not state:
             assert time.monotonic() < deadline, job
             self.control.step()
@@ -284,7 +284,7 @@ def test_an_engine_that_is_down_leaves_running_jobs_as_they_are(store: JobStore)
     assert store.get(PROJECT, "a").state is JobState.RUNNING
     loop.engine.down = False
     loop.engine.finish(folder(running))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while store.get(PROJECT, "a").state is not JobState.SUCCEEDED:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -328,7 +328,7 @@ def test_while_a_job_runs_and_nothing_is_new_its_row_is_not_read_at_each_glance(
     engine.await_glances(100)  # far more than the few looks that the start took
     assert len(looks) < 50
     engine.finish(folder(store.get(PROJECT, "a")))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while store.get(PROJECT, "b").state is not JobState.RUNNING:  # the end was seen, and made room
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -20,7 +20,7 @@ from trainshed.node.relay import Relay
 from trainshed.node.tunnels import Way
 from trainshed.proxy.addresses import PATTERN, served
 
-WAIT_S = 30
+WAIT_S = 90
 
 
 @contextmanager

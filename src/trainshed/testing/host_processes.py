@@ -13,7 +13,7 @@ from typing import Any
 from trainshed.serving.frames import ANSWER_HEAD, Kind, pack_request
 
 MAIN = "import sys; from trainshed.serving.main import main; sys.exit(main(sys.argv[1:]))"
-_WAIT_S = 30.0
+_WAIT_S = 90.0
 
 
 class RunningHost:

@@ -83,7 +83,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -254,7 +254,7 @@ def test_a_host_that_answers_others_meanwhile_does_not_hang(bench: Bench) -> Non
         with pytest.raises(TimedOut):
             await lost
 
-    bench.run(steps, timeout_s=0.4)
+    bench.run(steps, timeout_s=2.0)
     assert bench.keeper.hanging == []
 
 
