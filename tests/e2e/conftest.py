@@ -1,4 +1,4 @@
-"""What tests on clusters share."""
+"""What tests of whole jobs share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from trainshed.runtimes.pythons import Pythons
+from trainshed.runtimes.uv import find_uv
+
 
 @pytest.fixture(scope="module")
 def scratch() -> Iterator[Path]:
@@ -16,3 +19,10 @@ def scratch() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="trainshed-cluster-", dir="/var/tmp"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def oldest_python() -> None:
+    """For tests in the runtime 1.15, whose Python comes with no system any more."""
+    if not Pythons(find_uv()).can_be_had("3.7"):
+        pytest.skip("this machine has no Python 3.7")

@@ -214,6 +214,7 @@ print("Python", sys.version_info[:2], "state", json.load(urllib.request.urlopen(
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("oldest_python")
 def test_the_oldest_python_has_the_same(elsewhere: Elsewhere, tmp_path: Path) -> None:
     said = elsewhere.train("old", trainer(tmp_path, OLD), runtime="1.15")
     assert "Python (3, 7) state RUNNING" in said

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.runtimes.pythons import Pythons
-from trainshed.runtimes.uv import find_uv
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.servers import RunningServer
 
@@ -111,9 +109,8 @@ def test_the_iris_sample_finds_its_files_in_a_bucket_that_it_is_told_of(framewor
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("oldest_python")
 def test_the_oldest_runtime_runs_a_gang(framework_server: RunningServer, tmp_path: Path) -> None:
-    if not Pythons(find_uv()).can_be_had("3.7"):
-        pytest.skip("this machine has no Python 3.7")
     jobs = Submitter(framework_server, "old-gang", tmp_path)
     roles = ("master", "worker", "parameterServer")
     gang = {f"{role}Type": "n1-standard-4" for role in roles} | {f"{role}Count": "1" for role in roles[1:]}
