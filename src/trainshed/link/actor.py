@@ -20,7 +20,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-_LOOK_S = 0.02  #: between two looks at the stream
+_LOOK_S, _LOOK_LATER_S = 0.02, 0.1  #: between two looks at the stream, at first and when nothing comes
 _END_S = 8.0  #: for the keeper to kill all that there is
 
 
@@ -94,7 +94,7 @@ class KeeperActor:
         """
         deadline = time.monotonic() + wait_s
         self._reader.forget(offset)
-        seen = False
+        seen, look_s = False, _LOOK_S
         while True:
             self._asked_s = time.monotonic()
             ended = self._keeper.poll() is not None
@@ -102,7 +102,8 @@ class KeeperActor:
             if seen or ended or time.monotonic() >= deadline:
                 return data, ended and not self._reader.read(offset + len(data), 1)
             seen = bool(data)  # more may follow at once, and a short answer costs as much as a long one
-            time.sleep(_LOOK_S)
+            time.sleep(_LOOK_S if seen else look_s)
+            look_s = min(1.5 * look_s, _LOOK_LATER_S)
 
     def tell(self, line: bytes) -> None:
         """Pass an order to the keeper; one that has ended needs none."""
