@@ -39,7 +39,7 @@ def jobs(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Sub
 def _trainshed(server: RunningServer, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "trainshed.cli", *words]
     env = server.env() | {"TRAINSHED_PROJECT": PROJECT}
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=180)
 
 
 def _ask(server: RunningServer, job: str, body: Any) -> tuple[int, Any]:
@@ -60,6 +60,7 @@ def test_a_user_kills_a_worker_and_the_job_gets_over_it(server: RunningServer, j
     assert "Sent SIGKILL to worker-replica-0 of job [survivor]." in done.stderr
     assert "trainshed jobs stream-logs survivor" in done.stderr
     _await_lines(jobs, "survivor", "here is worker 0", 2)
+    _await_lines(jobs, "survivor", "here is ps 0", 1)
     status, answer = _ask(server, "survivor", {"kill": "ps-replica-0", "signal": "sigterm"})
     assert (status, answer) == (200, {"replica": "ps-replica-0", "signal": "SIGTERM"})
     _await_lines(jobs, "survivor", "here is ps 0", 2)

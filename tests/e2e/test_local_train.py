@@ -12,11 +12,12 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from trainshed.errors import Refused
 from trainshed.local.train import check_ports
+from trainshed.testing import gangs
+from trainshed.testing.engines import wait_for
 from trainshed.testing.servers import RunningServer
 
 TRAINSHED = str(Path(sys.executable).with_name("trainshed"))
@@ -34,15 +35,16 @@ args = parser.parse_args()
 config = json.loads(os.environ["TF_CONFIG"])
 role = config["task"].get("type", "alone")
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+todo = args.worker if role == "worker" else "wait" if role == "ps" else args.first
+if todo == "wait":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("ready as", role, flush=True)  # before the others see its file, and may end it
 os.makedirs(args.job_dir, exist_ok=True)
 name = "%s-%d" % (role, config["task"].get("index", 0))
 with open(os.path.join(args.job_dir, name + ".new"), "w") as file:
     json.dump({"pids": [os.getpid(), child.pid], "config": config}, file)
 os.rename(file.name, os.path.join(args.job_dir, name + ".json"))
-print("ready as", role)
-todo = args.worker if role == "worker" else "wait" if role == "ps" else args.first
 if todo == "wait":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     time.sleep(600)
 while role == "chief" and len([n for n in os.listdir(args.job_dir) if n.endswith(".json")]) < 4:
     time.sleep(0.05)
@@ -78,7 +80,7 @@ class Trainer:
 
     def notes(self, count: int) -> dict[str, dict[str, object]]:
         """What so many processes wrote about themselves, by role and number."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while len(found := list(self.out.glob("*.json"))) < count:
             assert time.monotonic() < deadline, found
             time.sleep(0.05)
@@ -94,14 +96,7 @@ def trainer(tmp_path: Path) -> Trainer:
 
 
 def alive(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
-
-
-def wait_gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 20
-    while still := alive(pids):
-        assert time.monotonic() < deadline, still
-        time.sleep(0.05)
+    return [pid for pid in pids if gangs.alive(pid)]
 
 
 def gang() -> tuple[str, ...]:
@@ -116,7 +111,7 @@ def gang() -> tuple[str, ...]:
 @pytest.mark.parametrize("status", [0, 7])
 def test_it_ends_with_the_trainers_status_and_leaves_nothing(trainer: Trainer, status: int) -> None:
     running = trainer.start(user=("--first", str(status)))
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=240)
     assert running.returncode == status, err
     assert out == "ready as alone\n"  # as it was written, without a prefix
     assert "done" in err
@@ -132,7 +127,7 @@ def test_it_ends_with_the_trainers_status_and_leaves_nothing(trainer: Trainer, s
 
 def test_a_gang_ends_with_its_first_replica(trainer: Trainer) -> None:
     running = trainer.start(*gang(), user=("--first", "5"))
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=240)
     assert running.returncode == 5, err
     assert sorted(line for line in out.splitlines() if "ready" in line) == [
         "[master-replica-0] ready as chief",
@@ -146,7 +141,7 @@ def test_a_gang_ends_with_its_first_replica(trainer: Trainer) -> None:
 
 def test_a_worker_that_fails_ends_all(trainer: Trainer) -> None:
     running = trainer.start(*gang(), user=("--first", "wait", "--worker", "3"))
-    _, err = running.communicate(timeout=60)
+    _, err = running.communicate(timeout=240)
     assert running.returncode == 3, err
     assert re.search(r"worker-replica-\d failed with exit status 3", err)
     assert alive([pid for path in trainer.out.glob("*.json") for pid in json.loads(path.read_text())["pids"]]) == []
@@ -158,7 +153,7 @@ def test_a_signal_ends_all(trainer: Trainer, distributed: bool, number: signal.S
     running = trainer.start(*(gang() if distributed else ()), user=("--first", "wait"))
     pids = trainer.pids(4 if distributed else 1)
     running.send_signal(number)
-    running.communicate(timeout=30)
+    running.communicate(timeout=240)
     assert running.returncode == 128 + number
     assert alive(pids) == []
 
@@ -168,8 +163,8 @@ def test_replicas_do_not_outlive_a_command_that_is_killed(trainer: Trainer) -> N
     own = [int(str(note["pids"][0])) for note in trainer.notes(4).values()]  # type: ignore[index]
     everything = trainer.pids(4)
     running.kill()
-    running.communicate(timeout=30)
-    wait_gone(own)
+    running.communicate(timeout=240)
+    wait_for(lambda: alive(own), lambda left: not left)
     for pid in set(everything) - set(own):  # what the trainers detached is nobody's any more
         os.kill(pid, signal.SIGKILL)
 
@@ -178,14 +173,14 @@ def test_addresses_of_buckets_here_become_paths(trainer: Trainer) -> None:
     (trainer.home / "buckets" / "my-data").mkdir(parents=True)
     trainer.out = trainer.home / "buckets" / "my-data" / "model"
     command = [TRAINSHED, "local", "train", *trainer.words, "--job-dir", "gs://my-data/model"]
-    done = subprocess.run(command, env=trainer.env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=trainer.env, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     [note] = trainer.notes(1).values()
     assert note["config"]["job"]["args"] == ["--job-dir", str(trainer.out)]  # type: ignore[index]
 
 
 def test_flags_of_a_cluster_without_one_are_ignored_aloud(trainer: Trainer) -> None:
-    _, err = trainer.start("--worker-count", "3").communicate(timeout=60)
+    _, err = trainer.start("--worker-count", "3").communicate(timeout=240)
     assert "--worker-count is ignored if --distributed is not provided.\nDid you mean" in err
 
 
@@ -193,7 +188,7 @@ def test_a_trainer_without_job_dir_is_warned_of_and_explained(trainer: Trainer, 
     code = "import argparse\nargparse.ArgumentParser().parse_args()\n"
     (tmp_path / "code" / "trainer" / "task.py").write_text(code)
     running = trainer.start()
-    _, err = running.communicate(timeout=60)
+    _, err = running.communicate(timeout=240)
     assert running.returncode == 2
     before, _, after = err.partition("unrecognized arguments: --job-dir /")
     assert "WARNING: Nothing in" in before

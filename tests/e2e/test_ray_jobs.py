@@ -22,13 +22,26 @@ from trainshed.testing.servers import RunningServer
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 PROJECT = "ray-jobs"
-WAIT_S = 120.0
+WAIT_S = 240.0
 GANG = {"scaleTier": "CUSTOM", "masterType": "n1-standard-4", "workerType": "n1-standard-4", "workerCount": "1"}
 TELL = """
-import os, time
+import json, os, socket, time
 print("config", os.environ["TF_CONFIG"], flush=True)
 print("threads", os.environ["OMP_NUM_THREADS"], flush=True)
-time.sleep(2)  # the end of the master ends the others, whatever they have to say
+config = json.loads(os.environ["TF_CONFIG"])
+[master] = config["cluster"].get("master") or config["cluster"]["chief"]
+host, _, port = master.rpartition(":")
+if config["task"]["type"] in ("master", "chief"):  # whose end ends the other, whatever it has to say
+    socket.create_server((host, int(port))).accept()
+    time.sleep(1)
+else:
+    while True:
+        try:
+            meeting = socket.create_connection((host, int(port)), 60)
+            break
+        except OSError:
+            time.sleep(0.1)
+    meeting.recv(1)
 """
 WAIT = """
 import sys, time
@@ -101,7 +114,7 @@ def test_a_version_is_served_there(server: RunningServer, cluster: RayCluster, t
     places = [host["address"].rpartition(":") for host in hosts]
     assert {host for host, _, _ in places} == {cluster.head.host, cluster.nodes[0].host}
     for host, _, port in places:
-        with socket.create_connection((host, int(port)), timeout=30) as stranger:
+        with socket.create_connection((host, int(port)), timeout=120) as stranger:
             stranger.sendall(pack_request(1, Kind.PREDICT, b'{"instances": [1]}') * 10)
             with contextlib.suppress(ConnectionResetError):  # it closed before it had read all of this
                 assert stranger.recv(1) == b""
