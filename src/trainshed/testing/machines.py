@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-_END_S = 20.0
+_END_S = 120.0
 _NAMESPACE = "trainshed"
 _MARK = "TRAINSHED_MACHINE"
 #: `$1` becomes /tmp, with the folders in it that are shared with this machine: pairs of a name in it and a path here.
@@ -248,8 +248,10 @@ def remove_strays() -> None:
         words = space.split("-")
         if words[0] != _NAMESPACE or len(words) < 3 or psutil.pid_exists(int(words[1])):
             continue
-        _signal([int(pid) for pid in _ip("netns", "pids", space).split()], signal.SIGKILL)
-        subprocess.run(["ip", "netns", "del", space], capture_output=True)  # another run may clean up too
+        # another run may clean up too, so each of these may find nothing any more
+        left = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True).stdout
+        _signal([int(pid) for pid in left.split()], signal.SIGKILL)
+        subprocess.run(["ip", "netns", "del", space], capture_output=True)
         subprocess.run(["ip", "link", "del", words[2]], capture_output=True)
 
 
