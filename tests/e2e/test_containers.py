@@ -15,6 +15,7 @@ import pytest
 
 from trainshed.testing.containers import Podman
 from trainshed.testing.engines import wait_for
+from trainshed.testing.gangs import whole_lines
 from trainshed.testing.registries import Registry
 from trainshed.testing.servers import Caller, RunningServer
 
@@ -31,7 +32,8 @@ GANG = {
 
 #: in a container: what a replica is told, what it may do, and what it sees
 LOOK = """
-import json, os, socket, ssl, sys, urllib.request
+import json, os, signal, socket, ssl, sys, urllib.request
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # which the first process of a container else does not hear
 config = json.loads(os.environ["TF_CONFIG"])
 role = config["task"]["type"]
 if role == "ps":
@@ -108,7 +110,7 @@ class Containers:
             found: dict[str, Any] = self.server.call("GET", f"/v1/projects/{PROJECT}/jobs/{job}")
             return found
 
-        found = wait_for(look, lambda seen: seen["state"] in (*states, *ends), within_s=120)
+        found = wait_for(look, lambda seen: seen["state"] in (*states, *ends), within_s=240)
         assert found["state"] in states, (found, self.lines(job)[-20:])
         return found
 
@@ -128,8 +130,7 @@ class Containers:
         return len(path.read_text()) if path.exists() else 0
 
     def journal(self, job: str, event: str) -> dict[str, Any]:
-        lines = (self.attempt(job) / "journal.jsonl").read_text().splitlines()
-        return next(each for each in map(json.loads, lines) if each["event"] == event)
+        return next(each for each in whole_lines(self.attempt(job) / "journal.jsonl") if each["event"] == event)
 
 
 def _but_image(config: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +140,7 @@ def _but_image(config: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def jobs(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
     podman.base()
-    running = RunningServer(tmp_path_factory.mktemp("containers") / "home", {"grace_s": 5}, environment=podman.env)
+    running = RunningServer(tmp_path_factory.mktemp("containers") / "home", {"grace_s": 30}, environment=podman.env)
     running.start()
     running.call("POST", f"/storage/v1/b?project={PROJECT}", {"name": BUCKET})
     yield Containers(running, podman)
@@ -221,9 +222,7 @@ def test_a_killed_replica_is_started_again_and_its_container_is_gone(jobs: Conta
 
 
 def _samples(jobs: Containers, job: str) -> dict[str, dict[str, Any]]:
-    path = jobs.attempt(job) / "samples.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {each["r"]: each for each in map(json.loads, lines)}
+    return {each["r"]: each for each in whole_lines(jobs.attempt(job) / "samples.jsonl")}
 
 
 def test_cancelling_ends_the_container(jobs: Containers) -> None:

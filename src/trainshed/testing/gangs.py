@@ -109,6 +109,12 @@ class Attempt:
         return int([event["pid"] for event in started if event["name"] == replica][-1])
 
 
+def whole_lines(path: Path) -> list[Any]:
+    """What is in a file of JSON lines that someone may be writing: a line without an end is left out."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
 def wait_until(true: Callable[[], object], attempt: Attempt, limit_s: float = WAIT_S) -> None:
     deadline = time.monotonic() + limit_s
     while not true():
