@@ -13,8 +13,7 @@ from trainshed.testing import browsers
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.servers import RunningServer
 
-PATIENCE_MS = 60_000  #: other tests need the same two cores
-expect.set_options(timeout=PATIENCE_MS)
+expect.set_options(timeout=browsers.PATIENCE_MS)
 
 #: opens a place of a project, such as ("my-project", "/jobs/one"), in a window of its own
 Open = Callable[..., Page]
@@ -47,7 +46,8 @@ class Windows:
         self, *, width: int = 1280, height: int = 900, scheme: browsers.Scheme = "light", touch: bool = False
     ) -> Page:
         """A window of someone whom the server does not know. `touch`: the screen of a phone."""
-        context = self._browser.new_context(
+        context = browsers.patient(
+            self._browser,
             viewport={"width": width, "height": height},
             accept_downloads=True,
             color_scheme=scheme,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from trainshed.testing.browsers import READ_ALL
+from trainshed.testing.browsers import READ_ALL, until
 from trainshed.testing.jobs import Submitter
 
 PROJECT = "console-logs"
@@ -71,12 +70,32 @@ def ended(page: Page) -> None:
     expect(page.get_by_test_id("log-count")).to_have_attribute("data-ended", "true", timeout=WAIT_MS)
 
 
-def until(page: Page, true: Callable[[], bool]) -> None:
-    """The page's policy forbids the browser to wait for an expression: it is asked again and again instead."""
-    deadline = time.monotonic() + WAIT_MS / 1000
-    while not true():
-        assert time.monotonic() < deadline
-        page.wait_for_timeout(50)
+def read_all(page: Page) -> list[str]:
+    """Every line of a log that has ended, also of those that are read only when someone scrolls up to them."""
+    count, shown = page.get_by_test_id("log-count"), page.get_by_test_id("log-list")
+
+    def from_the_start() -> bool:
+        if "+" not in count.inner_text():
+            return True
+        shown.evaluate("list => { list.scrollTop = 0; }")
+        return False
+
+    until(page, from_the_start)
+    lines: list[str] = page.evaluate(READ_ALL)
+    return lines
+
+
+def at_rest(page: Page, expression: str) -> Any:
+    """What an expression gives once it stays the same for a while."""
+    seen: list[Any] = []
+
+    def stays() -> bool:
+        page.wait_for_timeout(100)
+        seen.append(page.evaluate(expression))
+        return len(seen) > 4 and all(each == seen[-1] for each in seen[-5:])
+
+    until(page, stays)
+    return seen[-1]
 
 
 def test_every_line_of_a_flood_is_reached_once_and_in_order(jobs: Submitter, open_console: Open) -> None:
@@ -84,14 +103,9 @@ def test_every_line_of_a_flood_is_reached_once_and_in_order(jobs: Submitter, ope
     page = open_console(PROJECT, "/jobs/flood_1")
     expect(rows(page).last).to_contain_text("Job completed successfully.", timeout=WAIT_MS)  # it was followed
     ended(page)
-    count = page.get_by_test_id("log-count")
-    for _ in range(20):
-        if "+" not in count.inner_text():
-            break
-        page.get_by_test_id("log-list").evaluate("list => { list.scrollTop = 0; }")
-        page.wait_for_timeout(100)
-    texts = page.evaluate(READ_ALL)
-    assert [text for text in texts if text.startswith("flood ")] == [f"flood {number}" for number in range(6000)]
+    assert [text for text in read_all(page) if text.startswith("flood ")] == [
+        f"flood {number}" for number in range(6000)
+    ]
     assert rows(page).count() < 150, "only the lines in sight are in the page"
 
 
@@ -107,8 +121,7 @@ def test_scrolling_up_ends_the_following_and_the_button_begins_it_again(jobs: Su
     page.mouse.wheel(0, -1500)
     expect(follow).to_have_attribute("aria-pressed", "false")
     top = "document.elementFromPoint(600, innerHeight - 200).closest('.log-row').textContent"
-    page.wait_for_timeout(300)  # for the wheel to come to rest
-    seen = page.evaluate(top)
+    seen = at_rest(page, top)  # the wheel turns on for a while
     expect(fresh).to_have_text(re.compile(r"^[1-9][\d,]* new lines?$"), timeout=WAIT_MS)
     before = int(re.sub(r"\D", "", fresh.inner_text()))
     until(page, lambda: int(re.sub(r"\D", "", fresh.inner_text())) > before)
@@ -127,12 +140,7 @@ def test_lines_are_chosen_by_replica_severity_and_text(jobs: Submitter, open_con
     page = open_console(PROJECT, "/jobs/gang_1")
     ended(page)
     replica, severity, search = (page.get_by_test_id(f"log-{name}") for name in ("replica", "severity", "search"))
-    assert replica.locator("option").all_inner_texts() == [
-        "All logs",
-        "master-replica-0",
-        "worker-replica-0",
-        "service",
-    ]
+    expect(replica.locator("option")).to_have_text(["All logs", "master-replica-0", "worker-replica-0", "service"])
     replica.select_option("worker-replica-0")
     expect(page.get_by_test_id("log-list")).not_to_contain_text("master-replica-0 reads")
     expect(page.get_by_test_id("log-list")).to_contain_text("worker-replica-0 reads Data")
@@ -143,7 +151,7 @@ def test_lines_are_chosen_by_replica_severity_and_text(jobs: Submitter, open_con
     replica.select_option("")
     search.fill("LOST")
     expect(rows(page)).to_have_count(2)
-    assert rows(page).locator("mark").all_inner_texts() == ["lost", "lost"]
+    expect(rows(page).locator("mark")).to_have_text(["lost", "lost"])
     page.reload()
     expect(search).to_have_value("LOST")
     expect(rows(page)).to_have_count(2)
@@ -230,7 +238,5 @@ def test_the_log_goes_on_after_the_connection_was_lost(jobs: Submitter, open_con
     jobs.server.call("POST", f"/v1/projects/{PROJECT}/jobs/lost_1:cancel", {})
     expect(rows(page).last).to_contain_text("Job cancelled.", timeout=WAIT_MS)
     ended(page)
-    page.get_by_test_id("log-list").evaluate("list => { list.scrollTop = 0; }")
-    expect(page.get_by_test_id("log-count")).not_to_contain_text("+", timeout=WAIT_MS)
-    numbers = [int(text.split()[1]) for text in page.evaluate(READ_ALL) if text.startswith("endless ")]
+    numbers = [int(text.split()[1]) for text in read_all(page) if text.startswith("endless ")]
     assert numbers == list(range(len(numbers))), "what was printed meanwhile is there, once"

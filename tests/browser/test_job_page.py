@@ -19,11 +19,12 @@ Open = Callable[..., Page]
 WAIT_MS = 90_000.0
 
 STEPS = """
-import sys, time
+import os, sys, time
 sys.stdout.reconfigure(line_buffering=True)
 for step in range(0, 101, 10):
+    while step == 50 and sys.argv[2] == "wait" and not os.path.exists("go"):
+        time.sleep(0.05)
     print(f"step {step}: loss = {2 / (step + 1):.4f}, accuracy = {step / 101:.4f}")
-    time.sleep(float(sys.argv[2]))
 """
 WAITS = """
 import time
@@ -63,12 +64,13 @@ def jobs(trainers: Callable[[str], Submitter]) -> Submitter:
 
 
 def test_the_page_follows_a_job_without_a_reload(jobs: Submitter, open_console: Open) -> None:
-    jobs.submit("follow_1", STEPS, args=["--train_steps=100", "0.3"])
+    jobs.submit("follow_1", STEPS, args=["--train_steps=100", "wait"])
     page = open_console(PROJECT, "/jobs/follow_1?tab=charts")
     page.evaluate("window.sameWindow = true")
     state = page.get_by_test_id("job-state")
     expect(state).to_have_text("Running", timeout=WAIT_MS)
     expect(page.get_by_test_id("job-progress")).to_contain_text(re.compile(r"step \d+ of 100 · \d+ %"), timeout=WAIT_MS)
+    (jobs.attempt("follow_1") / "work" / "go").touch()
     expect(state).to_have_text("Succeeded", timeout=WAIT_MS)
     expect(page.get_by_test_id("job-progress")).to_be_hidden()
     expect(page.get_by_test_id("job-measures")).to_contain_text("Loss0.0198")
@@ -87,7 +89,7 @@ def test_a_failure_is_explained_at_the_top(jobs: Submitter, open_console: Open) 
     failure.get_by_role("link", name="All its errors in the log").click()
     expect(page.get_by_test_id("log-severity")).to_have_value("ERROR")
     expect(page.get_by_test_id("log-row").first).to_have_class(re.compile("log-ERROR"))
-    assert page.get_by_test_id("log-list").locator(".log-INFO").count() == 0
+    expect(page.get_by_test_id("log-list").locator(".log-INFO")).to_have_count(0)
 
 
 def test_a_job_is_cancelled_once_it_is_confirmed(jobs: Submitter, open_console: Open) -> None:

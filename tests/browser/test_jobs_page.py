@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -144,9 +143,12 @@ def test_the_empty_table_says_what_to_type(page: Page, server: RunningServer) ->
 
 def test_a_long_table_is_read_as_one_scrolls(trainers: Callable[[str], Submitter], open_console: Open) -> None:
     submitter = trainers(MANY)
-    first = submitter.submit("many_000", "pass")
+    first = submitter.submit("many_000", WAITS)  # so that none ends by itself before it is cancelled
+    _cancel(submitter, "many_000")
     for number in range(1, 130):
-        _cancelled(submitter, {"jobId": f"many_{number:03}", "trainingInput": first["trainingInput"]})
+        body = {"jobId": f"many_{number:03}", "trainingInput": first["trainingInput"]}
+        submitter.server.call("POST", f"/v1/projects/{MANY}/jobs", body)
+        _cancel(submitter, body["jobId"])
     page = open_console(MANY, "/jobs", height=500)
     expect(page.locator("tr[data-key=many_129]")).to_be_visible()
     expect(page.get_by_test_id("state-All")).to_contain_text("130")
@@ -167,10 +169,8 @@ def test_a_long_table_is_read_as_one_scrolls(trainers: Callable[[str], Submitter
     assert _shown(page) == [f"many_{number:03}" for number in reversed(range(131))]
 
 
-def _cancelled(submitter: Submitter, body: dict[str, Any]) -> None:
-    path = f"/v1/projects/{submitter.project}/jobs"
-    submitter.server.call("POST", path, body)
-    submitter.server.call("POST", f"{path}/{body['jobId']}:cancel", {})
+def _cancel(submitter: Submitter, job: str) -> None:
+    submitter.server.call("POST", f"/v1/projects/{submitter.project}/jobs/{job}:cancel", {})
 
 
 def test_jobs_are_compared(jobs: Submitter, open_console: Open) -> None:

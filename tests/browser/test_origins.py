@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from trainshed.testing import browsers
 from trainshed.testing.servers import RunningServer
 
 PROJECT, BUCKET = "origins-project", "origins-bucket"
@@ -27,7 +28,7 @@ def bucket(server: RunningServer) -> str:
 @pytest.fixture
 def page(chromium: Browser, server: RunningServer, bucket: str) -> Iterator[Page]:
     """A window that came in by a link."""
-    context = chromium.new_context()
+    context = browsers.patient(chromium)
     made = context.new_page()
     made.goto(server.call("POST", "/trainshed/v1/session:link", {"project": PROJECT})["url"])
     yield made
@@ -56,9 +57,9 @@ def test_the_file_that_the_command_line_opens_signs_in(
     browser.chmod(0o700)
     env = server.env() | {"BROWSER": f"{browser} %s"}
     subprocess.run(
-        [sys.executable, "-m", "trainshed.cli", "console", "--project", PROJECT], env=env, check=True, timeout=90
+        [sys.executable, "-m", "trainshed.cli", "console", "--project", PROJECT], env=env, check=True, timeout=240
     )
-    context = chromium.new_context()
+    context = browsers.patient(chromium)
     try:
         page = context.new_page()
         page.goto(seen.read_text().strip())
@@ -117,6 +118,7 @@ def test_a_page_of_another_port_gets_and_changes_nothing(page: Page, server: Run
         " f.src = url; document.body.append(f); })",
         f"{server.url}/",
     )
+    browsers.until(page, lambda: any(frame.url.startswith(server.url) for frame in page.frames))
     [framed] = [frame for frame in page.frames if frame.url.startswith(server.url)]
     assert "Pages of other sites may not call this server" in framed.content()
     page.evaluate("(url) => { location.href = url }", f"{server.url}/#/p/{PROJECT}")  # a link may lead to the console
@@ -157,8 +159,8 @@ def test_an_upload_runs_no_script(page: Page, server: RunningServer, kind: str) 
         "(url) => { const f = document.createElement('iframe'); f.src = url; document.body.append(f); }", where
     )
     page.evaluate("(url) => { window.open(url) }", where)
+    browsers.until(page, lambda: asked.count("GET") >= 2)  # the frame and the window
     page.wait_for_timeout(1000)
-    assert asked.count("GET") >= 1
     assert "POST" not in asked
     names = [each["name"] for each in server.call("GET", f"/storage/v1/b?project={PROJECT}")["items"]]
     assert "origins-stolen" not in names

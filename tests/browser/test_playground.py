@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Request, expect
 
-from trainshed.testing import digits
+from trainshed.testing import browsers, digits
 from trainshed.testing.deployer import Deployer
 from trainshed.testing.drawings import DRAWN, draw, draw_with_a_finger
 from trainshed.testing.servers import RunningServer
@@ -66,14 +66,19 @@ def test_a_drawn_digit_is_read(digit: str, readers: Deployer, open_console: Open
     bars = page.get_by_test_id("bars").get_by_role("listitem")
     expect(bars).to_have_count(10)
     expect(bars.nth(int(digit))).to_have_class("bar-row bar-best")
+    browsers.until(page, lambda: fits(sent(requests)["inputs"]))  # what was asked last is the whole drawing
     pixels = sent(requests)["inputs"]
     assert len(pixels) == 784
     mass = sum(pixels)
     across = sum(value * (at % 28 + 0.5) for at, value in enumerate(pixels)) / mass
     down = sum(value * (at // 28 + 0.5) for at, value in enumerate(pixels)) / mass
     assert (across, down) == (pytest.approx(14.5, abs=0.1), pytest.approx(14.5, abs=0.1))  # as in MNIST itself
+
+
+def fits(pixels: Sequence[float]) -> bool:
+    """Whether a digit is as high as MNIST's are: in a box of 20 pixels."""
     rows = [at // 28 for at, value in enumerate(pixels) if value > 0.05]
-    assert 18 <= max(rows) - min(rows) + 1 <= 22  # the box of 20 pixels
+    return 18 <= max(rows) - min(rows) + 1 <= 22
 
 
 def test_small_drawings_other_shapes_undo_and_clear(readers: Deployer, open_console: Open) -> None:
@@ -97,26 +102,19 @@ def test_one_request_at_a_time_and_the_latest_drawing_wins(readers: Deployer, op
     requests = watch(page)
     waiting = []
     page.route("**:predict", lambda route: waiting.append(route))
-    draw(page, DRAWN["3"])
-    _until(page, lambda: len(waiting) >= 1)
+    [whole] = DRAWN["3"]
+    draw(page, [whole[: len(whole) // 2]])
+    browsers.until(page, lambda: len(waiting) >= 1)
+    draw(page, [whole[len(whole) // 2 - 1 :]])
     page.wait_for_timeout(300)  # for requests that must not come
     assert len(waiting) == 1
     waiting[0].continue_()
     expect(page.get_by_test_id("digit")).not_to_have_text("–")
-    _until(page, lambda: len(waiting) >= 2)
+    browsers.until(page, lambda: len(waiting) >= 2)
     waiting[1].continue_()
     expect(page.get_by_test_id("digit")).to_have_text("3")
     page.wait_for_timeout(300)
     assert len(requests) == 2  # all that came in between is one request
-
-
-def _until(page: Page, met: Callable[[], bool]) -> None:
-    """Let the page go on until something is so."""
-    for _ in range(200):
-        if met():
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError("it never came to that")
 
 
 def test_a_digit_is_drawn_with_the_keyboard(readers: Deployer, open_console: Open) -> None:
@@ -203,9 +201,11 @@ def test_another_default_is_asked_without_a_reload(readers: Deployer, open_conso
     page = open_console(PROJECT, "/playground?model=digits")
     chosen = page.get_by_test_id("version").locator("option:checked")
     expect(chosen).to_have_text("default (named)")
+    page.get_by_test_id("pad").evaluate("pad => { pad.dataset.before = 'yes'; }")
     readers.server.call("POST", f"{readers.path}/versions/square:setDefault", {})
     try:
-        expect(chosen).to_have_text("default (square)", timeout=15_000)
+        expect(chosen).to_have_text("default (square)")
+        expect(page.locator("[data-testid=pad]:not([data-before])")).to_be_visible()  # with a pad of its own
         draw(page, DRAWN["3"])
         expect(page.get_by_test_id("how")).to_contain_text("28 × 28 × 1 values")
     finally:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from trainshed.testing.servers import RunningServer
 
@@ -42,6 +43,9 @@ async () => {
 
 Scheme = Literal["light", "dark"]
 
+START_MS = 180_000.0
+PATIENCE_MS = 60_000.0  #: for whatever one waits for in a page: other tests need the same two cores
+
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
@@ -49,11 +53,29 @@ def chromium() -> Iterator[Browser]:
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     assert found, "This needs Chromium. Install it with: bash tests/needs.sh"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
+        browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS), timeout=START_MS)
         try:
             yield browser
         finally:
             browser.close()
+
+
+def patient(browser: Browser, **how: Any) -> BrowserContext:
+    """A context of its own, `how` as for `new_context`, in which clicks wait as long for their element as tests do."""
+    context = browser.new_context(**how)
+    context.set_default_timeout(PATIENCE_MS)
+    return context
+
+
+def until(page: Page, true: Callable[[], bool], *, within_ms: float = 1.5 * PATIENCE_MS) -> None:
+    """Let the page go on until something is so.
+
+    Its policy forbids the browser to wait for an expression: it is asked again and again instead.
+    """
+    deadline = time.monotonic() + within_ms / 1000
+    while not true():
+        assert time.monotonic() < deadline, "it never came to that"
+        page.wait_for_timeout(50)
 
 
 def sign_in(context: BrowserContext, server: RunningServer) -> None:
