@@ -36,7 +36,7 @@ class Shell:
 
     def __call__(self, *words: str, status: int = 0) -> tuple[str, str]:
         process = self.start(*words)
-        out, err = process.communicate(timeout=90)
+        out, err = process.communicate(timeout=240)
         assert process.returncode == status, f"{words}\n{out}\n{err}"
         assert "Traceback" not in err
         return out, err
@@ -92,7 +92,7 @@ def test_the_server_outlives_the_shell_that_started_it(shell: Shell) -> None:
         ["bash", "-c", f"{sys.executable} -m trainshed.cli up 2>&1 | cat"],
         env=shell.env,
         capture_output=True,
-        timeout=60,
+        timeout=240,
     )
     assert b"ready at" in done.stdout
     pid = json.loads(shell("status", "--format", "json")[0])["pid"]
@@ -124,7 +124,7 @@ def test_a_state_folder_that_cannot_be_made_is_said(shell: Shell, tmp_path: Path
 
 def test_two_that_start_at_once_end_with_one_server(shell: Shell) -> None:
     both = [shell.start("up") for _ in range(2)]
-    ends = [(process.communicate(timeout=90), process.returncode) for process in both]
+    ends = [(process.communicate(timeout=240), process.returncode) for process in both]
     assert sorted(status for _, status in ends) in ([0, 0], [0, 1])
     for (_, err), status in ends:
         assert "Traceback" not in err
@@ -153,7 +153,7 @@ def test_in_the_foreground_it_ends_on_sigterm_with_status_0(shell: Shell) -> Non
     assert any("Trainshed is ready at" in line for line in process.stderr)
     assert healthy(json.loads(shell("status", "--format", "json")[0])["url"])
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 0
 
 
@@ -165,7 +165,7 @@ def test_the_log_is_followed_as_it_grows(shell: Shell) -> None:
         shell("jobs", "list")
     assert any("/v1/projects/trainshed/jobs" in line for line in follower.stdout)
     follower.send_signal(signal.SIGINT)
-    follower.communicate(timeout=60)
+    follower.communicate(timeout=120)
 
 
 def test_the_log_is_followed_into_the_file_that_takes_its_place(shell: Shell) -> None:
@@ -183,7 +183,7 @@ def test_the_log_is_followed_into_the_file_that_takes_its_place(shell: Shell) ->
         fresh.rename(log)
         assert [follower.stdout.readline() for _ in range(2)] == [f"last of {number}\n", f"first of {number + 1}\n"]
     follower.send_signal(signal.SIGINT)
-    follower.communicate(timeout=60)
+    follower.communicate(timeout=120)
 
 
 def test_tls_is_spoken_with_the_servers_own_authority(shell: Shell) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from trainshed import packaging
 from trainshed.testing.servers import Caller, RunningServer
 
-WAIT_S = 120.0
+WAIT_S = 240.0
 
 #: A custom prediction routine: `load` and `answer` are the bodies of its two methods.
 _ROUTINE = """

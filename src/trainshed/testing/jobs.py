@@ -12,7 +12,7 @@ from trainshed import packaging
 from trainshed.domain.jobs import ENDS
 from trainshed.testing.servers import RunningServer
 
-WAIT_S = 120.0
+WAIT_S = 240.0
 
 
 class Submitter:
