@@ -13,6 +13,7 @@ from hypothesis import settings
 from trainshed.runtimes.catalogue import DEFAULT
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
+from trainshed.store import sqlite
 from trainshed.testing.containers import Podman
 from trainshed.testing.servers import RunningServer
 
@@ -25,6 +26,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # gcsfs reads this when it is first imported, by whichever test. Without it, it asks a gRPC service for each bucket's
 # type, for a minute, before it asks for anything else.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
+
+# Many threads that write at once, on a disk that others use too, may wait for each other for longer than a server lets
+# its callers wait.
+sqlite.BUSY_S = 90.0
 
 #: Outlives the test run: TensorFlow is installed once for a checkout.
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "runtimes"

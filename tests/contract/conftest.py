@@ -33,7 +33,7 @@ def _run(*command: str | Path) -> None:
     argv = [*prefix, *map(str, command)]
     # output goes to a file: the server that pg_ctl leaves behind would hold a pipe open for ever
     with tempfile.TemporaryFile() as output:
-        status = subprocess.run(argv, cwd="/", stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=120)
+        status = subprocess.run(argv, cwd="/", stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=200)
         output.seek(0)
         assert status.returncode == 0, (
             f"{argv} ended with {status.returncode}:\n{output.read().decode(errors='replace')}"
@@ -64,11 +64,11 @@ def postgresql() -> Iterator[str]:
             *_SORTS_LIKE_PEOPLE,
         )
         options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
-        _run(bin_dir / "pg_ctl", "-D", data, "-l", folder / "log", "-o", options, "-w", "-t", "60", "start")
+        _run(bin_dir / "pg_ctl", "-D", data, "-l", folder / "log", "-o", options, "-w", "-t", "180", "start")
         try:
             yield f"postgresql://trainshed@/postgres?host={folder}"
         finally:
-            _run(bin_dir / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+            _run(bin_dir / "pg_ctl", "-D", data, "-m", "immediate", "-w", "-t", "180", "stop")
     finally:
         shutil.rmtree(folder)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +29,7 @@ from trainshed.services.mirrors import KEPT_US, LOOK_US, Mirrors
 from trainshed.services.objects import Objects
 from trainshed.store.database import Database
 from trainshed.testing.clouds import BUCKET, S3Server
+from trainshed.testing.ports import held_port
 
 SECOND_US = 1_000_000
 
@@ -168,13 +168,12 @@ def test_a_cloud_that_is_not_there_is_told_of(kept: Kept, monkeypatch: pytest.Mo
         missing.list("kept", ListQuery())
     with pytest.raises(NotFound):
         missing.info("kept", "a")
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-    monkeypatch.setattr(S3FileSystem, "_cache", {})
-    away = CloudTree(S3("kept", kept.url))
-    with pytest.raises(Unavailable, match=f"{kept.url}, where gs://kept is kept, can't be used now: .*{port}"):
-        away.list("kept", ListQuery())
+    with held_port() as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        monkeypatch.setattr(S3FileSystem, "_cache", {})
+        away = CloudTree(S3("kept", kept.url))
+        with pytest.raises(Unavailable, match=f"{kept.url}, where gs://kept is kept, can't be used now: .*{port}"):
+            away.list("kept", ListQuery())
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("HOME", str(kept.path))

@@ -53,7 +53,7 @@ def _launch(tmp_path: Path, name: str) -> Launch:
         replicas=(Replica(name="master-replica-0", type="master", index=0, primary=True),),
         env={"PYTHONPATH": str(tmp_path / "code")},
         grace_s=5.0,
-        max_running_s=60.0,
+        max_running_s=600.0,
         log_limit_bytes=1 << 20,
     )
 

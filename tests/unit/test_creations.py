@@ -37,11 +37,11 @@ def test_a_version_is_created_checked_and_routed(shed: Shed) -> None:
     operation = shed.operations.get("p", version.operation)
     assert operation.response is not None
     assert operation.response["state"] == "READY"
-    [host] = shed.deployments.hosts("p", "m", "v1")
+    [host] = wait_for(lambda: shed.deployments.hosts("p", "m", "v1"), lambda hosts: bool(hosts[0]["figures"]))
     assert host["state"] == "READY"
     assert host["memoryBytes"] > 0
     assert host["figures"]["requests"] == 7
-    assert shed.deployments.progress("p", "m", "v1") == ""
+    wait_for(lambda: shed.deployments.progress("p", "m", "v1"), lambda text: text == "")
 
 
 def _is_ready(shed: Shed, name: str) -> bool:
@@ -82,7 +82,7 @@ def test_one_project_does_not_keep_all_the_threads_that_create(shed: Shed) -> No
 
     def wait() -> None:
         begun.append("")
-        assert go_on.wait(20)
+        assert go_on.wait(90)
 
     shed.runtime.built = wait
     for name in ("v1", "v2", "v3", "v4"):

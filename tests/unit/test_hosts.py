@@ -89,7 +89,7 @@ def test_a_host_gets_ready_and_answers(shed: Shed) -> None:
     key = shed.hosts.start(shed.spec("print"))
     seen = shed.until(key, HostPhase.READY)
     assert seen.ready["detail"] == "scripted"
-    assert shed.news.is_set()
+    assert shed.news.wait(60)  # which comes a moment later
     assert shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=30) == (200, b"{}")
     pid, memory = shed.hosts.processes(key)
     assert not gone(pid)
@@ -98,7 +98,7 @@ def test_a_host_gets_ready_and_answers(shed: Shed) -> None:
     wait_for(log.read_text, lambda text: "what the model prints" in text)
     shed.hosts.drain(key)
     shed.until(key, HostPhase.ENDED)
-    assert not seen.socket.exists()
+    wait_for(seen.socket.exists, lambda there: not there)
     shed.hosts.forget(key)
     assert shed.hosts.look(key) is None
     with pytest.raises(EngineDown):
@@ -166,7 +166,7 @@ def test_killing_ends_what_hangs_and_what_it_started(shed: Shed) -> None:
     shed.hosts.drain(key)  # it does not listen
     shed.hosts.kill(key, reason="It took too long.")
     assert shed.until(key, HostPhase.ENDED).message == "It took too long."
-    assert gone(child)
+    wait_for(lambda: gone(child), bool)  # a guard that is too slow is killed with all below it, which may take a moment
 
 
 def test_a_guard_that_was_stopped_can_not_keep_its_host_alive(shed: Shed) -> None:
@@ -189,7 +189,8 @@ def test_a_guard_that_is_killed_takes_its_host_along(shed: Shed) -> None:
 def test_a_host_tells_how_it_does(shed: Shed) -> None:
     key = shed.hosts.start(shed.spec())
     shed.until(key, HostPhase.READY)
-    assert shed.hosts.figures(key) == {"waiting": 3, "requests": 7, "running_s": 0.5}
+    figures = wait_for(lambda: shed.hosts.figures(key), bool)  # there are none from a host that a busy machine holds up
+    assert figures == {"waiting": 3, "requests": 7, "running_s": 0.5}
     shed.hosts.kill(key)
     shed.until(key, HostPhase.ENDED)
     assert shed.hosts.figures(key) == {}
@@ -255,7 +256,7 @@ def test_a_log_is_kept_to_a_size(tmp_path: Path) -> None:
         "sys.exit(guard(0, sys.argv[1], run, 100_000))\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path / "log"], stdin=subprocess.PIPE) as process:
-        assert process.wait(30) == 7
+        assert process.wait(90) == 7
     sizes = [path.stat().st_size for path in (tmp_path / "log", tmp_path / "log.1")]
     assert all(0 < size <= 100_000 for size in sizes)
 

@@ -231,7 +231,7 @@ def test_many_jobs_that_wait_for_a_runtime_do_not_hold_up_one_that_needs_none(st
 
     def prepare(job: Job) -> Launch:
         if job.id.startswith("waits"):
-            assert built.wait(20)
+            assert built.wait(90)
         return launch_of(job)
 
     loop = Loop(store, slots=9, prepare=prepare)
@@ -279,7 +279,7 @@ def test_an_engine_that_is_down_leaves_running_jobs_as_they_are(store: JobStore)
     engine.asked.clear()
     loop.control.start()
     for _ in range(3):  # the loop has looked, failed, and gone on
-        assert engine.asked.wait(20)
+        assert engine.asked.wait(90)
         engine.asked.clear()
     assert store.get(PROJECT, "a").state is JobState.RUNNING
     loop.engine.down = False
@@ -304,7 +304,7 @@ def test_a_server_that_was_fenced_out_gives_up(store: JobStore) -> None:
         store, sites(local=engine), gang=gang, at_once=1, poll_s=0.01, check=check, give_up=gave_up.set
     )
     control.start()
-    assert gave_up.wait(20)
+    assert gave_up.wait(90)
     control.stop()
     control.join()
     assert engine.launches == []
@@ -349,6 +349,7 @@ def test_each_engine_has_a_queue_of_its_own(store: JobStore) -> None:
     add(store, "second")
     add(store, "elsewhere", engine="far")
     loop.until("elsewhere", JobState.RUNNING)
+    loop.until("first", JobState.RUNNING)  # each is launched by a thread of its own
     assert [launch.job for launch in loop.far.launches] == ["elsewhere"]
     assert [launch.job for launch in loop.engine.launches] == ["first"]
     assert store.get(PROJECT, "second").state is JobState.QUEUED

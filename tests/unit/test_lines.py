@@ -240,7 +240,7 @@ def read_news(shelf: Shelf, after: Cursor, *, gone: Callable[[], bool]) -> Lines
             gone=is_gone,
         )
 
-    return asyncio.run(asyncio.wait_for(read(), 30))
+    return asyncio.run(asyncio.wait_for(read(), 55))
 
 
 def test_a_held_request_ends_when_its_client_is_gone(shelf: Shelf) -> None:

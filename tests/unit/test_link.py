@@ -15,6 +15,7 @@ import pytest
 from trainshed.config import Home
 from trainshed.engines.link import Link
 from trainshed.errors import EngineDown, Unavailable
+from trainshed.testing.engines import wait_for
 
 
 def made(path: Path) -> Link:
@@ -105,11 +106,6 @@ def test_an_environment_that_cannot_be_built_is_the_reason_that_people_are_told(
     link = Link(Home(tmp_path), address="h:1", python=fails, ship=lambda: tmp_path)
     link.begin()
     try:
-        deadline = threading.Event()
-        for _ in range(100):
-            if link.cluster().why:
-                break
-            deadline.wait(0.05)
-        assert link.cluster().why == "The index can't be reached."
+        assert wait_for(lambda: link.cluster().why, bool) == "The index can't be reached."
     finally:
         link.close()

@@ -27,6 +27,7 @@ from trainshed.local.train import (
     explain_exit,
     warnings,
 )
+from trainshed.testing.ports import held_port
 
 TRAINER = Trainer(
     python=Path("/usr/bin/python"),
@@ -129,13 +130,10 @@ def test_a_module_that_is_not_there_is_named_with_those_that_are(package: Path) 
 
 
 def test_a_port_in_use_is_refused() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(Refused, match=f"Port {port} .*--start-port"):
+    with held_port() as port:
+        with socket.create_server(("127.0.0.1", port)), pytest.raises(Refused, match=f"Port {port} .*--start-port"):
             check_ports(port, 2)
-    check_ports(port, 1)
+        check_ports(port, 1)
     with pytest.raises(Refused, match="65535"):
         check_ports(65535, 2)
 

@@ -12,13 +12,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
+from trainshed.node.reap import stat_fields
 from trainshed.node.relay import Relay
 from trainshed.node.tunnels import Way
 from trainshed.proxy.addresses import PATTERN, served
+from trainshed.testing.engines import wait_for
+from trainshed.testing.ports import held_port
 
 WAIT_S = 90
 
@@ -132,17 +134,14 @@ def test_garbage_and_absent_hosts_are_told_of() -> None:
                 connection.sendall(text)
                 with suppress(ConnectionResetError):  # it does not read to the end what is too long
                     assert connection.recv(1000).startswith(wanted)
-        with socket.create_server(("127.0.0.1", 0)) as closed:
-            port = closed.getsockname()[1]
-        assert through(relay, f"127.0.0.1:{port}").startswith(b"HTTP/1.1 502 ")
+        with held_port() as port:
+            assert through(relay, f"127.0.0.1:{port}").startswith(b"HTTP/1.1 502 ")
 
 
 @pytest.mark.usefixtures("alone")
 def test_a_server_that_is_started_again_is_waited_for() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as later:
-        port = later.getsockname()[1]
     answers: list[bytes] = []
-    with relaying(port) as (relay, _):
+    with held_port() as port, relaying(port) as (relay, _):
         asking = threading.Thread(target=lambda: answers.append(through(relay, "ml.googleapis.com:443")))
         asking.start()
         time.sleep(0.2)
@@ -183,6 +182,7 @@ def test_one_that_was_killed_goes_on_at_the_same_address() -> None:
 
 ORPHAN = """
 import sys
+from trainshed.node.reap import stat_fields
 from trainshed.node.relay import Relay
 relay = Relay({"host": "127.0.0.1", "port": 1, "names": "x"})
 print(relay.address, relay.start(), flush=True)
@@ -197,10 +197,6 @@ def test_it_listens_on_loopback_alone_and_ends_with_its_parent() -> None:
     assert address.startswith("127.0.0.1:")
     parent.kill()
     parent.communicate(timeout=WAIT_S)
-    deadline = time.monotonic() + WAIT_S
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z"):
-            break
-        time.sleep(0.02)
+    wait_for(lambda: stat_fields(int(pid))[:1], lambda state: state in ([], [b"Z"]))
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=1)
+        socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=WAIT_S)

@@ -261,7 +261,7 @@ def test_the_machine_is_looked_at_and_its_past_is_bounded(tmp_path: Path) -> Non
 
     history = MachineHistory(look, cpus=2, every_s=0.01)
     history.begin()
-    assert enough.wait(30)
+    assert enough.wait(90)
     history.close()
     body = history.body()
     assert len(body["history"]) == len(seen) - 1, "the first look has no share of the cores yet"
@@ -287,6 +287,6 @@ def test_a_look_that_fails_ends_nothing(tmp_path: Path) -> None:
 
     history = MachineHistory(look, cpus=2, every_s=0.01)
     history.begin()
-    assert enough.wait(30)
+    assert enough.wait(90)
     history.close()
     assert len(history.body()["history"]) == looks - 2

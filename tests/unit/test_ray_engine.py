@@ -110,10 +110,10 @@ def test_the_loop_is_woken_when_there_is_room_and_when_it_is_given_back(tmp_path
     engine = engine_on(tmp_path, link)
     engine._wake = woken.set
     reserved(engine, gang(tmp_path))
-    assert woken.wait(20)
+    assert woken.wait(90)
     woken.clear()
     engine.release(gang(tmp_path).folder)
-    assert woken.wait(20)
+    assert woken.wait(90)
     assert link.groups == {}
 
 
@@ -202,6 +202,7 @@ def test_a_machine_that_there_is_no_more_waits_and_says_so(tmp_path: Path) -> No
 def test_a_cluster_that_is_silent_is_away_and_what_waits_says_since_when(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ray, "AWAY_S", 3600.0)
     link = ScriptedLink([NODE])
     link.silent_since_us, link.why = 36_131_000_000, "It said nothing."
     engine = engine_on(tmp_path, link)

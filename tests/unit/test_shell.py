@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shlex
 import stat
 import subprocess
@@ -24,6 +23,7 @@ from trainshed.shell import datalab, git, shims, startup
 from trainshed.shell import gcloud as gcloud_lines
 from trainshed.shell import gsutil as gsutil_lines
 from trainshed.shell.environment import OUTSIDE, Place, google_cli, inside, outside
+from trainshed.testing.costs import cpu_s
 
 #: every line of gcloud in the five documents, with values for their variables
 GCLOUD = """
@@ -271,16 +271,6 @@ def test_an_interactive_bash_has_our_programs_first_whatever_its_own_file_does(t
 def test_a_shim_costs_little_more_than_python_and_click(tmp_path: Path) -> None:
     shims.write(tmp_path, shims.texts(programs(), google=False))
 
-    def cpu_s(*command: str) -> float:
-        """Of processors, which a busy machine changes less than the time on a clock."""
-        env = {**os.environ, "TRAINSHED_HOME": str(tmp_path / "home")}
-        times = []
-        for _ in range(5):
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run(command, env=env, capture_output=True, check=True, timeout=60)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        return min(times)
-
-    floor = cpu_s(sys.executable, "-c", "import click, json, tomllib, http.client")
-    assert cpu_s(str(tmp_path / "gcloud"), "version") < 3 * floor
+    env = {**os.environ, "TRAINSHED_HOME": str(tmp_path / "home")}
+    floor = cpu_s([sys.executable, "-c", "import click, json, tomllib, http.client"], env)
+    assert cpu_s([str(tmp_path / "gcloud"), "version"], env) < 3 * floor

@@ -168,7 +168,7 @@ class Slow:
         self.go_on = threading.Event()
 
     def open(self, project: str, job: str) -> str:
-        self.go_on.wait(60)
+        self.go_on.wait(120)
         return "/tensorboard/key/"
 
 
@@ -185,7 +185,7 @@ def test_those_who_wait_for_a_start_leave_threads_to_all_others() -> None:
         starts = [asyncio.create_task(start(Request(scope))) for _ in range(100)]
         await asyncio.sleep(0.2)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(90):
                 return await run_in_threadpool(lambda: True)
         finally:
             slow.go_on.set()

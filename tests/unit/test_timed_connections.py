@@ -38,7 +38,7 @@ async def _let_go(request: bytes) -> bool:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.connect(server.sockets[0].getsockname())
             client.sendall(request)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(90):
                 while not state.total_requests:
                     await asyncio.sleep(0.01)
                 while state.connections:

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from google.oauth2.credentials import Credentials
 
-from trainshed.errors import Aborted
+from trainshed.errors import Aborted, Unavailable
 from trainshed.store.database import Database
 from trainshed.testing.deployments import FakeDeployments
+from trainshed.testing.engines import wait_for
 from trainshed.testing.gateways import RunningGateway
 from trainshed.testing.servers import Caller
 
@@ -49,8 +50,8 @@ class Following:
         while not self._ended.wait(FOLLOW_S):
             try:
                 self.fake.wake()
-            except Aborted:
-                continue  # a test was faster; the next look sees what it wrote
+            except (Aborted, Unavailable):
+                continue  # a test was faster, or still writes; the next look sees what it wrote
 
     def __enter__(self) -> FakeDeployments:
         self._thread.start()
@@ -111,12 +112,10 @@ def model(ml: Any, name: str, **fields: Any) -> str:
 
 def finished(ml: Any, operation: dict[str, Any]) -> dict[str, Any]:
     """Wait for an operation as clients do."""
-    for _ in range(1000):
-        found: dict[str, Any] = ml.operations().get(name=operation["name"]).execute()
-        if found.get("done"):
-            return found
-        threading.Event().wait(0.01)
-    raise AssertionError(f"{operation['name']} is not done")
+    found: dict[str, Any] = wait_for(
+        ml.operations().get(name=operation["name"]).execute, lambda found: bool(found.get("done"))
+    )
+    return found
 
 
 def version(ml: Any, parent: str, name: str = "v1", **fields: Any) -> dict[str, Any]:

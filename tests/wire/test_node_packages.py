@@ -17,7 +17,7 @@ from trainshed.engines.base import Package
 from trainshed.node.fetch import CannotFetch, fetch_all
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.nodes import courier_of
-from trainshed.testing.servers import RunningServer, ask
+from trainshed.testing.servers import RunningServer, ask, files_of
 
 CONTENT = os.urandom(2_500_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -101,9 +101,11 @@ def test_it_ends_with_the_job_and_is_in_no_log(server: RunningServer, tmp_path: 
     sender.end()
     with pytest.raises(CannotFetch, match="unknown, expired or revoked"):
         sender.fetch(tmp_path / "two")
-    for path in server.home.rglob("*"):
-        if path.is_file():
-            assert sender.kit["token"].encode() not in path.read_bytes(), path
+    searched = set()
+    for path, content in files_of(server.home):
+        assert sender.kit["token"].encode() not in content, path
+        searched.add(path)
+    assert {server.log, sender.jobs.attempt("ending") / "log.jsonl"} <= searched
 
 
 def test_a_server_that_is_away_is_waited_for(own_server: RunningServer, tmp_path: Path) -> None:
@@ -115,5 +117,5 @@ def test_a_server_that_is_away_is_waited_for(own_server: RunningServer, tmp_path
     time.sleep(0.5)
     assert found == []
     own_server.start()
-    fetching.join(60)
+    fetching.join(180)
     assert found == [CONTENT]

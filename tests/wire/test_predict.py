@@ -267,10 +267,13 @@ class TestShortWay:
         assert len(host.seen) == before
 
     def test_a_token_ends_with_its_time(self, shed: RunningGateway) -> None:
-        body = {"user": "bob", "project": PROJECT, "role": "viewer", "ttl_s": 1.0}
-        status, made = Caller(shed.url)("POST", "/trainshed/v1/tokens", token=shed.token, body=body)
-        assert status == 200
-        answers = [sent(shed, PATHS[0], token=made["token"])[0]]
+        for ttl_s in (1.0, 5.0, 30.0):  # on a slow machine one may end before it is first used
+            body = {"user": "bob", "project": PROJECT, "role": "viewer", "ttl_s": ttl_s}
+            status, made = Caller(shed.url)("POST", "/trainshed/v1/tokens", token=shed.token, body=body)
+            assert status == 200
+            answers = [sent(shed, PATHS[0], token=made["token"])[0]]
+            if answers != [401]:
+                break
         while answers[-1] != 401 and len(answers) < 100_000:
             answers.append(sent(shed, PATHS[0], token=made["token"])[0])
         assert set(answers[:-1]) == {400}  # it got as far as the host, which wants instances

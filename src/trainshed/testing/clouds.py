@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+
+from trainshed.testing.ports import held_port
 
 START_S = 120.0
 BUCKET = "lab-data"
@@ -35,7 +37,7 @@ class S3Server:
 
     def request(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:
         """As any program would that has the right to: moto looks at no signature."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request(method, path, body, {"authorization": _SIGNED, **(headers or {})})
             answer = connection.getresponse()
@@ -62,17 +64,16 @@ def free_port() -> int:
 @contextmanager
 def s3_server(port: int = 0) -> Iterator[S3Server]:
     """One that is ready, with its bucket, and ended on the way out. On a free port, unless one is named."""
-    port = port or free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
+    with ExitStack() as stack:
+        port = port or stack.enter_context(held_port())
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        stack.callback(process.wait)
+        stack.callback(process.terminate)
         _await(port, process)
         server = S3Server(port)
         server.request("PUT", f"/{BUCKET}")
         yield server
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def _await(port: int, process: subprocess.Popen[bytes]) -> None:

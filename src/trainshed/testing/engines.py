@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,6 +38,7 @@ class FakeEngine:
         self.kills: list[tuple[Path, str, int]] = []  #: attempt, replica and signal; the replica is started again
         self._seen: dict[Path, Sighting] = {}
         self._clock_us = itertools.count(1)
+        self._guard = threading.Lock()
 
     def reserve(self, gang: Gang, others: Sequence[Gang]) -> Reserved | Waiting:
         self._check()
@@ -63,9 +65,10 @@ class FakeEngine:
 
     def launch(self, launch: Launch) -> None:
         self._check()
-        if launch.folder not in self._seen:
-            self.launches.append(launch)
-            self._seen[launch.folder] = Sighting(phase=Phase.RUNNING, started_us=next(self._clock_us))
+        with self._guard:  # it is asked by many threads
+            if launch.folder not in self._seen:
+                self.launches.append(launch)
+                self._seen[launch.folder] = Sighting(phase=Phase.RUNNING, started_us=next(self._clock_us))
 
     def observe(self, attempts: Collection[Path]) -> Mapping[Path, Sighting]:
         self._check()

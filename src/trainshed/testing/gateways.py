@@ -23,6 +23,8 @@ from trainshed.services.registry import Services
 from trainshed.services.server import ServerInfo
 from trainshed.store.database import Database
 
+_WAIT_S = 90.0
+
 
 class NotingKeeper:
     """Keeps no hosts, but remembers what it was told."""
@@ -69,13 +71,13 @@ class RunningGateway:
 
     def start(self) -> RunningGateway:
         self._thread.start()
-        if not self._ready.wait(30):
+        if not self._ready.wait(_WAIT_S):
             raise RuntimeError("The gateway did not start.")
         return self
 
     def stop(self) -> None:
         self._server.should_exit = True
-        self._thread.join(30)
+        self._thread.join(_WAIT_S)
 
     def publish(self, model: str, *hosts: HostAddress, version: str = "v1", project: str = "trainshed") -> None:
         """A model with one version, its default, that is ready on these hosts."""

@@ -14,6 +14,8 @@ from trainshed.domain.deployments import Place
 from trainshed.gateway.routes import HostAddress
 from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, FrameReader, Kind
 
+_WAIT_S = 90.0
+
 #: kind and body of a request; status and body of the answer, or None to leave it without one
 Behaviour = Callable[[int, bytes], Awaitable[tuple[int, bytes] | None]]
 
@@ -58,14 +60,14 @@ class FakeHost:
 
     def start(self) -> FakeHost:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(_WAIT_S)
         return self
 
     def stop(self) -> None:
         """As a process that is killed: every connection is cut, and nobody listens any more."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join(10)
+            self._thread.join(_WAIT_S)
 
     def cut(self) -> None:
         """Lose every connection, and take new ones."""

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import socket
+import subprocess
 import threading
 import zipfile
 from collections.abc import Mapping
@@ -31,6 +32,12 @@ class LocalActor(KeeperActor):
         """This process is the test's own, and stays."""
         if self._keeper is not None:
             self.lose()
+
+    def end(self) -> str:
+        """However long that takes on a slow machine."""
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return super().end()
 
     def lose(self) -> None:
         """As when its process is killed: the keeper's stdin is closed, and no file is held any more."""
@@ -80,16 +87,16 @@ class LocalLink:
 
     def gangs(self) -> list[str]:
         """Those that have an actor."""
-        return sorted({name.rpartition("/")[0].rpartition("/")[0] for name in self.actors})
+        return sorted({name.rpartition("/")[0].rpartition("/")[0] for name in list(self.actors)})
 
     def release(self, gang: str) -> None:
-        for name in [each for each in self.actors if each.startswith(f"{gang}/")]:
-            self.actors.pop(name).end()
+        for name in [each for each in list(self.actors) if each.startswith(f"{gang}/")]:
+            self._end(name)
 
     def close(self) -> None:
         """End everything."""
         self.stop()
-        for actor in self.actors.values():
+        for actor in list(self.actors.values()):
             actor.end()
 
     def _accept(self, listener: Socket) -> None:
@@ -101,22 +108,32 @@ class LocalLink:
     def _serve(self, connection: Socket, listener: Socket) -> None:
         self._connections.add(connection)
         with connection, connection.makefile("rb") as lines:
-            request = json.loads(lines.readline())
+            asked = b""
+            with contextlib.suppress(OSError):
+                asked = lines.readline()
+            if not asked.endswith(b"\n"):  # whoever connected was gone before it had said what it wants
+                self._connections.discard(connection)
+                return
+            request = json.loads(asked)
             replica = f"{request['gang']}/{request['replica']}/"
             name = replica + request["incarnation"]
-            for other in [each for each in self.actors if each.startswith(replica) and each != name]:
-                self.actors.pop(other).end()
-            if name not in self.actors:
-                self.actors[name] = LocalActor(request["lease_s"])
-            actor = self.actors[name]
+            for other in [each for each in list(self.actors) if each.startswith(replica) and each != name]:
+                self._end(other)
+            if (actor := self.actors.get(name)) is None:
+                actor = self.actors[name] = LocalActor(request["lease_s"])
             actor.begin(*self._code, {**request["order"], "incarnation": request["incarnation"]})
             threading.Thread(target=self._pump, args=(connection, actor, request), daemon=True).start()
             with contextlib.suppress(OSError):
                 for line in lines:
                     actor.tell(line)
             self._connections.discard(connection)
-            if self._listener is listener and name in self.actors:
-                self.actors.pop(name).end()
+            if self._listener is listener:
+                self._end(name)
+
+    def _end(self, name: str) -> None:
+        """Unless another thread does so already."""
+        if (actor := self.actors.pop(name, None)) is not None:
+            actor.end()
 
     def _pump(self, connection: Socket, actor: LocalActor, request: Mapping[str, Any]) -> None:
         offset, ended = int(request["offset"]), False

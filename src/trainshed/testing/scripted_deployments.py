@@ -100,7 +100,7 @@ class Shed:
         self.routes = Routes()
         self.references = 0
         self.expected: list[Path] = []
-        self.load_timeout_s = 20.0
+        self.load_timeout_s = 120.0
         self.sleep_after_s = 900.0
 
     def open(self) -> None:

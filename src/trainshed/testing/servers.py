@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from trainshed.domain.plan import Phase
 from trainshed.engines.local import LocalEngine
 from trainshed.testing.engines import wait_for
 
-START_S = 60.0
-JOBS_END_S = 60.0
+START_S = 120.0
+END_S = 120.0
+JOBS_END_S = 120.0
 _ALIVE = (Phase.PREPARING, Phase.RUNNING)
 
 _PROGRAM = """
@@ -87,6 +88,18 @@ class Caller:
         answer = ask(self._url, method, path, body=body, headers=sent)
         kind = answer.headers.get("content-type", "")
         return answer.status, answer.json if answer.body and kind.startswith("application/json") else answer.body
+
+
+def files_of(home: Path) -> Iterator[tuple[Path, bytes]]:
+    """All that a state folder holds, while a server works there: what is removed meanwhile is left out."""
+    for folder, _, names in os.walk(home):
+        for path in (Path(folder, name) for name in names):
+            try:
+                content = path.read_bytes() if path.is_file() else None
+            except FileNotFoundError:
+                continue
+            if content is not None:
+                yield path, content
 
 
 class RunningServer:
@@ -192,4 +205,4 @@ class RunningServer:
             return 0
         process.send_signal(number)
         self._process = None
-        return process.wait(timeout=30)
+        return process.wait(timeout=END_S)

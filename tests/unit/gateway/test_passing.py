@@ -9,6 +9,7 @@ import pytest
 
 from trainshed.errors import Unavailable
 from trainshed.gateway.passing import Passed, pass_on
+from trainshed.testing.ports import held_port
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -73,18 +74,5 @@ def test_what_is_no_answer_is_an_error(said: bytes) -> None:
 
 
 def test_nobody_there_is_an_error() -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
-
-    ports = []
-
-    async def use(port: int) -> None:
-        ports.append(port)
-
-    asked(serve, use)
-
-    async def ask() -> None:
-        with pytest.raises(Unavailable, match="does not answer"):
-            await pass_on(ports[0], "GET", b"/", [], b"")
-
-    asyncio.run(ask())
+    with held_port() as port, pytest.raises(Unavailable, match="does not answer"):
+        asyncio.run(pass_on(port, "GET", b"/", [], b""))

@@ -217,7 +217,7 @@ class Waits(Doubles):
 
     def run(self, signature: str, inputs: dict[str, Any]) -> dict[str, Any]:
         self.began.append(float(inputs["x"][0, 0]))
-        assert self.go.wait(30)
+        assert self.go.wait(90)
         return super().run(signature, inputs)
 
 
@@ -239,7 +239,7 @@ def test_the_next_rows_are_parsed_while_the_model_runs(tmp_path: Path) -> None:
     wait_for(lambda: len(parsed), lambda count: count == 2)  # one is with the model, one waits for it
     assert model.began == [0.0]
     model.go.set()
-    running.join(30)
+    running.join(90)
     assert len(results(tmp_path)) == 9
 
 

@@ -141,13 +141,13 @@ def test_a_full_queue_says_so_while_the_model_hangs() -> None:
 
     def hang(requests: list[Any]) -> list[Answer]:
         begun.set()
-        assert released.wait(30)
+        assert released.wait(90)
         return [(200, b"") for _ in requests]
 
     worker = threading.Thread(target=batcher.work)
     worker.start()
     batcher.offer(Job(box, 0, hang, Word("a", None)))
-    assert begun.wait(30)
+    assert begun.wait(90)
     for at in (1, 2):
         assert not batcher.full()
         batcher.offer(Job(box, at, hang, Word("a", None)))
@@ -156,7 +156,7 @@ def test_a_full_queue_says_so_while_the_model_hangs() -> None:
     assert batcher.waiting() == 2
     released.set()
     batcher.close()
-    worker.join(30)
+    worker.join(90)
     assert not worker.is_alive()
     assert sorted(box.answers) == [0, 1, 2]
     assert (batcher.counts.refused, batcher.running_s()) == (1, 0.0)
@@ -172,7 +172,7 @@ def test_a_worker_that_sleeps_wakes_up_for_each_request() -> None:
             while len(box.answers) <= at:
                 assert worker.is_alive()
     batcher.close()
-    worker.join(30)
+    worker.join(90)
     assert len(box.answers) == 200
 
 
@@ -214,12 +214,12 @@ def test_it_tells_once_when_there_is_nothing_to_do_for_a_while(monkeypatch: pyte
     worker = threading.Thread(target=batcher.work)
     worker.start()
     for at, word in enumerate("ab"):
-        assert idle.wait(10)
+        assert idle.wait(90)
         idle.clear()
         batcher.offer(Job(box, at, run, Word(word)))
-    assert idle.wait(10)
+    assert idle.wait(90)
     batcher.close()
-    worker.join(10)
+    worker.join(90)
     assert not worker.is_alive()
     assert len(told) == 3
     assert set(box.answers) == {0, 1}

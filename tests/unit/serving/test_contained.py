@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 from trainshed.serving.frames import Kind, pack_raw, unpack_raw
 from trainshed.testing.host_processes import MAIN, RunningHost
+from trainshed.testing.ports import held_port
 from trainshed.testing.predictors import ANSWERS
 
 PREDICTOR = """
@@ -61,27 +62,24 @@ ThreadingHTTPServer(("127.0.0.1", port), Predictor).serve_forever()
 WITHOUT_NUMPY = f"import sys; sys.modules['numpy'] = None; {MAIN}"
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 class Running(RunningHost):
     """A host of the program above."""
 
-    def __init__(self, folder: Path, word: str = "well", *, queue_limit: int = 256, wait_s: float = 30.0) -> None:
+    def __init__(self, folder: Path, word: str = "well", *, queue_limit: int = 256, wait_s: float = 90.0) -> None:
+        self._holds = ExitStack()
+        port = self._holds.enter_context(held_port())
         program = folder / "predictor.py"
         program.write_text(PREDICTOR)
         order = {
             "image": "example (abc)",
-            "run": [sys.executable, str(program), str(folder), str(port := free_port()), word],
+            "run": [sys.executable, str(program), str(folder), str(port), word],
             "env": {"API_KEY": "a secret"},
             "end": ["touch", str(folder / "ended")],
             "port": port,
             "predict": "/predict",
             "health": "/health",
             "wait_s": wait_s,
-            "timeout_s": 30.0,
+            "timeout_s": 90.0,
         }
         super().__init__(folder, "pass", {"container": order, "queue_limit": queue_limit}, program=WITHOUT_NUMPY)
 
@@ -97,6 +95,7 @@ class Running(RunningHost):
             self.process.terminate()  # which ends the predictor too
             self.ended()
         super().close()
+        self._holds.close()
 
 
 @pytest.fixture
@@ -113,7 +112,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def until(holds: Any) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -231,4 +230,4 @@ def test_a_spec_that_makes_no_sense_is_told(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         assert "can't read what it was told" in json.loads(process.stdout.readline())["message"]
-        assert process.wait(30) == 1
+        assert process.wait(90) == 1

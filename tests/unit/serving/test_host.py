@@ -242,7 +242,7 @@ def test_what_there_is_nothing_for_is_refused(started: Any) -> None:
 def test_a_frame_that_makes_no_sense_ends_its_connection_alone(started: Any) -> None:
     host = started(body_limit=1000)
     with socket.socket(socket.AF_UNIX) as other:
-        other.settimeout(30)
+        other.settimeout(90)
         other.connect(str(host.folder / "s"))
         other.sendall(REQUEST_HEAD.pack(1000 + RAW_HEAD + 1, 1, Kind.PREDICT))
         assert other.recv(100) == b""
