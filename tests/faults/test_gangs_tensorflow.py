@@ -5,7 +5,6 @@ The trainers stop at a gate until the test opens it, so that however slow the ma
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from trainshed.engines.restarts import Restart, restarts
 from trainshed.node.order import LATEST_S
 from trainshed.testing.engines import wait_for
 from trainshed.testing.jobs import Submitter
+from trainshed.testing.records import records
 from trainshed.testing.servers import RunningServer
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ here = "/job:%s/task:%d" % (kind, index)
 with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=here)):
     train = tf.assign_add(tf.train.get_or_create_global_step(), 1)
 only = tf.ConfigProto(device_filters=["/job:ps", here])
-print("built", flush=True)
+print("built", time.time_ns() // 1000, flush=True)
 with tf.train.MonitoredTrainingSession(server.target, is_chief=chief, config=only) as session:
     session.run(train)
     if not chief:
@@ -151,9 +151,8 @@ class Run:
         self._job = job
 
     def lines(self, replica: str) -> list[str]:
-        log = self._jobs.attempt(self._job) / "log.jsonl"
-        lines = map(json.loads, log.read_text().splitlines()) if log.exists() else ()
-        return [line["m"] for line in lines if line["r"] == replica]
+        log = records(self._jobs.attempt(self._job) / "log.jsonl")
+        return [line["m"] for line in log if line["r"] == replica]
 
     def steps(self, replica: str) -> list[int]:
         found = (re.search(r"step (\d+)$", line) for line in self.lines(replica))
@@ -170,9 +169,11 @@ class Run:
         before = len(self.restarts())
         path = f"/trainshed/v1/projects/{self._jobs.project}/jobs/{self._job}:chaos"
         self._jobs.server.call("POST", path, {"kill": replica})
-        found = self._await(self.restarts, lambda found: len(found) > before and found[-1].step_after is not None)
-        assert len(found) == before + 1
-        return found[-1]
+        [found] = self._await(
+            lambda: [each for each in self.restarts()[before:] if each.reason == "killed by signal 9"],
+            lambda found: bool(found) and found[0].step_after is not None,
+        )
+        return found
 
     def _await(self, look: Callable[[], T], good: Callable[[T], bool]) -> T:
         def still() -> T:
@@ -190,16 +191,17 @@ class Run:
 
     def started_us(self, replica: str) -> int:
         """When it was started; it was, once."""
-        journal = (self._jobs.attempt(self._job) / "journal.jsonl").read_text().splitlines()
-        events = [event for event in map(json.loads, journal) if event["event"] == "replica_started"]
-        [started] = [event["t"] for event in events if event["name"] == replica]
+        [started] = [event["t"] for event in self._events("replica_started") if event["name"] == replica]
         return int(started)
 
-    def said_us(self, replica: str, text: str) -> int:
-        """When it said so; it did, once."""
-        log = map(json.loads, (self._jobs.attempt(self._job) / "log.jsonl").read_text().splitlines())
-        [said] = [line["t"] for line in log if line["r"] == replica and line["m"] == text]
-        return int(said)
+    def begun_us(self) -> int:
+        """When the gang's time began: before any of it was started, however long that took."""
+        [begun] = self._events("preparing")
+        return int(begun["t"])
+
+    def _events(self, kind: str) -> list[dict[str, Any]]:
+        journal = records(self._jobs.attempt(self._job) / "journal.jsonl")
+        return [event for event in journal if event["event"] == kind]
 
     def end(self) -> str:
         return str(self._jobs.wait(self._job, timeout_s=WAIT_S)["state"])
@@ -258,8 +260,8 @@ def test_a_worker_that_would_sleep_starts_when_the_master_has_its_graph(start: S
     run = start(SLEEPY, workers=1, servers=1)
     assert run.end() == "SUCCEEDED"
     started_us = run.started_us("worker-replica-0")
-    late_us = started_us - run.started_us("master-replica-0")
-    assert started_us > run.said_us("master-replica-0", "built") or late_us >= LATEST_S * 1e6
+    [built] = [line for line in run.lines("master-replica-0") if line.startswith("built ")]
+    assert started_us > int(built.split()[1]) or started_us - run.begun_us() >= LATEST_S * 1e6
 
 
 @pytest.mark.timeout(600)
