@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from trainshed.engines.base import Launch, Replica
 from trainshed.engines.local import LocalEngine
 from trainshed.engines.restarts import Restart, restarts
 from trainshed.testing.engines import settle, wait_for
+from trainshed.testing.records import records
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")
@@ -127,12 +127,10 @@ class Gang:
         os.kill(self.pid(name), number)
 
     def events(self, *names: str) -> list[dict[str, Any]]:
-        events = map(json.loads, (self.folder / "journal.jsonl").read_text().splitlines())
-        return [event for event in events if event["event"] in names]
+        return [event for event in records(self.folder / "journal.jsonl") if event["event"] in names]
 
     def lines(self) -> list[tuple[str, str, str]]:
-        lines = map(json.loads, (self.folder / "log.jsonl").read_text().splitlines())
-        return [(line["r"], line["s"], line["m"]) for line in lines]
+        return [(line["r"], line["s"], line["m"]) for line in records(self.folder / "log.jsonl")]
 
     def said(self, replica: str) -> list[str]:
         return [text for name, _, text in self.lines() if name == replica]
@@ -210,7 +208,7 @@ def _launch(tmp_path: Path, signs: Path, types: tuple[str, ...], mark: str, opti
         site=tmp_path / "site",
         replicas=tuple(replicas),
         env={"MARK": mark, "SIGNS": str(signs), "PYTHONPATH": str(tmp_path)},
-        **{"grace_s": 5.0, "max_running_s": 120.0, "log_limit_bytes": 1 << 20, **options},
+        **{"grace_s": 5.0, "max_running_s": 3600.0, "log_limit_bytes": 1 << 20, **options},
     )
 
 
@@ -305,7 +303,7 @@ def test_a_lost_replica_is_started_again_as_it_was(start: Start, name: str, how:
 def test_a_replica_is_started_five_times_more_each_time_later_and_then_with_its_gang(start: Start) -> None:
     code = "if NAME == 'worker-replica-0' and COPY < 7: end(-11)\nif NAME == 'worker-replica-0': end(0)\nobey()"
     gang = start(("master", "worker", "ps"), code)
-    wait_for(lambda: len(gang.restarts()), lambda count: count == 6, within_s=60)
+    wait_for(lambda: len(gang.restarts()), lambda count: count == 6, within_s=150)
     gang.await_starts(master=2, worker=7, ps=2)
     gang.tell(MASTER, 0)
     assert gang.settle().outcome is JobState.SUCCEEDED
@@ -437,28 +435,48 @@ def test_a_connection_broken_by_a_loss_costs_a_restart_and_not_the_job(start: St
     ]
 
 
+#: How long a cause may come after its effect is short, so a replica itself sees when to be the cause.
+SEEN = """
+def await_exit():
+    note("up")
+    while '"replica_exited"' not in open("../journal.jsonl").read():
+        time.sleep(0.005)
+"""
+
+
 def test_an_effect_seen_before_its_cause_costs_a_restart_too(start: Start) -> None:
-    code = "if NAME == 'master-replica-0' and COPY == 1: unavailable()\nobey()"
+    code = (
+        SEEN
+        + """
+if COPY == 1 and NAME == "master-replica-0":
+    wait("up")
+    unavailable()
+elif COPY == 1:
+    await_exit()
+    end(-9)
+obey()
+"""
+    )
     gang = start(("master", "ps"), code)
-    wait_for(lambda: gang.events("replica_exited"), bool)
-    gang.tell(PS, -9)
     gang.await_starts(master=2, ps=2)
     gang.tell(MASTER, 0)
     assert gang.settle().outcome is JobState.SUCCEEDED
 
 
 def test_the_replica_that_broke_the_connection_is_blamed_and_not_the_one_that_lost_it(start: Start) -> None:
-    code = """
+    code = (
+        SEEN
+        + """
 if NAME == "worker-replica-0":
+    wait("up")
     unavailable()
 elif NAME == "ps-replica-0":
-    wait("gone")
+    await_exit()
     raise ValueError("the real one")
 obey()
 """
+    )
     gang = start(SERVERS, code)
-    wait_for(lambda: gang.events("replica_exited"), bool)
-    (gang.signs / "gone").touch()
     ended = gang.settle()
     assert ended.outcome is JobState.FAILED
     assert ended.message.startswith("The replica ps 0 exited with a non-zero status of 1.")
@@ -556,8 +574,9 @@ def test_many_losses_at_once_make_no_twins(start: Start) -> None:
     for name in (WORKER, "worker-replica-1", PS, EVALUATOR):
         gang.kill(name)
     gang.await_starts(master=1, worker=4, ps=2, evaluator=2)
-    gang.kill(MASTER)
-    gang.kill(PS)
+    for pid in (gang.pid(MASTER), gang.pid(PS)):
+        with contextlib.suppress(ProcessLookupError):  # the supervisor may have ended it over the other one
+            os.kill(pid, signal.SIGKILL)
     wait_for(gang.counts, lambda counts: counts[MASTER] == 2 and min(counts.values()) >= 2)
     wait_for(lambda: len(gang.processes()), lambda count: count >= 10)
     gang.tell(MASTER, 0)
@@ -568,24 +587,20 @@ def test_many_losses_at_once_make_no_twins(start: Start) -> None:
 
 
 def test_a_hung_replica_is_ended_by_the_time_limit(start: Start) -> None:
-    gang = start(("master", "worker", "ps"), "obey()", max_running_s=1.5)
-    gang.await_starts(master=1, worker=1, ps=1)
-    gang.kill(WORKER, signal.SIGSTOP)
+    code = "if NAME == 'worker-replica-0': os.kill(os.getpid(), signal.SIGSTOP)\nobey()"
+    gang = start(("master", "worker", "ps"), code, max_running_s=1.5)
     ended = gang.settle()
     assert ended.outcome is JobState.CANCELLED
     assert "maxRunningTime of 1.5 s" in ended.message
 
 
 def test_a_restart_does_not_give_more_time(start: Start) -> None:
-    gang = start(("master",), "obey()", max_running_s=4.0)
-    gang.await_starts(master=1)
-    [running] = gang.events("running")
-    wait_for(time.time, lambda now: now * 1e6 > running["t"] + 3e6)
-    gang.kill(MASTER)
+    code = "if COPY == 1:\n    time.sleep(3)\n    end(-9)\nobey()"  # by itself: the test may come too late
+    gang = start(("master",), code, max_running_s=6.0)
     assert gang.settle().outcome is JobState.CANCELLED
     [restarted] = gang.restarts()
     [stopping] = gang.events("stopping")
-    assert stopping["t"] < restarted.time_us + 4e6
+    assert stopping["t"] < restarted.time_us + 6e6
 
 
 def test_the_engine_kills_what_it_is_asked_to(start: Start) -> None:
@@ -603,18 +618,21 @@ def test_the_engine_kills_what_it_is_asked_to(start: Start) -> None:
 
 def test_a_gang_can_be_cancelled_while_a_replica_waits_to_start_again(start: Start) -> None:
     gang = start(SERVERS, "end(-9) if NAME == 'worker-replica-0' else obey()")
-    wait_for(lambda: gang.counts().get(WORKER), lambda count: count == 4)  # the next one is four seconds away
+    wait_for(lambda: gang.counts().get(WORKER, 0), lambda count: count >= 4)  # the next one is four seconds away
     gang.engine.cancel(gang.folder)
     assert gang.settle().outcome is JobState.CANCELLED
-    assert gang.counts()[WORKER] == 4
+    assert gang.events("replica_started", "stopping")[-1]["event"] == "stopping"
 
 
 def test_a_gang_can_be_cancelled_while_it_is_stopped_to_start_again(start: Start) -> None:
-    gang = start(GROUP, "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote('deaf')\nobey()", grace_s=1.0)
+    gang = start(GROUP, "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote('deaf')\nobey()", grace_s=90.0)
     wait_for(lambda: (gang.signs / "deaf").exists() and (gang.signs / "deaf").read_text().count("\n"), lambda n: n == 3)
     gang.kill(WORKER)
     wait_for(lambda: gang.events("replica_exited"), bool)
     gang.engine.cancel(gang.folder)
+    wait_for(lambda: gang.events("stopping"), bool)
+    for name in (MASTER, "worker-replica-1"):
+        gang.tell(name, 0)
     assert gang.settle().outcome is JobState.CANCELLED
     assert set(gang.counts().values()) == {1}
     assert gang.restarts() == []

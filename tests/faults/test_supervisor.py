@@ -29,6 +29,7 @@ from trainshed.engines.base import Launch, Package, Replica
 from trainshed.engines.local import LocalEngine, render, ship
 from trainshed.node.journal import Journal
 from trainshed.testing.engines import settle, wait_for
+from trainshed.testing.records import records
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")
@@ -90,13 +91,10 @@ class Attempt:
         return self.engine.observe([self.folder])[self.folder]
 
     def event(self, name: str) -> dict[str, Any]:
-        lines = (self.folder / "journal.jsonl").read_text().splitlines()
-        found: dict[str, Any] = next(event for event in map(json.loads, lines) if event["event"] == name)
-        return found
+        return next(event for event in records(self.folder / "journal.jsonl") if event["event"] == name)
 
     def log(self, replica: str = "master-replica-0") -> list[dict[str, Any]]:
-        lines = map(json.loads, (self.folder / "log.jsonl").read_text().splitlines())
-        return [line for line in lines if line["r"] == replica]
+        return [line for line in records(self.folder / "log.jsonl") if line["r"] == replica]
 
     def texts(self, replica: str = "master-replica-0") -> list[str]:
         return [line["m"] for line in self.log(replica)]
@@ -153,7 +151,7 @@ def prepare(tmp_path: Path) -> Iterator[Start]:
         given: dict[str, Any] = {
             "folder": tmp_path / "jobs" / mark,
             "grace_s": 5.0,
-            "max_running_s": 60.0,
+            "max_running_s": 3600.0,
             "log_limit_bytes": 64 << 20,
             **options,
         }
@@ -234,8 +232,9 @@ def goodbye(number, frame):
     sys.exit(0)
 signal.signal(signal.SIGTERM, goodbye)
 print("ready", flush=True)
-time.sleep(60)
-"""
+time.sleep(600)
+""",
+        grace_s=90.0,
     )
     attempt.wait_for_line("ready")
     attempt.engine.cancel(attempt.folder)
@@ -298,7 +297,7 @@ while not os.path.exists("said"):
 def test_a_flood_is_cut_off_and_counted(start: Start) -> None:
     count, limit = 300_000, 1 << 20
     attempt = start(f"for n in range({count}): print('line', n)", log_limit_bytes=limit)
-    assert attempt.settle(Phase.ENDED, within_s=60).outcome is JobState.SUCCEEDED
+    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
     lines = attempt.log()
     kept = [line["m"] for line in lines if line["m"].startswith("line ")]
     assert kept == [f"line {n}" for n in range(len(kept))]
@@ -577,7 +576,7 @@ def test_jobs_that_need_the_same_packages_at_once_share_them(start: Start, tmp_p
     package = _sdist(tmp_path / "trainer-0.1.tar.gz", _setup(), TASK)
     (tmp_path / "packages" / "site.partial-1" / "half").mkdir(parents=True)
     attempts = [start("", packages=(package,), module="trainer.task") for _ in range(3)]
-    assert [each.settle(Phase.ENDED, within_s=60).outcome for each in attempts] == [JobState.SUCCEEDED] * 3
+    assert [each.settle(Phase.ENDED).outcome for each in attempts] == [JobState.SUCCEEDED] * 3
     assert {path.name for path in (tmp_path / "packages").iterdir()} == {"site", "site.lock"}
     assert sum("Installing the package: gs://b/trainer-0.1.tar.gz" in each.texts() for each in attempts) == 1
 

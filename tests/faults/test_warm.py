@@ -26,11 +26,13 @@ from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.testing.engines import EngineContract, settle, wait_for
+from trainshed.testing.records import records
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 MODULES = ("decimal",)
+_WAIT_S = 240.0
 STARTED_WARM = "Started warm: the modules of the runtime were imported beforehand."
 
 WAIT = """
@@ -77,7 +79,7 @@ class Shed:
             replicas=replicas or (Replica(name="master-replica-0", type="master", index=0, primary=True),),
             env={"PYTHONPATH": str(self.path / name), **env},
             grace_s=5.0,
-            max_running_s=120.0,
+            max_running_s=3600.0,
             log_limit_bytes=1 << 20,
         )
         self.engine.launch(launch)
@@ -90,7 +92,7 @@ class Shed:
         return launch
 
     def settle(self, launch: Launch, phase: Phase) -> Sighting:
-        return settle(self.engine, launch.folder, phase, within_s=120.0)
+        return settle(self.engine, launch.folder, phase, within_s=_WAIT_S)
 
     def finish(self, launch: Launch) -> None:
         draft = Path(launch.args[0]) / "draft"
@@ -98,10 +100,10 @@ class Shed:
         draft.rename(draft.with_name("go"))
 
     def start(self, launch: Launch) -> str:
-        return str(json.loads((launch.folder / "journal.jsonl").read_text().splitlines()[0])["start"])
+        return str(records(launch.folder / "journal.jsonl")[0]["start"])
 
     def texts(self, launch: Launch) -> list[str]:
-        return [json.loads(line)["m"] for line in (launch.folder / "log.jsonl").read_text().splitlines()]
+        return [line["m"] for line in records(launch.folder / "log.jsonl")]
 
     def sockets(self) -> list[Path]:
         return list(self.home.warm.glob("*/socket"))
@@ -112,7 +114,7 @@ class Shed:
 
     def warm_up(self) -> int:
         """Wait for the process that the last launch started; its pid."""
-        wait_for(self.sockets, bool, within_s=120.0)
+        wait_for(self.sockets, bool, within_s=_WAIT_S)
         [pid] = self.pids()
         return pid
 
@@ -227,7 +229,7 @@ def test_a_warm_process_that_hangs_delays_a_job_and_does_not_start_it_twice(warm
 def test_a_killed_warm_supervisor_leaves_nothing(warm_shed: Shed) -> None:
     launch = warm_shed.launch("lost", "import os, time\nos.fork()\ntime.sleep(600)")
     warm_shed.settle(launch, Phase.RUNNING)
-    events = [json.loads(line) for line in (launch.folder / "journal.jsonl").read_text().splitlines()]
+    events = records(launch.folder / "journal.jsonl")
     pids = [event["pid"] for event in events if "pid" in event]
     os.kill(pids[0], signal.SIGKILL)
     warm_shed.settle(launch, Phase.LOST)
@@ -329,7 +331,7 @@ def test_without_a_server_it_stays_only_for_so_long(tmp_path: Path, patience_s: 
             wait_for((folder / "socket").exists, bool)
             assert process.poll() is None
             (folder / "socket").unlink()
-        assert process.wait(30) == 0
+        assert process.wait(_WAIT_S) == 0
 
 
 # -- TensorFlow
