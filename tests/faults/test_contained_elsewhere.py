@@ -15,7 +15,7 @@ import pytest
 from trainshed.engines.local import ship
 from trainshed.node import reap
 from trainshed.testing.containers import Podman
-from trainshed.testing.gangs import TRAINER, Attempt, cluster_spec, wait_until
+from trainshed.testing.gangs import TRAINER, WAIT_S, Attempt, cluster_spec, wait_until
 from trainshed.testing.links import LocalLink
 
 MASTER, WORKER = "master-replica-0", "worker-replica-0"
@@ -50,7 +50,7 @@ def launch(attempt: Attempt, link: LocalLink, image: str) -> None:
     spec["env"] = {"SIGNS": "/signs"}
     (attempt.folder / "spec.json").write_text(json.dumps(spec))
     run = ship(attempt.folder.parent / "node") / "run.py"
-    subprocess.run([sys.executable, "-I", "-S", run, "supervise", attempt.folder], check=True, timeout=30)
+    subprocess.run([sys.executable, "-I", "-S", run, "supervise", attempt.folder], check=True, timeout=WAIT_S)
 
 
 def test_a_gang_of_containers_finds_itself(attempt: Attempt, podman: Podman) -> None:
@@ -59,7 +59,6 @@ def test_a_gang_of_containers_finds_itself(attempt: Attempt, podman: Podman) -> 
     assert all(address.startswith("127.0.0.1:") for _, _, all_ in starts for each in all_.values() for address in each)
     job = attempt.gang.removeprefix("trainshed/").rpartition("/")[0]
     assert len(podman.containers(job)) == 2
-    wait_until(lambda: (attempt.folder / "samples.jsonl").exists(), attempt)
     wait_until(lambda: {WORKER, MASTER} == _sampled(attempt), attempt)
     attempt.kill(WORKER, signal.SIGTERM)
     attempt.started(4)  # both: they are an all-reduce group
@@ -71,8 +70,7 @@ def test_a_gang_of_containers_finds_itself(attempt: Attempt, podman: Podman) -> 
 
 
 def _sampled(attempt: Attempt) -> set[str]:
-    lines = map(json.loads, (attempt.folder / "samples.jsonl").read_text().splitlines())
-    return {each["r"] for each in lines if each["processes"] > 0}
+    return {each["r"] for each in attempt.samples() if each["processes"] > 0}
 
 
 def test_a_container_whose_keeper_was_killed_ends_before_the_next_one_starts(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from trainshed.engines.local import ship
+from trainshed.testing.records import records
 
 WAIT_S = 180.0  #: for anything that is waited for: the machine may be a slow one
 _ENDS = ("ended", "lost")
@@ -57,7 +58,7 @@ class Attempt:
         spec["env"] = {"PYTHONPATH": str(self._trainers), "SIGNS": str(self.signs)}
         (self.folder / "spec.json").write_text(json.dumps(spec))
         run = ship(self.folder.parent / "node") / "run.py"
-        subprocess.run([sys.executable, "-I", "-S", run, "supervise", self.folder], check=True, timeout=30)
+        subprocess.run([sys.executable, "-I", "-S", run, "supervise", self.folder], check=True, timeout=WAIT_S)
 
     def __enter__(self) -> Self:
         return self
@@ -94,15 +95,17 @@ class Attempt:
         return self.starts()
 
     def journal(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / "journal.jsonl").read_text().splitlines()]
+        return records(self.folder / "journal.jsonl")
 
     def ended(self) -> dict[str, Any]:
         wait_until(lambda: self.journal()[-1]["event"] in _ENDS, self)
         return self.journal()[-1]
 
     def lines(self, replica: str = "") -> list[str]:
-        whole = [json.loads(line) for line in (self.folder / "log.jsonl").read_text().splitlines()]
-        return [line["m"] for line in whole if line["r"] == replica or not replica]
+        return [line["m"] for line in records(self.folder / "log.jsonl") if line["r"] == replica or not replica]
+
+    def samples(self) -> list[dict[str, Any]]:
+        return records(self.folder / "samples.jsonl")
 
     def stand_in(self, replica: str) -> int:
         started = [event for event in self.journal() if event["event"] == "replica_started"]
@@ -126,7 +129,7 @@ def wait_until(true: Callable[[], object], attempt: Attempt, limit_s: float = WA
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between opening and reading
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Awaitable, Callable
@@ -66,7 +67,8 @@ class FakeHost:
     def stop(self) -> None:
         """As a process that is killed: every connection is cut, and nobody listens any more."""
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            with contextlib.suppress(RuntimeError):  # the loop is closed already: somebody else has stopped it
+                self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(_WAIT_S)
 
     def cut(self) -> None:
