@@ -41,7 +41,7 @@ def host(tmp_path: Path) -> Iterator[FakeHost]:
 
 @pytest.fixture
 def timeout_s() -> float:
-    return 30.0
+    return 90.0
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def connected(shed: RunningGateway) -> socket.socket:
     address = urlsplit(shed.url)
-    return socket.create_connection((address.hostname, address.port), timeout=30)
+    return socket.create_connection((address.hostname, address.port), timeout=90)
 
 
 def head(shed: RunningGateway, *lines: str) -> bytes:
@@ -161,12 +161,12 @@ class TestBodies:
 class TestTime:
     @pytest.fixture
     def timeout_s(self) -> float:
-        return 2.0
+        return 5.0
 
     def test_a_request_ends_at_its_deadline_and_others_go_on(self, shed: RunningGateway, host: FakeHost) -> None:
         async def hang_on_two(kind: int, body: bytes) -> tuple[int, bytes]:
             if b"2" in body:
-                await asyncio.sleep(60)
+                await asyncio.sleep(300)
             return 200, body
 
         host.behaviour = hang_on_two
@@ -177,11 +177,11 @@ class TestTime:
         while hanging.is_alive():
             assert ask(shed, {"instances": [1]})[0] == 200
         assert results == [504]
-        assert time.monotonic() - began >= 2.0
+        assert time.monotonic() - began >= 5.0
         assert shed.keeper.hanging == []  # it answered others meanwhile
 
     def test_a_host_that_hangs_is_told_of(self, shed: RunningGateway, host: FakeHost) -> None:
-        host.behaviour = answering("late", after_s=60)
+        host.behaviour = answering("late", after_s=300)
         status, body = ask(shed)
         assert (status, json.loads(json.dumps(body))["error"]["status"]) == (504, "DEADLINE_EXCEEDED")
         until(lambda: shed.keeper.hanging == [host.address.key])
@@ -190,7 +190,7 @@ class TestTime:
 
 class TestLoss:
     def test_a_client_that_goes_away_takes_its_request_back(self, shed: RunningGateway, host: FakeHost) -> None:
-        host.behaviour = answering("late", after_s=60)
+        host.behaviour = answering("late", after_s=300)
         body = json.dumps(GOOD).encode()
         for number, spelling in enumerate((PATH, f"{PATH}?by=route"), start=len(host.seen)):
             with connected(shed) as client:
@@ -208,7 +208,7 @@ class TestLoss:
         with connected(shed) as client:
             client.sendall(head(shed, f"content-length: {len(body)}") + body)
             until(lambda: len(shed.keeper.roused) == 1)
-        time.sleep(0.1)  # the server hears that the client has gone
+        until(lambda: shed.connections == 0)  # the server has heard that the client is gone
         shed.publish("m", host.address)
         assert ask(shed)[0] == 200
         assert len(host.seen) == before + 1
@@ -235,7 +235,7 @@ class TestLoss:
     def test_a_killed_host_fails_its_requests_once_and_its_successor_answers(
         self, shed: RunningGateway, host: FakeHost, tmp_path: Path
     ) -> None:
-        host.behaviour = answering("never", after_s=60)
+        host.behaviour = answering("never", after_s=300)
         results: list[tuple[int, object]] = []
         callers = [threading.Thread(target=lambda: results.append(ask(shed))) for _ in range(5)]
         before = len(host.seen)
@@ -246,7 +246,7 @@ class TestLoss:
         for caller in callers:
             caller.join()
         assert [status for status, _ in results] == [503] * 5
-        connection = http.client.HTTPConnection(urlsplit(shed.url).netloc, timeout=30)
+        connection = http.client.HTTPConnection(urlsplit(shed.url).netloc, timeout=90)
         with closing(connection):  # still in the routes, but nobody listens: an answer, and not a closed connection
             connection.request("POST", PATH, b"{}", {"authorization": f"Bearer {shed.token}"})
             answer = connection.getresponse()
@@ -280,14 +280,14 @@ class TestOverload:
         self, shed: RunningGateway, host: FakeHost, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(connections, "IN_FLIGHT", 20)
-        turn = asyncio.Semaphore(1)
+        full = threading.Event()
 
-        async def one_at_a_time(kind: int, body: bytes) -> tuple[int, bytes]:
-            async with turn:
+        async def when_full(kind: int, body: bytes) -> tuple[int, bytes]:
+            while not full.is_set():
                 await asyncio.sleep(0.01)
             return 200, b"{}"
 
-        host.behaviour = one_at_a_time
+        host.behaviour = when_full
         outcomes: Counter[int] = Counter()
         lock = threading.Lock()
 
@@ -299,11 +299,13 @@ class TestOverload:
         threads = [threading.Thread(target=send) for _ in range(200)]
         for thread in threads:
             thread.start()
+        try:
+            wait_for(lambda: outcomes[429], (180).__eq__)
+        finally:
+            full.set()
         for thread in threads:
             thread.join()
-        assert outcomes[200] + outcomes[429] == 200
-        assert outcomes[200] >= 20
-        assert outcomes[429] > 0
+        assert outcomes == {200: 20, 429: 180}
         assert [ask(shed)[0] for _ in range(5)] == [200] * 5
 
     def test_a_host_that_refuses_says_when_to_come_again(self, shed: RunningGateway, host: FakeHost) -> None:
@@ -312,7 +314,7 @@ class TestOverload:
 
         host.behaviour = full
         for spelling in (PATH, f"{PATH}?by=route"):
-            connection = http.client.HTTPConnection(urlsplit(shed.url).netloc, timeout=30)
+            connection = http.client.HTTPConnection(urlsplit(shed.url).netloc, timeout=90)
             with closing(connection):
                 connection.request("POST", spelling, b"{}", {"authorization": f"Bearer {shed.token}"})
                 answer = connection.getresponse()

@@ -69,6 +69,11 @@ class RunningGateway:
         """The owner's."""
         return self.home.token.read_text().strip()
 
+    @property
+    def connections(self) -> int:
+        """How many clients are connected, as far as it has heard."""
+        return len(self._server.server_state.connections)
+
     def start(self) -> RunningGateway:
         self._thread.start()
         if not self._ready.wait(_WAIT_S):
