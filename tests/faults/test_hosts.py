@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,16 @@ from trainshed.testing.engines import wait_for
 from trainshed.testing.servers import RunningServer
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
-BACK_S = 5.0  #: that a version may be away after its host died
-SETTINGS = {"predict_timeout_s": 2, "load_timeout_s": 20}
+BACK_S = 60.0  #: that a version may be away after its host died, on however slow a machine
+SETTINGS = {"predict_timeout_s": 10, "load_timeout_s": 120}
+IMPATIENT = {**SETTINGS, "load_timeout_s": 15}
 
 
-def open_server(home: Path) -> RunningServer:
+def open_server(home: Path, settings: Mapping[str, int] = SETTINGS) -> RunningServer:
     CACHE.mkdir(parents=True, exist_ok=True)
     home.mkdir()
     (home / "runtimes").symlink_to(CACHE)
-    return RunningServer(home, SETTINGS).start()
+    return RunningServer(home, settings).start()
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,13 @@ def deployer(shared: RunningServer, tmp_path: Path, request: pytest.FixtureReque
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[RunningServer]:
     server = open_server(tmp_path / "home")
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[RunningServer]:
+    server = open_server(tmp_path / "home", IMPATIENT)
     yield server
     server.kill()
 
@@ -113,10 +121,13 @@ def test_a_fault_at_load_fails_that_version_alone(deployer: Deployer, neighbour:
     deployer.finish(deployer.delete("v1"))
 
 
-def test_a_hang_at_load_is_cut_off(deployer: Deployer, neighbour: Deployer) -> None:
+def test_a_hang_at_load_is_cut_off(impatient: RunningServer, tmp_path: Path) -> None:
+    neighbour = Deployer(impatient, "fault-neighbour", tmp_path / "neighbour")
+    neighbour.deploy_routine("calm")
+    deployer = Deployer(impatient, "fault-hang", tmp_path / "hang")
     with Watched(neighbour):
         message = deployer.refused(deployer.create_routine("v1", load="time.sleep(3600)"))
-    assert "It was not loaded within 20 s." in message
+    assert "It was not loaded within 15 s." in message
 
 
 def test_a_pickle_that_does_harm_is_only_loaded_by_its_host(deployer: Deployer, tmp_path: Path) -> None:
@@ -188,7 +199,7 @@ def test_a_version_that_always_crashes_is_unhealthy_and_says_so(deployer: Deploy
     with Watched(neighbour):
         os.kill(deployer.details("v1")["hosts"][0]["pid"], signal.SIGKILL)
         status, answer = wait_for(
-            lambda: deployer.ask("v1", 1), lambda seen: "is unhealthy" in str(seen[1]), within_s=60
+            lambda: deployer.ask("v1", 1), lambda seen: "is unhealthy" in str(seen[1]), within_s=150
         )
     assert status == 503
     assert "SIGSEGV" in answer["error"]["message"]
@@ -212,7 +223,7 @@ def test_a_killed_host_is_back_soon(deployer: Deployer) -> None:
     details = wait_for(lambda: deployer.details("v1"), lambda seen: _ready(seen) == 2)
     os.kill(details["hosts"][0]["pid"], signal.SIGKILL)
     assert deployer.until_answers("v1", 1) < BACK_S
-    wait_for(lambda: deployer.details("v1"), lambda seen: _ready(seen) == 2, within_s=30)
+    wait_for(lambda: deployer.details("v1"), lambda seen: _ready(seen) == 2)
 
 
 def _ready(details: dict[str, Any]) -> int:
