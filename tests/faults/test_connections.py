@@ -14,7 +14,7 @@ from trainshed.testing.servers import Caller, RunningServer
 @contextlib.contextmanager
 def connected(server: RunningServer) -> Iterator[socket.socket]:
     address = urlsplit(server.url)
-    with socket.create_connection((address.hostname, address.port), timeout=60) as client:
+    with socket.create_connection((address.hostname, address.port), timeout=150) as client:
         yield client
 
 

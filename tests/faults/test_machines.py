@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from trainshed.testing.engines import wait_for
+from trainshed.testing.gangs import alive
 from trainshed.testing.machines import Machine, Network, can_make_namespaces, remove_strays
 
 HELLO = "import socket, sys, time; here = socket.create_server((sys.argv[1], 8765)); time.sleep(1000)"
@@ -46,7 +47,7 @@ def test_machines_reach_each_other_until_one_is_cut_off(network: Network, tmp_pa
     if network.apart:  # on loopback the kernel still takes connections in for a process that stands still
         assert not reached(other, one.host)
     one.mend()
-    assert reached(other, one.host)
+    wait_for(lambda: reached(other, one.host), bool, within_s=60.0)  # the kernel tells of a cable within a second or so
 
 
 def test_a_machine_has_files_of_its_own_and_what_is_shared(network: Network, tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_what_is_killed_is_gone_with_what_it_started(network: Network, tmp_path:
     pids = one.pids()
     one.kill()
     assert one.pids() == []
-    assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids)
+    assert not any(alive(pid) for pid in pids)
     assert len(other.pids()) >= 3
 
 
@@ -80,12 +81,19 @@ def test_a_paused_machine_stands_still(network: Network, tmp_path: Path) -> None
     machine.start(["sh", "-c", f"while :; do echo >> {counter}; sleep 0.01; done"], tmp_path / "log")
     size = wait_for(lambda: _size(machine.folder / "home" / "count"), lambda now: now > 3, within_s=60.0)
     machine.pause()
-    time.sleep(0.1)
+    wait_for(lambda: {_state(pid) for pid in machine.pids()}, {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}.issuperset)
     size = _size(machine.folder / "home" / "count")
     time.sleep(0.3)
     assert _size(machine.folder / "home" / "count") == size
     machine.resume()
     wait_for(lambda: _size(machine.folder / "home" / "count"), lambda now: now > size, within_s=60.0)
+
+
+def _state(pid: int) -> str:
+    try:
+        return str(psutil.Process(pid).status())
+    except psutil.NoSuchProcess:
+        return psutil.STATUS_ZOMBIE
 
 
 def _size(path: Path) -> int:
@@ -102,12 +110,12 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
     )
     run = subprocess.Popen([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE, text=True)
     assert run.stdout is not None
-    prefix = run.stdout.readline().rpartition(".")[0]
-    assert prefix in _addresses()
+    address = f" {run.stdout.readline().rpartition('.')[0]}.1/24 "  # of its bridge, and of no other
+    assert address in _addresses()
     run.send_signal(signal.SIGKILL)
     run.communicate()
     remove_strays()
-    assert prefix not in _addresses()
+    assert address not in _addresses()
     assert f"-{run.pid}-" not in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
 
 

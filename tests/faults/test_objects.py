@@ -69,7 +69,7 @@ def send_cut(server: RunningServer, path: str, data: bytes, *, cut: int, method:
         connection.sendall("\r\n".join([*lines, "", ""]).encode() + data[:cut])
 
 
-def until(condition: Any, *, within_s: float = 60.0) -> None:
+def until(condition: Any, *, within_s: float = 90.0) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -125,7 +125,7 @@ def test_a_killed_server_leaves_no_half_object_and_its_successor_tidies_up(own_s
             try:
                 if stop.is_set() or call(server, "POST", media(name), data)[0] != 200:
                     return
-            except OSError:
+            except (OSError, http.client.HTTPException):
                 acknowledged.pop(name, None)  # old or new: both are right
                 return
             acknowledged[name] = data
@@ -160,10 +160,15 @@ def test_one_of_a_hundred_creates_wins(shared: RunningServer) -> None:
 
 def test_readers_among_writers_get_whole_objects_of_their_generation(shared: RunningServer) -> None:
     written: dict[str, str] = {}
-    deadline = time.monotonic() + 3
+    generations: set[str] = set()  # that were read
+    begun = time.monotonic()
+
+    def going() -> bool:
+        passed = time.monotonic() - begun
+        return passed < 3 or (passed < 90 and len(generations) <= 3)
 
     def write(worker: int) -> None:
-        while time.monotonic() < deadline:
+        while going():
             data = os.urandom(300_000 + worker)
             status, body, _ = call(shared, "POST", media("contested"), data)
             assert status == 200
@@ -171,9 +176,10 @@ def test_readers_among_writers_get_whole_objects_of_their_generation(shared: Run
 
     def read(_: int) -> list[tuple[str, str]]:
         seen = []
-        while time.monotonic() < deadline:
+        while going():
             status, body, headers = get(shared, "contested")
             assert status == 200
+            generations.add(headers["x-goog-generation"])
             seen.append((headers["x-goog-generation"], base64.b64encode(hashlib.md5(body).digest()).decode()))
         return seen
 
@@ -185,7 +191,7 @@ def test_readers_among_writers_get_whole_objects_of_their_generation(shared: Run
             writer.result()
         seen = [pair for reader in readers for pair in reader.result()]
     first = base64.b64encode(hashlib.md5(b"first").digest()).decode()
-    assert len({generation for generation, _ in seen}) > 3
+    assert len(generations) > 3
     assert all(written.get(generation, first) == digest for generation, digest in seen)
 
 
@@ -318,7 +324,7 @@ def test_a_server_killed_while_it_composes_copies_and_deletes_leaves_whole_objec
         going.set()
         with ThreadPoolExecutor(4) as pool:
             workers = [pool.submit(loop, worker, done, going) for worker in range(4)]
-            until(lambda done=done, kill=kill: len(done) > 25 + 7 * kill, within_s=60)
+            until(lambda done=done, kill=kill: len(done) > 25 + 7 * kill)
             server.kill()
             going.clear()
             for worker in workers:

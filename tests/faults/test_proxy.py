@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from trainshed.certificates import ensure_certificates
+from trainshed.testing.engines import wait_for
 from trainshed.testing.servers import Caller, RunningServer
 
 PROJECT = "faults-proxy"
@@ -34,8 +35,9 @@ def connected(server: RunningServer) -> socket.socket:
 def everything(connection: socket.socket) -> bytes:
     """All that comes until the other side ends the connection, which it must."""
     parts = []
-    while data := connection.recv(65_536):
-        parts.append(data)
+    with suppress(ConnectionResetError):  # an end too: it had not read all that was sent
+        while data := connection.recv(65_536):
+            parts.append(data)
     return b"".join(parts)
 
 
@@ -201,11 +203,7 @@ def test_clients_that_break_off_leave_nothing_behind(server: RunningServer) -> N
             begun.sendall(b"PUT / HTTP/1.1\r\nHost: www.googleapis.com\r\nContent-Length: 10\r\n\r\nabc")
             begun.close()
     assert Caller(server.url)("GET", "/healthz")[0] == 200
-    for _ in range(200):
-        if len(list(Path(f"/proc/{server.pid}/fd").iterdir())) <= before + 5:
-            return
-        threading.Event().wait(0.05)
-    raise AssertionError("connections are still open")
+    wait_for(lambda: len(list(Path(f"/proc/{server.pid}/fd").iterdir())), lambda now: now <= before + 5)
 
 
 # -- Google's names on the TLS port
@@ -261,9 +259,8 @@ def test_an_open_connection_does_not_hold_up_the_end(own_server: RunningServer) 
     with door(own_server) as idle:
         idle.sendall(request("GET /storage/v1/b"))
         assert idle.recv(1000).startswith(b"HTTP/1.1 401 ")
-        began = time.monotonic()
         assert own_server.stop() == 0
-        assert time.monotonic() - began < 8  # after 10 s every connection is cut
+    assert "timeout graceful shutdown exceeded" not in own_server.log.read_text()  # after 10 s every connection is cut
 
 
 # -- everyone else
@@ -314,15 +311,23 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]
 
 def echoed(server: RunningServer, port: int, authority: Path, size: int) -> None:
     context = ssl.create_default_context(cafile=authority)
-    with context.wrap_socket(tunnel(server, f"localhost:{port}"), server_hostname="localhost") as connection:
-        data = bytes(range(256)) * (size // 256)
-        sender = threading.Thread(target=connection.sendall, args=(data,))
-        sender.start()
-        back = bytearray()
-        while len(back) < len(data):
-            back += connection.recv(65_536)
-        sender.join()
-        assert back == data
+    data = bytes(range(256)) * (size // 256)
+
+    async def there_and_back() -> bytes:
+        """Both at once, and in one thread: no two may use a TLS connection at the same time."""
+        connection = tunnel(server, f"localhost:{port}")
+        connection.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=connection, ssl=context, server_hostname="localhost")
+        writer.write(data)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                return await reader.readexactly(size)
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    assert asyncio.run(there_and_back()) == data
 
 
 def test_other_hosts_are_reached_as_they_are(server: RunningServer, echo: tuple[int, Path]) -> None:
@@ -344,7 +349,6 @@ def test_google_on_another_port_is_not_us(server: RunningServer, echo: tuple[int
     """Only port 443 is answered here; a name of ours elsewhere is someone else's, and has to be looked up."""
     with connected(server) as connection:
         connection.sendall(b"CONNECT storage.googleapis.com:1 HTTP/1.1\r\n\r\n")
-        connection.settimeout(60)
         assert b" 502 " in everything(connection)[:20]
 
 
