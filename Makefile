@@ -25,7 +25,7 @@ lint: $(ENV_DEV)
 	$(BIN)/mypy
 
 soak: $(ENV_DEV)
-	bash tests/needs.sh slurmctld slurmd
+	bash tests/needs.sh slurmctld slurmd dockerd=docker.io docker=docker.io ip=iproute2
 	$(BIN)/python -m pytest -m soak
 
 bench: $(ENV_DEV)

@@ -14,7 +14,7 @@ from trainshed.runtimes.catalogue import DEFAULT
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.store import sqlite
-from trainshed.testing.containers import Podman
+from trainshed.testing.containers import Docker, Podman
 from trainshed.testing.servers import RunningServer
 
 settings.register_profile("patient", deadline=None)  # a slow machine is not a failure
@@ -62,6 +62,18 @@ def runtime_python() -> Path:
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Podman:
     """Images outlive the test run, as runtimes do."""
     return Podman(CACHE.with_name("containers"), tmp_path_factory.mktemp("podman"))
+
+
+@pytest.fixture(scope="session", params=[Podman.kind, pytest.param(Docker.kind, marks=pytest.mark.soak)])
+def runner(
+    request: pytest.FixtureRequest, podman: Podman, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Podman | Docker]:
+    """Each of the two that run containers."""
+    if request.param == Podman.kind:
+        yield podman
+        return
+    with Docker(tmp_path_factory.mktemp("docker"), podman) as docker:
+        yield docker
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What the tests need from the operating system: PostgreSQL's server programs, Chromium, Podman with runc, and the Python
 # of Debian, which the images of the tests are made of.
-# bash tests/needs.sh [PROGRAM...]: these programs too, from Debian's packages of the same names.
+# bash tests/needs.sh [PROGRAM[=PACKAGE]...]: these programs too, from Debian's packages, of the same names if none is said.
 set -eu
 missing=()
 for program in "$@"; do
-    command -v "$program" >/dev/null || missing+=("$program")
+    command -v "${program%%=*}" >/dev/null || missing+=("${program#*=}")
 done
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
 command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||

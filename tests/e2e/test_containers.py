@@ -1,4 +1,4 @@
-"""Jobs that run container images, for real: Podman and runc, and an image from Debian's packages."""
+"""Jobs that run container images, for real: Podman or Docker, runc, and an image from Debian's packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.testing.containers import Podman
+from trainshed.testing.containers import Docker, Podman
 from trainshed.testing.engines import wait_for
 from trainshed.testing.gangs import whole_lines
 from trainshed.testing.registries import Registry
@@ -88,14 +88,14 @@ while time.time() < until and not (name.startswith("master") and os.path.exists(
 
 @dataclass(frozen=True)
 class Containers:
-    """A server, and the Podman that it uses."""
+    """A server, and what runs its containers."""
 
     server: RunningServer
-    podman: Podman
+    runner: Podman | Docker
 
     def submit(self, job: str, image: str = "", source: str = "", *args: str, **training: Any) -> None:
         """A job whose replicas run `source` in Python, or what the image says if there is none."""
-        config: dict[str, Any] = {"imageUri": image or self.podman.base()}
+        config: dict[str, Any] = {"imageUri": image or self.runner.base()}
         if source:
             config |= {"containerCommand": ["python3", "-c"], "containerArgs": [source, *args]}
         roles = [f"{role}Config" for role in ("master", "worker", "parameterServer") if role == "master" or training]
@@ -138,12 +138,12 @@ def _but_image(config: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def jobs(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
-    podman.base()
-    running = RunningServer(tmp_path_factory.mktemp("containers") / "home", {"grace_s": 30}, environment=podman.env)
-    running.start()
+def jobs(runner: Podman | Docker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
+    runner.base()
+    home, settings = tmp_path_factory.mktemp("containers") / "home", {"grace_s": 30, "container_tool": runner.kind}
+    running = RunningServer(home, settings, environment=runner.env).start()
     running.call("POST", f"/storage/v1/b?project={PROJECT}", {"name": BUCKET})
-    yield Containers(running, podman)
+    yield Containers(running, runner)
     assert running.close() == 0
 
 
@@ -163,26 +163,26 @@ def test_a_gang_is_told_what_it_needs_and_sees_nothing_else(jobs: Containers) ->
     assert found["read_only"] == [True, True]
     assert not {"work", "home", "mnt"} & set(found["folders"])
     assert 0.9e9 - 4096 <= found["memory"] <= 0.9e9
-    mine = {name for name in found["environment"] if name.startswith(("CONTAINERS_", "TRAINSHED_SERVER"))}
+    mine = {name for name in found["environment"] if name.startswith(("CONTAINERS_", "DOCKER_", "TRAINSHED_SERVER"))}
     assert mine == set(), "of the server's own environment"
     assert (jobs.bucket / "by-gs-chief.txt").read_bytes() == b"from chief"
     assert "stored by-gs-chief.txt" in jobs.lines("gang")
-    assert jobs.podman.containers(f"{PROJECT}/gang") == []
+    assert jobs.runner.containers(f"{PROJECT}/gang") == []
 
 
 def test_an_image_runs_its_own_command_by_tag_and_by_digest(jobs: Containers, tmp_path: Path) -> None:
     (tmp_path / "task.py").write_text("import sys; print('the image says', sys.argv[1:], flush=True)\n")
-    head = f"FROM {jobs.podman.base()}\nWORKDIR /root\nCOPY task.py /root/\n"
+    head = f"FROM {jobs.runner.base()}\nWORKDIR /root\nCOPY task.py /root/\n"
     (tmp_path / "Dockerfile").write_text(head + 'ENTRYPOINT ["python", "task.py"]\nCMD ["by", "itself"]\n')
-    jobs.podman("build", "-t", "trainshed-tests/own", str(tmp_path))
-    digest = jobs.podman("image", "inspect", "--format", "{{.Digest}}", "trainshed-tests/own").strip()
+    jobs.runner("build", "-t", "trainshed-tests/own", str(tmp_path))
     jobs.submit("own", "trainshed-tests/own")
     jobs.wait("own", "SUCCEEDED")
     assert "the image says ['by', 'itself']" in jobs.lines("own")
-    jobs.submit("own_args", f"localhost/trainshed-tests/own@{digest}", args=["--x", "1"])
+    jobs.submit("own_args", jobs.runner.pinned("trainshed-tests/own"), args=["--x", "1"])
     jobs.wait("own_args", "SUCCEEDED")
     assert "the image says ['--x', '1']" in jobs.lines("own_args")
-    assert any(line.startswith("Running the image localhost/trainshed-tests/own@") for line in jobs.lines("own_args"))
+    pinned = f"Running the image {jobs.runner.pinned('trainshed-tests/own')}"
+    assert any(line.startswith(pinned) for line in jobs.lines("own_args"))
 
 
 def test_a_failure_names_the_replica_and_shows_its_last_words(jobs: Containers) -> None:
@@ -190,10 +190,10 @@ def test_a_failure_names_the_replica_and_shows_its_last_words(jobs: Containers) 
     done = jobs.wait("fails", "FAILED")
     assert "The replica master 0 exited with a non-zero status of 1." in done["errorMessage"]
     assert "ValueError: no such digit" in done["errorMessage"]
-    jobs.submit("no_program", masterConfig={"imageUri": jobs.podman.base(), "containerCommand": ["/no/such/program"]})
+    jobs.submit("no_program", masterConfig={"imageUri": jobs.runner.base(), "containerCommand": ["/no/such/program"]})
     done = jobs.wait("no_program", "FAILED")
     assert "/no/such/program" in done["errorMessage"]
-    assert jobs.podman.containers(f"{PROJECT}/fails") == []
+    assert jobs.runner.containers(f"{PROJECT}/fails") == []
 
 
 def test_a_killed_replica_is_started_again_and_its_container_is_gone(jobs: Containers) -> None:
@@ -201,24 +201,24 @@ def test_a_killed_replica_is_started_again_and_its_container_is_gone(jobs: Conta
     jobs.wait("chaos", "RUNNING")
     all_of_it = ("master-replica-0", "worker-replica-0", "ps-replica-0")
     wait_for(lambda: [jobs.starts("chaos", name) for name in all_of_it], lambda counts: counts == [1, 1, 1])
-    before = {each["Labels"]["trainshed.replica"]: each["Id"] for each in jobs.podman.containers(f"{PROJECT}/chaos")}
+    before = {each["Labels"]["trainshed.replica"]: each["Id"] for each in jobs.runner.containers(f"{PROJECT}/chaos")}
     jobs.server.call(
         "POST", f"/trainshed/v1/projects/{PROJECT}/jobs/chaos:chaos", {"kill": "worker-replica-0", "signal": "KILL"}
     )
     wait_for(lambda: jobs.starts("chaos", "worker-replica-0"), lambda count: count == 2)
-    after = {each["Labels"]["trainshed.replica"]: each["Id"] for each in jobs.podman.containers(f"{PROJECT}/chaos")}
+    after = {each["Labels"]["trainshed.replica"]: each["Id"] for each in jobs.runner.containers(f"{PROJECT}/chaos")}
     assert set(after) == set(before) == {"master-replica-0", "worker-replica-0", "ps-replica-0"}
     assert {name for name in before if before[name] != after[name]} == {"worker-replica-0"}
     wait_for(lambda: _samples(jobs, "chaos"), lambda seen: all(seen.get(name, {}).get("cpu", 0) for name in after))
     sample = _samples(jobs, "chaos")["master-replica-0"]
-    assert sample["rss"] < 60e6, "that of Podman's own processes is not the replica's"
+    assert sample["rss"] < 60e6, "that of the tool's own processes is not the replica's"
     (jobs.bucket / "chaos" / "done").touch()
     jobs.wait("chaos", "SUCCEEDED")
     assert "restarted worker-replica-0 (killed by signal 9)" in "\n".join(
         jobs.server.call("GET", f"/trainshed/v1/projects/{PROJECT}/jobs/chaos")["restarts"]
     )
     assert "heard signal 15" in jobs.lines("chaos"), "what still runs at the end is asked to end first"
-    assert jobs.podman.containers(f"{PROJECT}/chaos") == []
+    assert jobs.runner.containers(f"{PROJECT}/chaos") == []
 
 
 def _samples(jobs: Containers, job: str) -> dict[str, dict[str, Any]]:
@@ -232,7 +232,7 @@ def test_cancelling_ends_the_container(jobs: Containers) -> None:
     jobs.server.call("POST", f"/v1/projects/{PROJECT}/jobs/cancelled:cancel", {})
     jobs.wait("cancelled", "CANCELLED")
     assert "heard signal 15" in jobs.lines("cancelled")
-    assert jobs.podman.containers(f"{PROJECT}/cancelled") == []
+    assert jobs.runner.containers(f"{PROJECT}/cancelled") == []
 
 
 @pytest.mark.parametrize("killed", [("pid",), ("guardian", "pid")], ids=["supervisor", "supervisor and guardian"])
@@ -241,7 +241,7 @@ def test_nothing_is_left_of_a_job_whose_keepers_are_killed(jobs: Containers, kil
     jobs.submit(job, "", WAIT, job)
     jobs.wait(job, "RUNNING")
     wait_for(lambda: jobs.starts(job, "master-replica-0"), lambda count: count == 1)
-    [container] = jobs.podman.containers(f"{PROJECT}/{job}")
+    [container] = jobs.runner.containers(f"{PROJECT}/{job}")
     pids = [jobs.journal(job, "supervisor_started")[name] for name in killed]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)  # so that neither sees the other's end
@@ -249,7 +249,7 @@ def test_nothing_is_left_of_a_job_whose_keepers_are_killed(jobs: Containers, kil
         os.kill(pid, signal.SIGKILL)
     done = jobs.wait(job, "FAILED")
     assert "submit it again" in done["errorMessage"]
-    assert jobs.podman.containers(f"{PROJECT}/{job}") == []
+    assert jobs.runner.containers(f"{PROJECT}/{job}") == []
     wait_for(lambda: Path(f"/proc/{container['Pid']}").exists(), lambda there: not there)
 
 
@@ -257,12 +257,12 @@ def test_an_image_that_is_not_there_is_named(jobs: Containers) -> None:
     jobs.submit("missing", "localhost/no/such/image:7")
     done = jobs.wait("missing", "FAILED")
     assert "The image localhost/no/such/image:7 is not on this machine, and it can't be pulled:" in done["errorMessage"]
-    assert "podman build -t localhost/no/such/image:7 ." in done["errorMessage"]
+    assert f"{jobs.runner.kind} build -t localhost/no/such/image:7 ." in done["errorMessage"]
 
 
 def test_an_image_for_another_machine_is_refused(jobs: Containers, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    jobs.podman(
+    jobs.runner(
         "build",
         "--platform",
         "linux/s390x",
@@ -278,25 +278,29 @@ def test_an_image_for_another_machine_is_refused(jobs: Containers, tmp_path: Pat
     assert "trainshed-tests/foreign is made for s390x, and this machine is" in done["errorMessage"]
 
 
-def test_an_image_is_pulled_and_its_progress_told(jobs: Containers, tmp_path: Path) -> None:
-    jobs.podman("save", "--format", "oci-dir", "-o", str(tmp_path / "oci"), jobs.podman.base())
+def test_an_image_is_pulled_and_its_progress_told(jobs: Containers, podman: Podman, tmp_path: Path) -> None:
+    podman("save", "--format", "oci-dir", "-o", str(tmp_path / "oci"), podman.base())
     with Registry(tmp_path / "oci") as registry:
-        jobs.podman.trust(registry.address)
+        jobs.runner.trust(registry.address)
         name = f"{registry.address}/trainers/python:3"
         jobs.submit("pulled", name, "print('from afar', flush=True)")
         jobs.wait("pulled", "SUCCEEDED")
+        jobs.runner("rmi", name)
+        jobs.submit("pulled_by_digest", f"{registry.address}/trainers/python@{registry.digest}", "print('the same')")
+        jobs.wait("pulled_by_digest", "SUCCEEDED")
+    assert "the same" in jobs.lines("pulled_by_digest")
     lines = jobs.lines("pulled")
-    assert f"The image {name} is not on this machine: pulling it with podman." in lines
-    assert any("Copying blob" in line for line in lines)
+    assert f"The image {name} is not on this machine: pulling it with {jobs.runner.kind}." in lines
+    assert any(word in line for line in lines for word in ("Copying blob", "Digest: sha256:"))
     assert "from afar" in lines
-    jobs.podman("rmi", name)
 
 
 def test_a_pull_that_hangs_can_be_cancelled(jobs: Containers) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         name = f"127.0.0.1:{silent.getsockname()[1]}/trainers/python:3"
         jobs.submit("hanging", name)
-        wait_for(lambda: jobs.lines("hanging"), lambda lines: any("pulling it with podman" in line for line in lines))
+        told = f"pulling it with {jobs.runner.kind}"
+        wait_for(lambda: jobs.lines("hanging"), lambda lines: any(told in line for line in lines))
         jobs.server.call("POST", f"/v1/projects/{PROJECT}/jobs/hanging:cancel", {})
         jobs.wait("hanging", "CANCELLED")
         left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if name.encode() in _read(path)]
@@ -310,7 +314,7 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def test_the_files_of_an_image_can_be_kept_from_changes(podman: Podman, tmp_path: Path) -> None:
+def test_the_files_of_an_image_can_be_kept_from_changes(runner: Podman | Docker, tmp_path: Path) -> None:
     source = """
 open("/tmp/kept", "w").write("x")
 try:
@@ -318,10 +322,10 @@ try:
 except OSError as exc:
     print("refused:", exc.strerror, flush=True)
 """
-    home, settings = tmp_path / "home", {"container_read_only": "true"}
-    running = RunningServer(home, settings, environment=podman.env).start()
+    home, settings = tmp_path / "home", {"container_read_only": "true", "container_tool": runner.kind}
+    running = RunningServer(home, settings, environment=runner.env).start()
     try:
-        own = Containers(running, podman)
+        own = Containers(running, runner)
         own.submit("read_only", "", source)
         own.wait("read_only", "SUCCEEDED")
         assert "refused: Read-only file system" in own.lines("read_only")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from trainshed.control.launches import free_ports
 from trainshed.engines.served_containers import BRIDGE, HOST
 from trainshed.node import containers, reap
 from trainshed.node.containers import Container, Tool
-from trainshed.testing.containers import Podman
+from trainshed.testing.containers import Docker, Podman
 from trainshed.testing.deployer import Deployer
 from trainshed.testing.engines import wait_for
 from trainshed.testing.predictors import ANSWERS
@@ -94,42 +95,43 @@ class Contained(Deployer):
 
 
 @pytest.fixture(scope="module")
-def image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
+def image(runner: Podman | Docker, tmp_path_factory: pytest.TempPathFactory) -> str:
     """An image with the predictor in it, which runs as a user of its own."""
     folder = tmp_path_factory.mktemp("predictor")
     (folder / "predictor.py").write_text(PREDICTOR)
-    (folder / "Containerfile").write_text(
-        f'FROM {podman.base()}\nCOPY predictor.py /predictor.py\nUSER 1234\nENTRYPOINT ["python3", "/predictor.py"]\n'
+    (folder / "Dockerfile").write_text(
+        f'FROM {runner.base()}\nCOPY predictor.py /predictor.py\nUSER 1234\nENTRYPOINT ["python3", "/predictor.py"]\n'
     )
-    podman("build", "--quiet", "--tag", NAME, str(folder))
+    runner("build", "--quiet", "--tag", NAME, str(folder))
     return NAME
 
 
 @pytest.fixture(scope="module")
-def network(podman: Podman, image: str) -> str:
+def network(runner: Podman | Docker, image: str) -> str:
     """The network that containers can have on this machine."""
-    tool, name = Tool("podman", "podman", ()), f"trainshed-probe-{os.getpid()}"
+    tool, name = Tool(runner.kind, runner.kind, ()), f"trainshed-probe-{os.getpid()}"
     box = Container(name, image, command=["true"], ports=[(free_ports(1)[0], 80)])
     try:
-        podman(*containers.run(tool, box)[1:])
+        runner(*containers.run(tool, box)[1:])
     except AssertionError:
         return HOST
     finally:
-        podman("rm", "--force", "--ignore", name)
+        with contextlib.suppress(AssertionError):  # it is gone
+            runner("rm", "--force", name)
     return BRIDGE
 
 
-def opened(home: Path, podman: Podman, network: str) -> RunningServer:
-    settings = {"container_network": network, "sleep_after_s": 1}
-    return RunningServer(home, settings, environment=podman.env).start()
+def opened(home: Path, runner: Podman | Docker, network: str) -> RunningServer:
+    settings = {"container_network": network, "container_tool": runner.kind, "sleep_after_s": 1}
+    return RunningServer(home, settings, environment=runner.env).start()
 
 
 @pytest.fixture(scope="module")
-def server(podman: Podman, network: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    running = opened(tmp_path_factory.mktemp("containers") / "home", podman, network)
+def server(runner: Podman | Docker, network: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    running = opened(tmp_path_factory.mktemp("containers") / "home", runner, network)
     yield running
     assert running.stop() == 0
-    assert not versions(podman, PROJECT)
+    assert not versions(runner, PROJECT)
 
 
 @pytest.fixture(scope="module")
@@ -137,9 +139,9 @@ def deployer(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) ->
     return Contained(server, PROJECT, tmp_path_factory.mktemp("scratch"))
 
 
-def versions(podman: Podman, project: str) -> list[str]:
+def versions(runner: Podman | Docker, project: str) -> list[str]:
     """The containers that there are, running or not, by the versions that they serve."""
-    labels = [each.get("Labels") or {} for each in podman.containers()]
+    labels = [each.get("Labels") or {} for each in runner.containers()]
     names = [each.get("trainshed.version", "") for each in labels]
     return sorted(name for name in names if name.startswith(f"{project}/"))
 
@@ -177,11 +179,11 @@ def test_it_is_told_what_ai_platform_tells(deployer: Contained, image: str) -> N
     assert not [name for name in env if name.startswith("TRAINSHED")]
 
 
-def test_one_that_fails_says_why_in_its_own_words(deployer: Contained, podman: Podman, image: str) -> None:
+def test_one_that_fails_says_why_in_its_own_words(deployer: Contained, runner: Podman | Docker, image: str) -> None:
     reason = deployer.refused(deployer.contain("bad", image, container={"image": image, "args": ["fail"]}))
     assert "The container ended with the exit status 1 before it was healthy." in reason
     assert "these weights are of another model" in reason
-    wait_for(lambda: f"{PROJECT}/m/bad" in versions(podman, PROJECT), lambda there: not there)
+    wait_for(lambda: f"{PROJECT}/m/bad" in versions(runner, PROJECT), lambda there: not there)
 
 
 def test_an_image_that_can_not_be_had_is_told(deployer: Contained) -> None:
@@ -189,45 +191,47 @@ def test_an_image_that_can_not_be_had_is_told(deployer: Contained) -> None:
     assert reason.startswith("Create Version failed. The image localhost/no-such-image:1 is not on this machine")
 
 
-def test_a_container_that_dies_is_replaced(deployer: Contained, podman: Podman, image: str) -> None:
+def test_a_container_that_dies_is_replaced(deployer: Contained, runner: Podman | Docker, image: str) -> None:
     deployer.contained("dies", image, weight=2)
     [name] = [
         each["Names"][0]
-        for each in podman.containers()
+        for each in runner.containers()
         if (each.get("Labels") or {}).get("trainshed.version") == f"{PROJECT}/m/dies"
     ]
-    podman("kill", name)
+    runner("kill", name)
     deployer.until_answers("dies", 4)
     assert deployer.predict("dies", 4) == [8]
-    wait_for(lambda: versions(podman, PROJECT).count(f"{PROJECT}/m/dies"), lambda count: count == 1)
+    wait_for(lambda: versions(runner, PROJECT).count(f"{PROJECT}/m/dies"), lambda count: count == 1)
 
 
-def test_several_hosts_and_sleep_are_as_for_other_versions(deployer: Contained, podman: Podman, image: str) -> None:
+def test_several_hosts_and_sleep_are_as_for_other_versions(
+    deployer: Contained, runner: Podman | Docker, image: str
+) -> None:
     deployer.contained("two", image, manualScaling={"nodes": 2})
     wait_for(lambda: [host["state"] for host in deployer.details("two")["hosts"]], lambda seen: seen == ["READY"] * 2)
-    assert versions(podman, PROJECT).count(f"{PROJECT}/m/two") == 2
+    assert versions(runner, PROJECT).count(f"{PROJECT}/m/two") == 2
     deployer.finish(
         deployer.server.call(
             "PATCH", f"{deployer.path}/versions/two?updateMask=autoScaling", {"autoScaling": {"minNodes": 0}}
         )
     )
-    wait_for(lambda: f"{PROJECT}/m/two" in versions(podman, PROJECT), lambda there: not there)
+    wait_for(lambda: f"{PROJECT}/m/two" in versions(runner, PROJECT), lambda there: not there)
     assert deployer.predict("two", 7) == [7]
 
 
-def test_the_tag_may_move_on(deployer: Contained, podman: Podman, image: str) -> None:
+def test_the_tag_may_move_on(deployer: Contained, runner: Podman | Docker, image: str) -> None:
     moving = "localhost/trainshed-tests/moving:1"
-    podman("tag", image, moving)
+    runner("tag", image, moving)
     deployer.contained("pinned", moving, autoScaling={"minNodes": 0})
-    podman("tag", podman.base(), moving)
-    wait_for(lambda: f"{PROJECT}/m/pinned" in versions(podman, PROJECT), lambda there: not there)
+    runner("tag", runner.base(), moving)
+    wait_for(lambda: f"{PROJECT}/m/pinned" in versions(runner, PROJECT), lambda there: not there)
     assert deployer.predict("pinned", 7) == [7]
 
 
-def test_a_version_that_is_deleted_leaves_nothing(deployer: Contained, podman: Podman, image: str) -> None:
+def test_a_version_that_is_deleted_leaves_nothing(deployer: Contained, runner: Podman | Docker, image: str) -> None:
     deployer.contained("gone", image, weight=2)
     deployer.finish(deployer.delete("gone"))
-    assert f"{PROJECT}/m/gone" not in versions(podman, PROJECT)
+    assert f"{PROJECT}/m/gone" not in versions(runner, PROJECT)
     assert deployer.ask("gone", 1)[0] == 404
 
 
@@ -261,15 +265,15 @@ def test_the_python_client_deploys_containers(
         assert model.predict([3]) == [3]
 
 
-def test_nothing_is_left_of_a_server_that_was_killed(podman: Podman, image: str, tmp_path: Path) -> None:
+def test_nothing_is_left_of_a_server_that_was_killed(runner: Podman | Docker, image: str, tmp_path: Path) -> None:
     project = "killed-containers"
-    server = opened(tmp_path / "home", podman, HOST)  # which must work everywhere
+    server = opened(tmp_path / "home", runner, HOST)  # which must work everywhere
     try:
         deployer = Contained(server, project, tmp_path)
         deployer.contained("v1", image, weight=2)
         assert deployer.asked("v1", "env")["AIP_HTTP_PORT"] != "8080"
         server.kill()
-        wait_for(lambda: versions(podman, project), lambda left: not left)
+        wait_for(lambda: versions(runner, project), lambda left: not left)
         server.start()
         deployer.until_answers("v1", 4)
         assert deployer.predict("v1", 4) == [8]
@@ -280,10 +284,10 @@ def test_nothing_is_left_of_a_server_that_was_killed(podman: Podman, image: str,
             reap.send(pid, signal.SIGKILL)
         server.start()
         deployer.until_answers("v1", 4)
-        assert versions(podman, project) == [f"{project}/m/v1"]
+        assert versions(runner, project) == [f"{project}/m/v1"]
     finally:
         server.stop()
-    assert not versions(podman, project)
+    assert not versions(runner, project)
 
 
 def _is_guard(pid: int) -> bool:

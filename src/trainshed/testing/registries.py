@@ -15,6 +15,7 @@ class Registry:
     def __init__(self, folder: Path) -> None:
         index = json.loads((folder / "index.json").read_text())
         manifest = index["manifests"][0]
+        self.digest: str = manifest["digest"]
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
