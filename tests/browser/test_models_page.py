@@ -162,6 +162,7 @@ def test_the_line_for_curl_works_and_no_line_holds_a_token(
     shown = ""
     for name in ("client", "google", "trainshed", "gcloud", "curl"):
         lines.get_by_test_id(f"tab-{name}").click()
+        expect(lines.get_by_test_id(f"tab-{name}")).to_have_attribute("aria-selected", "true")
         shown = lines.locator("pre").text_content() or ""
         assert server.token not in shown
         assert "scored" in shown

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import trainshed
+from trainshed.testing import browsers
 from trainshed.testing.servers import RunningServer
 from trainshed.testing.shells import Shell
 
@@ -89,7 +90,7 @@ def run(page: Page, where: Locator) -> None:
 @pytest.mark.timeout(900)
 def test_a_digit_drawn_in_a_cell_is_recognised(chromium: Browser, shell: Shell) -> None:
     address = urlsplit(shell("notebook", "--no-browser", "--dir", shell.folder / "work")[0].strip())
-    context = chromium.new_context(viewport={"width": 1280, "height": 3000})
+    context = browsers.patient(chromium, viewport={"width": 1280, "height": 3000})
     asked: set[str | None] = set()
     context.on("request", lambda request: asked.add(urlsplit(request.url).hostname))
     page = context.new_page()

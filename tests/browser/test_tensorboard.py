@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from trainshed.testing import browsers
 from trainshed.testing.events import write_events
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.servers import RunningServer
@@ -40,17 +41,17 @@ def test_tensorboard_works_in_the_console_and_has_no_part_in_it(
     jobs.wait("board")
     points = [(time.time(), step, {"loss": 1 / (step + 1)}) for step in range(20)]
     write_events(server.home / "buckets" / jobs.bucket / "board" / "run <b>1</b>", *points)
-    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    context = browsers.patient(chromium, viewport={"width": 1280, "height": 900})
     try:
         answer = context.request.post(f"{server.url}/trainshed/v1/session", data={"token": server.token})
         assert answer.ok
         page = context.new_page()
         page.goto(f"{server.url}/#/p/{PROJECT}/jobs/board?tab=tensorboard")
         element = page.get_by_test_id("tensorboard")
-        expect(element).to_be_visible(timeout=120_000)
+        expect(element).to_be_visible(timeout=240_000)
         frame = element.content_frame
-        expect(frame.get_by_text("run <b>1</b>").first).to_be_visible(timeout=60_000)
-        expect(frame.get_by_text("loss", exact=True).first).to_be_visible(timeout=60_000)
+        expect(frame.get_by_text("run <b>1</b>").first).to_be_visible()
+        expect(frame.get_by_text("loss", exact=True).first).to_be_visible()
         [inner] = [each for each in page.frames if "/tensorboard/" in each.url]
         before = server.call("GET", "/trainshed/v1/tokens")
         tries = inner.evaluate(ATTACK, server.url)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Browser, Page, expect
 
+from trainshed.testing import browsers
 from trainshed.testing.servers import Caller, RunningServer
 
 PROJECT = "console-tokens"
@@ -46,7 +47,7 @@ def test_a_token_is_made_shown_once_and_revoked(open_console: Open, server: Runn
 
 def test_who_is_no_owner_is_told_so(chromium: Browser, server: RunningServer) -> None:
     made = server.call("POST", "/trainshed/v1/tokens", {"user": "vera", "project": PROJECT, "role": "viewer"})
-    context = chromium.new_context()
+    context = browsers.patient(chromium)
     session = context.request.post(f"{server.url}/trainshed/v1/session", data={"token": made["token"]})
     assert session.ok
     page = context.new_page()

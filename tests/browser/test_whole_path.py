@@ -41,7 +41,7 @@ def server(framework_server: RunningServer) -> RunningServer:
 def trainshed(server: RunningServer, *words: object) -> None:
     env = server.env() | {"TRAINSHED_PROJECT": PROJECT}
     command = [str(word) for word in (TRAINSHED, *words)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
@@ -50,7 +50,7 @@ def records(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> 
     """A bucket with MNIST, of which a part is enough. Returns a folder for more."""
     folder = tmp_path_factory.mktemp("path")
     script = SAMPLE / "scripts" / "create_records.py"
-    subprocess.run([sys.executable, script, "--output-dir", folder, "--limit", "4000"], check=True, timeout=120)
+    subprocess.run([sys.executable, script, "--output-dir", folder, "--limit", "4000"], check=True, timeout=300)
     trainshed(server, "buckets", "mb", BUCKET)
     trainshed(server, "buckets", "cp", folder / "train.tfrecords", folder / "test.tfrecords", f"{BUCKET}/data/")
     (folder / "gang.yaml").write_text(GANG)

@@ -17,7 +17,7 @@ from trainshed.testing.servers import RunningServer
 def console(server: RunningServer, *words: str, browser: str = "", status: int = 0) -> tuple[str, str]:
     env = server.env() | {"BROWSER": browser, "PATH": "/nonexistent", "DISPLAY": ""}
     command = [sys.executable, "-m", "trainshed.cli", "console", *words]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == status, done.stderr
     return done.stdout, done.stderr
 

@@ -202,7 +202,7 @@ def test_a_person_at_a_terminal_is_asked_first(shell: Shell) -> None:
         with subprocess.Popen(command, env=shell.env, stdin=theirs, stderr=subprocess.PIPE) as process:
             os.close(theirs)
             os.write(ours, word)
-            said = process.communicate(timeout=60)[1]
+            said = process.communicate(timeout=240)[1]
         os.close(ours)
         return process.returncode, said.decode()
 
@@ -237,7 +237,7 @@ def test_a_version_that_can_t_be_loaded_says_why(shell: Shell) -> None:
     (shell.folder / "bad" / "model.joblib").write_text("not a model")
     create = ("versions", "create", "v1", "--model", "broken", "--origin", "bad")
     _, said = shell(*create, "--staging-bucket", BUCKET, "--framework", "scikit-learn", status=1)
-    assert re.search(r"\.\.\.\.*failed\.\nERROR: \(trainshed\.versions\.create\) Create Version failed\.", said)
+    assert re.search(r"\.\.\.\.*(\n.*)*failed\.\nERROR: \(trainshed\.versions\.create\) Create Version failed\.", said)
     assert "Failed to load model" in said
     assert shell("versions", "list", "--model", "broken", "--format", "value(state)")[0] == "FAILED\n"
 

@@ -36,7 +36,7 @@ class Lab:
         """`trainshed ...`, and what it said."""
         argv = [sys.executable, "-m", "trainshed.cli", *words]
         env = self.server.env() | {"TRAINSHED_PROJECT": PROJECT}
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=240)
         assert (done.returncode != 0) == fails, done.stdout + done.stderr
         return done.stdout + done.stderr
 

@@ -15,7 +15,7 @@ import pytest
 
 from trainshed.testing.containers import Docker, Podman
 from trainshed.testing.engines import wait_for
-from trainshed.testing.gangs import whole_lines
+from trainshed.testing.records import records
 from trainshed.testing.registries import Registry
 from trainshed.testing.servers import Caller, RunningServer
 
@@ -130,7 +130,7 @@ class Containers:
         return len(path.read_text()) if path.exists() else 0
 
     def journal(self, job: str, event: str) -> dict[str, Any]:
-        return next(each for each in whole_lines(self.attempt(job) / "journal.jsonl") if each["event"] == event)
+        return next(each for each in records(self.attempt(job) / "journal.jsonl") if each["event"] == event)
 
 
 def _but_image(config: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def test_a_killed_replica_is_started_again_and_its_container_is_gone(jobs: Conta
 
 
 def _samples(jobs: Containers, job: str) -> dict[str, dict[str, Any]]:
-    return {each["r"]: each for each in whole_lines(jobs.attempt(job) / "samples.jsonl")}
+    return {each["r"]: each for each in records(jobs.attempt(job) / "samples.jsonl")}
 
 
 def test_cancelling_ends_the_container(jobs: Containers) -> None:

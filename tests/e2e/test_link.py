@@ -14,6 +14,7 @@ from trainshed.config import Home
 from trainshed.engines.link import Link
 from trainshed.engines.local import ship
 from trainshed.errors import EngineDown
+from trainshed.testing.engines import wait_for
 from trainshed.testing.gangs import Attempt, alive, make_runtime, wait_until
 from trainshed.testing.ray_clusters import RayCluster, Size, ray_environment
 
@@ -56,7 +57,10 @@ def attempt(link: Link, scratch: Path, request: pytest.FixtureRequest) -> Iterat
 def link_process(scratch: Path) -> int:
     """The process that speaks to Ray, below its guard."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        words = path.read_bytes().split(b"\0")
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:  # another process, which has ended
+            continue
         if b"link" in words and os.fsencode(scratch / "home" / "link" / "config.json") in words:
             children = (path.parent / "task" / path.parent.name / "children").read_text().split()
             if children:
@@ -65,8 +69,8 @@ def link_process(scratch: Path) -> int:
 
 
 def test_the_cluster_is_seen_with_all_its_nodes(cluster: RayCluster, link: Link) -> None:
-    seen = link.cluster()
-    assert {node.host for node in seen.nodes} == {cluster.head.host, *(node.host for node in cluster.nodes)}
+    hosts = {cluster.head.host, *(node.host for node in cluster.nodes)}
+    seen = wait_for(link.cluster, lambda seen: {node.host for node in seen.nodes} == hosts)
     assert all(node.alive and node.total["CPU"] == 2 for node in seen.nodes)
 
 
@@ -143,7 +147,7 @@ def test_a_head_that_is_away_ends_nothing(cluster: RayCluster, link: Link, attem
             link.reserve("trainshed/p/other/1", {MASTER: {"CPU": 1}}, "PACK")
     finally:
         cluster.resume_head()
-    assert before_us - 3e6 < since_us < time.time() * 1e6
+    assert before_us - 60e6 < since_us < time.time() * 1e6
     assert attempt.ended()["outcome"] == "SUCCEEDED"
     wait_until(lambda: link.cluster().reachable, attempt)
     told = [line for line in attempt.lines(MASTER) if line.startswith("line ")]

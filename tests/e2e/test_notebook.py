@@ -12,6 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from trainshed.testing.engines import wait_for
+from trainshed.testing.gangs import alive
 from trainshed.testing.servers import RunningServer
 from trainshed.testing.shells import Shell
 
@@ -80,4 +82,5 @@ def test_one_that_was_killed_is_not_there_any_more(shell: Shell) -> None:
     shell("notebook", "--no-browser", "--dir", shell.folder / "mine")
     pid = json.loads((shell.server.home / "notebook" / "server.json").read_text())["pid"]
     os.kill(pid, 9)
+    wait_for(lambda: alive(pid), lambda there: not there)
     assert "No notebook is running" in shell("notebook", "--stop")[1]

@@ -33,7 +33,8 @@ for _ in range(200):
     torch.nn.functional.mse_loss(model(inputs), 2 * inputs + 1).backward()
     optimizer.step()
 weight, bias = (float(value) for value in model.parameters())
-print(f"rank {dist.get_rank()} of {dist.get_world_size()}: weight {weight:.6f} bias {bias:.6f}")
+print(f"rank {dist.get_rank()} of {dist.get_world_size()}: weight {weight:.6f} bias {bias:.6f}", flush=True)
+dist.barrier()  # the end of the master ends the others, whatever they have to say
 dist.destroy_process_group()
 """
 
@@ -47,7 +48,7 @@ jax.distributed.initialize(  # it finds the coordinator by itself, and has no va
 from jax.experimental import multihost_utils
 
 total = multihost_utils.process_allgather(jax.numpy.array([jax.process_index() + 1.0])).sum()
-print(f"process {jax.process_index()} of {jax.process_count()}: total {float(total)}")
+print(f"process {jax.process_index()} of {jax.process_count()}: total {float(total)}", flush=True)
 jax.distributed.shutdown()
 """
 

@@ -291,4 +291,7 @@ def test_nothing_is_left_of_a_server_that_was_killed(runner: Podman | Docker, im
 
 
 def _is_guard(pid: int) -> bool:
-    return b"guard" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    try:
+        return b"guard" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return False

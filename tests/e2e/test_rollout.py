@@ -86,7 +86,7 @@ class Load:
 
     def wait_for_more(self, number: int = 2 * THREADS) -> None:
         wanted = self.count + number
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while self.count < wanted:
             assert time.monotonic() < deadline, self.answers
             time.sleep(0.001)

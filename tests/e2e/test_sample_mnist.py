@@ -42,7 +42,7 @@ def course(framework_server: RunningServer, tmp_path_factory: pytest.TempPathFac
     """A server with a bucket that has MNIST, and a few records of it."""
     data = tmp_path_factory.mktemp("records")
     script = SAMPLES / "mnist_async" / "scripts" / "create_records.py"
-    subprocess.run([sys.executable, script, "--output-dir", data, "--limit", "2000"], check=True, timeout=120)
+    subprocess.run([sys.executable, script, "--output-dir", data, "--limit", "2000"], check=True, timeout=300)
     assert trainshed(framework_server, "buckets", "mb", BUCKET).returncode == 0
     for folder, files in (("data", sorted(data.iterdir())), ("mnist", MNIST)):
         copied = trainshed(framework_server, "buckets", "cp", *files, f"{BUCKET}/{folder}/")
@@ -85,7 +85,7 @@ def ask(server: RunningServer, model: Path, request: Path) -> dict[str, Any]:
 @pytest.mark.timeout(900)
 def test_parameter_servers_train_one_network_from_three_replicas(course: RunningServer, tmp_path: Path) -> None:
     output = f"{BUCKET}/asynchronous"
-    args = ("--data_dir", f"{BUCKET}/data", "--output_dir", output, "--train_steps=40", "--eval_interval_secs=600")
+    args = ("--data_dir", f"{BUCKET}/data", "--output_dir", output, "--train_steps=100", "--eval_interval_secs=600")
     lines = train(course, "mnist_async", "asynchronous", gang=config("mnist_async", "config_small.yaml"), args=args)
 
     assert set(told(lines, r"^(\S+): .*Train \[")) == {"master-replica-0", "worker-replica-0", "worker-replica-1"}
@@ -95,7 +95,7 @@ def test_parameter_servers_train_one_network_from_three_replicas(course: Running
     [step] = told(
         lines, r"^master-replica-0: .*Saving dict for global step (\d+): accuracy = [\d.]+, global_step = \d+"
     )
-    assert 40 <= int(step) <= 42  # each of the others may have been in a step
+    assert 100 <= int(step) <= 102  # each of the others may have been in a step
     [accuracy] = told(lines, r"Final metrics after \d+ steps, loss: [\d.]+, accuracy: ([\d.]+)")
     assert float(accuracy) > 0.6
 
@@ -107,7 +107,7 @@ def test_parameter_servers_train_one_network_from_three_replicas(course: Running
     assert re.fullmatch(r"\d{10}", model.name)
     request = tmp_path / "request.json"
     script = SAMPLES / "mnist_async" / "scripts" / "make_request.py"
-    subprocess.run([sys.executable, script, "--output", request], check=True, timeout=60)
+    subprocess.run([sys.executable, script, "--output", request], check=True, timeout=300)
     answers = ask(course, model, request)
     assert answers["prediction"] == answers["serving_default"]
     kind, size, classes = answers["prediction"]["classes"]

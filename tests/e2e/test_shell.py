@@ -144,7 +144,7 @@ def test_a_server_is_started_if_there_is_none_also_from_within(home: Path, tmp_p
         "gcloud config get-value project; trainshed down; unset TRAINSHED_URL; trainshed up; gsutil ls; env"
     )
     done = subprocess.run(
-        [TRAINSHED, "shell", "-c", script], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=200
+        [TRAINSHED, "shell", "-c", script], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{home}\nother-project\n")
@@ -163,7 +163,7 @@ def test_an_interactive_shell_says_where_one_is(server: RunningServer, tmp_path:
         os.execve(TRAINSHED, [TRAINSHED, "shell"], env)
     shown = b""
     os.write(terminal, b"command -v gcloud; exit 5\n")
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 280
     try:
         while time.monotonic() < deadline and (piece := os.read(terminal, 4096)):
             shown += piece

@@ -7,6 +7,7 @@ the block before it prints, in this order; other lines may stand between them, a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -72,13 +73,20 @@ def unseen(expected: list[str], shown: list[str]) -> str | None:
     return None
 
 
+def free_port() -> int:
+    """One that nobody is given before it is used, minutes later: below those that the system hands out."""
+    for port in range(27000 + os.getpid() % 3000, 32000):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise RuntimeError("no port is free")
+
+
 class Typist:
     """Types into one real shell and reads all that it shows, stderr among it."""
 
     def __init__(self, server: RunningServer, folder: Path, project: str, variables: dict[str, str]) -> None:
         (folder / "tmp").mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = str(free.getsockname()[1])
+        self._port = str(free_port())
         own = {"HOME": str(folder), "SHELL": "/bin/bash", "TZ": "UTC", "TMPDIR": str(folder / "tmp"), **variables}
         own["BROWSER"] = "true"  # the program of that name opens nothing
         self._folder = folder
@@ -145,7 +153,7 @@ class Typist:
     def close(self) -> None:
         self._write("kill $(jobs -p) 2>/dev/null; wait; exit\n")
         try:
-            self._process.wait(timeout=60)
+            self._process.wait(timeout=180)
         finally:
             if self._process.poll() is None:
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -291,8 +291,8 @@ def test_a_follower_that_waits_gets_a_line_when_it_is_written(make_job: MakeJob,
         assert not batch.ended
         waiting = asyncio.create_task(news(logs, selection, batch.cursor, wait_s=60))
         await asyncio.sleep(0.05)
-        job.set_state(JobState.SUCCEEDED)
         job.say([(T0 + 3, "the wanted end")])
+        job.set_state(JobState.SUCCEEDED)
         last = await waiting
         while not last.ended:
             assert last.entries

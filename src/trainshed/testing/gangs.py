@@ -67,7 +67,7 @@ class Attempt:
         """Nothing of it is left."""
         if (self.folder / "journal.jsonl").exists():
             self.end(0)
-            if self.journal()[-1]["event"] not in _ENDS:
+            if not self._has_ended():
                 self.cancel()
             self.ended()
 
@@ -87,8 +87,7 @@ class Attempt:
         draft.rename(self.signs / f"end-{who}")  # whoever sees it can read it
 
     def starts(self) -> list[tuple[str, int, dict[str, list[str]]]]:
-        path = self.signs / "starts"
-        return [tuple(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+        return [(name, number, cluster) for name, number, cluster in records(self.signs / "starts")]
 
     def started(self, count: int) -> list[tuple[str, int, dict[str, list[str]]]]:
         wait_until(lambda: len(self.starts()) >= count, self)
@@ -98,8 +97,11 @@ class Attempt:
         return records(self.folder / "journal.jsonl")
 
     def ended(self) -> dict[str, Any]:
-        wait_until(lambda: self.journal()[-1]["event"] in _ENDS, self)
+        wait_until(self._has_ended, self)
         return self.journal()[-1]
+
+    def _has_ended(self) -> bool:
+        return any(each["event"] in _ENDS for each in self.journal()[-1:])
 
     def lines(self, replica: str = "") -> list[str]:
         return [line["m"] for line in records(self.folder / "log.jsonl") if line["r"] == replica or not replica]
@@ -110,12 +112,6 @@ class Attempt:
     def stand_in(self, replica: str) -> int:
         started = [event for event in self.journal() if event["event"] == "replica_started"]
         return int([event["pid"] for event in started if event["name"] == replica][-1])
-
-
-def whole_lines(path: Path) -> list[Any]:
-    """What is in a file of JSON lines that someone may be writing: a line without an end is left out."""
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def wait_until(true: Callable[[], object], attempt: Attempt, limit_s: float = WAIT_S) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-def records(path: Path) -> list[dict[str, Any]]:
+def records(path: Path) -> list[Any]:
     """Those that are whole: one that is half there comes with a later look. None if there is no file yet."""
     try:
         data = path.read_bytes()
