@@ -79,7 +79,7 @@ class Watched:
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        while not self._end.wait(0.02):
+        while self.count == 0 or not self._end.wait(0.02):
             status, answer = self._neighbour.ask("calm", self.count)
             if (status, answer) != (200, {"predictions": [self.count]}):
                 self.wrong.append((status, answer))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -40,7 +41,7 @@ def tokens(server: RunningServer, call: Caller) -> Iterator[dict[str, str]]:
     status, _ = call("POST", f"/trainshed/v1/tokens/{revoked['id']}:revoke", token=server.token)
     assert status == 200
     yield {
-        "bad": "ts_" + "x" * 43,
+        "bad": f"ts_{secrets.token_urlsafe(32)}",
         "revoked": revoked["token"],
         "other": make(OTHER, "owner")["token"],
         "viewer": make(PROJECT, "viewer")["token"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import secrets
 import socket
 import subprocess
 import warnings
@@ -67,7 +68,7 @@ def tokens(shed: RunningGateway) -> dict[str, str]:
         assert call("POST", path, token=revoked["token"], body=BODY)[0] == 200
     assert call("POST", f"/trainshed/v1/tokens/{revoked['id']}:revoke", token=shed.token)[0] == 200
     return {
-        "bad": "ts_" + "x" * 43,
+        "bad": f"ts_{secrets.token_urlsafe(32)}",
         "revoked": revoked["token"],
         "other": make(OTHER, "owner")["token"],
         "viewer": make(PROJECT, "viewer")["token"],
