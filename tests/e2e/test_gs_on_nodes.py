@@ -23,11 +23,12 @@ from trainshed.engines.local import ship
 from trainshed.proxy.nodes import NodeReach
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
-from trainshed.testing.clouds import BUCKET, S3Server, free_port, s3_server
+from trainshed.testing.clouds import BUCKET, S3Server, s3_server
 from trainshed.testing.gs_files import FILES, PARTS
 from trainshed.testing.jobs import Submitter
 from trainshed.testing.machines import Machine, Network
 from trainshed.testing.nodes import tokens_of
+from trainshed.testing.ports import held_port
 from trainshed.testing.servers import RunningServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,11 +150,12 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     (home / "runtimes").symlink_to(CACHE)
     network = Network(scratch / "machines")
     (home / "config.toml").write_text(f'[buckets.{IN_CLOUD}]\nurl = "s3://{BUCKET}/here"\nproject = "{PROJECT}"\n')
-    s3 = S3Server(free_port())
-    server = RunningServer(home, {"host": network.host}, environment=s3.env).start()
-    made = Elsewhere(server, network.machine("one"), scratch / "jobs", s3)
-    yield made
-    made.end()
+    with held_port() as port:
+        s3 = S3Server(port)
+        server = RunningServer(home, {"host": network.host}, environment=s3.env).start()
+        made = Elsewhere(server, network.machine("one"), scratch / "jobs", s3)
+        yield made
+        made.end()
     network.close()
     assert server.close() == 0
 

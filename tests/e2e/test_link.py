@@ -147,7 +147,7 @@ def test_a_head_that_is_away_ends_nothing(cluster: RayCluster, link: Link, attem
             link.reserve("trainshed/p/other/1", {MASTER: {"CPU": 1}}, "PACK")
     finally:
         cluster.resume_head()
-    assert before_us - 60e6 < since_us < time.time() * 1e6
+    assert before_us - 10e6 < since_us < time.time() * 1e6
     assert attempt.ended()["outcome"] == "SUCCEEDED"
     wait_until(lambda: link.cluster().reachable, attempt)
     told = [line for line in attempt.lines(MASTER) if line.startswith("line ")]

@@ -7,11 +7,9 @@ the block before it prints, in this order; other lines may stand between them, a
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from trainshed.control.launches import free_ports
 from trainshed.testing.containers import Podman
 from trainshed.testing.servers import RunningServer
 
@@ -73,20 +72,13 @@ def unseen(expected: list[str], shown: list[str]) -> str | None:
     return None
 
 
-def free_port() -> int:
-    """One that nobody is given before it is used, minutes later: below those that the system hands out."""
-    for port in range(27000 + os.getpid() % 3000, 32000):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise RuntimeError("no port is free")
-
-
 class Typist:
     """Types into one real shell and reads all that it shows, stderr among it."""
 
     def __init__(self, server: RunningServer, folder: Path, project: str, variables: dict[str, str]) -> None:
         (folder / "tmp").mkdir()
-        self._port = str(free_port())
+        [port] = free_ports(1)
+        self._port = str(port)
         own = {"HOME": str(folder), "SHELL": "/bin/bash", "TZ": "UTC", "TMPDIR": str(folder / "tmp"), **variables}
         own["BROWSER"] = "true"  # the program of that name opens nothing
         self._folder = folder

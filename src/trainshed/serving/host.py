@@ -65,9 +65,11 @@ class Host:
         """Take connections until the end comes; then read no more, answer what was read, and return."""
         worker = threading.Thread(target=self._batcher.work, name="model")
         worker.start()
-        self._reception.serve(listener, ending)
-        self._batcher.close()
-        worker.join()
+        try:
+            self._reception.serve(listener, ending)
+        finally:  # also if no more connections can be taken: a process that can't serve has to end
+            self._batcher.close()
+            worker.join()
 
     def stats(self) -> dict[str, Any]:
         return {

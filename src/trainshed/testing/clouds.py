@@ -55,12 +55,6 @@ class S3Server:
         return self.request("GET", f"/{BUCKET}/{name}")
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
-
-
 @contextmanager
 def s3_server(port: int = 0) -> Iterator[S3Server]:
     """One that is ready, with its bucket, and ended on the way out. On a free port, unless one is named."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import socket
 import subprocess
@@ -216,6 +217,15 @@ def test_it_ends_with_the_server_even_while_its_model_hangs(started: Any) -> Non
     host.hang(1)
     host.life.close()
     assert host.ended() == 0
+
+
+def test_one_that_can_take_no_more_connections_ends(started: Any) -> None:
+    """So that there will be another one."""
+    host = started()
+    resource.prlimit(host.process.pid, resource.RLIMIT_NOFILE, (3, 3))
+    host.connect()
+    assert host.ended() == 1
+    assert "Too many open files" in host.log.read_text()
 
 
 def test_raw_bodies_go_to_the_model_as_they_are(started: Any) -> None:
