@@ -17,8 +17,8 @@ from pathlib import Path
 
 from report import Row, publish
 from serving import CACHE, PEERS, create_version, interpreter, rows_of
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "bench-batch"
 BATCH = 64

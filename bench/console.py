@@ -21,9 +21,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from control import JOBS, PROJECT, a_server, fill_queue
 from report import Row, publish
-from trainshed.testing.browsers import READ_ALL, chromium, sign_in
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.browsers import READ_ALL, chromium, sign_in
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.submitter import Submitter
 
 LINES_PER_S, SECONDS = 1000, 20
 WAIT_MS = 120_000.0

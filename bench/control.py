@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 import psutil
 
 from report import Row, percentiles_ms, publish
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "bench-project"
 JOBS = f"/v1/projects/{PROJECT}/jobs"

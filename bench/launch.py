@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from report import Row, publish
-from trainshed.control.launches import free_ports
+from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.runtimes.builds import Place
 from trainshed.runtimes.catalogue import CATALOGUE
-from trainshed.testing.engines import wait_for
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.submitter import Submitter
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "runtimes"
 PROJECT = "bench-launch"

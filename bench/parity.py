@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from report import CLUSTERS, replace_between
-from trainshed.testing.parity import (
+from trainshed.testing.clusters.ray import RAY_VERSION, RayCluster, Size, ray_environment
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.parity import (
     CurveDistance,
     Difference,
     Outcome,
@@ -33,8 +35,6 @@ from trainshed.testing.parity import (
     plain_file,
     plain_text,
 )
-from trainshed.testing.ray_clusters import RAY_VERSION, RayCluster, Size, ray_environment
-from trainshed.testing.servers import RunningServer
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "samples"

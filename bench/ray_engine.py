@@ -23,9 +23,9 @@ from launch import trainer
 from report import Row, publish
 from trainshed.runtimes.builds import Place
 from trainshed.runtimes.catalogue import CATALOGUE
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.ray_clusters import RayCluster, Size, ray_environment
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.clusters.ray import RayCluster, Size, ray_environment
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.submitter import Submitter
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "runtimes"
 PROJECT = "bench-ray"

@@ -28,11 +28,11 @@ import psutil
 
 from load import Load, ask_for_wrk, drive
 from report import Row, publish
-from trainshed.control.launches import free_ports
+from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.submitter import Submitter
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = Path(__file__).resolve().parent / "peers"

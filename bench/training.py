@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from report import Row, publish
-from trainshed.control.launches import free_ports
+from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.runtimes.builds import Place
 from trainshed.runtimes.catalogue import CATALOGUE
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "samples"

@@ -14,8 +14,8 @@ from trainshed.runtimes.catalogue import DEFAULT
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.store import sqlite
-from trainshed.testing.containers import Docker, Podman
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.clusters.containers import Docker, Podman
+from trainshed.testing.processes.servers import RunningServer
 
 settings.register_profile("patient", deadline=None)  # a slow machine is not a failure
 settings.load_profile("patient")

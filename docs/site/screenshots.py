@@ -22,10 +22,10 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
-from trainshed.domain.jobs import ENDS
-from trainshed.testing import browsers
-from trainshed.testing.drawings import DRAWN, draw
-from trainshed.testing.servers import RunningServer
+from trainshed.domain.jobs.job import ENDS
+from trainshed.testing.processes import browsers
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.drawings import DRAWN, draw
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"

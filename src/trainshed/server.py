@@ -27,21 +27,21 @@ from uvicorn.server import ServerState
 
 from trainshed import __version__
 from trainshed.api.app import Api
-from trainshed.api.connections import HEADER_S, TimedProtocol
-from trainshed.assembly import Assembly, assemble
+from trainshed.api.protocol import HEADER_S, TimedProtocol
 from trainshed.certificates import Certificates, ensure_certificates, write_bundle
 from trainshed.config import Home, Machine, Settings, environment
 from trainshed.errors import Refused
-from trainshed.proxy import addresses
+from trainshed.proxy import google_hosts as addresses
 from trainshed.proxy.answers import spelled
-from trainshed.proxy.clients import Reach
-from trainshed.proxy.doors import Doors, enter
-from trainshed.proxy.listener import GOODBYE_S, Proxy, tls_context
-from trainshed.proxy.nodes import NodeReach, host_for_nodes
-from trainshed.proxy.tunnels import Gateway
+from trainshed.proxy.client_config import Reach
+from trainshed.proxy.connect_proxy import GOODBYE_S, Proxy, tls_context
+from trainshed.proxy.egress import Gateway
+from trainshed.proxy.interception import Doors, enter
+from trainshed.proxy.node_endpoint import NodeReach, host_for_nodes
 from trainshed.services.server import ServerInfo
 from trainshed.serving.memory import share_arenas
 from trainshed.store.database import Database
+from trainshed.wiring.application import Assembly, assemble
 
 LOG = logging.getLogger("trainshed.server")
 LOG_BYTES = 16 << 20  #: of the server's own log, before it is put aside

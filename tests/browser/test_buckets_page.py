@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.testing.processes.servers import Caller, RunningServer
 
 PROJECT = "console-buckets"
 Open = Callable[..., Page]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from trainshed.testing import browsers
-from trainshed.testing.engines import wait_for
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes import browsers
+from trainshed.testing.processes.servers import RunningServer
 
 Open = Callable[..., Page]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from trainshed.testing.browsers import READ_ALL, until
-from trainshed.testing.jobs import Submitter
+from trainshed.testing.processes.browsers import READ_ALL, until
+from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "console-logs"
 Open = Callable[..., Page]

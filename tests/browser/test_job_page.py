@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from trainshed.testing.jobs import Submitter
+from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "console-job"
 Open = Callable[..., Page]

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from trainshed.testing.containers import Podman
-from trainshed.testing.deployer import Deployer
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.clusters.containers import Podman
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.deployer import Deployer
 
 PROJECT = "console-models"
 HARM = "<img src=x onerror=document.title='harmed'>"

@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import trainshed
-from trainshed.testing import browsers
-from trainshed.testing.servers import RunningServer
-from trainshed.testing.shells import Shell
+from trainshed.testing.processes import browsers
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.shells import Shell
 
 PROJECT = "notebook-pad"
 NAME = "Online prediction example.ipynb"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from trainshed.testing import browsers
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes import browsers
+from trainshed.testing.processes.servers import RunningServer
 
 PROJECT, BUCKET = "origins-project", "origins-bucket"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from trainshed.testing.jobs import Submitter
+from trainshed.testing.workloads.submitter import Submitter
 
 Open = Callable[..., Page]
 PROJECT = "console-glance"

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Request, expect
 
-from trainshed.testing import browsers, digits
-from trainshed.testing.deployer import Deployer
-from trainshed.testing.drawings import DRAWN, draw, draw_with_a_finger
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes import browsers
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads import digits
+from trainshed.testing.workloads.deployer import Deployer
+from trainshed.testing.workloads.drawings import DRAWN, draw, draw_with_a_finger
 
 PROJECT = "console-playground"
 Open = Callable[..., Page]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from trainshed.testing import browsers
-from trainshed.testing.events import write_events
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes import browsers
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.event_files import write_events
+from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "board-in-chromium"
 

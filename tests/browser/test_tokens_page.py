@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from playwright.sync_api import Browser, Page, expect
 
-from trainshed.testing import browsers
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.testing.processes import browsers
+from trainshed.testing.processes.servers import Caller, RunningServer
 
 PROJECT = "console-tokens"
 HARM = "<img src=x onerror=document.title='harmed'>"

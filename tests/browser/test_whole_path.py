@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from trainshed.testing.drawings import DRAWN, draw
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.drawings import DRAWN, draw
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "mnist_async"
 TRAINSHED = Path(sys.executable).with_name("trainshed")

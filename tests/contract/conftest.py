@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from trainshed.buckets.clouds import CloudTree
-from trainshed.buckets.declared import read_declared
-from trainshed.buckets.tree import ObjectTree
-from trainshed.buckets.trees import Trees
+from trainshed.buckets.backend import Trees
+from trainshed.buckets.cloud_backend import CloudTree
+from trainshed.buckets.cloud_config import read_declared
+from trainshed.buckets.file_backend import ObjectTree
 from trainshed.store.database import Database
-from trainshed.testing.clouds import BUCKET, S3Server, s3_server
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.fakes.s3_server import BUCKET, S3Server, s3_server
+from trainshed.testing.processes.servers import RunningServer
 
 _INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name.split(".")[0]))
 _ACCOUNT = "postgres"

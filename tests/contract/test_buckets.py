@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.buckets.tree import ObjectTree
-from trainshed.buckets.trees import Trees
+from trainshed.buckets.backend import Trees
+from trainshed.buckets.file_backend import ObjectTree
 from trainshed.domain.objects import Bucket, Conditions, Draft, ListQuery
 from trainshed.errors import (
     Aborted,
@@ -19,7 +19,7 @@ from trainshed.errors import (
     NotFound,
     Refused,
 )
-from trainshed.services.buckets import BucketChange, Buckets
+from trainshed.services.storage.buckets import BucketChange, Buckets
 from trainshed.store.buckets import BucketStore
 from trainshed.store.database import Database
 

@@ -10,26 +10,26 @@ from pathlib import Path
 import pytest
 from s3fs import S3FileSystem
 
-from trainshed.buckets.clouds import CloudTree
-from trainshed.buckets.declared import read_declared
-from trainshed.buckets.models import model_folders
+from trainshed.buckets.backend import Trees
+from trainshed.buckets.cloud_backend import CloudTree
+from trainshed.buckets.cloud_config import read_declared
+from trainshed.buckets.file_backend import ObjectTree
+from trainshed.buckets.model_folders import model_folders
 from trainshed.buckets.s3 import S3
-from trainshed.buckets.tree import ObjectTree
-from trainshed.buckets.trees import Trees
 from trainshed.buckets.uploads import Session, Sessions
 from trainshed.config import Home, Settings
-from trainshed.control.addresses import Addresses
+from trainshed.control.deployments.model_files import Pins
 from trainshed.control.packages import Wanted, packages
-from trainshed.control.pinning import Pins
+from trainshed.control.uri_resolver import Addresses
 from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Traits
 from trainshed.errors import ConditionNotMet, FailedPrecondition, Invalid, NotFound, Refused, Unavailable
-from trainshed.groundwork import lay_ground
-from trainshed.local.addresses import LocalBuckets
-from trainshed.services.mirrors import KEPT_US, LOOK_US, Mirrors
-from trainshed.services.objects import Objects
+from trainshed.local.buckets import LocalBuckets
+from trainshed.services.storage.mirrors import KEPT_US, LOOK_US, Mirrors
+from trainshed.services.storage.objects import Objects
 from trainshed.store.database import Database
-from trainshed.testing.clouds import BUCKET, S3Server
-from trainshed.testing.ports import held_port
+from trainshed.testing.fakes.s3_server import BUCKET, S3Server
+from trainshed.testing.processes.ports import held_port
+from trainshed.wiring.core import lay_ground
 
 SECOND_US = 1_000_000
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from trainshed.domain.jobs import Event, Job, JobState
+from trainshed.domain.jobs.job import Event, Job, JobState
 from trainshed.domain.objects import Bucket
 from trainshed.errors import Invalid, Refused, Unavailable
 from trainshed.store.buckets import BucketStore

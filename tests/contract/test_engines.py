@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.domain.jobs import JobState
-from trainshed.domain.machines import Machines
-from trainshed.domain.placement import GB, Shares
+from trainshed.domain.capacity.machine_types import Machines
+from trainshed.domain.capacity.placement import GB, Shares
+from trainshed.domain.jobs.job import JobState
 from trainshed.engines.base import Elsewhere, Engine, Launch, Replica
-from trainshed.engines.local import LocalEngine
-from trainshed.engines.ray import RayEngine, Rules
+from trainshed.engines.local.engine import LocalEngine
+from trainshed.engines.ray.engine import RayEngine, Rules
 from trainshed.errors import EngineDown
-from trainshed.testing.engines import EngineContract, FakeEngine
-from trainshed.testing.gangs import KEY
-from trainshed.testing.links import LocalLink
-from trainshed.testing.scripted_links import ScriptedLink
+from trainshed.testing.clusters.gangs import KEY
+from trainshed.testing.contracts.engines import EngineContract, FakeEngine
+from trainshed.testing.fakes.local_bridge import LocalLink
+from trainshed.testing.fakes.scripted_bridge import ScriptedLink
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import pytest
 
-from trainshed.domain.models import Model
+from trainshed.domain.models.model import Model
+from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.operations import EMPTY, Operation, OperationType, response
 from trainshed.domain.policies import Binding
-from trainshed.domain.versions import Version, VersionState
 from trainshed.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
 from trainshed.store import database as database_module
 from trainshed.store.database import Database

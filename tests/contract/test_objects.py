@@ -13,16 +13,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trainshed.buckets.clouds import CloudTree
+from trainshed.buckets.backend import Trees
+from trainshed.buckets.cloud_backend import CloudTree
 from trainshed.buckets.s3 import S3
-from trainshed.buckets.trees import Trees
 from trainshed.buckets.uploads import Session, Sessions
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Traits
 from trainshed.errors import ConditionNotMet, Damaged, Invalid, NotFound, NotModified
-from trainshed.services.objects import Objects, Source
-from trainshed.testing.clouds import BUCKET, S3Server
-from trainshed.testing.listings import expected, walked
+from trainshed.services.storage.objects import Objects, Source
+from trainshed.testing.fakes.s3_server import BUCKET, S3Server
+from trainshed.testing.workloads.listings import expected, walked
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # which gcsfs does
 

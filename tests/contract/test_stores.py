@@ -10,13 +10,13 @@ from typing import TypeVar
 import pytest
 import sqlalchemy as sa
 
-from trainshed.domain.jobs import Event, Job, JobState
+from trainshed.domain.jobs.job import Event, Job, JobState
 from trainshed.domain.operations import Operation
 from trainshed.domain.policies import Binding
 from trainshed.errors import Aborted, AlreadyExists, NotFound
 from trainshed.store.database import Database
+from trainshed.store.job_search import JobSearch, JobTable
 from trainshed.store.jobs import JobStore
-from trainshed.store.jobtable import JobSearch, JobTable
 from trainshed.store.operations import OperationStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore

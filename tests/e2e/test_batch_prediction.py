@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from trainshed.testing.deployer import Deployer
-from trainshed.testing.engines import wait_for
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.workloads.deployer import Deployer
 
 MAKER = """
 import sys

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from trainshed.engines.restarts import restarts
-from trainshed.testing.engines import wait_for
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.attempts.restarts import restarts
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "chaos-course"
 TRAINER = """

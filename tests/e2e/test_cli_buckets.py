@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trainshed.cli import main
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
 
 NUMBERS = itertools.count(1)
 

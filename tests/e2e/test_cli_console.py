@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
 
 
 def console(server: RunningServer, *words: str, browser: str = "", status: int = 0) -> tuple[str, str]:

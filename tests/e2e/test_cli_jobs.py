@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.testing.engines import wait_for
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import RunningServer
 
 PROJECT = "cli-jobs"
 BUCKET = "gs://cli-jobs"

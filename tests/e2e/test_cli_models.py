@@ -10,8 +10,8 @@ import subprocess
 
 import pytest
 
-from trainshed.testing.servers import RunningServer
-from trainshed.testing.shells import TRAINSHED, Shell
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.shells import TRAINSHED, Shell
 
 PROJECT = "cli-models"
 BUCKET = f"gs://{PROJECT}"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from google.oauth2.credentials import Credentials
 
-from trainshed.testing.servers import RunningServer
-from trainshed.testing.shells import Shell
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.shells import Shell
 
 with warnings.catch_warnings():  # httplib2 still calls pyparsing by its old names
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from trainshed.client.locate import locked
+from trainshed.client.discovery import locked
 from trainshed.config import Home
 
 

@@ -19,8 +19,8 @@ from trainshed.errors import (
     Unauthenticated,
 )
 from trainshed.sdk import Trainshed
-from trainshed.testing.saved_models import DENSE
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.fakes.saved_models import DENSE
+from trainshed.testing.processes.servers import RunningServer
 
 TASK = """
 import argparse, pathlib, time

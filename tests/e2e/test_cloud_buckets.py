@@ -16,10 +16,10 @@ from google.api_core import exceptions
 from google.api_core.client_options import ClientOptions
 from google.oauth2.credentials import Credentials
 
-from trainshed.testing.clouds import BUCKET, S3Server, s3_server
-from trainshed.testing.gs_files import FILES, PARTS
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.fakes.s3_server import BUCKET, S3Server, s3_server
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.gs_files import FILES, PARTS
+from trainshed.testing.workloads.submitter import Submitter
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 PROJECT, KEPT = "vision", "kept-in-s3"

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from trainshed.testing.containers import Docker, Podman
-from trainshed.testing.engines import wait_for
-from trainshed.testing.records import records
-from trainshed.testing.registries import Registry
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.testing.clusters.containers import Docker, Podman
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.fakes.image_registry import Registry
+from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.workloads.records import records
 
 PROJECT = "container-course"
 BUCKET = "container-course-data"

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from trainshed.testing.deployer import Deployer
-from trainshed.testing.engines import wait_for
-from trainshed.testing.saved_models import DENSE
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.fakes.saved_models import DENSE
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.deployer import Deployer
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainshed.testing.deployer import Deployer
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.workloads.deployer import Deployer
 
 MAKER = """
 import pathlib, sys

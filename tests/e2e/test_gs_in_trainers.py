@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.testing.gs_files import FILES, PARTS
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.gs_files import FILES, PARTS
+from trainshed.testing.workloads.submitter import Submitter
 
 ALONE = FILES + "\neverything('gs://BUCKET/alone')\n"
 

@@ -17,19 +17,20 @@ from pathlib import Path
 import pytest
 
 from trainshed import packaging
-from trainshed.control.credentials import NodeCredentials
-from trainshed.engines.base import Launch, Package
-from trainshed.engines.local import ship
-from trainshed.proxy.nodes import NodeReach
+from trainshed.artifacts.staging import Package
+from trainshed.control.jobs.credentials import NodeCredentials
+from trainshed.engines.base import Launch
+from trainshed.engines.local.engine import ship
+from trainshed.proxy.node_endpoint import NodeReach
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
-from trainshed.testing.clouds import BUCKET, S3Server, s3_server
-from trainshed.testing.gs_files import FILES, PARTS
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.machines import Machine, Network
-from trainshed.testing.nodes import tokens_of
-from trainshed.testing.ports import held_port
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.clusters.machines import Machine, Network
+from trainshed.testing.clusters.node_tokens import tokens_of
+from trainshed.testing.fakes.s3_server import BUCKET, S3Server, s3_server
+from trainshed.testing.processes.ports import held_port
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.gs_files import FILES, PARTS
+from trainshed.testing.workloads.submitter import Submitter
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
@@ -51,20 +52,21 @@ folder = sys.argv[1]
 with open(os.path.join(folder, "given.json")) as file:
     given = json.load(file)
 sys.path.insert(0, given["code"])
-from trainshed_node import fetch, kit, packages, relay
+from trainshed_node import package_install
+from trainshed_node.remote import credentials, fetch, sidecar_proxy
 
 site = os.path.join(folder, "site")
 found = fetch.fetch_all(given["packages"], given["kit"], os.path.join(folder, "fetched"), print)
 with open(os.path.join(folder, "spec.json"), "w") as file:
     json.dump({"site": site, "uv": given["uv"], "python": given["argv"][0], "packages": found}, file)
-assert packages.install(folder) == 0
-way = relay.Relay(given["kit"]["relay"])
+assert package_install.install(folder) == 0
+way = sidecar_proxy.Relay(given["kit"]["relay"])
 pid = way.start()
 
 def fill(text):
     return text.replace("@node@", folder).replace("@relay@", way.address)
 
-kit.unpack(given["kit"], folder, fill)
+credentials.unpack(given["kit"], folder, fill)
 env = dict(os.environ, PYTHONPATH=site)
 env.update((name, fill(value)) for name, value in given["env"].items())
 status = subprocess.call(given["argv"], env=env, cwd=folder)

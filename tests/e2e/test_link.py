@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from trainshed.config import Home
-from trainshed.engines.link import Link
-from trainshed.engines.local import ship
+from trainshed.engines.local.engine import ship
+from trainshed.engines.ray.bridge_process import Link
 from trainshed.errors import EngineDown
-from trainshed.testing.engines import wait_for
-from trainshed.testing.gangs import Attempt, alive, make_runtime, wait_until
-from trainshed.testing.ray_clusters import RayCluster, Size, ray_environment
+from trainshed.testing.clusters.gangs import Attempt, alive, make_runtime, wait_until
+from trainshed.testing.clusters.ray import RayCluster, Size, ray_environment
+from trainshed.testing.contracts.engines import wait_for
 
 MASTER, WORKER, PS = "master-replica-0", "worker-replica-0", "ps-replica-0"
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"

@@ -13,7 +13,7 @@ import pytest
 
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
-from trainshed.testing.saved_models import DENSE
+from trainshed.testing.fakes.saved_models import DENSE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -139,12 +139,13 @@ DRIVER = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from trainshed.serving import reference, samples
+from trainshed.serving.host import parity as reference
+from trainshed.serving.host import sample_request as samples
 from trainshed.serving.errors import ServingError
-from trainshed.serving.explain import explainer
+from trainshed.serving.explain.explainer import explainer
 from trainshed.serving.loaders import load
 from trainshed.serving.loaders.base import TensorModel
-from trainshed.serving.predictors import predict, predictor
+from trainshed.serving.codec.predictors import predict, predictor
 from trainshed.serving.spec import HostSpec
 
 def do(task):

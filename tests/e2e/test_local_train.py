@@ -16,9 +16,9 @@ import pytest
 
 from trainshed.errors import Refused
 from trainshed.local.train import check_ports
-from trainshed.testing import gangs
-from trainshed.testing.engines import wait_for
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.clusters import gangs
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import RunningServer
 
 TRAINSHED = str(Path(sys.executable).with_name("trainshed"))
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"

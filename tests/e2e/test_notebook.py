@@ -12,10 +12,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from trainshed.testing.engines import wait_for
-from trainshed.testing.gangs import alive
-from trainshed.testing.servers import RunningServer
-from trainshed.testing.shells import Shell
+from trainshed.testing.clusters.gangs import alive
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.shells import Shell
 
 
 @pytest.fixture

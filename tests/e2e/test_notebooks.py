@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from trainshed.runtimes.catalogue import NOTEBOOK
-from trainshed.testing.servers import RunningServer
-from trainshed.testing.shells import Shell
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.shells import Shell
 
 STEPS = {"TRAIN_STEPS": "200", "SCALE_TIER": "BASIC"}
 

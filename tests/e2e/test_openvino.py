@@ -68,7 +68,7 @@ import json, sys
 from pathlib import Path
 from trainshed_serving.errors import LoaderError
 from trainshed_serving.loaders import load
-from trainshed_serving.predictors import predict, predictor
+from trainshed_serving.codec.predictors import predict, predictor
 from trainshed_serving.spec import HostSpec
 
 def answers(folder, bodies):

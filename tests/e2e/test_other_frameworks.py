@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.submitter import Submitter
 
 GANG = {
     "scaleTier": "CUSTOM",

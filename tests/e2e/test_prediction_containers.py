@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 
 import trainshed
-from trainshed.control.launches import free_ports
-from trainshed.engines.served_containers import BRIDGE, HOST
-from trainshed.node import containers, reap
-from trainshed.node.containers import Container, Tool
-from trainshed.testing.containers import Docker, Podman
-from trainshed.testing.deployer import Deployer
-from trainshed.testing.engines import wait_for
-from trainshed.testing.predictors import ANSWERS
-from trainshed.testing.servers import RunningServer, ask
+from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.engines.local.containers import BRIDGE, HOST
+from trainshed.node.containers import tool as containers
+from trainshed.node.containers.tool import Container, Tool
+from trainshed.node.process import tree as reap
+from trainshed.testing.clusters.containers import Docker, Podman
+from trainshed.testing.clusters.predictors import ANSWERS
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import RunningServer, ask
+from trainshed.testing.workloads.deployer import Deployer
 
 PROJECT = "served-containers"
 NAME = "localhost/trainshed-tests/predictor:1"

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from trainshed.testing.engines import wait_for
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "progress-course"
 TRAINER = """

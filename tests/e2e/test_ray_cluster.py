@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.testing.engines import wait_for
-from trainshed.testing.ray_clusters import RayCluster, Size, ray_environment
+from trainshed.testing.clusters.ray import RayCluster, Size, ray_environment
+from trainshed.testing.contracts.engines import wait_for
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from trainshed.testing.containers import Podman
-from trainshed.testing.engines import wait_for
-from trainshed.testing.ray_clusters import RayCluster, Size, ray_environment
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.clusters.containers import Podman
+from trainshed.testing.clusters.ray import RayCluster, Size, ray_environment
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import RunningServer
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from trainshed.config import Home
-from trainshed.engines.link import Link
+from trainshed.engines.ray.bridge_process import Link
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
-from trainshed.testing.callers import Callers
-from trainshed.testing.deployer import Deployer
-from trainshed.testing.engines import wait_for
-from trainshed.testing.ray_clusters import RayCluster, Size, ray_environment
-from trainshed.testing.saved_models import DENSE
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.clusters.ray import RayCluster, Size, ray_environment
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.fakes.saved_models import DENSE
+from trainshed.testing.processes.callers import Callers
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.deployer import Deployer
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 PROJECT = "ray-hosts"

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.engines.link import Link
+from trainshed.engines.ray.bridge_process import Link
 from trainshed.serving.frames import Kind, pack_request
-from trainshed.testing.deployer import Deployer
-from trainshed.testing.engines import wait_for
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.ray_clusters import RayCluster, Size, ray_environment
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.clusters.ray import RayCluster, Size, ray_environment
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.deployer import Deployer
+from trainshed.testing.workloads.submitter import Submitter
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 PROJECT = "ray-jobs"

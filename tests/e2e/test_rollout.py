@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from trainshed.testing.deployer import Deployer
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.workloads.deployer import Deployer
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 SAYS = "return [{word!r}] * len(instances)"

@@ -15,7 +15,7 @@ from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes, RuntimeState
 from trainshed.runtimes.pythons import Pythons
 from trainshed.runtimes.uv import find_uv
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
 
 # Counts its calls, then does what it is told.
 COUNTING_UV = '#!/bin/sh\necho "$1" >> "{calls}"\nexec "{uv}" "$@"\n'

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trainshed.runtimes.catalogue import CATALOGUE
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 TRAINSHED = Path(sys.executable).with_name("trainshed")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.testing.engines import wait_for
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import RunningServer
 
 TRAINSHED = Path(sys.executable).with_name("trainshed")
 ROWS = 12025 // 128  #: steps of one epoch

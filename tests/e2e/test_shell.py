@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
 
 BIN = Path(sys.executable).parent
 TRAINSHED = str(BIN / "trainshed")

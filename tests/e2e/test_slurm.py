@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.control.launches import free_ports
-from trainshed.testing.engines import wait_for
-from trainshed.testing.ray_clusters import ray_environment
-from trainshed.testing.slurm_clusters import SlurmCluster
+from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.testing.clusters.ray import ray_environment
+from trainshed.testing.clusters.slurm import SlurmCluster
+from trainshed.testing.contracts.engines import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "runtimes"

@@ -22,9 +22,9 @@ import google_crc32c
 import psutil
 import pytest
 
-from trainshed.testing.gangs import alive
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.clusters.gangs import alive
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.submitter import Submitter
 
 TRAINSHED = str(Path(sys.executable).with_name("trainshed"))
 START_S = 240.0

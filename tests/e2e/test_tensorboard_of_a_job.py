@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from trainshed.testing.engines import wait_for
-from trainshed.testing.events import write_events
-from trainshed.testing.gangs import alive
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.testing.clusters.gangs import alive
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.workloads.event_files import write_events
+from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "board-of-a-job"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.submitter import Submitter
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 TRAINSHED = Path(sys.executable).with_name("trainshed")

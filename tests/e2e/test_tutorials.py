@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.control.launches import free_ports
-from trainshed.testing.containers import Podman
-from trainshed.testing.servers import RunningServer
+from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.testing.clusters.containers import Podman
+from trainshed.testing.processes.servers import RunningServer
 
 TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 TRAINSHED = Path(sys.executable).with_name("trainshed")

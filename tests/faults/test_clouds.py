@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.testing.clouds import BUCKET, S3Server, s3_server
-from trainshed.testing.engines import wait_for
-from trainshed.testing.servers import Answer, RunningServer, ask
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.fakes.s3_server import BUCKET, S3Server, s3_server
+from trainshed.testing.processes.servers import Answer, RunningServer, ask
 
 SECRET = "canary-of-the-secret-key"
 KEPT = "/storage/v1/b/kept/o"

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from trainshed.api import connections
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.api import protocol as connections
+from trainshed.testing.processes.servers import Caller, RunningServer
 
 
 @contextlib.contextmanager

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.engines.local import ship
-from trainshed.node import reap
-from trainshed.testing.containers import Podman
-from trainshed.testing.gangs import TRAINER, WAIT_S, Attempt, cluster_spec, wait_until
-from trainshed.testing.links import LocalLink
+from trainshed.engines.local.engine import ship
+from trainshed.node.process import tree as reap
+from trainshed.testing.clusters.containers import Podman
+from trainshed.testing.clusters.gangs import TRAINER, WAIT_S, Attempt, cluster_spec, wait_until
+from trainshed.testing.fakes.local_bridge import LocalLink
 
 MASTER, WORKER = "master-replica-0", "worker-replica-0"
 SOURCE = TRAINER + "print('sees', sys.argv[1], sorted(os.listdir('/signs'))[:1], flush=True)\nwait()\n"

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainshed.node.extract import BadArchive, Limits, check, extract
+from trainshed.node.archives.extract import BadArchive, Limits, check, extract
 
 Add = tuple[tarfile.TarInfo, bytes]
 
@@ -253,7 +253,7 @@ def test_a_zip_of_countless_members_is_refused_in_little_memory(tmp_path: Path, 
 def _refused_in_little_memory(archive: Path, into: Path) -> None:
     code = (
         "import resource, sys\n"
-        "from trainshed.node.extract import BadArchive, extract\n"
+        "from trainshed.node.archives.extract import BadArchive, extract\n"
         "try:\n"
         "    extract(sys.argv[1], sys.argv[2])\n"
         "except BadArchive as exc:\n"

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.control.launches import free_ports
-from trainshed.domain.jobs import JobState
-from trainshed.domain.plan import Phase
+from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.domain.jobs.job import JobState
+from trainshed.domain.jobs.reconcile import Phase
 from trainshed.engines.base import Launch, Replica
-from trainshed.engines.local import LocalEngine
-from trainshed.node.order import LATEST_S
-from trainshed.testing.engines import settle
+from trainshed.engines.local.engine import LocalEngine
+from trainshed.node.supervisor.start_order import LATEST_S
+from trainshed.testing.contracts.engines import settle
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from trainshed.domain.jobs import ENDS
-from trainshed.engines.restarts import Restart, restarts
-from trainshed.node.order import LATEST_S
-from trainshed.testing.engines import wait_for
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.records import records
-from trainshed.testing.servers import RunningServer
+from trainshed.attempts.restarts import Restart, restarts
+from trainshed.domain.jobs.job import ENDS
+from trainshed.node.supervisor.start_order import LATEST_S
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.records import records
+from trainshed.testing.workloads.submitter import Submitter
 
 T = TypeVar("T")
 STEPS = 100

@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
-from trainshed.testing.deployer import Deployer
-from trainshed.testing.engines import wait_for
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.deployer import Deployer
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 BACK_S = 60.0  #: that a version may be away after its host died, on however slow a machine

@@ -21,16 +21,16 @@ from typing import Any
 import pytest
 
 from trainshed.config import Settings
-from trainshed.control.launches import free_ports
-from trainshed.domain.deployments import Place
-from trainshed.gateway import hosts as reaching
+from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.domain.models.hosting import Place
+from trainshed.gateway import connection_pool as reaching
 from trainshed.gateway.routes import HostAddress
 from trainshed.serving.frames import ANSWER_HEAD, Kind, greeting, pack_request
-from trainshed.testing.callers import Callers
-from trainshed.testing.engines import wait_for
-from trainshed.testing.gateways import RunningGateway
-from trainshed.testing.hosts import FakeHost, answering, echo
-from trainshed.testing.servers import Caller
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.fakes.hosts import FakeHost, answering, echo
+from trainshed.testing.processes.callers import Callers
+from trainshed.testing.processes.gateway import RunningGateway
+from trainshed.testing.processes.servers import Caller
 
 PATH = "/v1/projects/trainshed/models/m:predict"
 SECRET = "a-secret-of-this-version"

@@ -15,12 +15,12 @@ import pytest
 from trainshed.config import Home
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.logs import Cursor, Selection
-from trainshed.node import logs as node_logs
-from trainshed.services.logs import Logs, Query
+from trainshed.node.supervisor import log_writer as node_logs
+from trainshed.services.logs.entries import Logs, Query
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
-from trainshed.testing.joblogs import WrittenJob, open_jobs
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.job_logs import WrittenJob, open_jobs
 
 OWNER = Principal(user="me", project="*", role=Role.OWNER)
 T0 = 1_763_000_000_000_000

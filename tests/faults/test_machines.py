@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trainshed.testing.engines import wait_for
-from trainshed.testing.gangs import alive
-from trainshed.testing.machines import Machine, Network, can_make_namespaces, remove_strays
+from trainshed.testing.clusters.gangs import alive
+from trainshed.testing.clusters.machines import Machine, Network, can_make_namespaces, remove_strays
+from trainshed.testing.contracts.engines import wait_for
 
 HELLO = "import socket, sys, time; here = socket.create_server((sys.argv[1], 8765)); time.sleep(1000)"
 ASK = "import socket, sys; socket.create_connection((sys.argv[1], 8765), timeout=2).close(); print('reached')"
@@ -104,7 +104,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
     if not can_make_namespaces():
         return  # nothing is left of loopback addresses
     program = (
-        "import sys, time; from pathlib import Path; from trainshed.testing.machines import Network\n"
+        "import sys, time; from pathlib import Path; from trainshed.testing.clusters.machines import Network\n"
         "made = Network(Path(sys.argv[1])).machine('one'); made.start(['sleep', '1000'], Path(sys.argv[1]) / 'log')\n"
         "time.sleep(0.3); print(made.host, flush=True); time.sleep(1000)"
     )

@@ -21,10 +21,10 @@ import google_crc32c
 import psutil
 import pytest
 
-from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.file_backend import ObjectTree
 from trainshed.domain.objects import Draft
 from trainshed.errors import OutOfSpace
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
 
 BUCKET = "fault-objects"
 SLACK_BYTES = 50 << 20  #: how much memory the server may use for an upload of any size

@@ -20,13 +20,13 @@ import psutil
 import pytest
 
 from trainshed.config import Settings
-from trainshed.domain.deployments import Standing
-from trainshed.gateway import connections
+from trainshed.domain.models.hosting import Standing
+from trainshed.gateway import host_connection as connections
 from trainshed.gateway.routes import ModelRoute, VersionRoute
-from trainshed.testing.engines import wait_for
-from trainshed.testing.gateways import RunningGateway
-from trainshed.testing.hosts import FakeHost, answering
-from trainshed.testing.servers import Caller
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.fakes.hosts import FakeHost, answering
+from trainshed.testing.processes.gateway import RunningGateway
+from trainshed.testing.processes.servers import Caller
 
 PATH = "/v1/projects/trainshed/models/m:predict"
 GOOD = {"instances": [1, 2]}

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from trainshed.certificates import ensure_certificates
-from trainshed.testing.engines import wait_for
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import Caller, RunningServer
 
 PROJECT = "faults-proxy"
 BUCKET = "faults-proxy-bucket"

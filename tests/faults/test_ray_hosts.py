@@ -13,18 +13,18 @@ import psutil
 import pytest
 
 from trainshed.config import Home
-from trainshed.domain.machines import STANDARD
-from trainshed.domain.placement import Shares
-from trainshed.engines.hosts import HostSpec
-from trainshed.engines.ray_hosts import GANGS, REPLICA, HostRules, RayHosts, Way
-from trainshed.engines.watching import HostPhase, HostSighting
+from trainshed.domain.capacity.machine_types import STANDARD
+from trainshed.domain.capacity.placement import Shares
+from trainshed.engines.hosts.watcher import HostPhase, HostSighting
+from trainshed.engines.local.hosts import HostSpec
+from trainshed.engines.ray.hosts import GANGS, REPLICA, HostRules, RayHosts, Way
 from trainshed.errors import EngineDown
-from trainshed.node.leftovers import model_folder
+from trainshed.node.remote.workspace import model_folder
 from trainshed.serving.frames import Kind, greeting, pack_request
-from trainshed.testing.engines import wait_for
-from trainshed.testing.gangs import KEY, alive
-from trainshed.testing.links import LocalLink
-from trainshed.testing.scripted import ship_scripted
+from trainshed.testing.clusters.gangs import KEY, alive
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.fakes.local_bridge import LocalLink
+from trainshed.testing.fakes.scripted_hosts import ship_scripted
 
 RECIPE = {"name": "test", "key": KEY, "python": "3.11", "lock": "", "stands_for": []}
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.testing.engines import wait_for
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.records import records
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.workloads.records import records
+from trainshed.testing.workloads.submitter import Submitter
 
 COUNTING = """
 import os, sys, time

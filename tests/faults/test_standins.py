@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.node import leftovers
-from trainshed.node.keeper import held_port
-from trainshed.node.standin import AddressBook
-from trainshed.testing.gangs import Attempt, alive, wait_until
-from trainshed.testing.links import LocalLink
+from trainshed.node.remote import workspace as leftovers
+from trainshed.node.remote.agent import held_port
+from trainshed.node.remote.replica_proxy import AddressBook
+from trainshed.testing.clusters.gangs import Attempt, alive, wait_until
+from trainshed.testing.fakes.local_bridge import LocalLink
 
 MASTER, WORKER, PS = "master-replica-0", "worker-replica-0", "ps-replica-0"
 

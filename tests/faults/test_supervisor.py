@@ -22,14 +22,15 @@ from typing import Any
 
 import pytest
 
+from trainshed.artifacts.staging import Package
 from trainshed.config import Home
-from trainshed.domain.jobs import JobState
-from trainshed.domain.plan import Phase, Sighting
-from trainshed.engines.base import Launch, Package, Replica
-from trainshed.engines.local import LocalEngine, render, ship
+from trainshed.domain.jobs.job import JobState
+from trainshed.domain.jobs.reconcile import Phase, Sighting
+from trainshed.engines.base import Launch, Replica
+from trainshed.engines.local.engine import LocalEngine, render, ship
 from trainshed.node.journal import Journal
-from trainshed.testing.engines import settle, wait_for
-from trainshed.testing.records import records
+from trainshed.testing.contracts.engines import settle, wait_for
+from trainshed.testing.workloads.records import records
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")

@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.control.launches import free_ports
-from trainshed.domain.jobs import JobState
-from trainshed.domain.plan import Phase, Sighting
+from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.domain.jobs.job import JobState
+from trainshed.domain.jobs.reconcile import Phase, Sighting
 from trainshed.engines.base import Engine, Launch, Replica
-from trainshed.engines.local import LocalEngine, ship
+from trainshed.engines.local.engine import LocalEngine, ship
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
-from trainshed.testing.engines import EngineContract, settle, wait_for
-from trainshed.testing.records import records
+from trainshed.testing.contracts.engines import EngineContract, settle, wait_for
+from trainshed.testing.workloads.records import records
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import orjson
 import pytest
 
-from trainshed.api.bodies import MAX_DEPTH, parse_json
+from trainshed.api.http.bodies import MAX_DEPTH, parse_json
 from trainshed.errors import Invalid
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from trainshed.buckets.attributes import ATTRIBUTE, LATEST_US
-from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.file_backend import ObjectTree
+from trainshed.buckets.xattrs import ATTRIBUTE, LATEST_US
 from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Traits
 from trainshed.errors import FailedPrecondition, Invalid
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.buckets.folders import Steps, opened
-from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.dirfd import Steps, opened
+from trainshed.buckets.file_backend import ObjectTree
 from trainshed.domain.objects import Conditions, Draft, ListQuery
 from trainshed.errors import FailedPrecondition, Unavailable
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.file_backend import ObjectTree
 from trainshed.domain.objects import Conditions, Draft, ListQuery
-from trainshed.testing.listings import expected, walked
+from trainshed.testing.workloads.listings import expected, walked
 
 PART = st.text(alphabet="ab-./é", min_size=1, max_size=3).filter(
     lambda text: "/" not in text and text not in (".", "..")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from trainshed.buckets.file_backend import ObjectTree
 from trainshed.buckets.names import bucket_name, components, object_path, split_uri
-from trainshed.buckets.tree import ObjectTree
 from trainshed.buckets.uploads import KEPT_US, Sessions
 from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Traits
 from trainshed.domain.times import now_us

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.file_backend import ObjectTree
 from trainshed.buckets.uploads import KEPT_US, SWEEP_US, Sessions
 from trainshed.domain.objects import Draft
 from trainshed.errors import NotFound

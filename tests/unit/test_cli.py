@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trainshed.cli import main
-from trainshed.testing.costs import cpu_s
+from trainshed.testing.processes.resources import cpu_s
 
 HEAVY = ("sqlalchemy", "starlette", "uvicorn", "rich", "yaml", "cryptography", "httpx", "orjson", "psutil", "asyncio")
 

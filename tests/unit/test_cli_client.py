@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from trainshed.client import ApiError, Client, Lost, Storage
-from trainshed.client.locate import connect
+from trainshed.client.discovery import connect
 from trainshed.client.storage import CHUNK, crc32c, encoded
 from trainshed.client.transport import ATTEMPTS
 from trainshed.config import ClientSettings, Home

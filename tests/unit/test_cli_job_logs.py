@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from trainshed.cli.job_logs import Moment
-from trainshed.cli.options import Session
-from trainshed.client.job_reading import entries
+from trainshed.cli.jobs.logs import Moment
+from trainshed.cli.toolkit.options import Session
+from trainshed.client.job_reader import entries
 
 
 def entry(number: int) -> dict[str, Any]:

@@ -11,9 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.cli.job_logs import lines_of
-from trainshed.cli.options import Choice, KeyValues
-from trainshed.cli.output import (
+from trainshed.cli.jobs.logs import lines_of
+from trainshed.cli.toolkit.list_filters import select
+from trainshed.cli.toolkit.options import Choice, KeyValues
+from trainshed.cli.toolkit.output import (
     Column,
     boxed_text,
     field_of,
@@ -25,7 +26,6 @@ from trainshed.cli.output import (
     text_of,
     yaml_text,
 )
-from trainshed.cli.selection import select
 from trainshed.client import ApiError
 
 JOBS: list[dict[str, Any]] = [

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from trainshed.cli import charts
-from trainshed.cli.job_watch import line_of
-from trainshed.client.job_words import cores, duration, number, rate, sentences, size
+from trainshed.cli.jobs import charts
+from trainshed.cli.jobs.watch import line_of
+from trainshed.client.job_format import cores, duration, number, rate, sentences, size
 
 NOTHING: dict[str, Any] = dict.fromkeys(
     (

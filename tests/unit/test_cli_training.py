@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trainshed.cli import main
-from trainshed.cli.submit import brief, training
-from trainshed.cli.training import check_flags, job_body
+from trainshed.cli.jobs.submit_training import brief, training
+from trainshed.cli.jobs.training_body import check_flags, job_body
 from trainshed.client.submission import check_runnable, read_config
 from trainshed.errors import Invalid
 

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from trainshed.cli import main
-from trainshed.cli.deploy import read_config
-from trainshed.cli.options import Ports
-from trainshed.cli.rollout import curl_line, replay_lines
-from trainshed.cli.version_bodies import CHANGEABLE, CREATABLE, check_flags, version_body
-from trainshed.cli.versions import told
+from trainshed.cli.models.create_version import read_config
+from trainshed.cli.models.rollout import curl_line, replay_lines
+from trainshed.cli.models.version_body import CHANGEABLE, CREATABLE, check_flags, version_body
+from trainshed.cli.models.versions import told
+from trainshed.cli.toolkit.options import Ports
 from trainshed.errors import Invalid
 
 FLAGS: dict[str, Any] = dict.fromkeys(

@@ -10,15 +10,15 @@ import pytest
 
 from trainshed.buckets.staging import Reader
 from trainshed.config import Home, Settings
-from trainshed.control.addresses import Addresses
-from trainshed.control.cluster_launches import ClusterLaunches
-from trainshed.control.credentials import NodeCredentials
-from trainshed.domain.jobs import Job
-from trainshed.domain.machines import Machines
-from trainshed.domain.placement import Shares
+from trainshed.control.jobs.credentials import NodeCredentials
+from trainshed.control.jobs.remote_attempt import ClusterLaunches
+from trainshed.control.uri_resolver import Addresses
+from trainshed.domain.capacity.machine_types import Machines
+from trainshed.domain.capacity.placement import Shares
+from trainshed.domain.jobs.job import Job
 from trainshed.engines.base import Launch, Mount
-from trainshed.engines.local import render
-from trainshed.proxy.nodes import NodeReach
+from trainshed.engines.local.engine import render
+from trainshed.proxy.node_endpoint import NodeReach
 
 CREDENTIALS = Mount(source=Path("@node@/credentials"), target=Path("/etc/trainshed"), read_only=True)
 INPUT: dict[str, Any] = {

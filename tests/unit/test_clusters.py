@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.domain.clusters import (
+from trainshed.domain.jobs.gang import (
     Address,
     accelerators,
     common_environment,
@@ -20,8 +20,8 @@ from trainshed.domain.clusters import (
     tf_config,
     unknown_addresses,
 )
-from trainshed.domain.jobs import Job
-from trainshed.domain.training import Training
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.training import Training
 
 CUSTOM = {"scaleTier": "CUSTOM"} | dict.fromkeys(
     ("masterType", "workerType", "parameterServerType", "evaluatorType"), "n1-standard-4"

@@ -14,8 +14,8 @@ import click
 import pytest
 
 from trainshed.api.app import ROUTES
-from trainshed.api.routing import Router
-from trainshed.cli.root import main
+from trainshed.api.http.routing import Router
+from trainshed.cli.commands import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text()
 METHODS, FLAGS = (part.splitlines() for part in PAGE.split("\n## ")[1:])
@@ -42,7 +42,7 @@ def test_the_methods_are_those_of_the_client_and_say_what_the_server_does() -> N
         path = re.sub(r"\{\w+\}", "x", method["flatPath"])
         route, _, _ = router.find(method["httpMethod"], f"/{path}".encode())
         assert route is not None, method["id"]
-        served = route.handler.__module__ != "trainshed.api.ml_unserved"
+        served = route.handler.__module__ != "trainshed.api.ml.unimplemented"
         known[method["id"].removeprefix("ml.")] = "served" if served else "refused"
     assert {row[0]: row[1] for row in rows(METHODS)} == known
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.control.deployments import CREATIONS, CREATIONS_EACH
-from trainshed.domain.deployments import Standing
-from trainshed.domain.versions import VersionState
-from trainshed.testing.engines import wait_for
-from trainshed.testing.scripted_deployments import PYTHON, Shed
+from trainshed.control.deployments.controller import CREATIONS, CREATIONS_EACH
+from trainshed.domain.models.hosting import Standing
+from trainshed.domain.models.version import VersionState
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.fakes.scripted_deployments import PYTHON, Shed
 
 
 @pytest.fixture

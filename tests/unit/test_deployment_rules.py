@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainshed.domain.deployments import (
+from trainshed.domain.models.hosting import (
     RETRY_S,
     STEADY_S,
     Deaths,

@@ -10,12 +10,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from trainshed.domain.deployments import Standing
-from trainshed.domain.versions import VersionState
+from trainshed.domain.models.hosting import Standing
+from trainshed.domain.models.version import VersionState
 from trainshed.errors import NotFound
 from trainshed.gateway.routes import HostAddress
-from trainshed.testing.engines import wait_for
-from trainshed.testing.scripted_deployments import Shed
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.fakes.scripted_deployments import Shed
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import pytest
 
-from trainshed.cli.group import LazyGroup
+from trainshed.cli.commands import main
 from trainshed.cli.reference import CLIENT_VARIABLES, PAGES, commands, options
-from trainshed.cli.root import main
+from trainshed.cli.toolkit.lazy_group import LazyGroup
 from trainshed.config import PREFIX, Settings
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,8 +11,8 @@ import pytest
 from starlette.requests import Request
 
 from trainshed.api.app import Api, _as_sent
-from trainshed.api.auth import check_host, check_origin
-from trainshed.api.connections import HEADER_S
+from trainshed.api.http.auth import check_host, check_origin
+from trainshed.api.protocol import HEADER_S
 from trainshed.errors import Denied
 from trainshed.server import uvicorn_config
 from trainshed.services.registry import Services

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.engines import eventfiles, summaries
-from trainshed.engines.eventfiles import EventFiles, Meaning, Place, Scalar, meaning
-from trainshed.testing.events import (
+from trainshed.attempts import event_files as eventfiles
+from trainshed.attempts import event_records as summaries
+from trainshed.attempts.event_files import EventFiles, Meaning, Place, Scalar, meaning
+from trainshed.testing.workloads.event_files import (
     event,
     field,
     float_tensor,

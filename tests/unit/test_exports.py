@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from trainshed.buckets import models as model_folders
-from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets import model_folders as model_folders
+from trainshed.buckets.file_backend import ObjectTree
 from trainshed.config import Home
-from trainshed.domain.jobs import Job
-from trainshed.domain.samplerequests import LARGE, sample_request
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.models.sample_request import LARGE, sample_request
 from trainshed.errors import NotFound
-from trainshed.services.exports import Exports
+from trainshed.services.jobs.exports import Exports
 from trainshed.store.jobs import JobStore
-from trainshed.testing.joblogs import open_jobs
+from trainshed.testing.workloads.job_logs import open_jobs
 
 OWNERS = {"mine": "shed", "theirs": "other"}
 

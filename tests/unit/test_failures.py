@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.domain.failures import CAUSES, diagnose
-from trainshed.domain.jobs import Job, JobState
-from trainshed.domain.plan import LOST_SUPERVISOR
-from trainshed.node.failure import advise, explain
-from trainshed.node.gang import Exit
-from trainshed.services.failures import Failures
-from trainshed.testing.joblogs import WrittenJob, open_jobs
+from trainshed.domain.jobs.diagnosis import CAUSES, diagnose
+from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.reconcile import LOST_SUPERVISOR
+from trainshed.node.supervisor.failure_message import advise, explain
+from trainshed.node.supervisor.restart_policy import Exit
+from trainshed.services.jobs.failures import Failures
+from trainshed.testing.workloads.job_logs import WrittenJob, open_jobs
 
 T0 = 1_763_000_000_000_000
 SPEC: dict[str, Any] = {"job": "mnist_1", "module": "trainer.task"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.domain.filters import MAX_CHARACTERS, MAX_TERMS, parse
+from trainshed.domain.filters.parser import MAX_CHARACTERS, MAX_TERMS, parse
 from trainshed.domain.times import rfc3339
 from trainshed.errors import Invalid
 

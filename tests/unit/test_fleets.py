@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from trainshed.control.creations import Room
-from trainshed.control.fleets import Fleet
-from trainshed.domain.deployments import MANY_DEATHS, RETRY_S, STEADY_S, Standing
-from trainshed.domain.versions import Version, VersionState
-from trainshed.engines.hosts import HostSpec
-from trainshed.engines.watching import HostPhase, HostSighting
+from trainshed.control.deployments.fleet import Fleet
+from trainshed.control.deployments.provisioner import Room
+from trainshed.domain.models.hosting import MANY_DEATHS, RETRY_S, STEADY_S, Standing
+from trainshed.domain.models.version import Version, VersionState
+from trainshed.engines.hosts.watcher import HostPhase, HostSighting
+from trainshed.engines.local.hosts import HostSpec
 
 SPEC = HostSpec(
     project="p",

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from trainshed.config import Home
-from trainshed.engines.hosts import HostSpec, LocalHosts
-from trainshed.engines.warm import WarmProcesses
-from trainshed.engines.watching import HostPhase, HostSighting
+from trainshed.engines.hosts.watcher import HostPhase, HostSighting
+from trainshed.engines.local.hosts import HostSpec, LocalHosts
+from trainshed.engines.local.warm import WarmProcesses
 from trainshed.errors import EngineDown
-from trainshed.node.reap import stat_fields
+from trainshed.node.process.tree import stat_fields
 from trainshed.serving.frames import Kind
-from trainshed.testing.engines import wait_for
-from trainshed.testing.scripted import ship_scripted
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.fakes.scripted_hosts import ship_scripted
 
 PYTHON = Path(sys.executable)
 
@@ -247,7 +247,7 @@ def test_hosts_have_nothing_of_the_servers_secrets(shed: Shed, monkeypatch: pyte
 
 def test_a_log_is_kept_to_a_size(tmp_path: Path) -> None:
     code = (
-        "from trainshed.node.guard import guard\n"
+        "from trainshed.node.process.reaper import guard\n"
         "import os, sys\n"
         "def run():\n"
         "    for _ in range(300):\n"
@@ -267,7 +267,7 @@ def test_all_die_with_the_server(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "sys.path.insert(0, sys.argv[2])\n"
         "from test_hosts import Shed\n"
-        "from trainshed.engines.watching import HostPhase\n"
+        "from trainshed.engines.hosts.watcher import HostPhase\n"
         "shed = Shed(Path(sys.argv[1]))\n"
         "spec = shed.spec('spawn')\n"
         "seen = shed.until(shed.hosts.start(spec), HostPhase.READY)\n"

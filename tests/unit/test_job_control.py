@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.control.jobs import JobControl
-from trainshed.control.sites import Site, Sites
-from trainshed.domain.jobs import Job, JobState
-from trainshed.domain.plan import Sighting
+from trainshed.control.jobs.controller import JobControl
+from trainshed.control.jobs.engines import Site, Sites
+from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.reconcile import Sighting
 from trainshed.domain.times import now_us
 from trainshed.engines.base import Away, Engine, Gang, Launch
 from trainshed.errors import Invalid, Refused, Unavailable
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
-from trainshed.testing.engines import FakeEngine
+from trainshed.testing.contracts.engines import FakeEngine
 
 PROJECT = "p-one"
 

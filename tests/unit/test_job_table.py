@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from trainshed.domain.jobs import Job, JobState
+from trainshed.domain.jobs.job import Job, JobState
 from trainshed.errors import Invalid
-from trainshed.services.jobtable import JobRows, TableRequest, gang_text
+from trainshed.services.jobs.search import JobRows, TableRequest, gang_text
 from trainshed.store.database import Database
+from trainshed.store.job_search import JobTable
 from trainshed.store.jobs import JobStore
-from trainshed.store.jobtable import JobTable
 
 JOB = Job(project="shed", id="j0", body={"trainingInput": {"pythonModule": "trainer.task"}}, created_us=1_000_000)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from trainshed.attempts.journal import PIECE, lines_since
+from trainshed.attempts.restarts import restarts
 from trainshed.config import Home
-from trainshed.domain.plan import Phase
-from trainshed.engines.journals import PIECE, lines_since
-from trainshed.engines.local import LocalEngine
-from trainshed.engines.restarts import restarts
+from trainshed.domain.jobs.reconcile import Phase
+from trainshed.engines.local.engine import LocalEngine
 
 
 def test_lines_come_once_and_whole(tmp_path: Path) -> None:

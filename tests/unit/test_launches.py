@@ -8,7 +8,7 @@ import pytest
 
 from trainshed.buckets.addresses import resolve_uris
 from trainshed.buckets.names import object_path, split_uri
-from trainshed.control.launches import free_ports
+from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.errors import Invalid
 
 ROOT = Path("/state/buckets")

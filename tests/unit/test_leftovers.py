@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.node import leftovers
+from trainshed.node.remote import workspace as leftovers
 
 GANG, REPLICA = "trainshed/p/j/1", "worker-replica-0"
 FILES = [{"name": "saved_model.pb", "sha256": "0" * 64}]

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainshed.api.waiting import Crowd, first_news
+from trainshed.api.http.long_poll import Crowd, first_news
 from trainshed.config import Home
-from trainshed.domain.jobs import JobState
+from trainshed.domain.jobs.job import JobState
 from trainshed.domain.logs import Cursor, Entry, Selection
 from trainshed.errors import Invalid, NotFound
-from trainshed.services import lines as lines_service
-from trainshed.services.lines import Lines, LinesPage, LinesRequest
-from trainshed.testing.joblogs import WrittenJob, open_jobs
+from trainshed.services.logs import pages as lines_service
+from trainshed.services.logs.pages import Lines, LinesPage, LinesRequest
+from trainshed.testing.workloads.job_logs import WrittenJob, open_jobs
 
 T0 = 1_763_000_000_000_000
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.engines.link import Link
+from trainshed.engines.ray.bridge_process import Link
 from trainshed.errors import EngineDown, Unavailable
-from trainshed.testing.engines import wait_for
+from trainshed.testing.contracts.engines import wait_for
 
 
 def made(path: Path) -> Link:

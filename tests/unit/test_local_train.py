@@ -15,7 +15,7 @@ import pytest
 from trainshed.config import Home
 from trainshed.errors import Invalid, NotFound, Refused
 from trainshed.local import interpreters, tensorboard
-from trainshed.local.addresses import LocalBuckets
+from trainshed.local.buckets import LocalBuckets
 from trainshed.local.processes import Program
 from trainshed.local.train import (
     Counts,
@@ -27,7 +27,7 @@ from trainshed.local.train import (
     explain_exit,
     warnings,
 )
-from trainshed.testing.ports import held_port
+from trainshed.testing.processes.ports import held_port
 
 TRAINER = Trainer(
     python=Path("/usr/bin/python"),

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainshed.api.waiting import first_news
+from trainshed.api.http.long_poll import first_news
+from trainshed.attempts import log_file as logfiles
+from trainshed.attempts.log_file import LogFile
 from trainshed.config import Home
 from trainshed.domain.iam import Principal, Role
-from trainshed.domain.jobs import JobState
+from trainshed.domain.jobs.job import JobState
 from trainshed.domain.logs import Cursor, Entry, Selection, since
-from trainshed.engines import logfiles
-from trainshed.engines.logfiles import LogFile
 from trainshed.errors import Denied, Invalid, NotFound
-from trainshed.services import logs as logs_service
-from trainshed.services.logs import Batch, Logs, Query
+from trainshed.services.logs import entries as logs_service
+from trainshed.services.logs.entries import Batch, Logs, Query
 from trainshed.store.jobs import JobStore
-from trainshed.testing.joblogs import WrittenJob, open_jobs
+from trainshed.testing.workloads.job_logs import WrittenJob, open_jobs
 
 OWNER = Principal(user="me", project="*", role=Role.OWNER)
 T0 = 1_763_000_000_000_000

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainshed.domain.machines import STANDARD, Machine, Machines
-from trainshed.domain.work import read_job
+from trainshed.domain.capacity.machine_types import STANDARD, Machine, Machines
+from trainshed.domain.jobs.workload import read_job
 from trainshed.errors import Invalid, Refused
 
 

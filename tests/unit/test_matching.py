@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.buckets.matching import Pattern, matching
-from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.file_backend import ObjectTree
+from trainshed.buckets.glob import Pattern, matching
 from trainshed.domain.objects import Draft
 
 NAMES = ("rows/a.json", "rows/b.json", "rows/b.txt", "rows/deep/c.json", "rows.json", "x[1].json")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from trainshed.node.builds import CannotBuild, ensure, find_uv
+from trainshed.node.remote.runtime_build import CannotBuild, ensure, find_uv
 from trainshed.runtimes.builds import Place
 from trainshed.runtimes.catalogue import Runtime
-from trainshed.testing.scripted_uv import ScriptedUv
+from trainshed.testing.fakes.scripted_uv import ScriptedUv
 
 TINY = Runtime(
     name="tiny", python="3.11", summary="for tests", unpacked_mb=1, pins=("a==1", "b==2"), stands_for=("c==3",)

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from trainshed.node import containers, images
-from trainshed.node.contained import contain, key
-from trainshed.node.containers import DOCKER, PODMAN, Container, NoTool, Tool
-from trainshed.node.prepare import prepare
-from trainshed.testing.engines import wait_for
+from trainshed.node.containers import images
+from trainshed.node.containers import tool as containers
+from trainshed.node.containers.replica import contain, key
+from trainshed.node.containers.tool import DOCKER, PODMAN, Container, NoTool, Tool
+from trainshed.node.remote.setup import prepare
+from trainshed.testing.contracts.engines import wait_for
 
 ROOT = ("memory", "cpu", "pids")
 #: answers `info`; has the images that are files in a folder beside it; pulls those in `registry`

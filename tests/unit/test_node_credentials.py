@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from trainshed.artifacts import staging as parcels
+from trainshed.artifacts.staging import Package, Parcel
 from trainshed.buckets.addresses import resolve_uris
-from trainshed.buckets.tree import ObjectTree
-from trainshed.buckets.trees import Trees
+from trainshed.buckets.backend import Trees
+from trainshed.buckets.file_backend import ObjectTree
 from trainshed.config import Settings
-from trainshed.control.addresses import Addresses
-from trainshed.control.credentials import Equipped, NodeCredentials
-from trainshed.engines import parcels
-from trainshed.engines.base import Launch, Package, Replica
-from trainshed.engines.parcels import Parcel
+from trainshed.control.jobs.credentials import Equipped, NodeCredentials
+from trainshed.control.uri_resolver import Addresses
+from trainshed.engines.base import Launch, Replica
 from trainshed.errors import FailedPrecondition, NotFound, Refused
-from trainshed.proxy.addresses import PATTERN
-from trainshed.proxy.nodes import NodeReach, check_reachable, host_for_nodes
+from trainshed.proxy.google_hosts import PATTERN
+from trainshed.proxy.node_endpoint import NodeReach, check_reachable, host_for_nodes
 
 REACH = NodeReach(tls_url="https://10.0.0.1:8471", authority="-----PEM-----", leads=True)
 CONTENT = b"a package"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainshed.node.failure import echo, explain, of_install
-from trainshed.node.gang import Exit
-from trainshed.node.sampler import oom_kills
+from trainshed.node.process.sampler import oom_kills
+from trainshed.node.supervisor.failure_message import echo, explain, of_install
+from trainshed.node.supervisor.restart_policy import Exit
 
 SPEC: dict[str, Any] = {"job": "mnist_1", "module": "trainer.task"}
 MASTER: dict[str, Any] = {"type": "master", "index": 0, "name": "master-replica-0"}

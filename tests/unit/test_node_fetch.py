@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from trainshed.certificates import Certificates, ensure_certificates
-from trainshed.node import fetch
-from trainshed.node.fetch import CannotFetch, fetch_all
+from trainshed.node.remote import fetch
+from trainshed.node.remote.fetch import CannotFetch, fetch_all
 
 CONTENT = os.urandom(300_000)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainshed.node import gang
-from trainshed.node.gang import (
+from trainshed.node.supervisor import restart_policy as gang
+from trainshed.node.supervisor.restart_policy import (
     BACK_OFF_S,
     ECHO_S,
     END,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainshed.certificates import ensure_certificates
-from trainshed.node.kit import unpack
+from trainshed.node.remote.credentials import unpack
 
 
 @pytest.fixture(scope="module")

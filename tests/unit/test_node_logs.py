@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.node.logs import LINE_LIMIT, STDERR, STDOUT, Lines, LogFile, ReplicaLog, message, severity, text
+from trainshed.node.supervisor.log_writer import (
+    LINE_LIMIT,
+    STDERR,
+    STDOUT,
+    Lines,
+    LogFile,
+    ReplicaLog,
+    message,
+    severity,
+    text,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.node.order import LATEST_S, LOOK_S, Order, connected, sleeps
+from trainshed.node.supervisor.start_order import LATEST_S, LOOK_S, Order, connected, sleeps
 
 NOW = 1000.0
 SLEEPY = "import tensorflow.compat.v1 as tf\nwith tf.train.MonitoredTrainingSession(master) as session: ...\n"

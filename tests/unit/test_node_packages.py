@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainshed.node.packages import lacking, requirements
+from trainshed.node.package_install import lacking, requirements
 
 
 def test_requirements_are_what_packages_say_but_for_extras_and_each_other(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from trainshed.node.reap import stat_fields
-from trainshed.node.relay import Relay
-from trainshed.node.tunnels import Way
-from trainshed.proxy.addresses import PATTERN, served
-from trainshed.testing.engines import wait_for
-from trainshed.testing.ports import held_port
+from trainshed.node.process.tree import stat_fields
+from trainshed.node.remote.sidecar_proxy import Relay
+from trainshed.node.remote.tunnels import Way
+from trainshed.proxy.google_hosts import PATTERN, served
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.ports import held_port
 
 WAIT_S = 90
 
@@ -182,8 +182,8 @@ def test_one_that_was_killed_goes_on_at_the_same_address() -> None:
 
 ORPHAN = """
 import sys
-from trainshed.node.reap import stat_fields
-from trainshed.node.relay import Relay
+from trainshed.node.process.tree import stat_fields
+from trainshed.node.remote.sidecar_proxy import Relay
 relay = Relay({"host": "127.0.0.1", "port": 1, "names": "x"})
 print(relay.address, relay.start(), flush=True)
 sys.stdin.read()

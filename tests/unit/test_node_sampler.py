@@ -11,14 +11,14 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from trainshed.node.reap import children
-from trainshed.node.sampler import COARSEST_S, Sampler, gap_s
-from trainshed.testing.engines import wait_for
+from trainshed.node.process.sampler import COARSEST_S, Sampler, gap_s
+from trainshed.node.process.tree import children
+from trainshed.testing.contracts.engines import wait_for
 
 SUPERVISOR = """
 import json, os, subprocess, sys, time
-from trainshed.node import reap
-from trainshed.node.sampler import Sampler
+from trainshed.node.process import tree as reap
+from trainshed.node.process.sampler import Sampler
 
 reap.become_subreaper()
 told, tell = os.pipe()

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 import trainshed.node
-from trainshed.engines.local import ship
+from trainshed.engines.local.engine import ship
 
-SOURCES = sorted(Path(trainshed.node.__path__[0]).glob("*.py"))
+SOURCES = sorted(Path(trainshed.node.__path__[0]).rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SOURCES, ids=str)
 def test_it_is_python_3_7(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 7))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)]
     for node in imports:
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 1 or (node.module or "").partition(".")[0] in sys.stdlib_module_names
+            assert node.level or (node.module or "").partition(".")[0] in sys.stdlib_module_names
         else:
             assert all(alias.name.partition(".")[0] in sys.stdlib_module_names for alias in node.names)
     if any(isinstance(node, ast.FunctionDef) for node in ast.walk(tree)):
@@ -42,7 +42,7 @@ def test_the_supervisor_starts_without_what_it_does_not_need(tmp_path: Path) -> 
     folder = ship(tmp_path / "node")
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import trainshed_node.main, trainshed_node.supervise\n"
+        "import trainshed_node.main, trainshed_node.supervisor.supervisor\n"
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, folder], capture_output=True, text=True, check=True)

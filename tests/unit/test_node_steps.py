@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainshed.node.steps import Progress, Restart, step_of
+from trainshed.node.supervisor.step_tracker import Progress, Restart, step_of
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.node.placeholders import filler
-from trainshed.node.streams import ERR, EXIT, OUT, SAMPLE, Frames, Reader, Writer
+from trainshed.node.remote.placeholders import filler
+from trainshed.node.remote.streams import ERR, EXIT, OUT, SAMPLE, Frames, Reader, Writer
 
 FRAMES = [(OUT, b"one\n"), (ERR, b""), (SAMPLE, bytes(range(256)) * 3), (OUT, b"x" * 1000), (EXIT, b"{}")]
 

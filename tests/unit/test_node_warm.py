@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home, Settings
-from trainshed.domain.plan import Phase
+from trainshed.domain.jobs.reconcile import Phase
 from trainshed.engines.base import Launch, Replica
-from trainshed.engines.local import LocalEngine
+from trainshed.engines.local.engine import LocalEngine
 from trainshed.errors import Refused
-from trainshed.node import fit
+from trainshed.node.warm import compatibility as fit
 from trainshed.runtimes.catalogue import CATALOGUE
-from trainshed.testing.engines import settle, wait_for
+from trainshed.testing.contracts.engines import settle, wait_for
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")

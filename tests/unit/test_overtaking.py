@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainshed.errors import Aborted, Overtaken
-from trainshed.store.overtaking import TRIES, until_first
+from trainshed.store.conflicts import TRIES, until_first
 
 
 class Row:

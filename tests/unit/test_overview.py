@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from trainshed.domain.deployments import Standing
-from trainshed.domain.failures import diagnose
-from trainshed.domain.jobs import Job, JobState
-from trainshed.domain.models import read_model
+from trainshed.attempts.batch_progress import Predicted
+from trainshed.domain.jobs.diagnosis import diagnose
+from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.models.hosting import Standing
+from trainshed.domain.models.model import read_model
+from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.operations import Operation
-from trainshed.domain.versions import Version, VersionState
-from trainshed.engines.predictions import Predicted
 from trainshed.gateway.metrics import Metrics
 from trainshed.gateway.routes import ModelRoute, Routes, VersionRoute
-from trainshed.services.machine import Glance, MachineHistory, glance_at
-from trainshed.services.overview import MOST_JOBS, Overview, Rows, Sights
+from trainshed.services.console.machine_metrics import Glance, MachineHistory, glance_at
+from trainshed.services.console.overview import MOST_JOBS, Overview, Rows, Sights
 from trainshed.store.database import Database
+from trainshed.store.job_search import JobTable
 from trainshed.store.jobs import JobStore
-from trainshed.store.jobtable import JobTable
 from trainshed.store.models import ModelStore
 
 HOUR_US = 3_600_000_000

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from trainshed.testing.parity import (
+from trainshed.testing.workloads.parity import (
     Outcome,
     curve_distances,
     differences,

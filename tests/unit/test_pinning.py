@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.buckets.tree import ObjectTree
-from trainshed.control.pinning import MAX_FILES, Pinned, Pins
+from trainshed.buckets.file_backend import ObjectTree
+from trainshed.control.deployments.model_files import MAX_FILES, Pinned, Pins
 from trainshed.domain.objects import Draft
 from trainshed.errors import FailedPrecondition
 

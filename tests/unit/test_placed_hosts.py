@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from trainshed.engines.hosts import HostSpec
-from trainshed.engines.placed_hosts import Hosts, PlacedHosts
+from trainshed.engines.hosts.base import Hosts, PlacedHosts
+from trainshed.engines.local.hosts import HostSpec
 from trainshed.errors import EngineDown
 
 SPEC = HostSpec(

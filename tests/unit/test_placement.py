@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.domain.machines import STANDARD, Machine, Machines
-from trainshed.domain.placement import GB, Amounts, Node, Shares, alternative, fits, outlook, within
+from trainshed.domain.capacity.machine_types import STANDARD, Machine, Machines
+from trainshed.domain.capacity.placement import GB, Amounts, Node, Shares, alternative, fits, outlook, within
 
 amounts = st.fixed_dictionaries({"CPU": st.integers(1, 8).map(float), "memory": st.integers(1, 8).map(float)})
 

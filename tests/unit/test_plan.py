@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from trainshed.domain.jobs import ENDS, NEXT, Job, JobState
-from trainshed.domain.plan import LOST_SUPERVISOR, Cancel, Launch, Move, Phase, Sighting, Wait, plan
+from trainshed.domain.jobs.job import ENDS, NEXT, Job, JobState
+from trainshed.domain.jobs.reconcile import LOST_SUPERVISOR, Cancel, Launch, Move, Phase, Sighting, Wait, plan
 from trainshed.errors import FailedPrecondition
 
 NOW = 1_000_000_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.engines.predictions import FOLDER, Predicted, predicted
+from trainshed.attempts.batch_progress import FOLDER, Predicted, predicted
 
 TOLD = {"predictions": 3, "errors": 1, "read": 50, "bytes": 200}
 

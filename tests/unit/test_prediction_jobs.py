@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainshed.domain.clusters import gang
-from trainshed.domain.prediction import DataFormat, Prediction
-from trainshed.domain.work import read_job, work_of
+from trainshed.domain.jobs.batch_prediction import DataFormat, Prediction
+from trainshed.domain.jobs.gang import gang
+from trainshed.domain.jobs.workload import read_job, work_of
 from trainshed.errors import Invalid
 
 INPUT = {

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.domain.progress import Pace, Report, Standing, Target, target
-from trainshed.domain.series import Series
+from trainshed.domain.jobs.progress import Pace, Report, Standing, Target, target
+from trainshed.domain.time_series import Series
 
 SECOND = 1_000_000
 

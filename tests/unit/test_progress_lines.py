@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.domain.progress import Report
-from trainshed.engines.progresslines import LineReader, folder_told
+from trainshed.attempts.progress_lines import LineReader, folder_told
+from trainshed.domain.jobs.progress import Report
 
 
 def told(report: Report | None) -> dict[str, Any] | None:

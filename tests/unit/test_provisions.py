@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.control.host_ways import TOKEN_S, HostWays
-from trainshed.engines.base import Package
-from trainshed.engines.hosts import HostSpec
-from trainshed.engines.provisions import NOTE, Provisions
+from trainshed.artifacts.manifest import NOTE, Provisions
+from trainshed.artifacts.staging import Package
+from trainshed.control.deployments.artifact_access import TOKEN_S, HostWays
+from trainshed.engines.local.hosts import HostSpec
 from trainshed.errors import FailedPrecondition, NotFound
-from trainshed.proxy.nodes import NodeReach
+from trainshed.proxy.node_endpoint import NodeReach
 
 
 def sha256(content: bytes) -> str:

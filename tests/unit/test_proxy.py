@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from trainshed.certificates import ensure_certificates, write_bundle
 from trainshed.config import Machine, Settings
-from trainshed.control.credentials import Credentials, environment
+from trainshed.control.jobs.credentials import Credentials, environment
 from trainshed.engines.base import Launch, Replica
 from trainshed.errors import Invalid, Refused
-from trainshed.proxy.addresses import served, target
-from trainshed.proxy.clients import Reach, files
-from trainshed.proxy.requests import Cleaner
-from trainshed.proxy.tunnels import Gateway
+from trainshed.proxy.client_config import Reach, files
+from trainshed.proxy.egress import Gateway
+from trainshed.proxy.google_hosts import served, target
+from trainshed.proxy.request_normalizer import Cleaner
 
 WWW = "www.googleapis.com"
 HOST = b"Host: www.googleapis.com\r\n"

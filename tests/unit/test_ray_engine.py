@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.domain.machines import Machine, Machines
-from trainshed.domain.placement import GB, Shares
-from trainshed.domain.plan import Phase
+from trainshed.domain.capacity.machine_types import Machine, Machines
+from trainshed.domain.capacity.placement import GB, Shares
+from trainshed.domain.jobs.reconcile import Phase
 from trainshed.domain.times import now_us
-from trainshed.engines import ray
 from trainshed.engines.base import Away, Elsewhere, Engine, Gang, Launch, Replica, Reserved, Waiting
-from trainshed.engines.local import LocalEngine
-from trainshed.engines.ray import RayEngine, Rules, name_of
-from trainshed.testing.engines import RoomContract, settle, wait_for
-from trainshed.testing.scripted_links import ScriptedLink
+from trainshed.engines.local.engine import LocalEngine
+from trainshed.engines.ray import engine as ray
+from trainshed.engines.ray.engine import RayEngine, Rules, name_of
+from trainshed.testing.contracts.engines import RoomContract, settle, wait_for
+from trainshed.testing.fakes.scripted_bridge import ScriptedLink
 
 NODE = {"CPU": 4.0, "memory": 16.0 * GB}
 BEGUN: list[RayEngine] = []  # to be ended after each test

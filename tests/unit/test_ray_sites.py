@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home, Settings
-from trainshed.control.credentials import NodeCredentials
-from trainshed.control.ray_sites import Ground, RaySite
-from trainshed.control.sites import Sites
-from trainshed.domain.machines import STANDARD
-from trainshed.domain.training import Training
-from trainshed.domain.work import work_of
-from trainshed.engines.local import LocalEngine
+from trainshed.control.jobs.credentials import NodeCredentials
+from trainshed.control.jobs.engines import Sites
+from trainshed.domain.capacity.machine_types import STANDARD
+from trainshed.domain.jobs.training import Training
+from trainshed.domain.jobs.workload import work_of
+from trainshed.engines.local.engine import LocalEngine
 from trainshed.errors import Invalid, Refused
-from trainshed.proxy.nodes import NodeReach
+from trainshed.proxy.node_endpoint import NodeReach
+from trainshed.wiring.ray import Ground, RaySite
 
 
 def issue(project: str, job: str, *, ttl_s: float) -> str:

@@ -11,14 +11,14 @@ from types import SimpleNamespace
 import pytest
 
 from trainshed.config import Home
-from trainshed.engines import guarded
-from trainshed.engines.hosts import HostSpec
-from trainshed.engines.references import References
-from trainshed.engines.warm import WarmProcesses
+from trainshed.engines import reaped_process as guarded
+from trainshed.engines.local.hosts import HostSpec
+from trainshed.engines.local.reference_outputs import References
+from trainshed.engines.local.warm import WarmProcesses
 from trainshed.errors import EngineDown
-from trainshed.node.reap import stat_fields
-from trainshed.testing.engines import wait_for
-from trainshed.testing.scripted import ship_scripted
+from trainshed.node.process.tree import stat_fields
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.fakes.scripted_hosts import ship_scripted
 
 PYTHON = Path(sys.executable)
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from trainshed.artifacts.manifest import Provisions
 from trainshed.config import Home
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.policies import MODELS
-from trainshed.engines.provisions import Provisions
 from trainshed.errors import (
     Aborted,
     AlreadyExists,
@@ -24,18 +24,18 @@ from trainshed.errors import (
     NotServed,
     TrainshedError,
 )
-from trainshed.services.models import Models, Serving
+from trainshed.services.access.policies import Policies
+from trainshed.services.artifacts import VersionFiles
+from trainshed.services.models.models import Models, Serving
+from trainshed.services.models.versions import Versions
 from trainshed.services.operations import Operations
-from trainshed.services.packages import VersionFiles
-from trainshed.services.pages import PageRequest
-from trainshed.services.places import Places
-from trainshed.services.policies import Policies
-from trainshed.services.versions import Versions
+from trainshed.services.paging import PageRequest
+from trainshed.services.storage.uris import Places
 from trainshed.store.database import Database
 from trainshed.store.models import ModelStore
 from trainshed.store.operations import OperationStore
 from trainshed.store.policies import PolicyStore
-from trainshed.testing.deployments import FakeDeployments
+from trainshed.testing.fakes.deployments import FakeDeployments
 
 BUCKETS = {"mine": "shed", "theirs": "other-shed"}
 FILES = {("mine", "export/1/saved_model.pb"), ("theirs", "export/1/saved_model.pb"), ("mine", "code/p-1.0.tar.gz")}

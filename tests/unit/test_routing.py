@@ -6,7 +6,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainshed.api.routing import Route, Router, Scope
+from trainshed.api.http.routing import Route, Router, Scope
 from trainshed.domain.iam import Access
 from trainshed.errors import Invalid
 

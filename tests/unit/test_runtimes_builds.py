@@ -15,7 +15,7 @@ from trainshed.runtimes.catalogue import Runtime
 from trainshed.runtimes.environments import Runtimes, RuntimeState
 from trainshed.runtimes.pythons import Pythons
 from trainshed.services.runtimes import RuntimeService
-from trainshed.testing.scripted_uv import ScriptedUv
+from trainshed.testing.fakes.scripted_uv import ScriptedUv
 
 TINY = Runtime(name="tiny", python="3.11", summary="for tests", unpacked_mb=1, pins=("a==1", "b==2"))
 LOST = Runtime(name="lost", python="3.0", summary="no Python", unpacked_mb=1, pins=("a==1",))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from trainshed.cli.root import main
+from trainshed.cli.commands import main
 from trainshed.errors import AlreadyExists, NotFound
 from trainshed.local import samples
 from trainshed.runtimes.catalogue import CATALOGUE

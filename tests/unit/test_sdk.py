@@ -17,7 +17,7 @@ from trainshed.errors import Invalid, NotFound, Refused, TrainshedError
 from trainshed.sdk import display, models
 from trainshed.sdk.jobs import Jobs, _arguments, _new_name
 from trainshed.sdk.predictions import Predictions, vector
-from trainshed.sdk.readings import LogLine, Metrics, Progress
+from trainshed.sdk.records import LogLine, Metrics, Progress
 
 EVIL = '<img src=x onerror="alert(1)">&\'"'
 

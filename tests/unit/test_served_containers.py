@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.domain.version_containers import ServedContainer
-from trainshed.engines.hosts import HostSpec
-from trainshed.engines.served_containers import BRIDGE, HOST, ContainerToRun, ServedContainers, Surroundings, render
-from trainshed.serving.containers import Order
+from trainshed.domain.models.version_container import ServedContainer
+from trainshed.engines.local.containers import BRIDGE, HOST, ContainerToRun, ServedContainers, Surroundings, render
+from trainshed.engines.local.hosts import HostSpec
+from trainshed.serving.container.container import Order
 
 WANTED = ContainerToRun(
     container=ServedContainer(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from trainshed.errors import Busy, Unauthenticated
-from trainshed.services.sessions import CODE_S, SESSION_S, BrowserSessions
-from trainshed.services.tokens import OWNER, Tokens
+from trainshed.services.access.sessions import CODE_S, SESSION_S, BrowserSessions
+from trainshed.services.access.tokens import OWNER, Tokens
 from trainshed.store.database import Database
 from trainshed.store.tokens import Token, TokenStore
 

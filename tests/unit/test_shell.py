@@ -14,16 +14,16 @@ from typing import Any
 import click
 import pytest
 
-from trainshed.cli import gcloud, gsutil
-from trainshed.cli.group import LazyGroup
+from trainshed.cli.toolkit.lazy_group import LazyGroup
+from trainshed.cli.workspace import gcloud, gsutil
 from trainshed.config import Home
 from trainshed.errors import Refused
-from trainshed.proxy.clients import Reach
+from trainshed.proxy.client_config import Reach
 from trainshed.shell import datalab, git, shims, startup
 from trainshed.shell import gcloud as gcloud_lines
 from trainshed.shell import gsutil as gsutil_lines
 from trainshed.shell.environment import OUTSIDE, Place, google_cli, inside, outside
-from trainshed.testing.costs import cpu_s
+from trainshed.testing.processes.resources import cpu_s
 
 #: every line of gcloud in the five documents, with values for their variables
 GCLOUD = """

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from trainshed.control.sites import Site, Sites
-from trainshed.domain.jobs import Job
-from trainshed.domain.machines import Machine, Machines
-from trainshed.domain.versions import HOSTED, HOSTED_CONTAINER
-from trainshed.domain.work import Work, work_of
+from trainshed.control.jobs.engines import Site, Sites
+from trainshed.domain.capacity.machine_types import Machine, Machines
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.workload import Work, work_of
+from trainshed.domain.models.version import HOSTED, HOSTED_CONTAINER
 from trainshed.engines.base import Launch
 from trainshed.errors import Invalid
-from trainshed.testing.engines import FakeEngine
+from trainshed.testing.contracts.engines import FakeEngine
 
 TRAINING = work_of({"trainingInput": {"pythonModule": "trainer.task"}})
 IN_CONTAINERS = work_of({"trainingInput": {"masterConfig": {"imageUri": "trainer:1"}}})

@@ -14,16 +14,16 @@ import pytest
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from trainshed.api.tensorboards import start
-from trainshed.buckets.tree import ObjectTree
-from trainshed.buckets.trees import Trees
+from trainshed.api.console.tensorboards import start
+from trainshed.buckets.backend import Trees
+from trainshed.buckets.file_backend import ObjectTree
 from trainshed.config import Home
-from trainshed.domain.jobs import Job, JobState
-from trainshed.engines.tensorboards import TensorBoard, TensorBoardStarter
+from trainshed.domain.jobs.job import Job, JobState
+from trainshed.engines.local.tensorboards import TensorBoard, TensorBoardStarter
 from trainshed.errors import EngineDown, FailedPrecondition, NotFound, Unavailable
-from trainshed.services.mirrors import Mirrors
+from trainshed.services.console.tensorboards import AT_ONCE, IDLE_S, TensorBoards
 from trainshed.services.runtimes import RuntimeService
-from trainshed.services.tensorboards import AT_ONCE, IDLE_S, TensorBoards
+from trainshed.services.storage.mirrors import Mirrors
 from trainshed.store.jobs import JobStore
 
 

@@ -12,9 +12,9 @@ from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from trainshed.api import connections
-from trainshed.api.connections import TimedProtocol
-from trainshed.api.short_way import ShortWay
+from trainshed.api import protocol as connections
+from trainshed.api.ml.fast_path import ShortWay
+from trainshed.api.protocol import TimedProtocol
 from trainshed.services.registry import Services
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from trainshed.domain.iam import EVERY_PROJECT, Access, Principal, Role
 from trainshed.errors import Invalid
-from trainshed.services.tokens import OWNER, Tokens
+from trainshed.services.access.tokens import OWNER, Tokens
 from trainshed.store.database import Database
 from trainshed.store.tokens import Token, TokenStore
 

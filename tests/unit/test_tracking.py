@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from trainshed.buckets.tree import ObjectTree
-from trainshed.buckets.trees import Trees
+from trainshed.buckets.backend import Trees
+from trainshed.buckets.file_backend import ObjectTree
 from trainshed.config import Home
-from trainshed.domain.jobs import Job, JobState
+from trainshed.domain.jobs.job import Job, JobState
 from trainshed.errors import Invalid, NotFound
-from trainshed.services import tracking
-from trainshed.services.mirrors import Mirrors
-from trainshed.services.outputs import addresses
-from trainshed.services.progress import Progress
+from trainshed.services.jobs import tracker as tracking
+from trainshed.services.jobs.output_folders import addresses
+from trainshed.services.jobs.progress import Progress
+from trainshed.services.storage.mirrors import Mirrors
 from trainshed.store.jobs import JobStore
-from trainshed.testing.events import write_events
-from trainshed.testing.joblogs import open_jobs
+from trainshed.testing.workloads.event_files import write_events
+from trainshed.testing.workloads.job_logs import open_jobs
 
 START_S = 1_700_000_000
 SECOND = 1_000_000

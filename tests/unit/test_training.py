@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.domain.containers import ContainerSpec
-from trainshed.domain.training import MAX_INPUT_BYTES, ScaleTier, Training
-from trainshed.domain.work import read_job
+from trainshed.domain.jobs.containers import ContainerSpec
+from trainshed.domain.jobs.training import MAX_INPUT_BYTES, ScaleTier, Training
+from trainshed.domain.jobs.workload import read_job
 from trainshed.errors import Invalid, TrainshedError
 
 INPUT: dict[str, Any] = {

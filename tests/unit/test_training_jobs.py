@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from trainshed.domain.clusters import shortfall
+from trainshed.attempts.batch_progress import Predicted
+from trainshed.domain.capacity.machine_types import STANDARD
 from trainshed.domain.iam import Principal, Role
-from trainshed.domain.jobs import Job, JobState
-from trainshed.domain.machines import STANDARD
-from trainshed.domain.models import no_model
+from trainshed.domain.jobs.gang import shortfall
+from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.models.model import no_model
 from trainshed.domain.policies import JOBS
-from trainshed.engines.predictions import Predicted
 from trainshed.errors import Aborted, AlreadyExists, FailedPrecondition, Invalid, NotFound
-from trainshed.services.jobs import Jobs, World
-from trainshed.services.pages import PageRequest
-from trainshed.services.places import Places
-from trainshed.services.policies import Policies
+from trainshed.services.access.policies import Policies
+from trainshed.services.jobs.jobs import Jobs, World
+from trainshed.services.paging import PageRequest
+from trainshed.services.storage.uris import Places
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.store.policies import PolicyStore
@@ -327,8 +327,8 @@ class TestPages:
 
     def test_a_filter_looks_through_a_bounded_number_of_jobs(self, shed: Shed, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fill(shed, 30)
-        monkeypatch.setattr("trainshed.services.pages.SCAN_ROWS", 5)
-        monkeypatch.setattr("trainshed.services.pages.SCAN_LIMIT", 10)
+        monkeypatch.setattr("trainshed.services.paging.SCAN_ROWS", 5)
+        monkeypatch.setattr("trainshed.services.paging.SCAN_LIMIT", 10)
         pages = self.ids(shed, size=5, query="trainingInput.region=rare-1")
         assert [job for page in pages for job in page] == ["j00020", "j00010", "j00000"]
         assert len(pages) == 4

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.domain.models import read_model, read_model_patch, read_split
-from trainshed.domain.version_bodies import PATCHABLE, patched, read_version, read_version_patch
+from trainshed.domain.models.model import read_model, read_model_patch, read_split
+from trainshed.domain.models.version_request import PATCHABLE, patched, read_version, read_version_patch
 from trainshed.errors import Invalid, NotFound, NotServed
 
 SCHEMAS = json.loads((files("googleapiclient") / "discovery_cache" / "documents" / "ml.v1.json").read_text())["schemas"]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainshed.domain.version_bodies import read_version
-from trainshed.domain.version_containers import aip_environment, container_of, expanded, model_folder, settled
-from trainshed.domain.versions import Version
+from trainshed.domain.models.version import Version
+from trainshed.domain.models.version_container import aip_environment, container_of, expanded, model_folder, settled
+from trainshed.domain.models.version_request import read_version
 from trainshed.errors import Invalid
 
 

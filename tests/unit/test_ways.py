@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainshed.buckets import ways
-from trainshed.buckets.ways import Way
+from trainshed.buckets import circuit_breaker as ways
+from trainshed.buckets.circuit_breaker import Way
 from trainshed.errors import Unavailable
 
 LONG_S = 60.0

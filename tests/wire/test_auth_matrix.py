@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from trainshed.api.app import ROUTES
-from trainshed.api.routing import Route, Scope
+from trainshed.api.http.routing import Route, Scope
 from trainshed.domain.iam import Access
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.nodes import courier_of
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.testing.clusters.node_tokens import courier_of
+from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT, OTHER = "matrix-one", "matrix-two"
 BUCKET = "matrix-bucket"

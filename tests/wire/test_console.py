@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
 
 
 def get(

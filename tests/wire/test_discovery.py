@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.testing.processes.servers import Caller, RunningServer
 
 DOCUMENT = json.loads((files("googleapiclient") / "discovery_cache" / "documents" / "ml.v1.json").read_text())
 

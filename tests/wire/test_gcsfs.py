@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from google.oauth2.credentials import Credentials
 
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
 
 PROJECT = "wire-gcsfs"
 BUCKET = "gcsfs-tests"

@@ -16,8 +16,8 @@ from trainshed.config import Home
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
-from trainshed.testing.joblogs import WrittenJob
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.workloads.job_logs import WrittenJob
 
 PROJECT = "logged-project"
 SECOND = 1_000_000

@@ -14,7 +14,7 @@ from google.api_core.client_options import ClientOptions
 from google.auth.credentials import Credentials
 from google.oauth2.credentials import Credentials as TokenCredentials
 
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
 
 PROJECT = "wire-storage"
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from trainshed.testing.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer
 
 PROJECT = "wire-gsutil"
 BUCKET = "gs://gsutil-tests"

@@ -19,10 +19,10 @@ from google.oauth2.credentials import Credentials
 
 from trainshed.errors import Aborted, Unavailable
 from trainshed.store.database import Database
-from trainshed.testing.deployments import FakeDeployments
-from trainshed.testing.engines import wait_for
-from trainshed.testing.gateways import RunningGateway
-from trainshed.testing.servers import Caller
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.fakes.deployments import FakeDeployments
+from trainshed.testing.processes.gateway import RunningGateway
+from trainshed.testing.processes.servers import Caller
 
 with warnings.catch_warnings():  # httplib2 still calls pyparsing by its old names
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -21,7 +21,7 @@ from google.oauth2.credentials import Credentials
 from trainshed.domain.operations import Operation
 from trainshed.store.database import Database
 from trainshed.store.operations import OperationStore
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.testing.processes.servers import Caller, RunningServer
 
 with warnings.catch_warnings():  # httplib2 still calls pyparsing by its old names
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from trainshed.engines import parcels
-from trainshed.engines.base import Package
-from trainshed.node.fetch import CannotFetch, fetch_all
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.nodes import courier_of
-from trainshed.testing.servers import RunningServer, ask, files_of
+from trainshed.artifacts import staging as parcels
+from trainshed.artifacts.staging import Package
+from trainshed.node.remote.fetch import CannotFetch, fetch_all
+from trainshed.testing.clusters.node_tokens import courier_of
+from trainshed.testing.processes.servers import RunningServer, ask, files_of
+from trainshed.testing.workloads.submitter import Submitter
 
 CONTENT = os.urandom(2_500_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 import pytest
 from google.oauth2.credentials import Credentials
 
-from trainshed.api.predict import ROUTES
-from trainshed.testing.gateways import RunningGateway
-from trainshed.testing.hosts import FakeHost
-from trainshed.testing.servers import Caller
+from trainshed.api.ml.predict import ROUTES
+from trainshed.testing.fakes.hosts import FakeHost
+from trainshed.testing.processes.gateway import RunningGateway
+from trainshed.testing.processes.servers import Caller
 
 with warnings.catch_warnings():  # httplib2 still calls pyparsing by its old names
     warnings.simplefilter("ignore", DeprecationWarning)

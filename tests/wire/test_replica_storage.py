@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import Caller, RunningServer, files_of
+from trainshed.testing.processes.servers import Caller, RunningServer, files_of
+from trainshed.testing.workloads.submitter import Submitter
 
 BIN = Path(sys.executable).parent
 

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from trainshed.api.app import ROUTES
-from trainshed.api.routing import Route
+from trainshed.api.http.routing import Route
 from trainshed.domain.iam import Access
-from trainshed.testing.engines import wait_for
-from trainshed.testing.servers import Answer, RunningServer, ask
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import Answer, RunningServer, ask
 
 PROJECT, BUCKET = "session-project", "session-bucket"
 SESSION = "/trainshed/v1/session"

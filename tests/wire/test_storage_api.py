@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from trainshed.testing.servers import Answer, RunningServer, ask
+from trainshed.testing.processes.servers import Answer, RunningServer, ask
 
 BUCKET = "wire-api"
 

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from trainshed.testing.engines import wait_for
-from trainshed.testing.jobs import Submitter
-from trainshed.testing.servers import Caller, RunningServer
+from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "views-project"
 OWN = f"/trainshed/v1/projects/{PROJECT}"

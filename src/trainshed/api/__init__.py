@@ -1,0 +1,1 @@
+"""HTTP: the route table and the routes."""

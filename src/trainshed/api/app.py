@@ -14,42 +14,31 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from trainshed.api import (
-    auth,
-    chaos,
-    console,
-    cookies,
-    health,
-    job_progress,
-    job_table,
-    lines,
-    ml_jobs,
-    ml_models,
-    ml_operations,
-    ml_projects,
-    ml_unserved,
-    ml_versions,
-    oauth,
-    overview,
-    packages,
-    predict,
-    replays,
-    runtimes,
-    server,
-    sessions,
-    storage_batch,
-    storage_buckets,
-    storage_objects,
-    storage_uploads,
-    tensorboards,
-    tokens,
-)
-from trainshed.api import (
     logging as log_routes,
 )
-from trainshed.api.answers import ALWAYS
-from trainshed.api.problems import problem, problem_response
-from trainshed.api.routing import Route, Router, Scope
-from trainshed.api.short_way import ShortWay
+from trainshed.api.console import assets as console
+from trainshed.api.console import sessions, tensorboards
+from trainshed.api.http import auth, cookies
+from trainshed.api.http.problems import problem, problem_response
+from trainshed.api.http.responses import ALWAYS
+from trainshed.api.http.routing import Route, Router, Scope
+from trainshed.api.ml import jobs as ml_jobs
+from trainshed.api.ml import models as ml_models
+from trainshed.api.ml import operations as ml_operations
+from trainshed.api.ml import predict
+from trainshed.api.ml import projects as ml_projects
+from trainshed.api.ml import unimplemented as ml_unserved
+from trainshed.api.ml import versions as ml_versions
+from trainshed.api.ml.fast_path import ShortWay
+from trainshed.api.native import artifacts as packages
+from trainshed.api.native import chaos, health, job_progress, oauth, overview, runtimes, server, tokens
+from trainshed.api.native import job_logs as lines
+from trainshed.api.native import jobs as job_table
+from trainshed.api.native import models as replays
+from trainshed.api.storage import batch as storage_batch
+from trainshed.api.storage import buckets as storage_buckets
+from trainshed.api.storage import objects as storage_objects
+from trainshed.api.storage import uploads as storage_uploads
 from trainshed.domain.iam import Access, Principal
 from trainshed.errors import NotFound, NotServed
 from trainshed.services.registry import Services

@@ -9,15 +9,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainshed.api.access import principal, project, services
-from trainshed.api.bodies import read_json_object
-from trainshed.api.routing import Route, Scope
-from trainshed.api.waiting import first_news, wait_s
+from trainshed.api.http.bodies import read_json_object
+from trainshed.api.http.long_poll import first_news, wait_s
+from trainshed.api.http.request import principal, project, services
+from trainshed.api.http.routing import Route, Scope
 from trainshed.domain.iam import Access
 from trainshed.domain.logs import Cursor, Entry, Selection, since
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import Invalid
-from trainshed.services.logs import Batch, Query
+from trainshed.services.logs.entries import Batch, Query
 
 _LISTED = frozenset({"resourceNames", "projectIds", "filter", "orderBy", "pageSize", "pageToken"})
 _FOLLOWED = frozenset({"replica", "since", "grep", "tail", "after", "until", "wait_s"})

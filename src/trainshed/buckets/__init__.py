@@ -1,0 +1,1 @@
+"""Objects: the backend contract, files and clouds, uploads, listing, glob patterns."""

@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from trainshed.buckets import attributes
-from trainshed.buckets.clouds import Held, Row, not_installed, replaced
-from trainshed.buckets.ways import ANSWER_S, BYTES_S, Way
+from trainshed.buckets import xattrs as attributes
+from trainshed.buckets.circuit_breaker import ANSWER_S, BYTES_S, Way
+from trainshed.buckets.cloud_backend import Held, Row, not_installed, replaced
 from trainshed.domain.objects import ObjectInfo, Traits
 from trainshed.errors import ConditionNotMet, Unavailable
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainshed.buckets import attributes
-from trainshed.buckets.folders import ABSENT, Steps, opened
+from trainshed.buckets import xattrs as attributes
+from trainshed.buckets.dirfd import ABSENT, Steps, opened
 from trainshed.buckets.names import MAX_NAME, components
 from trainshed.domain.objects import ListQuery, ObjectInfo, Page, no_bucket
 from trainshed.errors import Invalid

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from trainshed.buckets.checksums import PIECE, Checksums, checksums_of, crc_add, crc_text
-from trainshed.buckets.folders import disk_errors
+from trainshed.buckets.dirfd import disk_errors
 from trainshed.domain.objects import Draft, ObjectInfo
 from trainshed.errors import Damaged, Invalid
 

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from trainshed.buckets.checksums import Checksums
-from trainshed.buckets.folders import disk_errors
+from trainshed.buckets.dirfd import disk_errors
 from trainshed.buckets.staging import Staged
 from trainshed.domain.objects import Conditions, Draft, Traits
 from trainshed.domain.times import now_us

@@ -1,5 +1,5 @@
 """`python -m trainshed.cli` is `trainshed`."""
 
-from trainshed.cli.root import main
+from trainshed.cli.commands import main
 
 main(prog_name="trainshed")

@@ -13,7 +13,7 @@ from dataclasses import fields
 
 import click
 
-from trainshed.cli.root import main
+from trainshed.cli.commands import main
 from trainshed.config import PREFIX, Settings
 
 CLIENT_VARIABLES = {

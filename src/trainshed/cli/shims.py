@@ -13,8 +13,8 @@ from pathlib import Path
 
 import click
 
-from trainshed.cli.group import Failure
-from trainshed.cli.output import say
+from trainshed.cli.toolkit.lazy_group import Failure
+from trainshed.cli.toolkit.output import say
 from trainshed.config import environment
 from trainshed.errors import Refused, TrainshedError
 from trainshed.shell import datalab as datalab_lines
@@ -23,19 +23,19 @@ from trainshed.shell.environment import outside
 
 
 def gcloud(args: Sequence[str]) -> None:
-    from trainshed.cli.gcloud import run
+    from trainshed.cli.workspace.gcloud import run
 
     run(args)
 
 
 def gsutil(args: Sequence[str]) -> None:
-    from trainshed.cli.gsutil import run
+    from trainshed.cli.workspace.gsutil import run
 
     run(args)
 
 
 def datalab(args: Sequence[str]) -> None:
-    from trainshed.cli.root import main
+    from trainshed.cli.commands import main
 
     words = datalab_lines.words(args)
     if words is None:
@@ -46,7 +46,7 @@ def datalab(args: Sequence[str]) -> None:
 
 
 def tensorboard(args: Sequence[str]) -> None:
-    from trainshed.cli.root import main
+    from trainshed.cli.commands import main
 
     spelled = {"--bind_all": ("--host", "0.0.0.0")}  # noqa: S104  asked for by this very flag
     main(["tensorboard", *(word for given in args for word in spelled.get(given, (given,)))], prog_name="trainshed")

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from trainshed.client.copying import Transfer
-from trainshed.client.scope import Scope
+from trainshed.client.context import Scope
+from trainshed.client.copy_plan import Transfer
 from trainshed.client.submission import no_bucket
 from trainshed.client.transport import ApiError
 from trainshed.client.urls import Source, Url, expand

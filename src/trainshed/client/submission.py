@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from trainshed.client.creation import create_once
-from trainshed.client.scope import Scope
+from trainshed.client.context import Scope
+from trainshed.client.operations import create_once
 from trainshed.client.transport import ApiError
 from trainshed.client.yaml_files import read_yaml
 from trainshed.errors import Invalid, NotFound

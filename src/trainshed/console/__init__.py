@@ -1,0 +1,1 @@
+"""The console: plain files that a browser runs."""

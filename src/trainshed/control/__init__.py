@@ -1,0 +1,1 @@
+"""The control plane: controllers that reconcile desired and observed state."""

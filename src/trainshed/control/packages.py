@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainshed.control.addresses import Addresses
-from trainshed.engines.base import Package
+from trainshed.artifacts.staging import Package
+from trainshed.control.uri_resolver import Addresses
 from trainshed.errors import FailedPrecondition, NotFound
 
 FOLDER = "fetched"  #: in an attempt's own: copies of packages that are kept in a cloud

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainshed.domain import fields as f
+from trainshed.domain import json_fields as f
 from trainshed.domain import names
 from trainshed.domain.iam import Principal, Role
 from trainshed.errors import Invalid

@@ -1,0 +1,1 @@
+"""Where replicas and hosts run."""

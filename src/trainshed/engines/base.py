@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainshed.domain.plan import Sighting
+from trainshed.artifacts.staging import Package
+from trainshed.domain.jobs.reconcile import Sighting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +52,6 @@ class Replica:
     container: Container | None = None
     machine: str = ""  #: its machine type, where that matters
     gpus: int = 0  #: beside those of the machine
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Package:
-    """A file that the job's environment is made of."""
-
-    uri: str  #: as the user wrote it, for the log
-    path: Path
-    sha256: str  #: of its content; `site` is named by it, so nothing else may be installed there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

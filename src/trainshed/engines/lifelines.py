@@ -10,7 +10,7 @@ import socket
 import subprocess
 from typing import Protocol
 
-from trainshed.node.guard import KILLED
+from trainshed.node.process.reaper import KILLED
 
 _PIECE = 1 << 16
 _WORD = 32  #: bytes of the line with the pid

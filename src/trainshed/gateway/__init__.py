@@ -1,0 +1,1 @@
+"""The data plane: from a prediction request to a host and back."""

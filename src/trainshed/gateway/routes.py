@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from trainshed.domain.deployments import Place, Standing
+from trainshed.domain.models.hosting import Place, Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from trainshed.config import Home
-from trainshed.domain.versions import serving_runtime
+from trainshed.domain.models.version import serving_runtime
 from trainshed.errors import Refused
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.config import Home
-from trainshed.domain.deployments import loaders
-from trainshed.engines.local import ship
+from trainshed.domain.models.hosting import loaders
+from trainshed.engines.local.engine import ship
 from trainshed.errors import Invalid, TrainshedError
-from trainshed.local.addresses import LocalBuckets
+from trainshed.local.buckets import LocalBuckets
 
 #: gcloud's words for frameworks, and the API's. Not given: the files tell.
 FRAMEWORKS = {"tensorflow": "TENSORFLOW", "scikit-learn": "SCIKIT_LEARN", "xgboost": "XGBOOST"}

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from trainshed.errors import Refused
-from trainshed.node.reap import become_subreaper, descendants, die_with_parent, end_all, send, stat_fields
+from trainshed.node.process.tree import become_subreaper, descendants, die_with_parent, end_all, send, stat_fields
 
 _LOOK_S = 0.1
 _DRAIN_S = 1.0  #: for what a program wrote before it ended; something it started may hold its output open

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainshed.domain.clusters import EVALUATOR, MASTER, PS, WORKER
+from trainshed.domain.jobs.gang import EVALUATOR, MASTER, PS, WORKER
 from trainshed.errors import Invalid, Refused
 from trainshed.local.processes import Program
 

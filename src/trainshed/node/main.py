@@ -19,9 +19,10 @@ import signal
 import struct
 import sys
 
-from . import reap, replica
 from .journal import Journal
-from .signals import caught
+from .process import spawn as replica
+from .process import tree as reap
+from .process.signals import caught
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,36 +40,36 @@ def main(argv: list[str]) -> int:
         replica.why_cold = "".join(argv[2:])
         return supervise(os.path.abspath(argv[1]))
     if len(argv) == 2 and argv[0] == "warm":
-        from .warm import serve
+        from .warm.process import serve
 
         return serve(os.path.abspath(argv[1]), supervise)
     if len(argv) == 2 and argv[0] == "install":
-        from .packages import install
+        from .package_install import install
 
         return install(argv[1])
     if len(argv) == 2 and argv[0] == "images":
-        from .images import prepare
+        from .containers.images import prepare
 
         return prepare(argv[1])
     if len(argv) == 3 and argv[0] == "contain":
-        from .contained import contain
+        from .containers.replica import contain
 
         return contain(argv[1], argv[2])
     if len(argv) == 4 and argv[0] == "stand-in":
-        from .standin import main as stand_in
+        from .remote.replica_proxy import main as stand_in
 
         return stand_in(*argv[1:])
     if len(argv) == 2 and argv[0] == "keep":
-        from .keeper import keep
+        from .remote.agent import keep
 
         return keep(argv[1])
     if len(argv) == 2 and argv[0] == "clear":
-        from .keeper import clear_containers
+        from .remote.agent import clear_containers
 
         clear_containers(argv[1])
         return 0
     if len(argv) == 2 and argv[0] == "board":
-        from .board import main as board
+        from .tensorboard import main as board
 
         return board(argv[1])
     sys.stderr.write("Usage: run.py supervise|install|warm|keep|clear FOLDER, or stand-in, or board FILE\n")
@@ -151,7 +152,7 @@ def _clear_containers(folder: str, journal: Journal) -> None:
     """What containers need beyond the end of their processes, if the supervisor did not come to do it."""
     if not os.path.exists(os.path.join(folder, "containers.json")):
         return
-    from .contained import clear  # late: most jobs never need it
+    from .containers.replica import clear  # late: most jobs never need it
 
     left = clear(folder)
     if left is not None:
@@ -161,7 +162,7 @@ def _clear_containers(folder: str, journal: Journal) -> None:
 
 def _work(folder: str, journal: Journal, ready: int, guardian: int) -> int:
     """The supervisor. 0: it wrote down how the job ended."""
-    from .supervise import GUARDIAN_LOST, Supervisor
+    from .supervisor.supervisor import GUARDIAN_LOST, Supervisor
 
     reap.become_subreaper()
     signals = caught((signal.SIGCHLD, signal.SIGTERM, GUARDIAN_LOST))

@@ -1,0 +1,1 @@
+"""Interception of Google's hosts: requests for them are answered by this server."""

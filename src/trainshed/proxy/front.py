@@ -6,7 +6,7 @@ import asyncio
 import json
 
 from trainshed.errors import Invalid
-from trainshed.proxy.requests import Cleaner
+from trainshed.proxy.request_normalizer import Cleaner
 
 
 def refusal(status: str, message: str) -> bytes:

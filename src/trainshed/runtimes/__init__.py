@@ -1,0 +1,1 @@
+"""Runtime versions, and the environments that uv builds for them."""

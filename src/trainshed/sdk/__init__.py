@@ -4,7 +4,7 @@ from trainshed.sdk.buckets import Bucket, Buckets, StoredObject
 from trainshed.sdk.jobs import Job, Jobs
 from trainshed.sdk.models import Model, Models, Version
 from trainshed.sdk.predictions import Predictions
-from trainshed.sdk.readings import Export, LogLine, Metrics, Point, Progress
+from trainshed.sdk.records import Export, LogLine, Metrics, Point, Progress
 from trainshed.sdk.session import Trainshed, connect
 
 __all__ = [

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from trainshed.client.copying import carry_out, plan
+from trainshed.client.context import Scope
+from trainshed.client.copy_plan import carry_out, plan
 from trainshed.client.parallel import in_parallel
-from trainshed.client.scope import Scope
 from trainshed.client.transport import segment
 from trainshed.client.urls import Url
 from trainshed.errors import Invalid

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Protocol
 
-from trainshed.client.job_words import cores, duration, evaluated, facts, number, percent, size
+from trainshed.client.job_format import cores, duration, evaluated, facts, number, percent, size
 
 _COLOURS = {"SUCCEEDED": "#188038", "FAILED": "#d93025", "CANCELLED": "#80868b", "RUNNING": "#1a73e8"}
 _WAITING = "#b06000"

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import trainshed.sdk.display as display
-from trainshed.client import job_reading, submission
-from trainshed.client.job_words import facts
-from trainshed.client.scope import Scope, own_job_path
+from trainshed.client import job_reader as job_reading
+from trainshed.client import submission
+from trainshed.client.context import Scope, own_job_path
+from trainshed.client.job_format import facts
 from trainshed.client.staging import staging_bucket as ready_bucket
 from trainshed.client.transport import segment
-from trainshed.domain.jobs import ENDS, JobState
+from trainshed.domain.jobs.job import ENDS, JobState
 from trainshed.errors import FailedPrecondition, Invalid, TimedOut, TrainshedError
 from trainshed.sdk.models import Model, Models
-from trainshed.sdk.readings import Export, LogLine, Metrics, Progress
+from trainshed.sdk.records import Export, LogLine, Metrics, Progress
 
 _LINES_S = 10.0  #: between two lines where there is no notebook
 _WAIT_S = 0.5

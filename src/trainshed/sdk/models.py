@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import trainshed.sdk.display as display
-from trainshed.client import operations
-from trainshed.client.copying import Transfer, carry_out
-from trainshed.client.creation import create_once
+from trainshed.client import operations_part as operations
+from trainshed.client.context import Scope
+from trainshed.client.copy_plan import Transfer, carry_out
+from trainshed.client.operations import create_once
 from trainshed.client.parallel import in_parallel
-from trainshed.client.scope import Scope
 from trainshed.client.staging import staged
 from trainshed.client.submission import REGION
 from trainshed.client.transport import segment
 from trainshed.errors import AlreadyExists, Invalid, NotFound, Refused, TrainshedError
 from trainshed.sdk.predictions import Predictions
-from trainshed.sdk.readings import Export
+from trainshed.sdk.records import Export
 
 
 class Trained(Protocol):

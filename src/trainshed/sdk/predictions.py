@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import trainshed.sdk.display as display
-from trainshed.client.job_words import number
+from trainshed.client.job_format import number
 
 _VECTORS = ("probabilities", "scores", "predictions")  #: names of outputs that are drawn, in this order
 _LABELS = ("classes", "class_ids", "class", "label")  #: outputs that say which one it is

@@ -1,0 +1,1 @@
+"""What the API can do, one module for each resource."""

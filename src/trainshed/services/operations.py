@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trainshed.domain import filters
+from trainshed.domain.filters import parser as filters
 from trainshed.domain.operations import Operation
-from trainshed.services.pages import Page, PageRequest, scan
+from trainshed.services.paging import Page, PageRequest, scan
+from trainshed.store.conflicts import until_first
 from trainshed.store.operations import OperationStore
-from trainshed.store.overtaking import until_first
 
 
 class Operations:

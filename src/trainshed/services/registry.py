@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainshed.gateway.predictions import Predictions
-from trainshed.services.buckets import Buckets
-from trainshed.services.chaos import Chaos
-from trainshed.services.exports import Exports
-from trainshed.services.jobs import Jobs
-from trainshed.services.jobtable import JobRows
-from trainshed.services.lines import Lines
-from trainshed.services.logs import Logs
-from trainshed.services.models import Models
-from trainshed.services.objects import Objects
+from trainshed.gateway.gateway import Predictions
+from trainshed.services.access.policies import Policies
+from trainshed.services.access.projects import Projects
+from trainshed.services.access.sessions import BrowserSessions
+from trainshed.services.access.tokens import Tokens
+from trainshed.services.artifacts import Packages, VersionFiles
+from trainshed.services.console.overview import Overview
+from trainshed.services.console.tensorboards import TensorBoards
+from trainshed.services.jobs.chaos import Chaos
+from trainshed.services.jobs.exports import Exports
+from trainshed.services.jobs.jobs import Jobs
+from trainshed.services.jobs.progress import Progress
+from trainshed.services.jobs.search import JobRows
+from trainshed.services.logs.entries import Logs
+from trainshed.services.logs.pages import Lines
+from trainshed.services.models.models import Models
+from trainshed.services.models.replays import Replays
+from trainshed.services.models.versions import Versions
 from trainshed.services.operations import Operations
-from trainshed.services.overview import Overview
-from trainshed.services.packages import Packages, VersionFiles
-from trainshed.services.policies import Policies
-from trainshed.services.progress import Progress
-from trainshed.services.projects import Projects
-from trainshed.services.replays import Replays
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
-from trainshed.services.sessions import BrowserSessions
 from trainshed.services.settings import SettingsInForce
-from trainshed.services.tensorboards import TensorBoards
-from trainshed.services.tokens import Tokens
-from trainshed.services.versions import Versions
+from trainshed.services.storage.buckets import Buckets
+from trainshed.services.storage.objects import Objects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Shipped; NumPy. What a host is: the process that serves one version."""

@@ -17,11 +17,11 @@ def main(argv: list[str]) -> int:
     """Do what the first word says. The exit status: 0, or 1 with the reason on standard error or in the answer."""
     match argv:
         case ["host", spec]:
-            from .process import run_host
+            from .host.process import run_host
 
             return run_host(Path(spec))
         case ["pass", spec]:
-            from .contained import run_host as run_passing_host
+            from .container.host import run_host as run_passing_host
 
             return run_passing_host(Path(spec))
         case ["reference", spec, out]:
@@ -42,10 +42,10 @@ def _told(work: Callable[[], int]) -> int:
 
 def _reference(spec: HostSpec, out: Path) -> int:
     """TensorFlow's answers to the sample and variations of it into a file."""
-    from .life import keep_output
+    from .host.lifecycle import keep_output
+    from .host.parity import sample_inputs, write
+    from .host.process import load_model
     from .loaders.base import TensorModel
-    from .process import load_model
-    from .reference import sample_inputs, write
 
     keep_output()
     model = load_model(replace(spec, loader="tensorflow"))
@@ -56,9 +56,9 @@ def _reference(spec: HostSpec, out: Path) -> int:
 
 def _predict(spec: HostSpec) -> int:
     """One request on standard input, its answer on standard output."""
-    from .life import keep_output
-    from .predictors import predict, predictor
-    from .process import load_model
+    from .codec.predictors import predict, predictor
+    from .host.lifecycle import keep_output
+    from .host.process import load_model
 
     output = keep_output()
     status, answer = predict(predictor(load_model(spec)), sys.stdin.buffer.read())

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from trainshed.config import Home
 from trainshed.errors import Refused
-from trainshed.proxy import clients
-from trainshed.proxy.clients import Reach
+from trainshed.proxy import client_config as clients
+from trainshed.proxy.client_config import Reach
 
 OUTSIDE = "TRAINSHED_SHELL"  #: what the shell changed, and what was there before, as JSON
 

@@ -1,0 +1,1 @@
+"""Rows: named SQL, migrations, SQLite and PostgreSQL, write conflicts."""

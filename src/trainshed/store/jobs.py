@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from trainshed.domain.jobs import ENDS, LOCAL, Event, Job, JobState
+from trainshed.domain.jobs.job import ENDS, LOCAL, Event, Job, JobState
 from trainshed.errors import AlreadyExists, NotFound, Overtaken
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import orjson
 import sqlalchemy as sa
 
-from trainshed.domain.models import Model, no_model, no_version
+from trainshed.domain.models.model import Model, no_model, no_version
+from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.operations import Operation
-from trainshed.domain.versions import Version, VersionState
 from trainshed.errors import AlreadyExists, FailedPrecondition, NotFound, Overtaken
 from trainshed.store import policies
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable

@@ -1,0 +1,1 @@
+"""Contract suites, fakes and real small things for the tests."""

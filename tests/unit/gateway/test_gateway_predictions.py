@@ -14,18 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.domain.deployments import Standing
+from trainshed.domain.models.hosting import Standing
 from trainshed.errors import Busy, FailedPrecondition, NotFound, TimedOut, Unavailable
-from trainshed.gateway import connections, predictions
-from trainshed.gateway import hosts as hosts_module
-from trainshed.gateway.connections import HostLost, Patient
-from trainshed.gateway.hosts import Hosts
-from trainshed.gateway.predictions import Kind, Predictions
-from trainshed.gateway.requestlog import RequestLogs
+from trainshed.gateway import connection_pool as hosts_module
+from trainshed.gateway import gateway as predictions
+from trainshed.gateway import host_connection as connections
+from trainshed.gateway.connection_pool import Hosts
+from trainshed.gateway.gateway import Kind, Predictions
+from trainshed.gateway.host_connection import HostLost, Patient
+from trainshed.gateway.request_log import RequestLogs
 from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLog, Routes, Target, VersionRoute
 from trainshed.serving.memory import WORTH_BYTES, Trimming
-from trainshed.testing.gateways import NotingKeeper
-from trainshed.testing.hosts import Behaviour, FakeHost, answering, echo
+from trainshed.testing.fakes.hosts import Behaviour, FakeHost, answering, echo
+from trainshed.testing.processes.gateway import NotingKeeper
 
 BODY = b'{"instances": [1]}'
 TARGET = Target(project="p", model="m", kind=Kind.PREDICT)

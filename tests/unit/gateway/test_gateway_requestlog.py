@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from trainshed.buckets.tree import ObjectTree
+from trainshed.buckets.file_backend import ObjectTree
 from trainshed.buckets.uploads import Sessions
-from trainshed.domain.deployments import Standing
+from trainshed.domain.models.hosting import Standing
 from trainshed.domain.objects import ListQuery
 from trainshed.errors import NotFound
-from trainshed.gateway import requestlog
-from trainshed.gateway.requestlog import RequestLogs
+from trainshed.gateway import request_log as requestlog
+from trainshed.gateway.request_log import RequestLogs
 from trainshed.gateway.routes import RequestLog, VersionRoute
-from trainshed.services.objects import Objects
-from trainshed.services.replays import LoggedRequests
+from trainshed.services.models.replays import LoggedRequests
+from trainshed.services.storage.objects import Objects
 
 LOG = RequestLog(bucket="logs", folder="requests", share=1.0)
 START_US = 1_800_000_000_000_000

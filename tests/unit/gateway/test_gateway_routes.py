@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from trainshed.domain.deployments import Standing
+from trainshed.domain.models.hosting import Standing
 from trainshed.gateway.routes import ModelRoute, Routes, VersionRoute
 
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from trainshed.errors import Unavailable
-from trainshed.gateway.passing import Passed, pass_on
-from trainshed.testing.ports import held_port
+from trainshed.gateway.reverse_proxy import Passed, pass_on
+from trainshed.testing.processes.ports import held_port
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

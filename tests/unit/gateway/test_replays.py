@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.services.replays import LoggedRequest, difference, same
+from trainshed.services.models.replays import LoggedRequest, difference, same
 
 
 @pytest.mark.parametrize(

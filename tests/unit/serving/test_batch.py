@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.serving.batch import Batch, Plan
+from trainshed.serving.batch.main import Batch, Plan
+from trainshed.serving.batch.shards import Shard, cut, rows
+from trainshed.serving.codec.predictors import predict, predictor
 from trainshed.serving.errors import InvalidInputs
+from trainshed.serving.formats.protobuf import BadMessage
 from trainshed.serving.loaders.base import TensorModel
-from trainshed.serving.predictors import predict, predictor
-from trainshed.serving.protobuf import BadMessage
-from trainshed.serving.shards import Shard, cut, rows
 from trainshed.serving.signatures import Signature, Tensor
 from trainshed.serving.spec import HostSpec
-from trainshed.testing.engines import wait_for
+from trainshed.testing.contracts.engines import wait_for
 
 
 class Doubles:

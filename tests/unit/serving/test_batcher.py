@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.serving import batcher as batcher_module
-from trainshed.serving.answers import Answer
-from trainshed.serving.batcher import Batcher, Job
+from trainshed.serving.codec.predictors import predict, predictor
+from trainshed.serving.codec.responses import Answer
 from trainshed.serving.errors import InvalidInputs
+from trainshed.serving.host import batcher as batcher_module
+from trainshed.serving.host.batcher import Batcher, Job
 from trainshed.serving.loaders.base import Model
-from trainshed.serving.predictors import predict, predictor
-from trainshed.testing.models import Scorer, Shouter, Weighing
+from trainshed.testing.fakes.models import Scorer, Shouter, Weighing
 
 
 class Mailbox:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.serving.codec import columns, tensor_request
+from trainshed.serving.codec.tensors import columns, tensor_request
 from trainshed.serving.errors import BadOutputs, InvalidInputs
 from trainshed.serving.signatures import Signature, Tensor
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.serving.documents import MAX_DEPTH, read_object, write
+from trainshed.serving.codec.json_documents import MAX_DEPTH, read_object, write
 from trainshed.serving.errors import BadOutputs, InvalidInputs
 
 PLAIN = st.recursive(

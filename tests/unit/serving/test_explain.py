@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from trainshed.serving.errors import InvalidInputs, LoaderError
-from trainshed.serving.explain import explainer
-from trainshed.serving.explain_metadata import FILE, parse
-from trainshed.testing.models import Scorer, Shouter, Weighing
+from trainshed.serving.explain.explainer import explainer
+from trainshed.serving.explain.metadata import FILE, parse
+from trainshed.testing.fakes.models import Scorer, Shouter, Weighing
 
 GRADIENTS = {"integratedGradientsAttribution": {"numIntegralSteps": 7}}
 SHAPLEY = {"sampledShapleyAttribution": {"numPaths": 4}}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from trainshed.serving.explain_methods import integrated_gradients, sampled_shapley
+from trainshed.serving.explain.attribution import integrated_gradients, sampled_shapley
 
 Rows = dict[str, NDArray[Any]]
 

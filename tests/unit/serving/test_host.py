@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from trainshed.serving.frames import RAW_HEAD, REQUEST_HEAD, Kind, pack_raw, unpack_raw
-from trainshed.testing.host_processes import MAIN, RunningHost
+from trainshed.testing.processes.host_processes import MAIN, RunningHost
 
 MODEL = """
 import ctypes, pathlib, sys, time

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trainshed.serving.codec import PlainInput, TensorRequest, plain_input, tensor_request
+from trainshed.serving.codec.tensors import PlainInput, TensorRequest, plain_input, tensor_request
 from trainshed.serving.errors import InvalidInputs
 from trainshed.serving.signatures import Signature, Tensor
 

@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from trainshed.serving.errors import LoaderError, RunFailed
-from trainshed.serving.reference import cases, compare, read, sample_inputs, write
-from trainshed.serving.samples import Sample, body, find, made, varied
+from trainshed.serving.host.parity import cases, compare, read, sample_inputs, write
+from trainshed.serving.host.sample_request import Sample, body, find, made, varied
 from trainshed.serving.signatures import Signature, Tensor
-from trainshed.testing.models import ROWS, Scorer, Shouter, Weighing
+from trainshed.testing.fakes.models import ROWS, Scorer, Shouter, Weighing
 
 
 def put(folder: Path, name: str, data: bytes) -> None:

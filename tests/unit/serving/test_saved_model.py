@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainshed.serving.errors import LoaderError
-from trainshed.serving.saved_model import read_signatures
+from trainshed.serving.formats.saved_model import read_signatures
 from trainshed.serving.signatures import Signature, Tensor
 
 

@@ -10,9 +10,9 @@ from typing import ClassVar
 
 import pytest
 
+from trainshed.serving.container.upstream import Lost, Reply, Upstream, as_answer
 from trainshed.serving.frames import unpack_raw
-from trainshed.serving.upstream import Lost, Reply, Upstream, as_answer
-from trainshed.testing.ports import held_port
+from trainshed.testing.processes.ports import held_port
 
 
 def test_good_answers_are_given_back_as_they_came() -> None:

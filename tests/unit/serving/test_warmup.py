@@ -10,9 +10,9 @@ import google_crc32c
 import numpy as np
 import pytest
 
-from trainshed.serving.protobuf import BadMessage, fields
-from trainshed.serving.records import records
-from trainshed.serving.warmup import requests, tensor
+from trainshed.serving.formats.protobuf import BadMessage, fields
+from trainshed.serving.formats.tf_serving_warmup import requests, tensor
+from trainshed.serving.formats.tfrecord import records
 
 
 def varint(value: int) -> bytes:

@@ -15,7 +15,7 @@ import openvino as ov
 from openvino._pyopenvino import InferRequest as Binding  # the class above it looks at all that goes in, in Python
 
 from ..errors import LoaderError
-from ..saved_model import GraphSignature, read_signatures
+from ..formats.saved_model import GraphSignature, read_signatures
 from ..signatures import DEFAULT, STRING, Signature, Tensor
 from ..spec import HostSpec
 

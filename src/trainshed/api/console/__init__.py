@@ -1,0 +1,1 @@
+"""/, /console, /tensorboard: the console's files, sign-in, TensorBoard."""

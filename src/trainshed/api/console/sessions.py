@@ -1,0 +1,137 @@
+"""Sessions of the console: begun with a token or by a link, and what the console is told about one."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+
+from trainshed.api.http import auth, cookies
+from trainshed.api.http.bodies import read_json_object
+from trainshed.api.http.request import principal, services
+from trainshed.api.http.routing import Route, Scope
+from trainshed.domain import names
+from trainshed.domain.iam import Access, Principal
+from trainshed.errors import Busy, FailedPrecondition, Invalid
+from trainshed.services.access.sessions import CODE_S, SESSION_S
+
+BODY_LIMIT = 4096
+_PATH = "/trainshed/v1/session"
+_PRIVATE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
+_USED = (
+    f"This link was opened before, or it is older than {CODE_S} seconds. Run `trainshed console` again, or go to the "
+    f"console's own address and sign in with a token.\n"
+)
+
+
+async def begin(request: Request) -> Response:
+    body = await read_json_object(request, limit=BODY_LIMIT)
+    _check_fields(body, {"token"})
+    if not request.scope["trainshed.authentication"]:
+        return await _described(request, auth.ANONYMOUS)
+    if not isinstance(token := body.get("token"), str) or not token.strip():
+        raise Invalid('The body must hold the token to sign in with: {"token": "..."}.', field="token")
+    sessions, tokens = services(request).sessions, services(request).tokens
+    session = await run_in_threadpool(sessions.begin, token.strip(), address=_address(request))
+    holder = await run_in_threadpool(tokens.find, session)
+    if holder is None:  # revoked in between
+        raise cookies.ended()
+    response = await _described(request, holder)
+    cookies.set_session(request, response, session, max_age_s=SESSION_S)
+    return response
+
+
+async def show(request: Request) -> Response:
+    return await _described(request, principal(request))
+
+
+async def end(request: Request) -> Response:
+    session = request.scope.get("trainshed.session")
+    if session is None:
+        raise FailedPrecondition("This request has no session to end: it came with a token, or needs none.")
+    await run_in_threadpool(services(request).sessions.end, session)
+    response = JSONResponse({}, headers=_PRIVATE)
+    cookies.clear_session(request, response)
+    return response
+
+
+async def link(request: Request) -> Response:
+    body = await read_json_object(request, limit=BODY_LIMIT)
+    _check_fields(body, {"project"})
+    project = names.project_id(str(body["project"])) if body.get("project") else ""
+    if not request.scope["trainshed.authentication"]:
+        return JSONResponse({"url": _base(request) + _page_of(project)}, headers=_PRIVATE)
+    sessions, token, local = services(request).sessions, auth.bearer_token(request), _is_local(request)
+    code = await run_in_threadpool(sessions.link, token, project, local=local)
+    return JSONResponse({"url": f"{_base(request)}/console/enter?code={code}"}, headers=_PRIVATE)
+
+
+async def enter(request: Request) -> Response:
+    """A person is at the other end, so what goes wrong is told in plain text."""
+    sessions = services(request).sessions
+    code = request.query_params.get("code", "")[:200]
+    try:
+        led = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        entry = await run_in_threadpool(sessions.enter, code, address=_address(request), from_elsewhere=led)
+    except Busy as exc:
+        return PlainTextResponse(f"{exc}\n", 429, {**_PRIVATE, "retry-after": str(exc.retry_after_s)})
+    if entry is None:
+        return PlainTextResponse(_USED, 401, _PRIVATE)
+    response = RedirectResponse(_page_of(entry.project), 303, _PRIVATE)
+    cookies.set_session(request, response, entry.session, max_age_s=SESSION_S)
+    return response
+
+
+async def _described(request: Request, holder: Principal) -> JSONResponse:
+    projects = await run_in_threadpool(services(request).projects.known_to, holder)
+    body = {
+        "user": holder.user,
+        "project": holder.project,
+        "role": holder.role.value,
+        "projects": projects,
+        "version": services(request).server.version,
+        "url": _base(request),
+        "authentication": request.scope["trainshed.authentication"],
+    }
+    return JSONResponse(body, headers=_PRIVATE)
+
+
+def _check_fields(body: dict[str, Any], known: set[str]) -> None:
+    if unknown := set(body) - known:
+        raise Invalid(f"Unknown field {min(unknown)[:100]!r}. There is: {', '.join(sorted(known))}.")
+
+
+def _page_of(project: str) -> str:
+    return f"/#/p/{project}" if project else "/"
+
+
+def _base(request: Request) -> str:
+    """The address by which the caller reached this server; "every address" is none that a browser can open."""
+    host = request.headers["host"]
+    for every, here in (("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")):  # noqa: S104  it is what a client wrote
+        if host == every or host.startswith(f"{every}:"):
+            host = here + host.removeprefix(every)
+    return f"{request.url.scheme}://{host}"
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+def _is_local(request: Request) -> bool:
+    try:
+        return ipaddress.ip_address(_address(request)).is_loopback
+    except ValueError:
+        return False
+
+
+ROUTES = (
+    Route(method="POST", path=_PATH, access=Access.PUBLIC, scope=Scope.SERVER, handler=begin),
+    Route(method="GET", path=_PATH, access=Access.READ, scope=Scope.SERVER, handler=show),
+    Route(method="DELETE", path=_PATH, access=Access.READ, scope=Scope.SERVER, handler=end),
+    Route(method="POST", path=f"{_PATH}:link", access=Access.READ, scope=Scope.SERVER, handler=link),
+    Route(method="GET", path="/console/enter", access=Access.PUBLIC, scope=Scope.SERVER, handler=enter, linked=True),
+)

@@ -1,0 +1,1 @@
+"""What all routes share: routing, authentication, bodies, responses, media, long polls, paging."""

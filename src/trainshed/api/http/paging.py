@@ -1,0 +1,46 @@
+"""Pages of a list: size and token in, items and the next token out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainshed.api.http.queries import number
+from trainshed.domain.page_tokens import not_ours, read_token, write_token
+from trainshed.errors import Invalid
+from trainshed.services.paging import Cursor, Page, PageRequest
+
+DEFAULT_SIZE = 20
+MAX_SIZE = 100
+
+
+def page_request(query: Mapping[str, str]) -> PageRequest:
+    """The page that pageSize, pageToken and filter ask for."""
+    return PageRequest(size=_size(query), after=_cursor(query), query=query.get("filter", ""))
+
+
+def _size(query: Mapping[str, str]) -> int:
+    """How many items a page has: 20 unless said, 100 at most. `Invalid` for a negative number."""
+    size = number(query, "pageSize")
+    if size < 0:
+        raise Invalid(f"A page can't have {size} items. Use 1 to {MAX_SIZE}.", field="page_size")
+    return min(size or DEFAULT_SIZE, MAX_SIZE)
+
+
+def _cursor(query: Mapping[str, str]) -> Cursor | None:
+    """Where the page begins: None at the start. `Invalid` for a token that this server never gave."""
+    token = query.get("pageToken", "")
+    if not token:
+        return None
+    match read_token(token):
+        case [int(created_us), str(item)] if 0 <= created_us < 2**63:
+            return created_us, item
+    raise not_ours()
+
+
+def page_body(name: str, page: Page) -> dict[str, Any]:
+    """The answer of a list method; an empty list is an empty object, as Google has it."""
+    body: dict[str, Any] = {name: page.items} if page.items else {}
+    if page.next is not None:
+        body["nextPageToken"] = write_token(page.next)
+    return body

@@ -1,0 +1,1 @@
+"""/v1: Google's ml API, and predictions."""

@@ -1,0 +1,69 @@
+"""projects.jobs of the ml v1 API, and what Trainshed itself has to say about a job."""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from trainshed.api.http.bodies import read_json_object
+from trainshed.api.http.paging import page_body, page_request
+from trainshed.api.http.queries import read_query
+from trainshed.api.http.request import principal, project, services
+from trainshed.api.http.responses import answer
+from trainshed.api.http.routing import Route, Scope
+from trainshed.api.ml.policies import policy_routes
+from trainshed.domain.iam import Access
+from trainshed.domain.json_fields import message
+
+_NO_FIELDS = message({})
+
+
+async def create(request: Request) -> Response:
+    read_query(request)
+    body = await read_json_object(request)
+    return answer(await run_in_threadpool(services(request).jobs.create, project(request), body))
+
+
+async def get(request: Request) -> Response:
+    read_query(request)
+    return answer(await run_in_threadpool(services(request).jobs.get, project(request), request.path_params["job"]))
+
+
+async def list_jobs(request: Request) -> Response:
+    query = read_query(request, "filter", "pageSize", "pageToken")
+    page = await run_in_threadpool(services(request).jobs.page, project(request), page_request(query))
+    return answer(page_body("jobs", page))
+
+
+async def patch(request: Request) -> Response:
+    mask = read_query(request, "updateMask").get("updateMask", "")
+    body, job = await read_json_object(request), request.path_params["job"]
+    return answer(await run_in_threadpool(services(request).jobs.patch, project(request), job, mask=mask, body=body))
+
+
+async def cancel(request: Request) -> Response:
+    read_query(request)
+    _NO_FIELDS(await read_json_object(request), "")
+    job, user = request.path_params["job"], principal(request).user
+    await run_in_threadpool(services(request).jobs.cancel, project(request), job, user=user)
+    return answer({})
+
+
+async def details(request: Request) -> Response:
+    read_query(request)
+    return answer(await run_in_threadpool(services(request).jobs.details, project(request), request.path_params["job"]))
+
+
+_JOBS = "/v1/projects/{project}/jobs"
+_JOB = "/v1/projects/{project}/jobs/{job}"
+
+ROUTES = (
+    Route(method="POST", path=_JOBS, access=Access.WRITE, scope=Scope.PATH, handler=create),
+    Route(method="GET", path=_JOBS, access=Access.READ, scope=Scope.PATH, handler=list_jobs),
+    Route(method="GET", path=_JOB, access=Access.READ, scope=Scope.PATH, handler=get),
+    Route(method="PATCH", path=_JOB, access=Access.WRITE, scope=Scope.PATH, handler=patch),
+    Route(method="POST", path=f"{_JOB}:cancel", access=Access.WRITE, scope=Scope.PATH, handler=cancel),
+    *policy_routes(_JOB, "job", lambda services: services.policies),
+    Route(method="GET", path=f"/trainshed{_JOB}", access=Access.READ, scope=Scope.PATH, handler=details),
+)

@@ -1,0 +1,1 @@
+"""/trainshed/v1, /healthz, /token: Trainshed's own API."""

@@ -1,0 +1,34 @@
+"""Replaying logged requests on a version, before it becomes the default."""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from trainshed.api.http.bodies import read_json_object
+from trainshed.api.http.queries import read_query
+from trainshed.api.http.request import project, services
+from trainshed.api.http.responses import answer
+from trainshed.api.http.routing import Route, Scope
+from trainshed.domain.iam import Access
+
+
+async def replay(request: Request) -> Response:
+    read_query(request)
+    body, params = await read_json_object(request), request.path_params
+    found = await run_in_threadpool(
+        services(request).replays.run, project(request), params["model"], params["version"], body
+    )
+    return answer(found)
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/trainshed/v1/projects/{project}/models/{model}/versions/{version}:replay",
+        access=Access.READ,
+        scope=Scope.PATH,
+        handler=replay,
+    ),
+)

@@ -1,0 +1,29 @@
+"""A project at a glance."""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from trainshed.api.http.queries import read_query
+from trainshed.api.http.request import project, services
+from trainshed.api.http.responses import answer
+from trainshed.api.http.routing import Route, Scope
+from trainshed.domain.iam import Access
+
+
+async def show(request: Request) -> Response:
+    read_query(request)
+    return answer(await run_in_threadpool(services(request).overview.of, project(request)))
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/trainshed/v1/projects/{project}/overview",
+        access=Access.READ,
+        scope=Scope.PATH,
+        handler=show,
+    ),
+)

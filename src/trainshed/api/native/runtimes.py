@@ -1,0 +1,35 @@
+"""Runtimes: seen by everyone, installed and removed by owners of the server."""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from trainshed.api.http.request import services
+from trainshed.api.http.routing import Route, Scope
+from trainshed.domain.iam import Access
+
+_ALL = "/trainshed/v1/runtimes"
+_ONE = _ALL + "/{runtime}"
+
+
+async def show_all(request: Request) -> JSONResponse:
+    return JSONResponse({"runtimes": await run_in_threadpool(services(request).runtimes.visible)})
+
+
+async def install(request: Request) -> JSONResponse:
+    name = request.path_params["runtime"]
+    return JSONResponse(await run_in_threadpool(services(request).runtimes.install, name))
+
+
+async def remove(request: Request) -> JSONResponse:
+    name = request.path_params["runtime"]
+    return JSONResponse(await run_in_threadpool(services(request).runtimes.remove, name))
+
+
+ROUTES = (
+    Route(method="GET", path=_ALL, access=Access.READ, scope=Scope.SERVER, handler=show_all),
+    Route(method="POST", path=_ONE + ":install", access=Access.ADMIN, scope=Scope.SERVER, handler=install),
+    Route(method="DELETE", path=_ONE, access=Access.ADMIN, scope=Scope.SERVER, handler=remove),
+)

@@ -1,0 +1,26 @@
+"""What the server says about itself."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from trainshed.api.http.queries import read_query
+from trainshed.api.http.request import services
+from trainshed.api.http.routing import Route, Scope
+from trainshed.domain.iam import Access
+
+
+async def show(request: Request) -> JSONResponse:
+    return JSONResponse(services(request).server.body())
+
+
+async def settings(request: Request) -> JSONResponse:
+    read_query(request)
+    return JSONResponse(services(request).settings.body())
+
+
+ROUTES = (
+    Route(method="GET", path="/trainshed/v1/server", access=Access.READ, scope=Scope.SERVER, handler=show),
+    Route(method="GET", path="/trainshed/v1/settings", access=Access.ADMIN, scope=Scope.SERVER, handler=settings),
+)

@@ -1,0 +1,1 @@
+"""/storage/v1, /upload, /download, /batch: Cloud Storage's JSON API."""

@@ -1,0 +1,143 @@
+"""Many small requests in one. Each goes through the whole of the outer layer, as if it had come alone."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message
+
+from trainshed.api.http.bodies import read_body
+from trainshed.api.http.multipart import headers_of, split_parts
+from trainshed.api.http.problems import problem
+from trainshed.api.http.routing import Route, Scope
+from trainshed.domain.iam import Access
+from trainshed.errors import Invalid, TooLarge, TrainshedError
+
+MAX_ANSWERS = 32 << 20  #: bytes of answers after which the parts that are left have to be asked in another batch
+
+Answered = tuple[int, list[tuple[bytes, bytes]], bytes]  #: status, headers, body
+
+_TOO_MUCH = TooLarge("The answers of this batch are too large together. Ask for this one in another batch.")
+_LENGTH = re.compile(r"[0-9]{1,19}")
+_REQUEST_LINE = re.compile(r"(GET|POST|PUT|PATCH|DELETE) (\S+)(?: HTTP/1\.[01])?")
+#: of the outer request, what counts for each part that doesn't say otherwise
+_INHERITED = ("authorization", "host", "origin", "sec-fetch-site", "user-agent")
+_REASONS = {200: "OK", 204: "No Content", 304: "Not Modified", 404: "Not Found"}
+
+
+async def batch(request: Request) -> Response:
+    body = await read_body(request, limit=request.scope["trainshed.body_limit"])
+    answers: list[bytes] = []
+    size = 0
+    for headers, inner in split_parts(request.headers.get("content-type", ""), body):
+        answered = await _answered(request, inner) if size < MAX_ANSWERS else _refused(_TOO_MUCH)
+        answers.append(_part(headers.get("content-id", ""), *answered))
+        size += len(answers[-1])
+    boundary = f"batch_{secrets.token_hex(16)}"
+    whole = b"".join(b"--" + boundary.encode() + b"\r\n" + answer + b"\r\n" for answer in answers)
+    return Response(whole + b"--" + boundary.encode() + b"--\r\n", media_type=f'multipart/mixed; boundary="{boundary}"')
+
+
+def _refused(error: TrainshedError) -> Answered:
+    response = problem(error)
+    return response.status_code, response.raw_headers, bytes(response.body)
+
+
+async def _answered(request: Request, inner: bytes) -> Answered:
+    """Send one request through the app. What is wrong with it is the answer to it alone."""
+    try:
+        scope, body = _scope(request, inner)
+    except TrainshedError as exc:
+        return _refused(exc)
+    status, headers, parts = 500, [], [b""]
+    sent = False
+
+    async def receive() -> Message:
+        nonlocal sent
+        if sent:
+            return {"type": "http.disconnect"}
+        sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        nonlocal status, headers
+        if message["type"] == "http.response.start":
+            status, headers = message["status"], list(message["headers"])
+        else:
+            parts.append(message.get("body", b""))
+
+    await request.scope["trainshed.app"](scope, receive, send)
+    return status, headers, b"".join(parts)
+
+
+def _scope(request: Request, inner: bytes) -> tuple[dict[str, object], bytes]:
+    """A request written out in a part, as the server would have got it."""
+    halves = re.split(rb"\r?\n\r?\n", inner.lstrip(b"\r\n"), maxsplit=1)
+    first, _, rest = halves[0].partition(b"\n")
+    match = _REQUEST_LINE.fullmatch(first.decode("latin-1").strip())
+    if match is None:
+        raise Invalid("A part of this batch does not begin with a line like 'DELETE /storage/v1/b/... HTTP/1.1'.")
+    target = _split(match[2], what="address")
+    body = halves[1] if len(halves) > 1 else b""
+    headers = {name: request.headers[name] for name in _INHERITED if name in request.headers}
+    headers |= _own_headers(rest) | {"content-length": str(len(body))}
+    scope = {key: request.scope[key] for key in ("type", "asgi", "http_version", "scheme", "server", "client")}
+    scope |= {
+        "method": match[1],
+        "path": unquote(target.path),
+        "raw_path": target.path.encode(),
+        "query_string": target.query.encode(),
+        "root_path": "",
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+        "state": {},
+    }
+    if not target.path.startswith("/storage/v1/") or _asks_for_media(target.query):
+        raise Invalid(f"A batch may hold requests about buckets and objects, but not their bytes: {target.path}")
+    return scope, body
+
+
+def _own_headers(head: bytes) -> dict[str, str]:
+    """What a part says for itself. How long its body is, is seen."""
+    headers = headers_of(head)
+    if not _LENGTH.fullmatch(headers.pop("content-length", "0")):
+        raise Invalid("The Content-Length of a part of this batch is not a number of bytes.")
+    _split(headers.get("origin", ""), what="Origin")
+    headers.pop("host", None)
+    return headers
+
+
+def _split(address: str, *, what: str) -> SplitResult:
+    try:
+        if address.isascii():
+            return urlsplit(address)
+    except ValueError:
+        pass
+    raise Invalid(f"The {what} of a part of this batch can't be read: {address[:100]!r}.")
+
+
+def _asks_for_media(query: str) -> bool:
+    try:
+        return ("alt", "media") in parse_qsl(query, keep_blank_values=True, max_num_fields=100)
+    except ValueError:
+        raise Invalid("The query of a part of this batch has too many parts.") from None
+
+
+def _part(content_id: str, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bytes:
+    lines = [b"Content-Type: application/http"]
+    if content_id:
+        lines.append(b"Content-ID: " + _response_id(content_id).encode("latin-1"))
+    lines += [b"", f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}".encode()]
+    lines += [name + b": " + value for name, value in headers]
+    return b"\r\n".join([*lines, b"", body])
+
+
+def _response_id(content_id: str) -> str:
+    """`<x+1>` becomes `<response-x+1>`, as clients expect."""
+    return f"<response-{content_id.strip().removeprefix('<').removesuffix('>')}>"
+
+
+ROUTES = (Route(method="POST", path="/batch/storage/v1", access=Access.READ, scope=Scope.BODY, handler=batch),)

@@ -1,0 +1,247 @@
+"""Routes of the Cloud Storage JSON API that are about buckets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from trainshed.api.http.bodies import read_json_object
+from trainshed.api.http.request import principal, project, services
+from trainshed.api.http.routing import Handler, Route, Scope
+from trainshed.api.storage.requests import conditions, known_only, number, page_start, page_token, parameters
+from trainshed.api.storage.resources import NO_ACLS, base_url, bucket_acl, bucket_body, json_answer, object_acl
+from trainshed.domain.iam import Access
+from trainshed.domain.objects import MAX_PAGE, Bucket
+from trainshed.errors import Invalid, NotServed
+from trainshed.services.storage.buckets import BucketChange
+
+LOG = logging.getLogger("trainshed.api")
+
+KEPT = frozenset({"name", "location", "storageClass", "labels"})
+#: what the server itself says of a bucket, and what changes nothing here; access lists are among them
+ECHOES = frozenset(
+    {
+        "acl",
+        "defaultObjectAcl",
+        "etag",
+        "generation",
+        "hardDeleteTime",
+        "iamConfiguration",
+        "id",
+        "kind",
+        "locationType",
+        "metageneration",
+        "owner",
+        "projectNumber",
+        "rpo",
+        "satisfiesPZS",
+        "selfLink",
+        "softDeletePolicy",
+        "timeCreated",
+        "updated",
+    }
+)
+#: what would be promised and not kept, unless it says no
+PROMISES = frozenset(
+    {
+        "autoclass",
+        "billing",
+        "cors",
+        "customPlacementConfig",
+        "defaultEventBasedHold",
+        "encryption",
+        "hierarchicalNamespace",
+        "ipFilter",
+        "lifecycle",
+        "logging",
+        "objectRetention",
+        "retentionPolicy",
+        "versioning",
+        "website",
+    }
+)
+
+
+def acls_ignored(body: Mapping[str, Any]) -> dict[str, str]:
+    """The header, and the line in the log, that say so when a request sets access lists."""
+    if not {"acl", "defaultObjectAcl"} & set(body):
+        return {}
+    LOG.info("acl.ignored reason=tokens-decide-who-may-read-and-write")
+    return NO_ACLS
+
+
+def _check(body: Mapping[str, Any]) -> None:
+    known_only(body, KEPT | ECHOES | PROMISES, what="a bucket")
+    for key in ("name", "location", "storageClass"):
+        if not isinstance(body.get(key, ""), str | None):
+            raise Invalid(f"The field {key} must be a string.", field=key)
+    for key in sorted(PROMISES & set(body)):
+        if not _says_no(body[key]):
+            raise NotServed(f"Buckets can't have {key} here. Leave it out.")
+
+
+def _says_no(value: object) -> bool:
+    """Whether a setting is nothing, or a thing whose every part is nothing."""
+    if isinstance(value, dict):
+        return all(_says_no(part) for part in value.values())
+    return not value
+
+
+async def insert(request: Request) -> Response:
+    query = parameters(request)
+    body = await read_json_object(request)
+    _check(body)
+    bucket = await run_in_threadpool(
+        services(request).buckets.make,
+        project(request),
+        body.get("name") or "",
+        location=body.get("location") or "",
+        storage_class=body.get("storageClass") or "",
+        labels=body.get("labels"),
+    )
+    return _answer(request, query, bucket)
+
+
+async def show(request: Request) -> Response:
+    query = parameters(request)
+    bucket = await run_in_threadpool(
+        services(request).buckets.get, request.path_params["bucket"], conditions(query, headers=request.headers)
+    )
+    return _answer(request, query, bucket)
+
+
+async def index(request: Request) -> Response:
+    query = parameters(request)
+    found, after = await run_in_threadpool(
+        services(request).buckets.list,
+        project(request),
+        prefix=query.get("prefix", ""),
+        after=page_start(query),
+        limit=number(query, "maxResults") or MAX_PAGE,
+    )
+    full = query.get("projection") == "full"
+    body: dict[str, Any] = {"kind": "storage#buckets"}
+    if found:
+        body["items"] = [bucket_body(bucket, base_url(request), full=full) for bucket in found]
+    if after:
+        body["nextPageToken"] = page_token(after)
+    return json_answer(body)
+
+
+def _changes(*, replace: bool) -> Handler:
+    async def change(request: Request) -> Response:
+        query = parameters(request)
+        body = await read_json_object(request)
+        _check(body)
+        labels = body.get("labels", {} if replace else None)
+        if labels is None and "labels" in body:
+            labels, replace_labels = {}, True
+        else:
+            replace_labels = replace
+        if labels is not None and not isinstance(labels, dict):
+            raise Invalid("Labels are a map from strings to strings.", field="labels")
+        wanted = BucketChange(labels=labels, storage_class=body.get("storageClass") or None, replace=replace_labels)
+        bucket = await run_in_threadpool(
+            services(request).buckets.patch, request.path_params["bucket"], wanted, conditions(query)
+        )
+        return _answer(request, query, bucket, headers=acls_ignored(body))
+
+    return change
+
+
+async def delete(request: Request) -> Response:
+    wanted = conditions(parameters(request))
+    await run_in_threadpool(services(request).buckets.delete, request.path_params["bucket"], wanted)
+    return Response(status_code=204)
+
+
+async def layout(request: Request) -> Response:
+    bucket = await run_in_threadpool(services(request).buckets.get, request.path_params["bucket"])
+    body = {
+        "kind": "storage#storageLayout",
+        "bucket": bucket.name,
+        "location": bucket.location,
+        "locationType": "region" if "-" in bucket.location else "multi-region",
+        "hierarchicalNamespace": {"enabled": False},
+    }
+    return json_answer(body)
+
+
+async def policy(request: Request) -> Response:
+    owners = f"projectOwner:{project(request)}"
+    bindings = [{"role": "roles/storage.legacyBucketOwner", "members": [owners]}]
+    body = {
+        "kind": "storage#policy",
+        "resourceId": f"projects/_/buckets/{request.path_params['bucket']}",
+        "version": 1,
+        "etag": "CAE=",
+        "bindings": bindings,
+    }
+    return json_answer(body)
+
+
+async def test_permissions(request: Request) -> Response:
+    asked = request.query_params.getlist("permissions")
+    may_write = principal(request).may(Access.WRITE, project(request))
+    reading = (".get", ".list", ".getIamPolicy")
+    given = [name for name in asked if may_write or name.endswith(reading)]
+    return json_answer({"kind": "storage#testIamPermissionsResponse", "permissions": given})
+
+
+async def acl(request: Request) -> Response:
+    items = bucket_acl(request.path_params["bucket"], project(request))
+    return json_answer({"kind": "storage#bucketAccessControls", "items": items}, headers=NO_ACLS)
+
+
+async def default_object_acl(request: Request) -> Response:
+    return json_answer({"kind": "storage#objectAccessControls", "items": []}, headers=NO_ACLS)
+
+
+async def object_acls(request: Request) -> Response:
+    items = object_acl(request.path_params["bucket"], request.path_params["object"], project(request))
+    return json_answer({"kind": "storage#objectAccessControls", "items": items}, headers=NO_ACLS)
+
+
+def _answer(
+    request: Request, query: Mapping[str, str], bucket: Bucket, *, headers: Mapping[str, str] | None = None
+) -> Response:
+    full = query.get("projection") == "full"
+    return json_answer(bucket_body(bucket, base_url(request), full=full), headers=headers)
+
+
+_BUCKETS = "/storage/v1/b"
+_BUCKET = "/storage/v1/b/{bucket}"
+
+ROUTES = (
+    Route(method="POST", path=_BUCKETS, access=Access.WRITE, scope=Scope.QUERY, handler=insert),
+    Route(method="GET", path=_BUCKETS, access=Access.READ, scope=Scope.QUERY, handler=index),
+    Route(method="GET", path=_BUCKET, access=Access.READ, scope=Scope.BUCKET, handler=show),
+    Route(method="PATCH", path=_BUCKET, access=Access.WRITE, scope=Scope.BUCKET, handler=_changes(replace=False)),
+    Route(method="PUT", path=_BUCKET, access=Access.WRITE, scope=Scope.BUCKET, handler=_changes(replace=True)),
+    Route(method="DELETE", path=_BUCKET, access=Access.WRITE, scope=Scope.BUCKET, handler=delete),
+    Route(method="GET", path=f"{_BUCKET}/storageLayout", access=Access.READ, scope=Scope.BUCKET, handler=layout),
+    Route(method="GET", path=f"{_BUCKET}/iam", access=Access.READ, scope=Scope.BUCKET, handler=policy),
+    Route(
+        method="GET",
+        path=f"{_BUCKET}/iam/testPermissions",
+        access=Access.READ,
+        scope=Scope.BUCKET,
+        handler=test_permissions,
+    ),
+    Route(method="GET", path=f"{_BUCKET}/acl", access=Access.READ, scope=Scope.BUCKET, handler=acl),
+    Route(
+        method="GET",
+        path=f"{_BUCKET}/defaultObjectAcl",
+        access=Access.READ,
+        scope=Scope.BUCKET,
+        handler=default_object_acl,
+    ),
+    Route(
+        method="GET", path=f"{_BUCKET}/o/{{object}}/acl", access=Access.READ, scope=Scope.BUCKET, handler=object_acls
+    ),
+)

@@ -1,0 +1,1 @@
+"""Packages and model files staged for remote nodes: copies by digest, and manifests."""

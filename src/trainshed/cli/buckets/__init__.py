@@ -1,0 +1,1 @@
+"""`trainshed buckets`."""

@@ -1,0 +1,140 @@
+"""jobs list, describe, cancel, update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from trainshed.cli.toolkit.labels import asks_for_labels, changed, label_options
+from trainshed.cli.toolkit.lazy_group import Command
+from trainshed.cli.toolkit.list_filters import select
+from trainshed.cli.toolkit.options import Session, format_option, project_option, resource_listing_options, session
+from trainshed.cli.toolkit.output import Column, boxed_text, heading, local_time, say, show_list, show_one, text_of
+from trainshed.client.job_format import sentences
+from trainshed.client.transport import segment
+from trainshed.errors import Invalid
+
+COLUMNS = (Column("JOB_ID", "jobId"), Column("STATUS", "state"), Column("CREATED", "createTime", local_time))
+
+
+@click.command("list", cls=Command)
+@project_option
+@resource_listing_options
+@format_option
+def list_(project: str | None, page_size: int, uri: bool, format: str | None, **choice: Any) -> None:
+    """List jobs, the newest first.
+
+    \b
+    Example:
+      trainshed jobs list --filter state=RUNNING --limit 10
+    """
+    here = session(project)
+    jobs = select(here.client.pages(here.ml("jobs"), "jobs", query={"pageSize": page_size}), **choice)
+    if uri:
+        click.echo("".join(f"{here.client.url}{here.ml('jobs/')}{job['jobId']}\n" for job in jobs), nl=False)
+    else:
+        show_list(jobs, format=format, columns=COLUMNS)
+
+
+@click.command(cls=Command)
+@click.argument("job")
+@project_option
+@click.option("--summarize", is_flag=True, help="Show what matters in boxes, not everything in YAML.")
+@format_option
+def describe(job: str, project: str | None, summarize: bool, format: str | None) -> None:
+    """Show one job.
+
+    \b
+    Example:
+      trainshed jobs describe my_job
+    """
+    here = session(project)
+    details = here.client.call("GET", f"/trainshed/v1/projects/{here.project}/jobs/{segment(job)}")
+    found = details["job"]
+    if summarize:
+        if format is not None:
+            say("WARNING: --format is ignored when --summarize is present")
+        click.echo("\n".join(_summary(found)))
+    else:
+        show_one(found, format=format, columns=COLUMNS)
+    told = sentences(details["progress"], state=found["state"])
+    restarts = map(_sentence, details["restarts"])
+    for line in (*details["notes"], *restarts, " ".join(told), details["waiting"]):
+        if line:
+            say(f"\n{line}")
+    if found["state"] == "RUNNING":
+        say(f"\nWatch it with: trainshed jobs watch {job}")
+    say(f"\nView job logs with: trainshed jobs stream-logs {job}")
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def fetch(here: Session, job: str) -> dict[str, Any]:
+    found: dict[str, Any] = here.client.call("GET", here.ml(f"jobs/{segment(job)}"))
+    return found
+
+
+_OVERVIEW = ("jobId", "createTime", "startTime", "endTime", "state")
+_INPUT = (
+    *("runtimeVersion", "pythonVersion", "region", "scaleTier", "pythonModule", "masterType"),
+    *("workerType", "workerCount", "parameterServerType", "parameterServerCount", "jobDir"),
+)
+_PREDICTION = ("modelName", "versionName", "uri", "dataFormat", "outputPath", "batchSize", "runtimeVersion", "region")
+
+
+def _summary(job: dict[str, Any]) -> Iterator[str]:
+    """What matters of a job, a box for each part that has something to show."""
+    training, prediction = job.get("trainingInput", {}), job.get("predictionInput", {})
+    image = {"imageUri": training.get("masterConfig", {}).get("imageUri")}
+    output = job.get("trainingOutput", {})
+    boxes = (
+        ("Job Overview", {name: job.get(name) for name in _OVERVIEW}),
+        ("Training Input Summary", {name: training.get(name) for name in _INPUT} | image),
+        ("Prediction Input Summary", {name: prediction.get(name) for name in _PREDICTION}),
+        ("Prediction Output Summary", job.get("predictionOutput", {})),
+        ("Training Output Summary", {name: value for name, value in output.items() if name != "trials"}),
+    )
+    for title, values in boxes:
+        shown = {heading(name): text_of(value) for name, value in values.items() if value not in (None, "")}
+        if shown:
+            yield boxed_text(title, list(shown), list(shown.values()))
+    if job.get("errorMessage"):
+        yield job["errorMessage"]
+
+
+@click.command(cls=Command)
+@click.argument("job")
+@project_option
+def cancel(job: str, project: str | None) -> None:
+    """Cancel a job that has not ended. Its processes get SIGTERM, and SIGKILL some seconds later.
+
+    \b
+    Example:
+      trainshed jobs cancel my_job
+    """
+    here = session(project)
+    here.client.call("POST", here.ml(f"jobs/{segment(job)}:cancel"), body={})
+    say(f"Job [{job}] was told to end. See how it ended with: trainshed jobs describe {job}")
+
+
+@click.command(cls=Command)
+@click.argument("job")
+@project_option
+@label_options
+def update(job: str, project: str | None, **change: Any) -> None:
+    """Change the labels of a job.
+
+    \b
+    Example:
+      trainshed jobs update my_job --update-labels team=vision --remove-labels draft
+    """
+    if not asks_for_labels(change):
+        raise Invalid("No updates requested. Give --update-labels, --remove-labels or --clear-labels.")
+    here = session(project)
+    body = changed(fetch(here, job), change)
+    here.client.call("PATCH", here.ml(f"jobs/{segment(job)}"), query={"updateMask": "labels"}, body=body)
+    say(f"Updated ml engine job [{job}].")

@@ -1,0 +1,116 @@
+"""jobs stream-logs and logs, and how a log line looks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import click
+
+from trainshed.cli.toolkit.lazy_group import Command
+from trainshed.cli.toolkit.options import Choice, project_option, session
+from trainshed.cli.toolkit.output import say
+from trainshed.client.job_reader import entries
+from trainshed.domain.logs import since
+from trainshed.domain.times import parse_rfc3339
+from trainshed.errors import Invalid
+
+
+def lines_of(entry: dict[str, Any], *, whole: bool = False) -> Iterator[str]:
+    """An entry as gcloud prints it: severity, local time, task, trial, message; one line for each of the message."""
+    moment = datetime.fromtimestamp(parse_rfc3339(entry["time"]) // 1_000_000).astimezone()
+    head = f"{entry['severity']}\t{moment:%Y-%m-%d %H:%M:%S %z}\t{entry['replica']}\t\t"
+    for message in [entry["message"]] if whole else entry["message"].split("\n"):
+        yield head + message
+
+
+def show_stream(
+    stream: Iterator[dict[str, Any]], job: str, *, show: Callable[[str], None], whole: bool = False
+) -> None:
+    """Print a log that is being followed. Ctrl-C stops the printing and leaves the job alone."""
+    try:
+        for entry in stream:
+            for line in lines_of(entry, whole=whole):
+                show(line)
+    except KeyboardInterrupt:
+        say(
+            f"\nJob [{job}] goes on. To go on watching it:\n\n  $ trainshed jobs stream-logs {job}\n\n"
+            f"To cancel it:\n\n  $ trainshed jobs cancel {job}"
+        )
+        raise click.exceptions.Exit(130) from None
+
+
+@click.command("stream-logs", cls=Command)
+@click.argument("job")
+@project_option
+@click.option("--task-name", metavar="REPLICA", help="Only lines of this replica, such as master-replica-0.")
+@click.option(
+    "--polling-interval",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Ask every so many seconds. Default: lines come as they are written.",
+)
+@click.option("--allow-multiline-logs", is_flag=True, help="Keep messages of several lines together.")
+def stream_logs(
+    job: str, project: str | None, task_name: str | None, polling_interval: float | None, allow_multiline_logs: bool
+) -> None:
+    """Show a job's log until the job ends.
+
+    \b
+    Example:
+      trainshed jobs stream-logs my_job
+    """
+    query = {"replica": task_name}
+    stream = entries(session(project), job, query=query, follow=True, pause_s=polling_interval)
+    show_stream(stream, job, show=click.echo, whole=allow_multiline_logs)
+
+
+class Moment(click.ParamType[str]):
+    """`10m` ago, or an RFC 3339 time; sent as it is, because the server's clock is the one that lines have."""
+
+    name = "TIME"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            since(str(value), now_us=0)
+        except Invalid:
+            words = f"'{value}' is neither a duration such as 10m nor a time such as 2026-11-15T21:17:35Z."
+            self.fail(words, param, ctx)
+        return str(value)
+
+
+@click.command(cls=Command)
+@click.argument("job")
+@project_option
+@click.option("--replica", metavar="NAME", help="Only lines of this replica: master-replica-0, service.")
+@click.option("--since", type=Moment(), help="Only lines since then: 10m, 2h, or 2026-11-15T21:17:35Z.")
+@click.option("--grep", metavar="REGEX", help="Only lines whose message matches.")
+@click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N of them.")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the job has ended.")
+@click.option(
+    "--format",
+    "format",
+    type=Choice("text", "json"),
+    default="text",
+    show_default=True,
+    help="text or json; JSON is one object a line.",
+)
+def logs(job: str, project: str | None, follow: bool, format: str, **query: Any) -> None:
+    """Show a job's log, or a part of it.
+
+    \b
+    Example:
+      trainshed jobs logs my_job --replica master-replica-0 --since 10m --grep loss --tail 20
+    """
+    stream = entries(session(project), job, query=query, follow=follow)
+    if format == "json":
+        stream_json(stream)
+    else:
+        show_stream(stream, job, show=click.echo)
+
+
+def stream_json(stream: Iterator[dict[str, Any]]) -> None:
+    for entry in stream:
+        click.echo(json.dumps(entry, ensure_ascii=False))

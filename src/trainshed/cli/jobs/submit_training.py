@@ -1,0 +1,175 @@
+"""jobs submit training: build the package, upload it, create the job, and watch it if asked to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainshed.cli.jobs.commands import fetch
+from trainshed.cli.jobs.logs import show_stream
+from trainshed.cli.jobs.training_body import check_flags, job_body
+from trainshed.cli.toolkit.lazy_group import Command
+from trainshed.cli.toolkit.options import Choice, KeyValues, Names, Session, format_option, project_option, session
+from trainshed.cli.toolkit.output import local_time, say, show_one
+from trainshed.client.job_reader import entries
+from trainshed.client.submission import check_runnable, created, packages, read_config, upload
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+_GS = re.compile(r"gs://[^/]+(/.*)?", re.DOTALL)
+
+
+class BucketName(click.ParamType[str]):
+    """`gs://bucket`: a bucket and nothing below it."""
+
+    name = "gs://BUCKET"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        name = str(value).removeprefix("gs://").removesuffix("/")
+        if not _BUCKET.fullmatch(name):
+            self.fail(f"Invalid bucket name [{name}]: it must be a bucket alone, such as gs://my-bucket.", param, ctx)
+        return f"gs://{name}"
+
+
+class ObjectPath(click.ParamType[str]):
+    """`gs://bucket/path`."""
+
+    name = "gs://BUCKET/PATH"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not _GS.fullmatch(str(value)):
+            self.fail("Must be of form gs://bucket/object", param, ctx)
+        return str(value)
+
+
+class SubmitCommand(Command):
+    """What stands after `--` is for the user's code, whatever it looks like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta["user_args"] = tuple(args[at + 1 :])
+        return super().parse_args(ctx, args[:at])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- USER_ARGS ...]"]
+
+
+def _replica_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags that each kind of replica has."""
+    for role, who in (("parameter-server", "parameter servers"), ("worker", "workers"), ("master", "the master")):
+        command = click.option(f"--{role}-image-uri", metavar="URI", help=f"Container image for {who}.")(command)
+        command = click.option(
+            f"--{role}-accelerator", type=KeyValues(), metavar="count=N,type=TYPE", help=f"Accelerators for {who}."
+        )(command)
+        command = click.option(f"--{role}-machine-type", metavar="TYPE", help=f"Machine type of {who}.")(command)
+        if role != "master":
+            command = click.option(f"--{role}-count", type=click.IntRange(0), metavar="N", help=f"How many {who}.")(
+                command
+            )
+    return command
+
+
+def _key_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for name, what in (("project", "project"), ("location", "location"), ("keyring", "key ring"), ("key", "key")):
+        command = click.option(f"--kms-{name}", metavar="NAME", help=f"Customer-managed encryption: the {what}.")(
+            command
+        )
+    return command
+
+
+@click.command(cls=SubmitCommand)
+@click.argument("job")
+@project_option
+@click.option("--package-path", type=Path, metavar="DIR", help="The trainer's package: a folder with __init__.py.")
+@click.option("--packages", type=Names(), metavar="FILE,...", help="More packages: local archives or gs:// names.")
+@click.option("--module-name", metavar="MODULE", help="The module to run, such as trainer.task.")
+@click.option("--staging-bucket", type=BucketName(), metavar="gs://BUCKET", help="Where packages are uploaded to.")
+@click.option(
+    "--job-dir",
+    type=ObjectPath(),
+    metavar="gs://BUCKET/PATH",
+    help="Where output goes; the trainer gets it as --job-dir.",
+)
+@click.option("--runtime-version", metavar="VERSION", help="The runtime; `trainshed runtimes list` shows them.")
+@click.option("--python-version", metavar="VERSION", help="The Python version, such as 3.7.")
+@click.option("--region", metavar="REGION", help="Kept with the job. Default: us-central1. Jobs run here in any case.")
+@click.option("--config", type=Path, metavar="FILE", help="A Job in YAML or JSON. Flags win over it.")
+@click.option(
+    "--scale-tier",
+    type=Choice("basic", "basic-gpu", "basic-tpu", "custom", "premium-1", "standard-1"),
+    metavar="TIER",
+    help="Which replicas, and how many: basic, basic-gpu, basic-tpu, custom, premium-1 or standard-1.",
+)
+@_replica_options
+@click.option("--use-chief-in-tf-config", type=bool, metavar="BOOL", help="Call the master `chief` in TF_CONFIG.")
+@click.option("--labels", type=KeyValues(), help="Labels for the job.")
+@click.option(
+    "--engine",
+    metavar="NAME",
+    help="Where the job runs: local or ray. Default: the server's setting `engine`. Sets the label trainshed-engine.",
+)
+@click.option("--service-account", metavar="EMAIL", help="Refused: a job runs as the user who runs the server.")
+@click.option("--enable-web-access/--no-enable-web-access", default=None, help="Ask for a shell in the replicas.")
+@_key_options
+@click.option("--async", "async_", is_flag=True, help="Return once the job is submitted. This is the default.")
+@click.option("--stream-logs", is_flag=True, help="Show the log until the job ends; exit status 1 unless it succeeds.")
+@format_option
+@click.pass_context
+def training(ctx: click.Context, /, job: str, project: str | None, format: str | None, **flags: Any) -> None:
+    """Submit a training job. What stands after -- goes to the trainer.
+
+    \b
+    Example:
+      trainshed jobs submit training my_job --package-path trainer --module-name trainer.task \\
+          --staging-bucket gs://my-bucket --job-dir gs://my-bucket/my_job --runtime-version 2.21 \\
+          --stream-logs -- --train_steps 5000
+    """
+    check_flags(flags)
+    here = session(project)
+    config = read_config(flags["config"]) if flags["config"] else {}
+    with ExitStack() as stack:
+        files, remote = packages(stack, package_path=flags["package_path"], given=flags["packages"] or ())
+        names = _upload_names(files, job, flags, config)
+        parts = {"flags": flags | {"project": here.project}, "config": config}
+        body = job_body(job, package_uris=[*remote, *names.values()], user_args=ctx.meta["user_args"], **parts)
+        check_runnable(body)
+        upload(here, names)
+    finish(ctx, here, created(here, body), stream=flags["stream_logs"], format=format)
+
+
+def finish(ctx: click.Context, here: Session, made: dict[str, Any], *, stream: bool, format: str | None) -> None:
+    """Say what became of a job that was just made; with `stream`, show its log first, and exit as it ended."""
+    job = made["jobId"]
+    say(f"Job [{job}] submitted successfully.")
+    if not stream:
+        say(
+            "Your job is still active. You may view the status of your job with the command\n\n"
+            f"  $ trainshed jobs describe {job}\n\nor continue streaming the logs with the command\n\n"
+            f"  $ trainshed jobs stream-logs {job}"
+        )
+        show_one(brief(made), format=format)
+        return
+    show_stream(entries(here, job, follow=True), job, show=say)
+    ended = fetch(here, job)
+    show_one(brief(ended), format=format)
+    if ended["state"] != "SUCCEEDED":
+        ctx.exit(1)
+
+
+def brief(job: dict[str, Any]) -> dict[str, Any]:
+    """The four fields that are shown of a job just submitted, times by this machine's clock."""
+    times = {name: local_time(job[name]) for name in ("startTime", "endTime") if job.get(name)}
+    return {"jobId": job["jobId"], "state": job["state"]} | times
+
+
+def _upload_names(files: Sequence[Path], job: str, flags: dict[str, Any], config: dict[str, Any]) -> dict[Path, str]:
+    if not files:
+        return {}
+    from trainshed.packaging import upload_names
+
+    job_dir = flags["job_dir"] or (config.get("trainingInput") or {}).get("jobDir")
+    return upload_names(files, job_id=job, staging_bucket=flags["staging_bucket"], job_dir=job_dir)

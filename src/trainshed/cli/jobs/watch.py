@@ -1,0 +1,163 @@
+"""jobs watch: a view of a job that is renewed until the job has ended."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trainshed.cli.toolkit.lazy_group import Command
+from trainshed.cli.toolkit.options import Choice, project_option, session
+from trainshed.cli.toolkit.output import say
+from trainshed.client.job_format import cores, duration, evaluated, facts, number, percent, rate, size
+from trainshed.client.job_reader import LOOK_S, looks
+from trainshed.domain.jobs.job import JobState
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_LINES_S = 10.0  #: between two lines where there is no terminal
+
+
+@click.command(cls=Command)
+@click.argument("job")
+@project_option
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.2),
+    metavar="SECONDS",
+    help="Between two looks. Default: 1 on a terminal, 10 between lines elsewhere.",
+)
+@click.option(
+    "--format",
+    "format",
+    type=Choice("text", "json"),
+    default="text",
+    show_default=True,
+    help="text or json; JSON is one object a line.",
+)
+def watch(job: str, project: str | None, interval: float | None, format: str) -> None:
+    """Watch a job until it ends: its progress, and what each replica does.
+
+    Exits with 0 if the job has SUCCEEDED, else with 1. Ctrl-C ends the watching and leaves the job alone. Where there
+    is no terminal, lines are printed.
+
+    \b
+    Example:
+      trainshed jobs watch my_job
+    """
+    here = session(project)
+    try:
+        if format == "json":
+            last = _print_json(looks(here, job, interval or _LINES_S))
+        elif sys.stdout.isatty():
+            last = _show_live(looks(here, job, interval or LOOK_S))
+        else:
+            last = _print_lines(looks(here, job, interval or _LINES_S))
+    except KeyboardInterrupt:
+        say(
+            f"\nJob [{job}] goes on. To go on watching it:\n\n  $ trainshed jobs watch {job}\n\n"
+            f"To cancel it:\n\n  $ trainshed jobs cancel {job}"
+        )
+        raise click.exceptions.Exit(130) from None
+    say(f"\nJob [{job}] is {last['state']}.{'' if not last['error'] else chr(10) + last['error']}")
+    raise click.exceptions.Exit(0 if last["state"] == JobState.SUCCEEDED else 1)
+
+
+def _print_json(looks: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for found in looks:
+        click.echo(json.dumps(found, ensure_ascii=False))
+    return found
+
+
+def _print_lines(looks: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for found in looks:
+        click.echo(line_of(found, datetime.now()))
+    return found
+
+
+def line_of(found: dict[str, Any], now: datetime) -> str:
+    """12:03:04  RUNNING  step 1,204 of 5,000 (24 %), loss 0.213  4 replicas run: CPU 180 %, 1.2 GiB"""
+    parts = [f"{now:%H:%M:%S}", found["state"]]
+    if found["progress"] is not None:
+        parts.append(", ".join(facts(found["progress"])))
+    elif found["waiting"]:
+        parts.append(found["waiting"])
+    running = [replica for replica in found["replicas"] if replica["state"] == "running"]
+    if running and found["state"] == JobState.RUNNING:
+        use = [replica for replica in running if replica["cpu"] is not None]
+        words = f"{len(running)} {'replica runs' if len(running) == 1 else 'replicas run'}"
+        if use:
+            cpu, memory = sum(each["cpu"] for each in use), sum(each["memory_bytes"] for each in use)
+            words += f": CPU {cores(cpu)}, {size(memory)}"
+        parts.append(words)
+    return "  ".join(part for part in parts if part)
+
+
+def _show_live(looks: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    """A picture that is drawn anew at each look; the last one stays."""
+    from rich.live import Live
+
+    found: dict[str, Any] = {}
+    with Live(auto_refresh=False) as live:
+        for found in looks:
+            live.update(picture(found), refresh=True)
+    return found
+
+
+def picture(found: dict[str, Any]) -> RenderableType:
+    """The state, a bar if it is known how far there is to go, what was measured, and a row for each replica."""
+    from rich.console import Group
+    from rich.text import Text
+
+    ran = f"  {duration(found['elapsed_s'])}" if found["elapsed_s"] is not None else ""
+    parts: list[RenderableType] = [Text.assemble((found["job"], "bold"), f"  {found['state']}{ran}")]
+    if (progress := found["progress"]) is not None:
+        if progress["fraction"] is not None:
+            parts.append(_bar(progress))
+            progress = progress | {"fraction": None, "left_s": None}  # the bar has said so
+        told = [", ".join(facts(progress)), evaluated(progress)]
+        parts.extend(Text(line) for line in told if line)
+    if found["waiting"]:
+        parts.append(Text(found["waiting"]))
+    return Group(*parts, Text(""), _table(found["replicas"]))
+
+
+def _bar(progress: dict[str, Any]) -> RenderableType:
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    row = Table.grid(padding=(0, 1), expand=True)
+    row.add_column(ratio=1)
+    row.add_column(justify="right")
+    left = f"about {duration(progress['left_s'])} left" if progress["left_s"] else ""
+    row.add_row(ProgressBar(total=1.0, completed=progress["fraction"]), f"{percent(progress['fraction'])}  {left}")
+    return row
+
+
+def _table(replicas: list[dict[str, Any]]) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("REPLICA", no_wrap=True)
+    table.add_column("STATE")
+    for heading in ("STEP", "LOSS", "STEPS/S", "CPU", "MEMORY"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for replica in replicas:
+        again = f", restarted {replica['restarts']}×" if replica["restarts"] else ""
+        table.add_row(
+            replica["name"],
+            f"{replica['state']}{again}",
+            "-" if replica["step"] is None else f"{replica['step']:,}",
+            number(replica["loss"]),
+            rate(replica["local_steps_per_s"]),
+            cores(replica["cpu"]),
+            size(replica["memory_bytes"]),
+        )
+    return table

@@ -1,0 +1,1 @@
+"""`trainshed local`: train and predict without a server."""

@@ -1,0 +1,1 @@
+"""`trainshed models`, `versions`, `predict`, `explain` and `operations`."""

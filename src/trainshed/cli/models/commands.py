@@ -1,0 +1,166 @@
+"""models create, list, describe, update, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from trainshed.cli.models.operations import finished
+from trainshed.cli.toolkit.labels import asks_for_labels, changed, label_options
+from trainshed.cli.toolkit.lazy_group import Command
+from trainshed.cli.toolkit.list_filters import select
+from trainshed.cli.toolkit.options import (
+    KeyValues,
+    Names,
+    Session,
+    format_option,
+    project_option,
+    region_option,
+    resource_listing_options,
+    session,
+)
+from trainshed.cli.toolkit.output import Column, say, show_named, show_one
+from trainshed.cli.toolkit.prompts import confirm, quiet_option
+from trainshed.client.transport import segment
+from trainshed.errors import Invalid
+
+REGION = "us-central1"
+
+
+def last_part(name: Any) -> str:
+    """`v1` of projects/p/models/m/versions/v1"""
+    return str(name or "").rpartition("/")[2]
+
+
+COLUMNS = (Column("NAME", "name", last_part), Column("DEFAULT_VERSION_NAME", "defaultVersion.name", last_part))
+
+
+def path_of(here: Session, model: str) -> str:
+    return here.ml(f"models/{segment(model)}")
+
+
+def own_path_of(here: Session, model: str) -> str:
+    """Where the server tells of a model what the ml API has no field for."""
+    return f"/trainshed{path_of(here, model)}"
+
+
+def fetch(here: Session, model: str) -> dict[str, Any]:
+    found: dict[str, Any] = here.client.call("GET", path_of(here, model))
+    return found
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@project_option
+@click.option("--regions", type=Names(), metavar="REGION,...", help="Kept with the model. Default: us-central1.")
+@click.option("--region", metavar="REGION", help="The same as --regions, for one region.")
+@click.option("--enable-logging", is_flag=True, help="Log each request: when, how long, with what status.")
+@click.option("--enable-console-logging", is_flag=True, help="Kept; what versions print is logged anyway.")
+@click.option("--description", metavar="TEXT", help="Kept with the model.")
+@click.option("--labels", type=KeyValues(), help="Labels for the model.")
+def create(model: str, project: str | None, regions: tuple[str, ...] | None, region: str | None, **flags: Any) -> None:
+    """Create a model: a name for versions to come.
+
+    \b
+    Example:
+      trainshed models create MNIST --regions us-central1
+    """
+    if regions and region:
+        raise click.UsageError("argument --region: At most one of --region | --regions can be specified.")
+    chosen = regions or ((region,) if region and region != "global" else (REGION,))
+    body = {
+        "name": model,
+        "regions": list(chosen),
+        "onlinePredictionLogging": flags["enable_logging"] or None,
+        "onlinePredictionConsoleLogging": flags["enable_console_logging"] or None,
+        "description": flags["description"],
+        "labels": flags["labels"],
+    }
+    here = session(project)
+    given = {name: value for name, value in body.items() if value is not None}
+    created = here.client.call("POST", here.ml("models"), body=given)
+    say(f"Created ai platform model [{created['name']}].")
+    _say_notes(here, model)
+
+
+def _say_notes(here: Session, model: str) -> None:
+    for note in here.client.call("GET", own_path_of(here, model)).get("notes", ()):
+        say(f"\n{note}")
+
+
+@click.command("list", cls=Command)
+@project_option
+@region_option
+@resource_listing_options
+@format_option
+def list_(project: str | None, page_size: int, uri: bool, format: str | None, **choice: Any) -> None:
+    """List models.
+
+    \b
+    Example:
+      trainshed models list
+    """
+    here = session(project)
+    found = select(here.client.pages(here.ml("models"), "models", query={"pageSize": page_size}), **choice)
+    show_named(found, url=here.client.url if uri else "", format=format, columns=COLUMNS)
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@project_option
+@region_option
+@format_option
+def describe(model: str, project: str | None, format: str | None) -> None:
+    """Show one model.
+
+    \b
+    Example:
+      trainshed models describe MNIST
+    """
+    here = session(project)
+    show_one(fetch(here, model), format=format, columns=COLUMNS)
+    _say_notes(here, model)
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@project_option
+@region_option
+@click.option("--description", metavar="TEXT", help="The new description.")
+@label_options
+def update(model: str, project: str | None, description: str | None, **change: Any) -> None:
+    """Change the description and the labels of a model.
+
+    \b
+    Example:
+      trainshed models update MNIST --description "Digits" --update-labels team=vision
+    """
+    here = session(project)
+    body: dict[str, Any] = {} if description is None else {"description": description}
+    if asks_for_labels(change):
+        body |= changed(fetch(here, model), change)
+    if not body:
+        raise Invalid("No updates requested. Give --description, --update-labels, --remove-labels or --clear-labels.")
+    mask = ",".join(sorted(body.keys() - {"etag"}))
+    operation = here.client.call("PATCH", path_of(here, model), query={"updateMask": mask}, body=body)
+    finished(here, operation, f"Updating model [{model}]")
+    say(f"Updated ai platform model [{model}].")
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@project_option
+@region_option
+@quiet_option
+def delete(model: str, project: str | None, quiet: bool) -> None:
+    """Delete a model that has no versions.
+
+    \b
+    Example:
+      trainshed models delete MNIST
+    """
+    here = session(project)
+    confirm(f"This will delete model [{model}]...", quiet=quiet)
+    operation = here.client.call("DELETE", path_of(here, model))
+    finished(here, operation, f"Deleting model [{model}]")

@@ -1,0 +1,186 @@
+"""versions create: upload what is local, create the version, and wait until it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from trainshed.cli.jobs.submit_training import BucketName
+from trainshed.cli.models.commands import own_path_of, path_of
+from trainshed.cli.models.operations import finished
+from trainshed.cli.models.version_body import CREATABLE, check_fields, check_flags, version_body
+from trainshed.cli.toolkit.lazy_group import Command
+from trainshed.cli.toolkit.options import (
+    Choice,
+    KeyValues,
+    Names,
+    Ports,
+    Session,
+    project_option,
+    region_option,
+    session,
+)
+from trainshed.cli.toolkit.output import say
+from trainshed.cli.toolkit.transfers import run
+from trainshed.client.operations import create_once
+from trainshed.client.staging import staged
+from trainshed.client.transport import segment
+from trainshed.client.yaml_files import read_yaml
+from trainshed.errors import Invalid
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NO_ORIGIN = "Either `--origin` must be provided or `deploymentUri` must be provided in the file given by `--config`."
+
+
+def scaling_options(command: F) -> F:
+    for option in (
+        click.option(
+            "--metric-targets", type=KeyValues(), metavar="NAME=PERCENT,...", help="When to scale: cpu-usage=60."
+        ),
+        click.option("--max-nodes", type=click.IntRange(1), metavar="N", help="Hosts, at most."),
+        click.option("--min-nodes", type=click.IntRange(0), metavar="N", help="Hosts, at least. 0: it may sleep."),
+    ):
+        command = option(command)
+    return command
+
+
+def _container_options(command: F) -> F:
+    for option in (
+        click.option("--health-route", metavar="PATH", help="Where the container says whether it is healthy."),
+        click.option("--predict-route", metavar="PATH", help="Where the container takes requests for predictions."),
+        click.option(
+            "--ports", type=Ports(), metavar="PORT,...", help="The port that the container listens on. Default: 8080."
+        ),
+        click.option("--env-vars", type=KeyValues(), metavar="NAME=VALUE,...", help="Variables for the container."),
+        click.option("--args", type=Names(), metavar="ARG,...", help="Arguments, in place of the image's own."),
+        click.option("--command", type=Names(), metavar="WORD,...", help="What to run, in place of the image's own."),
+        click.option(
+            "--image", metavar="IMAGE", help="A container image that serves the version, with an HTTP server in it."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _explanation_options(command: F) -> F:
+    for option in (
+        click.option(
+            "--num-paths", type=click.IntRange(1), metavar="N", help="For sampled-shapley. Default: 50 paths."
+        ),
+        click.option(
+            "--num-integral-steps",
+            type=click.IntRange(1),
+            metavar="N",
+            help="For integrated-gradients. Default: 50 steps.",
+        ),
+        click.option(
+            "--explanation-method",
+            type=Choice("integrated-gradients", "sampled-shapley", "xrai"),
+            metavar="METHOD",
+            help="Serve `explain` too, by integrated-gradients or sampled-shapley.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(cls=Command)
+@click.argument("version")
+@click.option("--model", required=True, metavar="MODEL", help="The model to add the version to.")
+@project_option
+@region_option
+@click.option("--origin", metavar="FOLDER", help="The exported model: gs://BUCKET/FOLDER, or a folder on this machine.")
+@click.option(
+    "--staging-bucket",
+    type=BucketName(),
+    metavar="gs://BUCKET",
+    help="Where local files are uploaded to. Default: gs://PROJECT-staging, made if need be.",
+)
+@click.option("--config", type=Path, metavar="FILE", help="A Version in YAML or JSON. Flags win over it.")
+@click.option(
+    "--framework",
+    type=Choice("scikit-learn", "tensorflow", "xgboost"),
+    metavar="NAME",
+    help="tensorflow, scikit-learn or xgboost. Default: found out by the files.",
+)
+@click.option("--runtime-version", metavar="VERSION", help="The runtime; `trainshed runtimes list` shows them.")
+@click.option("--python-version", metavar="VERSION", help="The Python version, such as 3.7.")
+@click.option("--machine-type", metavar="TYPE", help="Such as n1-standard-2. Only on a cluster does it matter.")
+@click.option("--accelerator", type=KeyValues(), metavar="type=TYPE,count=N", help="Refused: hosts compute on CPUs.")
+@click.option("--description", metavar="TEXT", help="Kept with the version.")
+@click.option("--labels", type=KeyValues(), help="Labels for the version.")
+@click.option(
+    "--engine",
+    metavar="NAME",
+    help="Where its hosts run: local or ray. Default: the model's label trainshed-engine, or the server's setting "
+    "`engine`. Sets that label of the version.",
+)
+@scaling_options
+@click.option("--prediction-class", metavar="MODULE.CLASS", help="A class of yours that does the predictions.")
+@click.option(
+    "--package-uris", type=Names(), metavar="FILE,...", help="Packages with that class: gs:// names or local archives."
+)
+@click.option("--service-account", metavar="EMAIL", help="Refused: there are no service accounts.")
+@_explanation_options
+@_container_options
+@click.option("--async", "async_", is_flag=True, help="Return at once, and don't wait until it is ready.")
+def create(version: str, model: str, project: str | None, **flags: Any) -> None:
+    """Create a version of a model from what a training exported, and wait until it is ready to predict.
+
+    \b
+    Example:
+      trainshed versions create v1 --model MNIST --origin gs://my-bucket/my_job/export/Servo/1605475055/ \\
+          --runtime-version 2.21
+      trainshed versions create v1 --model mine --image example/predictor:1.0 --ports 8080 \\
+          --predict-route /predict --health-route /health
+    """
+    check_flags(flags)
+    config = read_config(flags["config"], CREATABLE)
+    body = version_body(version, flags=flags, config=config)
+    here = session(project)
+    origin = flags["origin"] or config.get("deploymentUri")
+    if not origin and "container" not in body:
+        raise Invalid(_NO_ORIGIN)
+    staging = flags["staging_bucket"]
+    if origin:
+        body["deploymentUri"] = origin if origin.startswith("gs://") else _staged(here, Path(origin), staging)
+    if packages := list(flags["package_uris"] or config.get("packageUris") or ()):
+        body["packageUris"] = [
+            uri if uri.startswith("gs://") else _staged(here, Path(uri), staging) for uri in packages
+        ]
+    look_with = f"trainshed versions describe {body['name']} --model {model}"
+    operation = create_once(here, f"{path_of(here, model)}/versions", body, look_with=look_with)
+    name = str(operation["name"]).rpartition("/")[2]
+    if flags["async_"]:
+        say(f"Version [{version}] is being created. Wait for it with: trainshed operations wait {name}")
+        return
+    details = f"{own_path_of(here, model)}/versions/{segment(version)}"
+    finished(
+        here,
+        operation,
+        "Creating version (this might take a few minutes)",
+        news=lambda: str(here.client.call("GET", details).get("progress", "")),
+    )
+    for note in here.client.call("GET", details).get("notes", ()):
+        say(f"\n{note}")
+
+
+def read_config(path: Path | None, allowed: tuple[str, ...]) -> dict[str, Any]:
+    """The Version in a YAML or JSON file. Versions and labels are texts, however they are written."""
+    if path is None:
+        return {}
+    config, words = read_yaml(path)
+    if config is None:
+        return {}
+    if not isinstance(config, dict):
+        raise Invalid(f"[{path}] must hold a Version: a map with fields such as deploymentUri and runtimeVersion.")
+    check_fields(config, path, allowed)
+    return config | {name: words[name] for name in ("runtimeVersion", "pythonVersion", "labels") if config.get(name)}
+
+
+def _staged(here: Session, path: Path, staging: str | None) -> str:
+    return staged(here, path, staging, carry=lambda all_: run(here.storage, all_, bar=None, quiet=True), say=say)

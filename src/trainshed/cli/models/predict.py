@@ -1,0 +1,87 @@
+"""predict and explain: ask a deployed model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from trainshed.cli.models.commands import path_of
+from trainshed.cli.models.predict_io import instance_options, request_body, signature_option
+from trainshed.cli.models.predictions import show_predictions
+from trainshed.cli.toolkit.lazy_group import Command
+from trainshed.cli.toolkit.options import Session, format_option, project_option, region_option, session
+from trainshed.client import ApiError
+from trainshed.client.transport import segment
+from trainshed.errors import Refused, TrainshedError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _model_options(command: F) -> F:
+    for option in (
+        click.option("--version", metavar="VERSION", help="The version to ask. Default: the model's default version."),
+        click.option("--model", required=True, metavar="MODEL", help="The model to ask."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(cls=Command)
+@_model_options
+@instance_options
+@signature_option
+@project_option
+@region_option
+@format_option
+def predict(model: str, version: str | None, project: str | None, format: str | None, **given: str | None) -> None:
+    """Ask a deployed model for predictions and show them in a table.
+
+    \b
+    Example:
+      trainshed predict --model MNIST --json-instances request.json
+      trainshed predict --model MNIST --version v2 --json-request body.json --format json
+    """
+    body = request_body(**given)
+    show_predictions(ask(session(project), "predict", model, version, body), format=format)
+
+
+@click.command(cls=Command)
+@_model_options
+@instance_options
+@project_option
+@region_option
+@format_option
+def explain(model: str, version: str | None, project: str | None, format: str | None, **given: str | None) -> None:
+    """Ask a deployed model which parts of its input its predictions come from.
+
+    The version must have been created with --explanation-method.
+
+    \b
+    Example:
+      trainshed explain --model iris --json-instances test.json
+    """
+    body = request_body(**given, signature_name=None)
+    show_predictions(ask(session(project), "explain", model, version, body), format=format)
+
+
+def target_of(here: Session, model: str, version: str | None) -> str:
+    """The path of a model, or of one of its versions."""
+    return path_of(here, model) + (f"/versions/{segment(version)}" if version else "")
+
+
+def ask(here: Session, verb: str, model: str, version: str | None, body: dict[str, Any]) -> Any:
+    """One request, once: whoever asks decides whether to ask again. Refusals are shown as the server sent them."""
+    raw = json.dumps(body, sort_keys=True).encode()
+    headers = {"content-type": "application/json"}
+    try:
+        response = here.client.exchange("POST", f"{target_of(here, model, version)}:{verb}", headers=headers, body=raw)
+    except ApiError as exc:
+        raise TrainshedError(f"HTTP request failed. Response: {exc.raw or exc}") from exc
+    answer = here.client.read(response)
+    try:
+        return json.loads(answer)
+    except ValueError as exc:
+        raise Refused(f"What {here.client.url} answered is not JSON: {answer[:200]!r}.") from exc

@@ -1,0 +1,214 @@
+"""versions list, describe, set-default, update, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from trainshed.cli.models.commands import last_part, own_path_of, path_of
+from trainshed.cli.models.create_version import read_config, scaling_options
+from trainshed.cli.models.operations import finished
+from trainshed.cli.models.rollout import check_replay
+from trainshed.cli.models.version_body import CHANGEABLE, scaling_of
+from trainshed.cli.toolkit.labels import asks_for_labels, changed, label_options
+from trainshed.cli.toolkit.lazy_group import Command
+from trainshed.cli.toolkit.list_filters import select
+from trainshed.cli.toolkit.options import (
+    Session,
+    format_option,
+    project_option,
+    region_option,
+    resource_listing_options,
+    session,
+)
+from trainshed.cli.toolkit.output import Column, say, show_named, show_one
+from trainshed.cli.toolkit.prompts import confirm, quiet_option
+from trainshed.client.transport import segment
+from trainshed.errors import Invalid
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COLUMNS = (Column("NAME", "name", last_part), Column("DEPLOYMENT_URI", "deploymentUri"), Column("STATE", "state"))
+
+
+def model_option(command: F) -> F:
+    return click.option("--model", required=True, metavar="MODEL", help="The model of the version.")(command)
+
+
+def _path_of(here: Session, model: str, version: str) -> str:
+    return f"{path_of(here, model)}/versions/{segment(version)}"
+
+
+@click.command("list", cls=Command)
+@model_option
+@project_option
+@region_option
+@resource_listing_options
+@format_option
+def list_(model: str, project: str | None, page_size: int, uri: bool, format: str | None, **choice: Any) -> None:
+    """List the versions of a model.
+
+    \b
+    Example:
+      trainshed versions list --model MNIST
+    """
+    here = session(project)
+    pages = here.client.pages(f"{path_of(here, model)}/versions", "versions", query={"pageSize": page_size})
+    found = select(pages, **choice)
+    show_named(found, url=here.client.url if uri else "", format=format, columns=COLUMNS)
+
+
+@click.command(cls=Command)
+@click.argument("version")
+@model_option
+@project_option
+@region_option
+@click.option("--log", is_flag=True, help="Show the end of what its code printed, too.")
+@format_option
+def describe(version: str, model: str, project: str | None, log: bool, format: str | None) -> None:
+    """Show one version. What serves it, and how its answers compare to TensorFlow's own, is said on stderr.
+
+    \b
+    Example:
+      trainshed versions describe v1 --model MNIST
+      trainshed versions describe v1 --model MNIST --log
+    """
+    here = session(project)
+    details = here.client.call("GET", f"{own_path_of(here, model)}/versions/{segment(version)}")
+    show_one(details["version"], format=format, columns=COLUMNS)
+    for line in told(details, log=log):
+        say(f"\n{line}")
+
+
+def told(details: dict[str, Any], *, log: bool = False) -> list[str]:
+    """What people want to know of a version besides its fields, a sentence each. The log only of one that failed,
+    unless it is asked for."""
+    lines = []
+    if details.get("detail"):
+        where = f" in runtime {details['runtime']}" if details["runtime"] else ""
+        lines.append(f"Served by {details['detail']}{where}.")
+    if parity := details.get("parity"):
+        lines.append(parity["text"] if parity["within"] else f"Not served by OpenVINO. {parity['text']}")
+    for host in details.get("hosts", ()):
+        size = f", {host['memoryBytes'] / 1e6:.0f} MB" if host.get("memoryBytes") else ""
+        where = f"at {host['address']}" if host.get("address") else f"process {host['pid']}"
+        lines.append(f"Host {host['instance']} is {host['state']}: {where}{size}.")
+    lines += [*details.get("notes", ()), *filter(None, (details.get("progress"),))]
+    if (log or details["version"]["state"] == "FAILED") and details.get("log"):
+        lines.append(f"The end of its log:\n{details['log'].rstrip()}")
+    return lines
+
+
+@click.command("set-default", cls=Command)
+@click.argument("version")
+@model_option
+@project_option
+@region_option
+@click.option(
+    "--after-replay",
+    type=click.IntRange(1),
+    metavar="N",
+    help="First replay the last N logged requests on this version; ask before going on if answers differ.",
+)
+@quiet_option
+@format_option
+def set_default(
+    version: str, model: str, project: str | None, after_replay: int | None, quiet: bool, format: str | None
+) -> None:
+    """Make a version the one that answers requests for the model.
+
+    \b
+    Example:
+      trainshed versions set-default v2 --model MNIST
+      trainshed versions set-default v2 --model MNIST --after-replay 100
+    """
+    here = session(project)
+    if after_replay is not None:
+        check_replay(here, model, version, count=after_replay, quiet=quiet)
+    changed_to = here.client.call("POST", f"{_path_of(here, model, version)}:setDefault", body={})
+    show_one(changed_to, format=format, columns=COLUMNS)
+
+
+@click.command(cls=Command)
+@click.argument("version")
+@model_option
+@project_option
+@region_option
+@click.option("--config", type=Path, metavar="FILE", help="Changes in YAML or JSON. Flags win over it.")
+@click.option("--description", metavar="TEXT", help="The new description.")
+@scaling_options
+@click.option(
+    "--bigquery-table-name",
+    metavar="gs://BUCKET/FOLDER",
+    help="Log requests and answers there, as JSON lines. (gcloud's word; Trainshed logs to buckets.)",
+)
+@click.option(
+    "--sampling-percentage", type=click.FloatRange(0, 1), metavar="SHARE", help="The share to log, from 0 to 1."
+)
+@label_options
+def update(version: str, model: str, project: str | None, **change: Any) -> None:
+    """Change a version: its description, its labels, how it scales, what of its requests is logged.
+
+    \b
+    Example:
+      trainshed versions update v1 --model MNIST --min-nodes 0
+      trainshed versions update v1 --model MNIST --bigquery-table-name gs://my-bucket/requests \\
+          --sampling-percentage 0.1
+    """
+    here = session(project)
+    body = _changes(change)
+    where = _path_of(here, model, version)
+    if asks_for_labels(change):
+        body |= changed(here.client.call("GET", where), change)
+    if not body:
+        raise Invalid("No updates requested. `trainshed versions update --help` shows what can be changed.")
+    operation = here.client.call("PATCH", where, query={"updateMask": _mask(body)}, body=body)
+    finished(here, operation, f"Updating version [{version}]")
+    say(f"Updated AI Platform version [{version}].")
+
+
+def _changes(change: dict[str, Any]) -> dict[str, Any]:
+    body = read_config(change["config"], CHANGEABLE)
+    if change["description"] is not None:
+        body["description"] = change["description"]
+    if scaling := scaling_of(change):
+        body["autoScaling"] = {**(body.get("autoScaling") or {}), **scaling}
+    table, share = change["bigquery_table_name"], change["sampling_percentage"]
+    if (table is None) != (share is None):
+        raise click.UsageError("--bigquery-table-name and --sampling-percentage must be given together.")
+    if table is not None:
+        body["requestLoggingConfig"] = {"bigqueryTableName": table, "samplingPercentage": share}
+    return body
+
+
+def _mask(body: dict[str, Any]) -> str:
+    """The fields that change, sorted. Of scaling each field by itself: what is not named stays as it is."""
+    names: list[str] = []
+    for name, value in body.items():
+        if name in ("autoScaling", "manualScaling") and isinstance(value, dict):
+            names += [f"{name}.{field}" for field in value]
+        elif name != "etag":
+            names.append(name)
+    return ",".join(sorted(names))
+
+
+@click.command(cls=Command)
+@click.argument("version")
+@model_option
+@project_option
+@region_option
+@quiet_option
+def delete(version: str, model: str, project: str | None, quiet: bool) -> None:
+    """Delete a version. The default version can be deleted only when it is the last one.
+
+    \b
+    Example:
+      trainshed versions delete v1 --model MNIST
+    """
+    here = session(project)
+    confirm(f"This will delete version [{version}]...", quiet=quiet)
+    operation = here.client.call("DELETE", _path_of(here, model, version))
+    finished(here, operation, f"Deleting version [{version}]")

@@ -1,0 +1,1 @@
+"""`trainshed up`, `status`, `down`, `config`, `auth`, `console` and `runtimes`."""

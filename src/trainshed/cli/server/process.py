@@ -1,0 +1,260 @@
+"""up, status, down, logs, serve: the server as a process of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+
+from trainshed.cli.toolkit.lazy_group import Command
+from trainshed.cli.toolkit.options import format_option
+from trainshed.cli.toolkit.output import Column, say, show_one
+from trainshed.client import NotRunning, Running, running
+from trainshed.client.discovery import locked
+from trainshed.config import Home, Settings, environment
+from trainshed.errors import Refused, TrainshedError
+from trainshed.shell.environment import outside
+
+START_S = 60.0
+STOP_S = 40.0
+
+
+def address_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--ray-address", metavar="HOST:PORT", help="A Ray cluster for jobs and hosts."),
+        click.option(
+            "--engine", metavar="NAME", help="Where jobs run that name no engine: local or ray. Default: local."
+        ),
+        click.option(
+            "--tls-port", type=click.IntRange(0, 65535), metavar="N", help="Port for HTTPS; 0 picks a free one."
+        ),
+        click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Port for HTTP; 0 picks a free one."),
+        click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1, this machine only."),
+    ):
+        command = option(command)
+    return command
+
+
+def _settings(home: Home, given: dict[str, Any]) -> Settings:
+    """What the options say, over the environment, over config.toml."""
+    options = {f"TRAINSHED_SERVER_{name.upper()}": str(value) for name, value in given.items() if value is not None}
+    return Settings.read({**environment(), **options}, home.file_settings().get("server"))
+
+
+@click.command(cls=Command)
+@address_options
+def up(**address: Any) -> None:
+    """Start the server in the background and return when it is ready.
+
+    \b
+    Example:
+      trainshed up --port 9000
+      trainshed up --host 0.0.0.0 --engine ray --ray-address 10.0.0.5:6379
+    """
+    home = Home.find(environment())
+    if (server := running(home)) is not None:
+        say(f"The server is already running at {server.url} (process {server.pid}).")
+        say(f"Console: {_console(server)}")
+        return
+    _settings(home, address)  # a setting that makes no sense is said here, before anything is started
+    server = start(home, address)
+    say(f"Trainshed is ready at {server.url}")
+    say(f"Console: {_console(server)} (opened and signed in by: trainshed console)")
+    say(f"TLS:     {server.tls_url}")
+    say(f"Token:   {home.token} (print it with: trainshed auth print-access-token)")
+    say("Next:    trainshed buckets mb gs://my-bucket")
+
+
+def _console(server: Running) -> str:
+    """Where its page is, for a browser on this machine."""
+    return f"{server.url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:')}/"
+
+
+def start(home: Home, address: dict[str, Any]) -> Running:
+    """Spawn `trainshed serve`, on its own from then on, and wait for its word on the readiness pipe."""
+    home.create()
+    reader, writer = os.pipe()
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in address.items() if value is not None]
+    command = [sys.executable, "-m", "trainshed.cli", "serve", f"--ready-fd={writer}", *given]
+    log = os.open(home.server_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    say("Starting the server...")
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(writer,),
+            start_new_session=True,
+            cwd=home.path,
+            env=outside(environment()),
+        )
+    finally:
+        os.close(writer)
+        os.close(log)
+    with open(reader, "rb") as pipe:
+        word = _word(pipe, process)
+    if not word.get("ready"):
+        raise Refused(word.get("error") or f"The server ended before it was ready. Its log says why: {home.server_log}")
+    if (server := running(home)) is None:
+        raise Refused(f"The server started and ended at once. Its log says why: {home.server_log}")
+    return server
+
+
+def _word(pipe: BinaryIO, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """What the new server says: {"ready": true} or {"error": sentence}; {} if it died without a word."""
+    if not select.select([pipe], [], [], START_S)[0]:
+        process.terminate()
+        raise Refused(f"The server was not ready within {START_S:.0f} seconds and was stopped.")
+    line = pipe.readline()
+    return json.loads(line) if line else {}
+
+
+@click.command(cls=Command)
+@address_options
+@click.option("--ready-fd", type=int, hidden=True)
+def serve(ready_fd: int | None, **address: Any) -> None:
+    """Run the server in the foreground until Ctrl-C or SIGTERM.
+
+    \b
+    Example:
+      trainshed serve --port 9000
+    """
+    home = Home.find(environment())
+    try:
+        settings = _settings(home, address)
+        from trainshed import server
+
+        server.log_to_stderr(home.server_log)
+        server.serve(home, settings, ready=lambda info: _ready(ready_fd, info.url))
+    except TrainshedError as exc:
+        _tell(ready_fd, {"error": str(exc)})
+        raise
+
+
+def _ready(ready_fd: int | None, url: str) -> None:
+    say(f"Trainshed is ready at {url}")
+    _tell(ready_fd, {"ready": True})
+
+
+def _tell(ready_fd: int | None, word: dict[str, Any]) -> None:
+    if ready_fd is not None:
+        with open(ready_fd, "w") as pipe:
+            pipe.write(json.dumps(word) + "\n")
+
+
+@click.command(cls=Command)
+@format_option
+@click.pass_context
+def status(ctx: click.Context, format: str | None) -> None:
+    """Say whether the server runs, and where, and where the notebook is. Exit status 0 if the server runs, 1 if not.
+
+    \b
+    Example:
+      trainshed status --format json
+    """
+    home = Home.find(environment())
+    from trainshed.local import notebook  # builds environments, and so takes a while to import
+
+    beside = {"notebook": found.address} if (found := notebook.running(home)) is not None else {}
+    if (server := running(home)) is None:
+        say(str(NotRunning(home)))
+        for address in beside.values():
+            say(f"A notebook runs at {address}. Stop it with: trainshed notebook --stop")
+        ctx.exit(1)
+    shown = asdict(server) | {"console": _console(server)} | beside
+    show_one(shown, format=format, columns=[Column(name.upper(), name) for name in shown])
+
+
+@click.command(cls=Command)
+def down() -> None:
+    """Stop the server. Jobs that run go on without it; the next server finds them again.
+
+    \b
+    Example:
+      trainshed down
+    """
+    home = Home.find(environment())
+    server = running(home)
+    if server is None:
+        if locked(home):
+            raise Refused(f"Something holds {home.lock}, but does not say who it is; it may be starting. Try again.")
+        say("No server is running.")
+        return
+    try:
+        os.kill(server.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        say("No server is running.")
+        return
+    except PermissionError as exc:
+        raise Refused(f"Process {server.pid} belongs to someone else: {exc.strerror}.") from exc
+    _await_end(home, server)
+    say("The server has stopped.")
+
+
+def _await_end(home: Home, server: Running) -> None:
+    deadline = time.monotonic() + STOP_S
+    while locked(home):
+        if time.monotonic() > deadline:
+            raise Refused(f"The server (process {server.pid}) has not stopped within {STOP_S:.0f} seconds.")
+        time.sleep(0.05)
+
+
+@click.command(cls=Command)
+@click.option("--follow", "-f", is_flag=True, help="Go on showing lines as they come, until Ctrl-C.")
+@click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
+def logs(follow: bool, tail: int | None) -> None:
+    """Show the server's own log.
+
+    \b
+    Example:
+      trainshed logs --tail 20 --follow
+    """
+    home = Home.find(environment())
+    if not home.server_log.exists():
+        raise Refused(f"There is no log yet in {home.path}; `trainshed up` starts one.")
+    file = open(home.server_log, "rb")  # noqa: SIM115  another takes its place when the server begins a new one
+    try:
+        _show_tail(file, tail)
+        while follow:
+            replaced = _replaced(file, home.server_log)
+            while chunk := file.read(1 << 16):
+                _write(chunk)
+            if replaced:
+                file.close()
+                file = open(home.server_log, "rb")  # noqa: SIM115
+            else:
+                time.sleep(0.2)
+    finally:
+        file.close()
+
+
+def _show_tail(file: BinaryIO, tail: int | None) -> None:
+    if tail is not None:
+        _write(b"".join(deque(file, maxlen=tail)))
+    else:
+        while chunk := file.read(1 << 16):
+            _write(chunk)
+
+
+def _write(chunk: bytes) -> None:
+    click.echo(chunk, nl=False)
+
+
+def _replaced(file: BinaryIO, path: Path) -> bool:
+    """Whether another file is the log now."""
+    try:
+        return not os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,1 @@
+"""What commands share: lazy groups, options, output, list filters, transfers."""

@@ -1,0 +1,1 @@
+"""`trainshed shell`, `notebook`, `tensorboard`, `samples`, and what gcloud and gsutil mean in the shell."""

@@ -1,0 +1,83 @@
+"""notebook: JupyterLab on this machine, in the background, with everything set to talk to the server."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from trainshed.cli.toolkit.browser import opened
+from trainshed.cli.toolkit.build_progress import shown_build
+from trainshed.cli.toolkit.lazy_group import Command
+from trainshed.cli.toolkit.options import Session, project_option, session
+from trainshed.cli.toolkit.output import say
+from trainshed.cli.workspace.shell import led_here
+from trainshed.config import environment
+from trainshed.local import notebook as lab
+from trainshed.local.samples import samples_folder
+from trainshed.shell import shims
+from trainshed.shell.environment import Place, inside, outside
+
+
+@click.command(cls=Command)
+@click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Port. Default: 8888, or a free one.")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="The folder of your notebooks. Default: `notebooks` in the state folder.",
+)
+@click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
+@click.option("--stop", is_flag=True, help="Stop the notebook that runs, with its kernels.")
+@project_option
+def notebook(port: int | None, folder: Path | None, no_browser: bool, stop: bool, project: str | None) -> None:
+    """Start JupyterLab in the background and print its address, which holds its token.
+
+    The server is started if none runs. Notebooks find it without a word: `import trainshed; ty = trainshed.connect()`,
+    and gs:// means its buckets. The folder gets copies of the sample notebooks; nothing of yours is written over. The
+    first use builds an environment for it. It listens on this machine only.
+
+    \b
+    Example:
+      trainshed notebook
+      trainshed notebook --dir ~/work --no-browser
+      trainshed notebook --stop
+    """
+    here = session(project)
+    home = here.settings.home
+    if stop:
+        say("The notebook has stopped." if lab.stop(home) else "No notebook is running.")
+        return
+    home.create()
+    place = led_here(here, home.notebook / "bin", fixed_project=True)
+    found = lab.running(home)
+    if found is not None:
+        say(f"A notebook is running on {found.folder} already. `trainshed notebook --stop` stops it.")
+    else:
+        found = _started(here, place, (folder or home.notebooks).expanduser().absolute(), port)
+        say(f"JupyterLab runs on {found.folder}. `trainshed notebook --stop` stops it.")
+    click.echo(found.url)
+    if not no_browser and not opened(found.url, home.notebook / "open.html"):
+        say("No browser could be opened: open the address above in one.")
+
+
+def _started(here: Session, place: Place, folder: Path, port: int | None) -> lab.Notebook:
+    home = place.home
+    if port is not None:
+        lab.check_port(port)
+    around = outside(environment())
+    with shown_build("notebook") as progress:
+        python = lab.interpreter(home, progress)
+    for name in lab.copy_samples(samples_folder() / "notebooks", folder):
+        say(f"Copied {name} to {folder}")
+    git, sudo = (shutil.which(name, path=around.get("PATH")) for name in ("git", "sudo"))
+    shims.write(place.shims, shims.texts(shims.Programs(python=sys.executable, git=git, sudo=sudo), google=False))
+    path = f"{python.parent}:{around.get('PATH', '')}"
+    # no token: the client finds it as the command line does, and takes the owner's to no other machine
+    env = inside({**around, "PATH": path}, place, {"TRAINSHED_URL": here.client.url})
+    say("Starting JupyterLab...")
+    terminal = (sys.executable, "-P", "-m", "trainshed.cli", "shell")
+    return lab.start(home, lab.Order(python=python, folder=folder, port=port, env=env, terminal=terminal))

@@ -1,0 +1,1 @@
+"""The deployment controller: fleets of hosts, provisioning of versions, routes."""

@@ -1,0 +1,45 @@
+"""How the machines of a cluster get the files of versions from this server: an address, and a token for that alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+from urllib.parse import quote
+
+from trainshed.engines.local.hosts import HostSpec
+from trainshed.engines.ray.hosts import Way
+from trainshed.proxy.node_endpoint import NodeReach
+
+TOKEN_S = 86_400.0  #: that a token lives; a host that is started later gets another one
+
+
+class Issue(Protocol):
+    def __call__(self, project: str, model: str, version: str, *, ttl_s: float) -> str: ...
+
+
+class HostWays:
+    """`issue` makes a token that fetches the files of one version. Threads may share it."""
+
+    def __init__(self, nodes: NodeReach, *, issue: Issue, clock: Callable[[], float] = time.monotonic) -> None:
+        self._nodes = nodes
+        self._issue = issue
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tokens: dict[tuple[str, str, str], tuple[str, float]] = {}  # with when it was made
+
+    def of(self, spec: HostSpec) -> Way:
+        """The way for a host that is started now."""
+        names = (spec.project, spec.model, spec.version)
+        project, model, version = map(quote, names)
+        path = f"/trainshed/v1/projects/{project}/models/{model}/versions/{version}/files/"
+        return Way(url=self._nodes.tls_url + path, ca=self._nodes.authority, token=self._token(names))
+
+    def _token(self, names: tuple[str, str, str]) -> str:
+        with self._lock:
+            token, made_s = self._tokens.get(names, ("", 0.0))
+            if not token or self._clock() - made_s > TOKEN_S / 2:
+                token = self._issue(*names, ttl_s=TOKEN_S)
+                self._tokens[names] = (token, self._clock())
+            return token

@@ -1,0 +1,110 @@
+"""From the rows of a model and the hosts of its versions to what requests to it meet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from trainshed.buckets.names import split_uri
+from trainshed.control.deployments.fleet import Fleet
+from trainshed.domain.models.hosting import Standing
+from trainshed.domain.models.model import Model
+from trainshed.domain.models.version import Version, VersionState
+from trainshed.errors import NotFound
+from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLog, Routes, VersionRoute
+from trainshed.store.models import ModelStore
+
+
+class Publisher:
+    """`fleet_of` gives the hosts of a version, if it has any, and the lock under which they are looked at."""
+
+    def __init__(
+        self,
+        models: ModelStore,
+        routes: Routes,
+        fleet_of: Callable[[Version], tuple[threading.RLock, Fleet | None]],
+    ) -> None:
+        self._models = models
+        self._routes = routes
+        self._fleet_of = fleet_of
+        self._guard = threading.Lock()
+        self._arriving: dict[str, Version] = {}  #: by name
+
+    @contextmanager
+    def arriving(self, version: Version) -> Iterator[None]:
+        """Within this block a version is routed as if its row, which is not READY yet, were this one."""
+        with self._guard:
+            self._arriving[version.name] = version
+        try:
+            self.publish(version.project, version.model)
+            yield
+        finally:
+            with self._guard:
+                del self._arriving[version.name]
+
+    def publish(self, project: str, model_id: str) -> ModelRoute | None:
+        """Make the routes of a model those of its rows; they are when this returns. None: it is gone."""
+        with self._guard:  # what was read first is published first
+            try:
+                model = self._models.get(project, model_id)
+            except NotFound:
+                self._routes.withdraw(project, model_id)
+                return None
+            versions = [self._as_it_arrives(version) for version in self._models.versions(project, model_id)]
+            for version in versions:
+                model = model.welcoming(version)
+            route = self._route(model, versions)
+            if self._routes.models.get((project, model_id)) != route:
+                self._routes.publish(route)
+            return route
+
+    def _as_it_arrives(self, version: Version) -> Version:
+        return self._arriving.get(version.name, version) if version.state is VersionState.CREATING else version
+
+    def _route(self, model: Model, versions: Sequence[Version]) -> ModelRoute:
+        return ModelRoute(
+            project=model.project,
+            model=model.id,
+            default=model.default_version,
+            split=tuple(sorted(model.split.items())),
+            versions={
+                version.id: self._version_route(model, version)
+                for version in versions
+                if version.state is not VersionState.DELETING
+            },
+        )
+
+    def _version_route(self, model: Model, version: Version) -> VersionRoute:
+        state, reason = Standing.STARTING, ""
+        hosts: tuple[HostAddress, ...] = ()
+        if version.state is VersionState.FAILED:
+            state, reason = Standing.UNHEALTHY, version.error
+        elif version.state is VersionState.CREATING:
+            reason = f"Version {version.id} of model {version.model} is being created."
+        else:
+            lock, fleet = self._fleet_of(version)
+            with lock:
+                if fleet is not None:
+                    state, reason = fleet.standing(version), fleet.reason
+                    hosts = fleet.addresses()
+                elif version.nodes == 0:
+                    state = Standing.SLEEPING
+        return VersionRoute(
+            project=version.project,
+            model=version.model,
+            version=version.id,
+            state=state,
+            reason=reason if state is not Standing.READY else "",
+            hosts=hosts,
+            access_log=model.access_log,
+            log=_request_log(version),
+        )
+
+
+def _request_log(version: Version) -> RequestLog | None:
+    wanted = version.request_logging
+    if wanted is None:
+        return None
+    bucket, folder = split_uri(wanted.folder)
+    return RequestLog(bucket=bucket, folder=folder.rstrip("/"), share=wanted.share)

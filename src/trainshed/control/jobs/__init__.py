@@ -1,0 +1,1 @@
+"""The job controller, the engine registry, and the builders of attempts."""

@@ -1,0 +1,118 @@
+"""From a job to one attempt on other machines: what is known only there is left to words that stand for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainshed.buckets.addresses import resolve_uris
+from trainshed.config import Home, Settings
+from trainshed.control.jobs.credentials import NodeCredentials
+from trainshed.control.jobs.local_attempt import BUCKETS, container
+from trainshed.control.packages import FOLDER, Wanted, packages
+from trainshed.control.uri_resolver import Addresses
+from trainshed.domain.capacity.machine_types import Machines
+from trainshed.domain.capacity.placement import CPU, Shares
+from trainshed.domain.jobs import gang as clusters
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.training import Training
+from trainshed.engines.base import Containers, Elsewhere, Launch, Mount, Replica
+from trainshed.runtimes.catalogue import CATALOGUE, Runtime
+
+_AGAIN = "Submit the job again to upload it anew."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterLaunches:
+    """Prepares attempts that run on a cluster. `folder` is that of the current attempt of a job, on this machine."""
+
+    home: Home
+    settings: Settings
+    addresses: Addresses
+    buckets: Callable[[str], Iterable[str]]  #: names those of a project that are folders
+    folder: Callable[[Job], Path]
+    credentials: NodeCredentials
+    leads: bool  #: whether `gs://` in the code of trainers means this server's buckets
+    machines: Machines
+    shares: Shares
+
+    def prepare(self, job: Job) -> Launch:
+        """Settle what can be settled here. Builds nothing: runtimes are built where they are needed."""
+        training = Training.parse(job.body[Training.key])
+        folder = self.folder(job)
+        wanted = Wanted(project=job.project, copies=folder / FOLDER, remedy=_AGAIN)
+        launch = Launch(
+            project=job.project,
+            job=job.id,
+            attempt=job.attempt,
+            folder=folder,
+            python=Path(sys.executable),  # of the supervisor and the stand-ins
+            module=training.module,
+            args=() if training.containers else self._args(job, training),
+            packages=packages(training.package_uris, self.addresses, wanted),
+            site=folder / "site",
+            replicas=self._replicas(job, training),
+            env=clusters.common_environment(job, training, cpus=1),
+            grace_s=self.settings.grace_s,
+            max_running_s=training.max_running_s,
+            log_limit_bytes=self.settings.log_limit_mb << 20,
+            warm=False,
+            containers=self._containers(job.project) if training.containers else None,
+        )
+        equipped = self.credentials.equip(launch)
+        runtime = {} if training.containers else recipe(CATALOGUE[job.runtime])
+        there = Elsewhere(runtime=runtime, packages=equipped.packages, kit=equipped.kit)
+        return replace(equipped.launch, elsewhere=there)
+
+    def _args(self, job: Job, training: Training) -> tuple[str, ...]:
+        leads = self.leads and CATALOGUE[job.runtime].led
+        path_there = self.addresses.paths_there(job.project, self.settings.node_buckets, leads=leads)
+        words = training.args + (("--job-dir", training.job_dir) if training.job_dir else ())
+        return tuple(resolve_uris(word, path_there) for word in words)
+
+    def _replicas(self, job: Job, training: Training) -> tuple[Replica, ...]:
+        gang, types, gpus = clusters.gang(training), clusters.machine_types(training), clusters.accelerators(training)
+        addresses = clusters.unknown_addresses(gang)
+        return tuple(
+            Replica(
+                name=replica.name,
+                type=replica.type,
+                index=replica.index,
+                primary=replica.primary,
+                env={
+                    **clusters.replica_environment(job, training, replica, addresses),
+                    "OMP_NUM_THREADS": str(self._threads(types[replica.name])),
+                },
+                machine=types[replica.name],
+                container=container(training, replica.type, self.machines),
+                gpus=gpus.get(replica.name, 0),
+            )
+            for replica in gang
+        )
+
+    def _containers(self, project: str) -> Containers:
+        """They see the buckets that the project has now, where machines have these in a folder."""
+        root, names = self.settings.node_buckets, self.buckets(project)
+        mounts = (Mount(source=Path(root) / name, target=BUCKETS / name, read_only=False) for name in names)
+        return Containers(
+            tool=self.settings.container_tool,
+            read_only=self.settings.container_read_only,
+            mounts=tuple(mounts) if root else (),
+        )
+
+    def _threads(self, machine: str) -> int:
+        """As many as it has whole cores, but one at least."""
+        return max(1, int(self.shares.bundle(machine, self.machines).get(CPU, 1)))
+
+
+def recipe(runtime: Runtime) -> dict[str, object]:
+    """All that another machine needs to build the same environment."""
+    return {
+        "name": runtime.name,
+        "key": runtime.key,
+        "python": runtime.python,
+        "lock": "".join(f"{pin}\n" for pin in runtime.pins),
+        "stands_for": list(runtime.stands_for),
+    }

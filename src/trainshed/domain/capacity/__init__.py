@@ -1,0 +1,1 @@
+"""Machine types, and whether a gang fits the nodes of a cluster."""

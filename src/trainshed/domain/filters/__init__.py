@@ -1,0 +1,1 @@
+"""The filter language of list methods and log queries."""

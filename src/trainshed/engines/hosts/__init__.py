@@ -1,0 +1,1 @@
+"""What the hosts of all engines share: contract, spec, processes, watcher."""

@@ -1,0 +1,131 @@
+"""The hosts of all engines, each where its version says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from trainshed.engines.hosts.watcher import HostSighting
+from trainshed.engines.local.hosts import HostSpec
+from trainshed.errors import EngineDown
+
+
+class Hosts(Protocol):
+    """Where hosts run. Keys name single starts of hosts; one that is unknown or ended is left alone. Threads may share
+    it."""
+
+    def begin(self, news: Callable[[], None]) -> None:
+        """`news` is called, by a thread of its own, whenever a sighting changes."""
+
+    def close(self) -> None:
+        """End all of them; returns when none is left."""
+
+    def equip(self, spec: HostSpec, *, again: bool = False) -> HostSpec:
+        """With what hosts of a version need to have where they run. May block, and raise any error with a sentence.
+
+        `again`: the version was created before, and this was done then.
+        """
+
+    def start(self, spec: HostSpec) -> str:
+        """Start a host and return its key at once; `look` tells when it is ready. `EngineDown` if it can't be."""
+
+    def look(self, key: str) -> HostSighting | None:
+        """None if it was forgotten."""
+
+    def drain(self, key: str) -> None:
+        """Let it answer what it has and end. Returns at once."""
+
+    def kill(self, key: str, *, reason: str = "") -> None:
+        """End it, and all that it started, now. Returns at once. `reason` is what its sighting will say."""
+
+    def forget(self, key: str) -> None:
+        """Drop a host that ended."""
+
+    def discard(self, key: str) -> None:
+        """End it now, and know nothing of it any more."""
+
+    def processes(self, key: str) -> tuple[int, int]:
+        """The pid of the host itself, 0 if there is none here, and the bytes that it and all it started hold alone."""
+
+    def figures(self, key: str) -> Mapping[str, float]:
+        """How many requests wait at a host, and what it did since its start; nothing if it does not tell at once."""
+
+    def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
+        """How far its answers are from those in the file: `difference`, `within`, `text`. `EngineDown` if it can't
+        tell.
+        """
+
+    def folder(self, project: str, model: str, version: str) -> Path:
+        """What the hosts of a version have on this machine."""
+
+    def remove(self, project: str, model: str, version: str) -> None:
+        """Remove that. None of them may run any more."""
+
+
+class PlacedHosts:
+    """A table of engines as one. All of them have the same folders. A key begins with the name of its engine."""
+
+    def __init__(self, table: Mapping[str, Hosts]) -> None:
+        self._table = table
+
+    def begin(self, news: Callable[[], None]) -> None:
+        for hosts in self._table.values():
+            hosts.begin(news)
+
+    def close(self) -> None:
+        for hosts in self._table.values():
+            hosts.close()
+
+    def equip(self, spec: HostSpec, *, again: bool = False) -> HostSpec:
+        return self._on(spec.engine).equip(spec, again=again)
+
+    def start(self, spec: HostSpec) -> str:
+        return f"{spec.engine}:{self._on(spec.engine).start(spec)}"
+
+    def look(self, key: str) -> HostSighting | None:
+        hosts, own = self._of(key)
+        return hosts.look(own)
+
+    def drain(self, key: str) -> None:
+        hosts, own = self._of(key)
+        hosts.drain(own)
+
+    def kill(self, key: str, *, reason: str = "") -> None:
+        hosts, own = self._of(key)
+        hosts.kill(own, reason=reason)
+
+    def forget(self, key: str) -> None:
+        hosts, own = self._of(key)
+        hosts.forget(own)
+
+    def discard(self, key: str) -> None:
+        hosts, own = self._of(key)
+        hosts.discard(own)
+
+    def processes(self, key: str) -> tuple[int, int]:
+        hosts, own = self._of(key)
+        return hosts.processes(own)
+
+    def figures(self, key: str) -> Mapping[str, float]:
+        hosts, own = self._of(key)
+        return hosts.figures(own)
+
+    def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
+        hosts, own = self._of(key)
+        return hosts.compare(own, reference, timeout_s=timeout_s)
+
+    def folder(self, project: str, model: str, version: str) -> Path:
+        return next(iter(self._table.values())).folder(project, model, version)
+
+    def remove(self, project: str, model: str, version: str) -> None:
+        next(iter(self._table.values())).remove(project, model, version)
+
+    def _on(self, engine: str) -> Hosts:
+        if (found := self._table.get(engine)) is None:
+            raise EngineDown(f"There is no engine {engine!r} any more. Those there are: {', '.join(self._table)}.")
+        return found
+
+    def _of(self, key: str) -> tuple[Hosts, str]:
+        engine, _, own = key.partition(":")
+        return self._table[engine], own

@@ -1,0 +1,1 @@
+"""The engine of this machine: supervisors, hosts, warm processes, containers."""

@@ -1,0 +1,222 @@
+"""The processes that serve versions, on this machine: what each is told, and how it is started."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from trainshed.artifacts.manifest import Provisions
+from trainshed.artifacts.staging import FOR_WRITING, Package
+from trainshed.config import Home
+from trainshed.domain.jobs.job import LOCAL
+from trainshed.engines.hosts.processes import HostProcesses
+from trainshed.engines.hosts.watcher import HostProcess
+from trainshed.engines.lifelines import Lifeline, Line, Pipes
+from trainshed.engines.local.containers import ContainerToRun, ServedContainers
+from trainshed.engines.local.warm import WarmProcesses
+from trainshed.engines.reaped_process import LOG_BYTES, guarded
+from trainshed.errors import EngineDown
+from trainshed.node.process import tree as reap
+from trainshed.serving.frames import Kind
+
+LOG = logging.getLogger("trainshed.engines.local.hosts")
+
+FORMAT = 1
+MODULE = "trainshed_serving"
+IN_TENSORFLOW = ("tensorflow", "keras")  #: loaders that import it
+_SOCKET_PATH = 100  #: bytes; the kernel takes 107
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSpec:
+    """One host of one version, with nothing left to decide."""
+
+    project: str
+    model: str
+    version: str
+    instance: int
+    python: Path  #: the runtime's interpreter
+    model_dir: Path
+    loader: str
+    prediction_class: str = ""
+    site: str = ""  #: where the version's own packages are installed
+    explanation: Mapping[str, Any] = field(default_factory=dict)
+    container: ContainerToRun | None = None  #: what serves the version, if it brings that along
+    threads: int
+    memory_bytes: int = 0  #: 0: as much as there is
+    max_batch: int = 32
+    queue_limit: int = 256
+    body_limit: int
+    engine: str = LOCAL  #: where it runs
+    runtime: str = ""  #: the name of the runtime that `python` belongs to; empty for a container
+    machine: str = ""  #: the machine type, where that matters
+    alone: bool = False  #: other hosts of the version take nothing of what it has
+    packages: tuple[Package, ...] = ()  #: what is installed in `site`, if that is known
+    provisions: Provisions | None = None  #: what a host on another machine has to fetch
+
+
+def render(spec: HostSpec, socket_path: Path, order: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What a host works by; `order` is what it shall run, if its version is a container."""
+    return {
+        "format": FORMAT,
+        "project": spec.project,
+        "model": spec.model,
+        "version": spec.version,
+        "instance": spec.instance,
+        "socket": str(socket_path),
+        "model_dir": str(spec.model_dir),
+        "loader": spec.loader,
+        "prediction_class": spec.prediction_class,
+        "site": spec.site,
+        "explanation": dict(spec.explanation),
+        "container": dict(order or {}),
+        "threads": spec.threads,
+        "memory_bytes": spec.memory_bytes,
+        "max_batch": spec.max_batch,
+        "queue_limit": spec.queue_limit,
+        "body_limit": spec.body_limit,
+    }
+
+
+class LocalHosts(HostProcesses):
+    """Hosts on this machine, which answer at sockets that are files."""
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        ship: Callable[[], Path],
+        warm: WarmProcesses | None = None,
+        containers: ServedContainers | None = None,
+    ) -> None:
+        """Hosts that need TensorFlow are forked from `warm` processes, where there are any."""
+        super().__init__(home)
+        self._containers = containers
+        self._ship = ship
+        self._warm = warm
+        self._sockets = home.hosts
+
+    def begin(self, news: Callable[[], None]) -> None:
+        """Clear what an earlier server left."""
+        self._sockets = _socket_folder(self._home.hosts)
+        if self._containers is not None:
+            self._containers.sweep()
+        super().begin(news)
+
+    def equip(self, spec: HostSpec, *, again: bool = False) -> HostSpec:
+        """What hosts need is here already."""
+        return spec
+
+    def start(self, spec: HostSpec) -> str:
+        """Start a host and return its key at once; `look` tells when it is ready. `EngineDown` if it can't be."""
+        key = f"{spec.project}/{spec.model}/{spec.version}/{spec.instance}#{next(self._numbers)}"
+        path = self._sockets / f"{key.rpartition('#')[2]}.sock"
+        try:
+            folder = self.folder(spec.project, spec.model, spec.version)
+            work = folder / "work"
+            with self._guard:
+                work.mkdir(mode=0o700, parents=True, exist_ok=True)
+            written = folder / f"{spec.instance}.json"
+            order = self._order(spec)
+            with open(os.open(written, os.O_TRUNC | FOR_WRITING, 0o600), "wb") as file:
+                file.write(orjson.dumps(render(spec, path, order)))
+            log = log_of(folder, spec)
+            line = self._fork(spec, written, log, work)
+            forked = line is not None
+            if line is None:
+                words = ("host" if order is None else "pass", str(written))
+                line = Pipes(guarded(spec.python, self._ship(), words, log=log, work=work, mark=str(path)))
+            host = HostProcess(line, log, path, after=self._after(order))
+        except OSError as exc:
+            raise EngineDown(
+                f"A host of version {spec.version} of model {spec.model} can't be started: "
+                f"{exc.filename or self._home.hosts}: {exc.strerror}."
+            ) from exc
+        self._add(key, host)
+        LOG.info("host.started key=%s pid=%d loader=%s forked=%s", key, line.pid, spec.loader, forked)
+        return key
+
+    def _order(self, spec: HostSpec) -> dict[str, Any] | None:
+        if spec.container is None:
+            return None
+        if self._containers is None:
+            raise EngineDown("Containers are not run here.")
+        return self._containers.order(spec, spec.container)
+
+    def _after(self, order: Mapping[str, Any] | None) -> Callable[[], None] | None:
+        """What is to be done after the end of a host, by a thread that may wait."""
+        if order is None or self._containers is None:
+            return None
+        return partial(self._containers.end, order)
+
+    def _fork(self, spec: HostSpec, written: Path, log: Path, work: Path) -> Lifeline | None:
+        """A host that a warm process forked; None if there is none, or the host may need other modules than it has."""
+        if self._warm is None or spec.site or spec.loader not in IN_TENSORFLOW:
+            return None
+        os.close(os.open(log, os.O_APPEND | FOR_WRITING, 0o600))  # what can't be written to would stop the guard
+        words = (MODULE, "host", str(written))
+        connection = self._warm.run(spec.python, words, log=log, log_limit=LOG_BYTES, talks_in=work)
+        if connection is None:
+            return None
+        try:
+            return Line(connection)
+        except (OSError, ValueError) as exc:
+            LOG.warning("host.not_forked python=%s reason=%s", spec.python, exc)
+            connection.close()
+            return None
+
+    def processes(self, key: str) -> tuple[int, int]:
+        """The pid of the host itself, 0 if there is none, and the bytes that it and all it started hold alone."""
+        host = self._hosts.get(key)
+        pids = reap.descendants(host.sighting.pid) if host is not None else []
+        return pids[0] if pids else 0, sum(map(_resident, pids))
+
+    def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
+        """How far the host's answers are from those in the file: `difference`, `within`, `text`. `EngineDown` if it
+        can't tell.
+        """
+        return self._difference(key, Kind.PARITY, str(reference).encode(), timeout_s=timeout_s)
+
+    def close(self) -> None:
+        super().close()
+        if self._containers is not None:
+            self._containers.sweep()
+
+
+def log_of(folder: Path, spec: HostSpec) -> Path:
+    return folder / f"{spec.instance}.log"
+
+
+def _socket_folder(hosts: Path) -> Path:
+    """A folder for sockets, empty. Where the state folder's own path is too long for them, it is one in /tmp."""
+    hosts.mkdir(mode=0o700, parents=True, exist_ok=True)
+    link = hosts / ".sockets"  # no project can have this name
+    if link.is_symlink():
+        shutil.rmtree(link.readlink(), ignore_errors=True)
+        link.unlink()
+    elif link.is_dir():
+        shutil.rmtree(link)
+    if len(os.fsencode(link / "1234567.sock")) <= _SOCKET_PATH:
+        link.mkdir(mode=0o700)
+        return link
+    short = Path(tempfile.mkdtemp(prefix="trainshed-"))
+    link.symlink_to(short)
+    return short
+
+
+def _resident(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            _, resident, shared = file.read().split()[:3]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,52 @@
+"""Installing the packages of a version, in a process of their own: a setup.py is a user's code."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from trainshed.artifacts.staging import Package
+from trainshed.engines.reaped_process import Started, guarded, how_it_ended, last_words, wait
+from trainshed.errors import FailedPrecondition, TimedOut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installs:
+    """`ship` gives the node, `uv` is what installs."""
+
+    uv: Path
+    ship: Callable[[], Path]
+    timeout_s: float = 1800.0
+
+    def install(
+        self, packages: tuple[Package, ...], *, python: Path, site: Path, folder: Path, check: Callable[[], None]
+    ) -> None:
+        """Fill `site`, unless it is there. `folder` is for its log; what `check` raises meanwhile ends it.
+
+        `FailedPrecondition`, with the words of whoever refused them, if they can't be installed.
+        """
+        if site.is_dir():
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700, parents=True)
+        spec = {
+            "python": str(python),
+            "uv": str(self.uv),
+            "site": str(site),
+            "packages": [{"uri": each.uri, "path": str(each.path), "sha256": each.sha256} for each in packages],
+        }
+        (folder / "spec.json").write_bytes(orjson.dumps(spec))
+        log = folder / "log"
+        run = Started(guarded(python, self.ship(), ("install", str(folder)), log=log, work=folder))
+        try:
+            status = wait(run, timeout_s=self.timeout_s, check=check)
+        except TimedOut as exc:
+            raise FailedPrecondition(f"It took longer than {self.timeout_s:g} s.") from exc
+        if status != 0:
+            error = folder / "install.error"
+            said = error.read_text(errors="replace") if error.is_file() else last_words(log)
+            raise FailedPrecondition(said.strip() or f"The installer {how_it_ended(status)}.")

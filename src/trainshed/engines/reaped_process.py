@@ -1,0 +1,109 @@
+"""Starting a process of ours that runs a user's model: below a guard, with a log that is kept to a size."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from trainshed.artifacts.staging import FOR_WRITING
+from trainshed.errors import TimedOut
+from trainshed.node.process import tree as reap
+from trainshed.node.process.reaper import KILLED
+from trainshed.node.process.spawn import inherited
+
+LOG_BYTES = 4 << 20  #: of what a process prints, before it is put aside; what was aside before is gone then
+LOOK_S = 0.05  #: how long `Run.status` waits
+MARK = "TRAINSHED_HOST"
+_WORDS = 2000  #: characters of a log's end that stand for why a process ended
+
+
+def guarded(
+    python: Path, node: Path, words: tuple[str, ...], *, log: Path, work: Path, mark: str = ""
+) -> subprocess.Popen[bytes]:
+    """Start `run.py WORDS` below a guard. Closing its stdin ends it and all that it started.
+
+    All of it has the mark in its environment, so that it is found if the guard is killed.
+    """
+    with open(os.open(log, os.O_APPEND | FOR_WRITING, 0o600), "ab") as stderr:
+        return subprocess.Popen(
+            [python, "-I", node / "run.py", "guard", log, str(LOG_BYTES), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+            cwd=work,
+            env={**inherited(), "PYTHONUNBUFFERED": "1", **({MARK: mark} if mark else {})},
+        )
+
+
+def end_marked(mark: str) -> None:
+    """End what is left of a process with this mark."""
+    reap.end_marked(f"{MARK}={mark}".encode())
+
+
+def last_words(log: Path) -> str:
+    """The end of what a process printed; nothing if it put something else in the place of its log."""
+    try:
+        with open(os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4 * _WORDS))
+            return file.read(4 * _WORDS).decode(errors="replace")[-_WORDS:].strip()
+    except OSError:
+        return ""
+
+
+def how_it_ended(status: int) -> str:
+    """The end of a guarded process, as the rest of a sentence."""
+    if status > KILLED:
+        with contextlib.suppress(ValueError):
+            return f"was killed by {signal.Signals(status - KILLED).name}"
+    return f"ended with the exit status {status}"
+
+
+class Run(Protocol):
+    """Something that comes to an end by itself."""
+
+    def status(self) -> int | None:
+        """Waits for LOOK_S at most. The exit status; None: it runs on."""
+
+    def end(self) -> None:
+        """End it, and all that it started. May be called when it has ended."""
+
+
+def wait(run: Run, *, timeout_s: float, check: Callable[[], None]) -> int:
+    """The exit status of a run, which has ended in any case. What `check`, called meanwhile, raises goes through.
+
+    `TimedOut` if it took too long.
+    """
+    deadline = time.monotonic() + timeout_s
+    try:
+        while (status := run.status()) is None:
+            check()
+            if time.monotonic() > deadline:
+                raise TimedOut(f"It did not end within {timeout_s:g} s.")
+        return status
+    finally:
+        run.end()
+
+
+class Started:
+    """A run that `guarded` started."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def status(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(LOOK_S)
+        return None
+
+    def end(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.wait()

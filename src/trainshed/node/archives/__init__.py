@@ -1,0 +1,1 @@
+"""The one extractor of tar and zip files that users send."""

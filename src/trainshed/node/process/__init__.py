@@ -1,0 +1,1 @@
+"""Processes: spawn, exit status, process tree, reaper, resource sampler."""

@@ -1,0 +1,1 @@
+"""The supervisor of one attempt: restart policy, start order, log writer, failure message."""

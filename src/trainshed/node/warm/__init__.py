@@ -1,0 +1,1 @@
+"""The warm process: preload, fork, and whether a job may start warm."""

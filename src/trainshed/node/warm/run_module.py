@@ -1,0 +1,164 @@
+"""Being `python -m MODULE` without starting Python: what a fork must change to look like a process newly started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import types
+
+from .compatibility import THREADS
+from .preload import mapped_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional
+
+_SETTERS = (
+    "scipy_openblas_set_num_threads64_",
+    "openblas_set_num_threads64_",
+    "scipy_openblas_set_num_threads",
+    "openblas_set_num_threads",
+)
+
+
+def run(argv: list[str], env: dict[str, str], path: list[str], ready: Callable[[], None]) -> None:
+    """Be `argv`, which is [python, "-m", module, ...], in the current folder, and end as Python would. Never returns.
+
+    `path` is what sys.path holds besides that folder and PYTHONPATH. `ready` is called last before the module runs.
+    """
+    import runpy
+
+    status: Optional[int] = 0
+    failure: Optional[BaseException] = None
+    try:
+        _become(argv, env, path)
+        ready()
+        runpy._run_module_as_main(argv[2])  # type: ignore[attr-defined]  # as `python -m` does, so tracebacks agree
+    except SystemExit as exc:
+        status = _status(exc)
+    except BaseException as exc:  # noqa: BLE001 - the user's, whatever it is
+        failure = exc
+    if failure is not None:  # no longer being handled, so that a hook finds nothing but its arguments
+        status = _report(failure)
+    _leave(status)
+
+
+def _become(argv: list[str], env: dict[str, str], path: list[str]) -> None:
+    _set_environment(env)
+    _set_signals()
+    own = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if env.get("PYTHONPATH")]
+    sys.path[:] = [os.getcwd(), *_absolute(own + path)]
+    sys.argv = ["-m", *argv[3:]]
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv = list(argv)
+    _forget_the_parent()
+    _set_threads(env)
+
+
+def _set_environment(env: dict[str, str]) -> None:
+    os.environ.clear()  # one by one, so that C code no longer sees them either
+    os.environ.update(env)
+    time.tzset()
+
+
+def _set_signals() -> None:
+    """As Python has them when it starts."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def _absolute(entries: list[str]) -> list[str]:
+    found: list[str] = []
+    for entry in entries:
+        entry = os.path.abspath(entry)
+        if entry not in found:
+            found.append(entry)
+    return found
+
+
+def _forget_the_parent() -> None:
+    """Replace what modules worked out, for a process that is not this one, when they were imported."""
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={})
+    for name in ("__main__", "__mp_main__"):
+        if name in sys.modules:
+            sys.modules[name] = main
+    for name in [name for name in sys.modules if name.split(".")[0] == __name__.split(".")[0]]:
+        del sys.modules[name]
+    tempfile: Any = sys.modules.get("tempfile")
+    if tempfile is not None:
+        tempfile.tempdir = None
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        process.ORIGINAL_DIR = os.getcwd()
+        process.current_process().authkey = os.urandom(32)
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+def set_threads(count: int) -> bool:
+    """Let numpy compute with this many threads. False if there is a library for it that can't be told."""
+    import ctypes
+
+    for path in mapped_files("openblas"):
+        library = ctypes.CDLL(path)
+        setter = next((name for name in _SETTERS if hasattr(library, name)), None)
+        if setter is None:
+            return False
+        getattr(library, setter)(ctypes.c_int(count))
+    return True
+
+
+def _set_threads(env: dict[str, str]) -> None:
+    given = [env[name] for name in THREADS if env.get(name, "").isdigit() and int(env[name]) > 0]
+    cpus = len(os.sched_getaffinity(0))
+    set_threads(min(int(given[0]), cpus) if given else cpus)
+
+
+def _status(exc: SystemExit) -> int:
+    if exc.code is None:
+        return 0
+    if isinstance(exc.code, int):
+        return exc.code
+    sys.stdout.flush()
+    sys.stderr.write("%s\n" % (exc.code,))
+    return 1
+
+
+def _report(exc: BaseException) -> Optional[int]:
+    """Print the traceback, without this file in it. None: the process ends by SIGINT."""
+    trace = exc.__traceback__.tb_next if exc.__traceback__ else None
+    exc = exc.with_traceback(trace)
+    sys.last_type, sys.last_value, sys.last_traceback = type(exc), exc, trace
+    try:
+        sys.excepthook(type(exc), exc, trace)
+    except SystemExit as other:
+        return _status(other)
+    except BaseException as other:  # noqa: BLE001 - the user's hook
+        sys.stderr.write("Error in sys.excepthook:\n")
+        other = other.with_traceback(other.__traceback__.tb_next if other.__traceback__ else None)
+        sys.__excepthook__(type(other), other, other.__traceback__)
+        sys.stderr.write("\nOriginal exception was:\n")
+        sys.__excepthook__(type(exc), exc, trace)
+    by_signal = isinstance(exc, KeyboardInterrupt) and sys.version_info >= (3, 8)
+    return None if by_signal else 1
+
+
+def _leave(status: Optional[int]) -> None:
+    """End as Python ends: wait for threads, call what was registered, flush, take apart."""
+    import ctypes
+
+    if status is None:
+        import atexit
+        import threading
+
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    ctypes.pythonapi.Py_Exit(ctypes.c_int(status or 0))

@@ -1,0 +1,129 @@
+"""An HTTP proxy on loopback that knows one method, CONNECT: Google's names lead to this server, all others out.
+
+Trainers find it in `https_proxy`. Plain HTTP is not proxied: nothing that speaks to Google uses it, and `http_proxy` of
+the machine stays as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from trainshed.errors import Invalid, Unavailable
+from trainshed.proxy.egress import Gateway, Streams, join
+from trainshed.proxy.front import Front, refusal
+from trainshed.proxy.google_hosts import served
+from trainshed.proxy.request_normalizer import HEAD_LIMIT, HEADERS_LIMIT
+
+LOG = logging.getLogger("trainshed.proxy")
+HEAD_S = 15.0
+GOODBYE_S = 1.0  #: for a client that should say that it has heard the end, and may be busy with other things
+CONNECTIONS = 1000
+_CONNECT = re.compile(rb"CONNECT (\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):(\d{1,5}) HTTP/1\.[01]")
+_HTTPS = 443
+_GO_ON = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+
+def tls_context(chain: Path, key: Path) -> ssl.SSLContext:
+    """What the server shows to those who ask for Google."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(chain, key)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+class Proxy:
+    """`start`, then `stop` to take no more connections, then `close` to end those that are left."""
+
+    def __init__(self, *, tls: ssl.SSLContext, inner: Callable[[], asyncio.Protocol], gateway: Gateway) -> None:
+        self._tls = tls
+        self._inner = inner  #: makes the server's own HTTP protocol, one for each connection
+        self._gateway = gateway
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, listener: socket.socket) -> None:
+        self._server = await asyncio.start_server(self._serve, sock=listener, limit=HEAD_LIMIT)
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self) -> None:
+        self.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            if len(self._tasks) > CONNECTIONS:
+                raise Unavailable(f"There are {CONNECTIONS} connections already.")
+            await self._connected((reader, writer))
+        except Invalid as exc:
+            writer.write(refusal("400 Bad Request", str(exc)))
+        except Unavailable as exc:
+            LOG.info("proxy.unreachable reason=%s", exc)
+            writer.write(refusal("502 Bad Gateway", str(exc)))
+        except (OSError, EOFError, TimeoutError) as exc:  # the client is gone, slow, or did not trust us
+            LOG.debug("proxy.dropped reason=%s", exc)
+        finally:
+            writer.close()
+            self._tasks.discard(task)
+
+    async def _connected(self, near: Streams) -> None:
+        host, port = await _asked(near[0])
+        name = served(host)
+        if name is not None and port == _HTTPS:
+            await self._answer(near[1], name)
+            return
+        far = await self._gateway.connect(host, port)
+        near[1].write(_GO_ON)
+        await join(near, far)
+
+    async def _answer(self, writer: asyncio.StreamWriter, name: str) -> None:
+        """Be Google for this client: take the place at the other end of its tunnel."""
+        loop = asyncio.get_running_loop()
+        front = Front(self._inner(), name)
+        writer.write(_GO_ON)
+        secure = await loop.start_tls(
+            writer.transport,
+            front,
+            self._tls,
+            server_side=True,
+            ssl_handshake_timeout=HEAD_S,
+            ssl_shutdown_timeout=GOODBYE_S,
+        )
+        if secure is None:
+            return
+        front.begin(secure)
+        try:
+            await front.closed
+        finally:
+            secure.close()
+
+
+async def _asked(reader: asyncio.StreamReader) -> tuple[str, int]:
+    """The host and port that the client wants."""
+    try:
+        async with asyncio.timeout(HEAD_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        raise Invalid(f"The head of the request is longer than {HEAD_LIMIT:,} bytes.") from None
+    first, *headers = head[:-4].split(b"\r\n")
+    if len(headers) > HEADERS_LIMIT:
+        raise Invalid(f"The request has more than {HEADERS_LIMIT} headers.")
+    match = _CONNECT.fullmatch(first)
+    if match is None or not 0 < int(match[2]) <= 65_535:
+        raise Invalid(
+            "This proxy knows one request only: 'CONNECT HOST:PORT HTTP/1.1'. Set https_proxy to it, not http_proxy."
+        )
+    return match[1].decode("ascii").strip("[]"), int(match[2])

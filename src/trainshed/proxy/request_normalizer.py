@@ -1,0 +1,202 @@
+"""Requests as TensorFlow writes them, rewritten as strict servers want them.
+
+TensorFlow sends `Content-Length: 0` with `Transfer-Encoding: identity`, and `Transfer-Encoding: chunked` with a
+Content-Length. Whatever comes in, what goes out has exactly one framing, the one by which its body was read here: the
+server behind can't see another end of a request than this one. Anything else that is ambiguous is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainshed.errors import Invalid
+from trainshed.proxy.google_hosts import served, target
+
+HEAD_LIMIT = 65_536
+HEADERS_LIMIT = 100
+_LINE_LIMIT = 128  #: of a line between two chunks
+_TRAILER_LIMIT = 8192
+
+_REQUEST_LINE = re.compile(rb"([A-Z]{1,20}) (/[\x21-\x7e]*) HTTP/1\.([01])")
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)")
+_LENGTH = re.compile(rb"\d{1,18}")
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
+
+#: headers that are about this connection, or that are written anew
+_NOT_PASSED = frozenset(
+    {
+        b"connection",
+        b"content-length",
+        b"host",
+        b"http2-settings",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A request up to its body, as it goes on. `length` is None if the body comes in chunks."""
+
+    text: bytes
+    length: int | None
+
+
+def clean_head(raw: bytes, name: str) -> Head:
+    """Rewrite a head, without the empty line at its end, for the served name it was sent to. `Invalid` if unclear."""
+    first, *lines = raw.split(b"\r\n")
+    match = _REQUEST_LINE.fullmatch(first)
+    if match is None:
+        raise Invalid("This is no HTTP/1.1 request: its first line is not like 'GET /path HTTP/1.1'.")
+    if len(lines) > HEADERS_LIMIT:
+        raise Invalid(f"The request has more than {HEADERS_LIMIT} headers.")
+    headers = [_header(line) for line in lines]
+
+    def all_of(wanted: bytes) -> list[bytes]:
+        return [value.lower() for key, value in headers if key == wanted]
+
+    hosts = all_of(b"host")
+    if len(hosts) != 1 or served(hosts[0].decode("latin-1").removesuffix(":443")) != name:
+        raise Invalid(f"The request's Host is not {name}, to which the connection was asked for.")
+    length = _length(all_of(b"transfer-encoding"), all_of(b"content-length"), version=match[3])
+    closing = any(b"close" in value for value in all_of(b"connection"))
+    path = target(name, match[2].decode("ascii")).encode("ascii")
+    out = [b"%s %s HTTP/1.%s" % (match[1], path, match[3]), b"host: " + name.encode("ascii")]
+    out += [key + b": " + value for key, value in headers if key not in _NOT_PASSED]
+    out += [b"connection: close"] if closing else []
+    if length is None:
+        out.append(b"transfer-encoding: chunked")
+    elif length or all_of(b"content-length"):
+        out.append(b"content-length: %d" % length)
+    return Head(b"\r\n".join(out) + b"\r\n\r\n", length)
+
+
+def _header(line: bytes) -> tuple[bytes, bytes]:
+    match = _HEADER.fullmatch(line)
+    if match is None:
+        raise Invalid("The request has a header that is not like 'Name: value'.")
+    return match[1].lower(), match[2].strip(b" \t")
+
+
+def _length(encodings: list[bytes], lengths: list[bytes], *, version: bytes) -> int | None:
+    """How long the body is; None if it is chunked, which counts more than a length, as RFC 9112 has it."""
+    if len(encodings) > 1 or not {*encodings} <= {b"identity", b"chunked"}:
+        raise Invalid("The request has a Transfer-Encoding other than 'chunked'.")
+    if len(lengths) > 1 or not all(_LENGTH.fullmatch(value) for value in lengths):
+        raise Invalid("The request's Content-Length is not one number.")
+    if encodings == [b"chunked"]:
+        if version == b"0":
+            raise Invalid("HTTP/1.0 knows no chunks.")
+        return None
+    return int(lengths[0]) if lengths else 0
+
+
+class Cleaner:
+    """Takes the bytes of one connection as they come and gives back the same requests, clean. Any cut is fine."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._buffer = bytearray()
+        self._left = 0
+        self._trailers = 0
+        self._state: Callable[[bytearray], bool] = self._head
+
+    def feed(self, data: bytes) -> bytes:
+        """What can be passed on by now. `Invalid` if the client must not go on; don't call again then."""
+        self._buffer += data
+        out = bytearray()
+        while self._state(out):
+            pass
+        return bytes(out)
+
+    # each state takes what it can from the buffer, and returns whether another one may go on
+
+    def _head(self, out: bytearray) -> bool:
+        end = self._buffer.find(b"\r\n\r\n", 0, HEAD_LIMIT)
+        if end < 0:
+            if len(self._buffer) >= HEAD_LIMIT:
+                raise Invalid(f"The head of the request is longer than {HEAD_LIMIT:,} bytes.")
+            return False
+        head = clean_head(self._take(end), self._name)
+        self._take(4)
+        out += head.text
+        self._left = head.length or 0
+        self._state = self._chunk_size if head.length is None else self._body if head.length else self._head
+        return True
+
+    def _body(self, out: bytearray) -> bool:
+        piece = self._take(self._left)
+        self._left -= len(piece)
+        out += piece
+        if self._left:
+            return False
+        self._state = self._head
+        return True
+
+    def _chunk_size(self, out: bytearray) -> bool:
+        line = self._line(_LINE_LIMIT)
+        if line is None:
+            return False
+        if not _CHUNK_SIZE.fullmatch(line):
+            raise Invalid("A chunk of the request does not begin with its size.")
+        self._left = int(line, 16)
+        self._trailers = 0
+        self._state = self._chunk if self._left else self._trailer
+        return True
+
+    def _chunk(self, out: bytearray) -> bool:
+        piece = self._take(self._left)
+        if not piece:
+            return False
+        self._left -= len(piece)
+        out += b"%x\r\n%s\r\n" % (len(piece), piece)
+        if self._left == 0:
+            self._state = self._chunk_end
+        return True
+
+    def _chunk_end(self, out: bytearray) -> bool:
+        if len(self._buffer) < 2:
+            return False
+        if self._take(2) != b"\r\n":
+            raise Invalid("A chunk of the request is longer than it says.")
+        self._state = self._chunk_size
+        return True
+
+    def _trailer(self, out: bytearray) -> bool:
+        """Headers after the last chunk say nothing that the server needs."""
+        line = self._line(_TRAILER_LIMIT)
+        if line is None:
+            return False
+        if line:
+            _header(line)
+            self._trailers += 1
+            if self._trailers > HEADERS_LIMIT:
+                raise Invalid(f"The request has more than {HEADERS_LIMIT} headers after its body.")
+            return True
+        out += b"0\r\n\r\n"
+        self._state = self._head
+        return True
+
+    def _line(self, limit: int) -> bytes | None:
+        end = self._buffer.find(b"\r\n", 0, limit)
+        if end < 0:
+            if len(self._buffer) >= limit:
+                raise Invalid("The request has a line in its body that is too long.")
+            return None
+        line = self._take(end)
+        self._take(2)
+        return line
+
+    def _take(self, count: int) -> bytes:
+        piece = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return piece

@@ -1,0 +1,1 @@
+"""Tokens, sessions, policies, projects."""

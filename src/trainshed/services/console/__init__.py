@@ -1,0 +1,1 @@
+"""What the console shows: overview, alerts, machine metrics, TensorBoards."""

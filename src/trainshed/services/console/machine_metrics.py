@@ -1,0 +1,98 @@
+"""What the machine was busy with in the last minutes: looked at every few seconds, kept in memory."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from trainshed.domain.times import now_us, rfc3339
+
+LOG = logging.getLogger("trainshed.services.console.machine_metrics")
+
+EVERY_S = 5.0
+KEPT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """The machine at one moment. `cpu` is the share of all cores, 0 to 1, since the glance before."""
+
+    time_us: int
+    cpu: float
+    memory_used_bytes: int
+    memory_bytes: int
+    disk_free_bytes: int
+    disk_bytes: int
+
+
+def glance_at(folder: Path) -> Glance:
+    """A look at the machine, and at the disk that this folder is on."""
+    memory, disk = psutil.virtual_memory(), shutil.disk_usage(folder)
+    return Glance(
+        time_us=now_us(),
+        cpu=round(psutil.cpu_percent() / 100, 4),
+        memory_used_bytes=memory.total - memory.available,
+        memory_bytes=memory.total,
+        disk_free_bytes=disk.free,
+        disk_bytes=disk.total,
+    )
+
+
+class MachineHistory:
+    """One thread looks, others read. `begin` and `close` are called once each."""
+
+    def __init__(self, look: Callable[[], Glance], *, cpus: int, every_s: float = EVERY_S) -> None:
+        self._look = look
+        self._cpus = cpus
+        self._every_s = every_s
+        self._glances: deque[Glance] = deque(maxlen=max(1, round(KEPT_S / every_s)))
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="machine", daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    @property
+    def last(self) -> Glance:
+        """The newest; one of now if there is none yet."""
+        return self._glances[-1] if self._glances else self._look()
+
+    def body(self) -> dict[str, Any]:
+        last = self.last
+        return {
+            "cpus": self._cpus,
+            "cpu": last.cpu,
+            "memory_bytes": last.memory_bytes,
+            "memory_used_bytes": last.memory_used_bytes,
+            "disk_bytes": last.disk_bytes,
+            "disk_free_bytes": last.disk_free_bytes,
+            "history": [
+                {"time": rfc3339(each.time_us), "cpu": each.cpu, "memory_used_bytes": each.memory_used_bytes}
+                for each in tuple(self._glances)
+            ],
+        }
+
+    def _loop(self) -> None:
+        self._glance()  # the first share of the cores is since nothing, and says nothing
+        while not self._stopping.wait(self._every_s):
+            if (seen := self._glance()) is not None:
+                self._glances.append(seen)
+
+    def _glance(self) -> Glance | None:
+        try:
+            return self._look()
+        except (OSError, psutil.Error) as exc:
+            LOG.warning("machine.not_seen reason=%s", exc)
+            return None

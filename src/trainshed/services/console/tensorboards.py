@@ -1,0 +1,182 @@
+"""TensorBoard for a job: started when somebody wants to see it, shown under an address that cannot be guessed."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from trainshed.config import Home
+from trainshed.domain.iam import EVERY_PROJECT
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.training import Training
+from trainshed.engines.local.tensorboards import TensorBoard, TensorBoardStarter
+from trainshed.errors import EngineDown, FailedPrecondition, NotFound, TimedOut, Unavailable
+from trainshed.services.jobs import output_folders as outputs
+from trainshed.services.runtimes import RuntimeService
+from trainshed.services.storage.mirrors import Mirrors
+from trainshed.store.jobs import JobStore
+
+LOG = logging.getLogger("trainshed.tensorboards")
+
+PREFIX = "/tensorboard"
+AT_ONCE = 4  #: the one that nobody has asked for longest gives way
+IDLE_S = 600.0
+START_S = 120.0
+_LOOK_S = 0.1
+_RUNTIMES = ("2.21", "2.15")  #: those with a TensorBoard that reads what all of the others write, the best first
+
+
+@dataclass(slots=True)
+class _Board:
+    key: str
+    job: tuple[str, str]
+    process: TensorBoard
+    asked: float  #: when somebody last wanted something of it
+    mirrored: tuple[str, ...]  #: the folder in a cloud that it shows a copy of, if it does
+
+
+class TensorBoards:
+    """Threads may share it. `owner` says which project a bucket belongs to, or raises `NotFound`."""
+
+    def __init__(
+        self,
+        jobs: JobStore,
+        home: Home,
+        starter: TensorBoardStarter,
+        runtimes: RuntimeService,
+        mirrors: Mirrors,
+        *,
+        owner: Callable[[str], str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._jobs = jobs
+        self._home = home
+        self._starter = starter
+        self._runtimes = runtimes
+        self._mirrors = mirrors
+        self._owner = owner
+        self._clock = clock
+        self._numbers = count(1)
+        self._starting = threading.Lock()
+        self._lock = threading.Lock()
+        self._boards: dict[str, _Board] = {}  #: by key
+        self._closing = threading.Event()
+        self._sweeper = threading.Thread(target=self._sweep_on, name="tensorboards", daemon=True)
+
+    def begin(self) -> None:
+        self._starter.begin()
+        self._sweeper.start()
+
+    def open(self, project: str, job_id: str) -> str:
+        """The path at which TensorBoard shows a job's folder, once it answers there. Blocks.
+
+        `Unavailable` while the runtime that it comes with is built; `EngineDown` if it ends.
+        """
+        job = self._jobs.get(project, job_id)
+        logdir, mirrored = self._folder(job)
+        with self._starting:
+            board = self._found(job) or self._started(job, logdir, mirrored)
+        deadline = time.monotonic() + START_S
+        try:
+            while not board.process.port():
+                if time.monotonic() > deadline:
+                    raise TimedOut(f"TensorBoard did not answer within {START_S:g} s. Try again when less is going on.")
+                if self._closing.wait(_LOOK_S):
+                    raise Unavailable("The server is stopping.")
+        except (EngineDown, TimedOut):
+            self._end(board.key)
+            raise
+        return f"{PREFIX}/{board.key}/"
+
+    def port(self, key: str) -> int:
+        """Where the one with this key listens. `NotFound` if it has ended, or never was."""
+        board = self._boards.get(key)
+        if board is not None:
+            board.asked = self._clock()
+            try:
+                if port := board.process.port():
+                    return port
+            except EngineDown:
+                self._end(key)
+        raise NotFound("This TensorBoard has ended. Open it again from the page of its job.")
+
+    def sweep(self) -> None:
+        """End those that nobody has asked for anything in a while. What the others show a copy of is copied on."""
+        for board in list(self._boards.values()):
+            if self._clock() - board.asked > IDLE_S:
+                self._end(board.key)
+            elif board.mirrored:
+                self._mirrors.refresh(board.mirrored)
+
+    def end_of(self, project: str) -> None:
+        """End those of a project, of all with EVERY_PROJECT. Who may still look opens them anew."""
+        for board in list(self._boards.values()):
+            if project in (board.job[0], EVERY_PROJECT):
+                self._end(board.key)
+
+    def close(self) -> None:
+        self._closing.set()
+        for key in list(self._boards):
+            self._end(key)
+
+    def _sweep_on(self) -> None:
+        while not self._closing.wait(10.0):
+            self.sweep()
+
+    def _found(self, job: Job) -> _Board | None:
+        with self._lock:
+            for board in self._boards.values():
+                if board.job == (job.project, job.id):
+                    board.asked = self._clock()
+                    return board
+        return None
+
+    def _started(self, job: Job, logdir: Path, mirrored: tuple[str, ...]) -> _Board:
+        python = self._python()
+        while len(self._boards) >= AT_ONCE:
+            self._end(min(self._boards.values(), key=lambda board: board.asked).key)
+        key = secrets.token_urlsafe(24)
+        process = self._starter.start(python, logdir, number=next(self._numbers), prefix=f"{PREFIX}/{key}")
+        board = _Board(key, (job.project, job.id), process, self._clock(), mirrored)
+        with self._lock:
+            self._boards[key] = board
+        LOG.info("tensorboard.started project=%s job=%s", job.project, job.id)
+        return board
+
+    def _end(self, key: str) -> None:
+        with self._lock:
+            board = self._boards.pop(key, None)
+        if board is not None:
+            board.process.end()
+            LOG.info("tensorboard.ended project=%s job=%s", *board.job)
+
+    def _python(self) -> Path:
+        for name in _RUNTIMES:
+            if (python := self._runtimes.ready(name)) is not None:
+                return python
+        best = self._runtimes.install(_RUNTIMES[0])
+        raise Unavailable(
+            f"TensorBoard comes with runtime {best['name']}, which is being built now ({best['fraction']:.0%}). "
+            f"Try again in a minute.",
+            retry_after_s=15,
+        )
+
+    def _folder(self, job: Job) -> tuple[Path, tuple[str, ...]]:
+        """Where a job writes what TensorBoard shows: its own folder, else one that its arguments name, else where it
+        runs. For one in a cloud, the copy, and what it is a copy of.
+        """
+        if Training.key not in job.body:
+            raise FailedPrecondition("TensorBoard shows what a training writes, and this job is a prediction.")
+        written = next(outputs.folders(job, self._owner), None)
+        if written is None:
+            return self._home.jobs / job.project / job.id / str(job.attempt) / "work", ()
+        if not self._mirrors.serves(written):
+            return self._home.buckets.joinpath(*written), ()
+        self._mirrors.refresh(written)
+        return self._mirrors.root.joinpath(*written), written

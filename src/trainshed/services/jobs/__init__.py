@@ -1,0 +1,1 @@
+"""Jobs: create, search, progress, failures, exports, chaos."""

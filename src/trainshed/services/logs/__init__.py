@@ -1,0 +1,1 @@
+"""Reading logs: of one job in pages, of all jobs as entries."""

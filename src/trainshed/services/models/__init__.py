@@ -1,0 +1,1 @@
+"""Models, versions, replays of logged requests."""

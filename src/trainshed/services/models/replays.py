@@ -1,0 +1,200 @@
+"""Requests that were logged, sent once more: what would another version have answered, and how fast?"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from trainshed.domain.objects import Draft, ListQuery, Traits
+from trainshed.errors import FailedPrecondition, Invalid, NotFound
+from trainshed.gateway.gateway import Kind, Predictions
+from trainshed.gateway.request_log import folder_of
+from trainshed.gateway.routes import RequestLog, Routes, Target
+from trainshed.services.storage.objects import PIECE, Objects, Source
+
+MOST = 10_000  #: requests in one replay
+EXAMPLES = 10
+RELATIVE, ABSOLUTE = 1e-3, 1e-5  #: how far apart numbers may be that count as the same
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRequest:
+    """One line of a request log."""
+
+    time: str
+    request: str
+    answer: str
+    latency_ms: float
+
+
+class LoggedRequests:
+    """The objects that hold logged requests, written and read."""
+
+    def __init__(self, objects: Objects, *, owner: Callable[[str], str]) -> None:
+        """`owner` gives the project of a bucket, or raises `NotFound`."""
+        self._objects = objects
+        self._owner = owner
+
+    def write(self, project: str, bucket: str, name: str, lines: bytes) -> None:
+        """A new object in a bucket of this project. `NotFound` if it has no such bucket any more."""
+        self._check(project, bucket)
+        draft = Draft(bucket=bucket, name=name, traits=Traits(content_type="application/x-ndjson"))
+        self._objects.store(None, lines, draft)
+
+    def newest_first(self, project: str, log: RequestLog, model: str) -> Iterator[LoggedRequest]:
+        """What was logged there for a model, object by object, from the newest one back."""
+        self._check(project, log.bucket)
+        days = self._names(log.bucket, ListQuery(prefix=folder_of(log, model), delimiter="/", checksums=False))
+        for day in reversed(days):
+            for name in reversed(self._names(log.bucket, ListQuery(prefix=day, checksums=False))):
+                yield from reversed(self._read(log.bucket, name))
+
+    def _check(self, project: str, bucket: str) -> None:
+        if self._owner(bucket) != project:
+            raise NotFound(f"Project {project} has no bucket {bucket}.")
+
+    def _names(self, bucket: str, query: ListQuery) -> list[str]:
+        """All prefixes of a listing with a delimiter, all objects of one without."""
+        found: list[str] = []
+        after = ""
+        while True:
+            page = self._objects.list(bucket, _after(query, after))
+            found.extend(page.prefixes if query.delimiter else (item.name for item in page.items))
+            if not (after := page.next):
+                return found
+
+    def _read(self, bucket: str, name: str) -> list[LoggedRequest]:
+        try:
+            with self._objects.open(Source(bucket=bucket, name=name)) as reader:
+                data = b"".join(reader.read(offset) for offset in range(0, reader.info.size, PIECE))
+        except NotFound:  # deleted since it was listed
+            return []
+        return [logged for line in data.splitlines() if (logged := _logged(line)) is not None]
+
+
+def _after(query: ListQuery, after: str) -> ListQuery:
+    return ListQuery(prefix=query.prefix, delimiter=query.delimiter, after=after, checksums=False)
+
+
+def _logged(line: bytes) -> LoggedRequest | None:
+    """None for what is no line of ours: people may put other things into their buckets."""
+    try:
+        fields = json.loads(line)
+        return LoggedRequest(
+            str(fields["time"]), str(fields["raw_data"]), str(fields["raw_prediction"]), float(fields["latency_ms"])
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+class Replays:
+    """Sends logged requests of a model to one of its versions. Nothing of it is counted or logged."""
+
+    def __init__(self, routes: Routes, predictions: Predictions, logged: LoggedRequests) -> None:
+        self._routes = routes
+        self._predictions = predictions
+        self._logged = logged
+
+    def run(self, project: str, model: str, version: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Replay the last requests, one after the other, and compare answer by answer. Blocks until that is done."""
+        count = _count(body)
+        target = Target(project=project, model=model, version=version, kind=Kind.PREDICT)
+        requests = self._last(target, count)
+        examples: list[dict[str, Any]] = []
+        after_ms: list[float] = []
+        changed = 0
+        for logged in requests:
+            _, answer, seconds = self._predictions.replay(target, logged.request.encode())
+            after_ms.append(seconds * 1000)
+            example = difference(logged, answer.decode("utf-8", "replace"))
+            if example is not None:
+                changed += 1
+                examples.append(example)
+                del examples[EXAMPLES:]
+        before_ms = [logged.latency_ms for logged in requests]
+        return {
+            "compared": len(requests),
+            "changed": changed,
+            "examples": examples,
+            "latency_ms": {"before": _percentiles(before_ms), "after": _percentiles(after_ms)},
+        }
+
+    def _last(self, target: Target, count: int) -> list[LoggedRequest]:
+        """The last requests to any version of the model that has a log, oldest first."""
+        route = self._routes.models.get((target.project, target.model))
+        if route is None or target.version not in route.versions:
+            raise NotFound(f"There is no version {target.version} of model {target.model} that could be asked.")
+        logs = {(each.log.bucket, each.log.folder): each.log for each in route.versions.values() if each.log}
+        if not logs:
+            raise FailedPrecondition(
+                f"No version of model {target.model} logs requests, so there are none to replay. `trainshed versions "
+                f"update --help` says how to log a share of them."
+            )
+        self._predictions.logs.flush()
+        found = [
+            logged
+            for log in logs.values()
+            for logged in islice(self._logged.newest_first(target.project, log, target.model), count)
+        ]
+        return sorted(found, key=lambda logged: logged.time)[-count:]
+
+
+def _count(body: Mapping[str, Any]) -> int:
+    if unknown := set(body) - {"count"}:
+        raise Invalid(f"Unknown field {min(unknown)!r}. A replay has: count.")
+    count = body.get("count", 100)
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
+        raise Invalid(f"count must be a whole number from 1 to {MOST:,}.", field="count")
+    return count
+
+
+def difference(logged: LoggedRequest, answer: str) -> dict[str, Any] | None:
+    """The first instance whose answer is another one now, with both answers; None if all are the same.
+
+    Numbers with a point are the same within float error; everything else must be equal.
+    """
+    if logged.answer == answer:
+        return None
+    instances = _list(logged.request, "instances")
+    before, after = _list(logged.answer, "predictions"), _list(answer, "predictions")
+    if before is None or after is None or instances is None or len(before) != len(after):
+        return {"instance": instances, "before": _value(logged.answer), "after": _value(answer)}
+    for index, (old, new) in enumerate(zip(before, after, strict=True)):
+        if not same(old, new):
+            return {"instance": instances[index] if index < len(instances) else None, "before": old, "after": new}
+    return None
+
+
+def same(old: Any, new: Any) -> bool:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(same, old, new))
+    if isinstance(old, float) and isinstance(new, float):
+        both_nan = math.isnan(old) and math.isnan(new)
+        return both_nan or math.isclose(old, new, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    return type(old) is type(new) and bool(old == new)
+
+
+def _value(text: str) -> Any:
+    """What is no JSON is shown as it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _list(text: str, field: str) -> list[Any] | None:
+    value = _value(text)
+    found = value.get(field) if isinstance(value, dict) else None
+    return found if isinstance(found, list) else None
+
+
+def _percentiles(ms: list[float]) -> dict[str, float]:
+    ordered = sorted(ms) or [0.0]
+    shares = {"p50": 0.5, "p99": 0.99}
+    return {name: round(ordered[math.ceil(share * len(ordered)) - 1], 3) for name, share in shares.items()}

@@ -1,0 +1,274 @@
+"""What the API can do with versions. Creating and deleting write rows; the control loop makes them true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from trainshed.domain import names
+from trainshed.domain.etags import check_etag
+from trainshed.domain.filters import parser as filters
+from trainshed.domain.jobs.job import ENGINE_LABEL
+from trainshed.domain.json_fields import mask_paths
+from trainshed.domain.models.model import Model, no_version
+from trainshed.domain.models.sample_request import sample_request
+from trainshed.domain.models.version import (
+    HOSTED,
+    HOSTED_CONTAINER,
+    Version,
+    VersionState,
+    serving_runtime,
+    version_body,
+)
+from trainshed.domain.models.version_request import (
+    PATCHABLE,
+    VersionRequest,
+    notes_after,
+    patched,
+    read_version,
+    read_version_patch,
+)
+from trainshed.domain.operations import Operation, OperationType, response
+from trainshed.domain.times import now_us
+from trainshed.errors import FailedPrecondition, Invalid
+from trainshed.services.models.models import Serving
+from trainshed.services.operations import operation_body
+from trainshed.services.paging import Page, PageRequest, scan
+from trainshed.services.patches import check_mask, merged
+from trainshed.services.storage.uris import Places, place
+from trainshed.store.models import Change, ModelStore
+
+
+class Choice(Protocol):
+    """The runtime chosen for a version, and what its owner should know about the choice."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+
+class Versions:
+    """Threads may share it. What is answered is stored, and the routes follow it."""
+
+    def __init__(
+        self,
+        store: ModelStore,
+        serving: Serving,
+        places: Places,
+        *,
+        resolve_runtime: Callable[[str, str], Choice],
+        project_number: Callable[[str], int],
+        clock: Callable[[], int] = now_us,
+    ) -> None:
+        """`resolve_runtime` raises `Invalid`, with the list, for a version that can't be had."""
+        self._store = store
+        self._serving = serving
+        self._places = places
+        self._resolve = resolve_runtime
+        self._number = project_number
+        self._clock = clock
+
+    def create(self, project: str, model_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Begin to create a version. `AlreadyExists` while the model has one of that name."""
+        request = read_version(body)
+        model = self._store.get(project, model_id)
+        details = self._runtime(request) | self._engine(model, request)
+        self._check_places(project, request.body)
+        version = Version(
+            project=project,
+            model=model_id,
+            id=request.id,
+            body=request.body,
+            labels=request.labels,
+            details=details,
+            created_us=self._clock(),
+        )
+        begun = _begin(OperationType.CREATE_VERSION, version, number=self._number(project), default=False)
+        _, operation = self._store.add_version(version, begun)
+        self._serving.wake()
+        return operation_body(operation)
+
+    def get(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
+        return self._shown(*self._store.version_listed(project, model_id, version_id))
+
+    def page(self, project: str, model_id: str, wanted: PageRequest) -> Page:
+        """Versions of a model that match the filter, newest first, as `scan` gives them."""
+        query = filters.parse(wanted.query)
+        model = self._store.get(project, model_id)
+        found, cursor = scan(
+            lambda before, limit: self._store.page_versions(model, before=before, limit=limit),
+            lambda version: query.matches(self._shown(model, version)),
+            wanted,
+        )
+        return Page(items=[self._shown(model, version) for version in found], next=cursor)
+
+    def patch(
+        self, project: str, model_id: str, version_id: str, *, mask: str, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Change what the mask names. With an etag: `Aborted` unless it is the current one.
+
+        The operation is done, unless the version gets another number of hosts: then it ends when they are there.
+        """
+        given, paths = read_version_patch(body), mask_paths(mask, field="update_mask")
+        check_mask(paths, PATCHABLE, given, what="version")
+        labels = names.labels(given.get("labels", {}), field="version.labels")
+        fields = [path for path in paths if path in PATCHABLE]
+        if any(path.startswith("request_logging_config") for path in fields):
+            self._check_logging(project, given)
+        now, number = self._clock(), self._number(project)
+
+        def decide(model: Model, versions: Sequence[Version]) -> Change:
+            version = _chosen(model, versions, version_id)
+            if "etag" in given:
+                check_etag(given["etag"], version.generation, what=f"version {version.id}")
+            if version.state is VersionState.DELETING:
+                raise FailedPrecondition(f"Version {version.id} is being deleted.")
+            kept = names.labels(merged(version.labels, labels, paths), field="version.labels")
+            if kept.get(ENGINE_LABEL, version.engine) != version.engine:
+                raise FailedPrecondition(
+                    f"The hosts of version {version.id} are on engine {version.engine}, and stay there. Leave the "
+                    f"label {ENGINE_LABEL} as it is, or create another version.",
+                    field=f"version.labels.{ENGINE_LABEL}",
+                )
+            new = patched(version.body, given, fields)
+            operation_id = OperationType.UPDATE_VERSION.id(model_id, version_id, now_us=now)
+            changed = replace(
+                version.rescaled(new, operation_id),
+                labels=kept,
+                details={**version.details, "notes": notes_after(new, version.details.get("notes", ()))},
+            )
+            default = model.default_version == version.id
+            stored = replace(changed, generation=changed.generation + 1)
+            begun = _begin(OperationType.UPDATE_VERSION, stored, number=number, default=default, now_us=now)
+            if changed.operation != operation_id:
+                begun = begun.succeeded(response("Version", version_body(stored, default=default)), now_us=now)
+            return Change(version=changed, operation=begun)
+
+        _, change = self._store.change(project, model_id, decide)
+        self._serving.publish(project, model_id)
+        self._serving.wake()
+        assert change.operation is not None  # it was asked for
+        return operation_body(change.operation)
+
+    def delete(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
+        """Begin to delete a version. `FailedPrecondition` for one that requests still go to by the model's name."""
+        now, number = self._clock(), self._number(project)
+
+        def decide(model: Model, versions: Sequence[Version]) -> Change:
+            version = _chosen(model, versions, version_id)
+            model.check_can_lose(version, versions)
+            default = model.default_version == version.id
+            begun = _begin(OperationType.DELETE_VERSION, version, number=number, default=default, now_us=now)
+            going = version.to(VersionState.DELETING, error=version.error, operation=begun.id)
+            return Change(version=going, operation=begun)
+
+        _, change = self._store.change(project, model_id, decide)
+        self._serving.wake()
+        assert change.operation is not None  # it was asked for
+        return operation_body(change.operation)
+
+    def set_default(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
+        """Let a version answer the requests that name none. `FailedPrecondition` unless it is READY."""
+        self._store.change(
+            project,
+            model_id,
+            lambda model, versions: Change(model=model.defaulting_to(_chosen(model, versions, version_id))),
+        )
+        self._serving.publish(project, model_id)
+        return self.get(project, model_id, version_id)
+
+    def details(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
+        """The version with what the API has no field for: what serves it, on which runtime, how it compares."""
+        model, version = self._store.version_listed(project, model_id, version_id)
+        return {
+            "version": self._shown(model, version),
+            **version.details,
+            "files": version.files,
+            "operation": version.operation,
+            "progress": self._serving.progress(project, model_id, version_id),
+            "hosts": list(self._serving.hosts(project, model_id, version_id)),
+            "log": self._serving.log_tail(project, model_id, version_id),
+        }
+
+    def sample(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
+        """Instances to begin with. No host is asked: what its creation found out is in the version's details."""
+        _, version = self._store.version_listed(project, model_id, version_id)
+        return sample_request(version.details)
+
+    def _runtime(self, request: VersionRequest) -> dict[str, Any]:
+        if "container" in request.body:
+            return {"runtime": "", "notes": list(request.notes)}
+        wanted = serving_runtime(request.body.get("runtimeVersion", ""), request.body.get("pythonVersion", ""))
+        try:
+            choice = self._resolve(wanted.runtime_version, wanted.python_version)
+        except Invalid as exc:
+            raise Invalid(str(exc), field=f"version.{exc.field.rpartition('.')[2]}") from None
+        notes = [note for note in (wanted.note, *choice.notes, *request.notes) if note]
+        return {"runtime": choice.name, "notes": notes}
+
+    def _engine(self, model: Model, request: VersionRequest) -> dict[str, Any]:
+        """Where its hosts will run: as its own labels say, or else those of its model."""
+        what = HOSTED_CONTAINER if "container" in request.body else HOSTED
+        return {"engine": self._serving.choose_engine({**model.labels, **request.labels}, what)}
+
+    def _check_places(self, project: str, body: Mapping[str, Any]) -> None:
+        """`FailedPrecondition` for what isn't there. A bucket of another project is as good as absent."""
+        uri = body.get("deploymentUri", "")
+        if uri and not self._places.folder_readable(project, uri, field="version.deployment_uri"):
+            raise FailedPrecondition(
+                f"There are no files in {uri}. It must be a folder in a bucket of project {project} that holds the "
+                f"exported model. List what there is with: trainshed buckets ls gs://BUCKET",
+                field="version.deployment_uri",
+            )
+        field = "version.package_uris"
+        packages = body.get("packageUris", ())
+        if missing := [each for each in packages if not self._places.object_readable(project, each, field=field)]:
+            raise FailedPrecondition(
+                f"The provided GCS paths cannot be read: {', '.join(missing[:5])}. Each must be an object in a bucket "
+                f"of project {project}.",
+                field=field,
+            )
+        self._check_logging(project, body)
+
+    def _check_logging(self, project: str, body: Mapping[str, Any]) -> None:
+        field = "version.request_logging_config.bigquery_table_name"
+        uri = body.get("requestLoggingConfig", {}).get("bigqueryTableName", "")
+        if not uri.startswith("gs://"):
+            return  # not given, or refused in other words
+        bucket, _ = place(uri, field=field)
+        if not self._places.owns(project, bucket):
+            raise FailedPrecondition(
+                f"The bucket gs://{bucket} does not exist in project {project}. "
+                f"Make it with: trainshed buckets mb gs://{bucket}",
+                field=field,
+            )
+
+    def _shown(self, model: Model, version: Version) -> dict[str, Any]:
+        used = self._serving.last_used_us(version.project, version.model, version.id)
+        return version_body(version, default=model.default_version == version.id, last_use_us=used or None)
+
+
+def _begin(
+    kind: OperationType, version: Version, *, number: int, default: bool, now_us: int | None = None
+) -> Operation:
+    """An operation on a version; one that creates it begins when the version does."""
+    metadata = {
+        "operationType": kind.value,
+        "modelName": f"projects/{version.project}/models/{version.model}",
+        "version": version_body(version, default=default),
+        "projectNumber": str(number),
+    }
+    labels = {"labels": version.labels} if version.labels else {}
+    at_us = version.created_us if now_us is None else now_us
+    operation_id = kind.id(version.model, version.id, now_us=at_us)
+    return Operation.begin(version.project, operation_id, metadata | labels, now_us=at_us)
+
+
+def _chosen(model: Model, versions: Sequence[Version], version_id: str) -> Version:
+    for version in versions:
+        if version.id == version_id:
+            return version
+    raise no_version(model.project, model.id, version_id)

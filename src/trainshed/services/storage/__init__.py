@@ -1,0 +1,1 @@
+"""Buckets, objects, URIs, mirrors of cloud buckets."""

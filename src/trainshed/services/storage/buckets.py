@@ -1,0 +1,176 @@
+"""What can be done with buckets. Who may do it was settled before."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from trainshed.buckets.backend import Tree
+from trainshed.buckets.names import bucket_name
+from trainshed.domain import names
+from trainshed.domain.objects import MAX_PAGE, Bucket, Conditions
+from trainshed.domain.times import now_us
+from trainshed.errors import ConditionNotMet, Invalid, NotFound, NotModified, Refused
+from trainshed.store.buckets import BucketStore, taken
+from trainshed.store.conflicts import until_first
+
+#: those that Cloud Storage has, and those that it had
+STORAGE_CLASSES = (
+    "STANDARD",
+    "NEARLINE",
+    "COLDLINE",
+    "ARCHIVE",
+    "MULTI_REGIONAL",
+    "REGIONAL",
+    "DURABLE_REDUCED_AVAILABILITY",
+)
+_LOCATION = re.compile(r"[A-Za-z0-9-]{1,40}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketChange:
+    """What a patch says. None leaves a thing as it is; a label that is None is taken away."""
+
+    labels: Mapping[str, str | None] | None = None
+    storage_class: str | None = None
+    replace: bool = False  #: the labels given are all there shall be
+
+
+class Buckets:
+    """Buckets and their projects. Names are unique over all projects. Threads may share it."""
+
+    def __init__(self, store: BucketStore, tree: Tree, *, clock: Callable[[], int] = now_us) -> None:
+        self._store = store
+        self._tree = tree
+        self._clock = clock
+        self._making = threading.Lock()
+
+    def make(
+        self, project: str, name: str, *, location: str = "", storage_class: str = "", labels: object = None
+    ) -> Bucket:
+        """A new, empty bucket. `AlreadyExists` if any project has that name."""
+        kept = names.labels(labels if labels is not None else {}, field="labels")
+        with self._making:
+            if self._exists(bucket_name(name)):
+                raise taken(name)
+            return self._new(project, name, location=location, storage_class=storage_class, labels=kept)
+
+    def _new(
+        self,
+        project: str,
+        name: str,
+        *,
+        location: str = "",
+        storage_class: str = "",
+        labels: Mapping[str, str] | None = None,
+    ) -> Bucket:
+        now = self._clock()
+        bucket = Bucket(
+            name=bucket_name(name),
+            project=project,
+            location=_location(location or "US"),
+            storage_class=_storage_class(storage_class or "STANDARD"),
+            labels=labels or {},
+            created_us=now,
+            updated_us=now,
+        )
+        self._tree.make_bucket(name)
+        return self._store.add(bucket)
+
+    def adopt(self, project: str, name: str, *, url: str) -> Bucket:
+        """The bucket that an operator keeps in a cloud, made if it is new. `Refused` if another is in its place."""
+        with self._making:
+            try:
+                bucket = self._store.get(name)
+            except NotFound:
+                return self._new(project, name, location=url.partition(":")[0])
+        if bucket.project != project:
+            raise Refused(
+                f"[buckets.{name}] in config.toml is for project {project}, but gs://{name} is a bucket of project "
+                f"{bucket.project}. Name that project there, or choose another name for the bucket."
+            )
+        return bucket
+
+    def get(self, name: str, conditions: Conditions | None = None) -> Bucket:
+        bucket = self._store.get(name)
+        if conditions is not None:
+            _check(bucket, conditions)
+            if conditions.metageneration_not == bucket.metageneration:
+                raise NotModified("The bucket is the one that the request says it has already.")
+        return bucket
+
+    def owner(self, name: str) -> str:
+        """The project of a bucket. `NotFound` if there is no such bucket."""
+        return self._store.get(name).project
+
+    def list(
+        self, project: str, *, prefix: str = "", after: str = "", limit: int = MAX_PAGE
+    ) -> tuple[list[Bucket], str]:
+        """A page of a project's buckets by name, and what `after` must be for the next; empty at the end."""
+        limit = max(1, min(limit, MAX_PAGE))
+        found = list(self._store.page(project, prefix=prefix, after=after, limit=limit + 1))
+        return found[:limit], found[limit - 1].name if len(found) > limit else ""
+
+    def names(self, project: str) -> Iterator[str]:
+        """Of all buckets of a project."""
+        after = ""
+        while True:
+            page, after = self.list(project, after=after)
+            yield from (bucket.name for bucket in page)
+            if not after:
+                return
+
+    def patch(self, name: str, change: BucketChange, conditions: Conditions) -> Bucket:
+        """Change labels or storage class. A bucket that nothing changes stays the same generation."""
+        return until_first(lambda: self._patch_once(name, change, conditions))
+
+    def _patch_once(self, name: str, change: BucketChange, conditions: Conditions) -> Bucket:
+        bucket = self._store.get(name)
+        _check(bucket, conditions)
+        if conditions.metageneration_not == bucket.metageneration:
+            raise ConditionNotMet(f"The bucket's metageneration is {bucket.metageneration}.")
+        changed = bucket
+        if change.labels is not None:
+            base = {} if change.replace else dict(bucket.labels)
+            merged = {key: value for key, value in (base | dict(change.labels)).items() if value is not None}
+            changed = replace(changed, labels=names.labels(merged, field="labels"))
+        if change.storage_class is not None:
+            changed = replace(changed, storage_class=_storage_class(change.storage_class))
+        if changed == bucket:
+            return bucket
+        return self._store.record(replace(changed, updated_us=self._clock()))
+
+    def delete(self, name: str, conditions: Conditions) -> None:
+        """Remove an empty bucket. `Conflict` if it holds objects."""
+        with self._making:
+            _check(self._store.get(name), conditions)
+            self._tree.remove_bucket(name, forget=lambda: self._store.delete(name))
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._store.get(name)
+        except NotFound:
+            return False
+        return True
+
+
+def _location(text: str) -> str:
+    if not _LOCATION.fullmatch(text):
+        raise Invalid("A bucket's location is 1 to 40 letters, digits and hyphens, such as US.", field="location")
+    return text.upper()
+
+
+def _storage_class(text: str) -> str:
+    if text.upper() not in STORAGE_CLASSES:
+        raise Invalid(f"A bucket's storageClass is one of {', '.join(STORAGE_CLASSES)}.", field="storageClass")
+    return text.upper()
+
+
+def _check(bucket: Bucket, conditions: Conditions) -> None:
+    if conditions.metageneration not in (None, bucket.metageneration):
+        raise ConditionNotMet(
+            f"The request asks for metageneration {conditions.metageneration} of the bucket, but it has "
+            f"{bucket.metageneration}."
+        )

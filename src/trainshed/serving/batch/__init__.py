@@ -1,0 +1,1 @@
+"""Batch prediction over shards of input files."""

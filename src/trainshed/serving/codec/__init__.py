@@ -1,0 +1,1 @@
+"""JSON to arrays and back."""

@@ -1,0 +1,1 @@
+"""A host that forwards requests to a container."""

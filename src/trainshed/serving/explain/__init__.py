@@ -1,0 +1,1 @@
+"""Attributions: the explainer, its metadata, its methods."""

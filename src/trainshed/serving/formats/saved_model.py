@@ -1,0 +1,73 @@
+"""What a SavedModel says of itself: its signatures, read without TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import LoaderError
+from ..signatures import DTYPES, Signature, Tensor
+from .protobuf import BadMessage, fields, signed
+
+_SERVE = b"serve"  #: the tag of the graph for serving, in models that hold several
+_INTERNAL = "__saved_model_"  #: how the names of signatures begin that are TensorFlow's own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSignature:
+    """A signature and where its tensors are: two of the same graph tensors are the same values."""
+
+    signature: Signature
+    inputs: Mapping[str, str]  #: names of inputs to names of graph tensors, as `dense/Softmax:0`
+    outputs: Mapping[str, str]
+
+
+def read_signatures(model_dir: Path) -> dict[str, GraphSignature]:
+    """All signatures that can be called, in the order of their names. `LoaderError` if there are none to be read."""
+    path = model_dir / "saved_model.pb"
+    try:
+        found = dict(map(_named, _serving_graph(fields(path.read_bytes())).get(5, [])))
+    except (OSError, BadMessage, LookupError, UnicodeDecodeError, TypeError, AttributeError) as exc:  # or damaged
+        raise LoaderError(f"The signatures of saved_model.pb can't be read: {exc}.") from exc
+    signatures = {name: found[name] for name in sorted(found) if not name.startswith(_INTERNAL)}
+    if not signatures:
+        raise LoaderError("The SavedModel has no signature. Export it with one, named serving_default.")
+    return signatures
+
+
+def _serving_graph(model: Mapping[int, list[Any]]) -> Mapping[int, list[Any]]:
+    graphs = [fields(graph) for graph in model.get(2, [])]
+    tagged = [graph for graph in graphs if _SERVE in fields(b"".join(graph.get(1, []))).get(4, [])]
+    return (tagged or graphs)[0]
+
+
+def _named(entry: bytes) -> tuple[str, GraphSignature]:
+    parts = fields(entry)
+    definition = fields(parts[2][0])
+    inputs, outputs = _tensors(definition.get(1, [])), _tensors(definition.get(2, []))
+    return parts[1][0].decode(), GraphSignature(
+        signature=Signature(
+            inputs={name: tensor for name, (tensor, _) in inputs.items()},
+            outputs={name: tensor for name, (tensor, _) in outputs.items()},
+        ),
+        inputs={name: place for name, (_, place) in inputs.items()},
+        outputs={name: place for name, (_, place) in outputs.items()},
+    )
+
+
+def _tensors(entries: list[bytes]) -> dict[str, tuple[Tensor, str]]:
+    found = {}
+    for entry in map(fields, entries):
+        info = fields(entry[2][0])
+        number = info.get(2, [0])[0]
+        tensor = Tensor(dtype=DTYPES.get(number, f"type {number}"), shape=_shape(fields(info.get(3, [b""])[0])))
+        found[entry[1][0].decode()] = tensor, info.get(1, [b""])[0].decode()  # one without a name is sparse
+    return {name: found[name] for name in sorted(found)}
+
+
+def _shape(message: Mapping[int, list[Any]]) -> tuple[int, ...] | None:
+    if any(message.get(3, [])):
+        return None
+    return tuple(signed(fields(size).get(1, [0])[0]) for size in message.get(2, []))

@@ -1,0 +1,1 @@
+"""One model behind one socket: process, server, listener, batcher, warm-up, parity."""

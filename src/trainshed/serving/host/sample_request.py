@@ -1,0 +1,152 @@
+"""The sample request of a version: what warms a host up, shows that it answers, and is compared between loaders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from ..errors import LoaderError
+from ..formats.protobuf import BadMessage
+from ..formats.tf_serving_warmup import requests
+from ..loaders.base import InstanceModel, Model, TensorModel
+from ..loaders.tabular import TabularModel, plain
+from ..signatures import DEFAULT, STRING, Signature, Tensor
+
+FOLDER = "assets.extra"
+OWN, SERVING = "sample_request.json", "tf_serving_warmup_requests"
+ROWS = 3  #: of a table, unlike each other
+LENGTHS = (8, 32, 224)  #: tried for dimensions of any length: a short one may vanish in a convolution
+
+Inputs = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A predict request that the model can answer."""
+
+    body: dict[str, Any]
+    source: str  #: the file it was in; empty if it was made from the signature
+
+    @property
+    def given(self) -> bool:
+        """Whether the model's owner wrote it, so that a model which fails on it is broken."""
+        return bool(self.source)
+
+
+def find(model_dir: Path, model: Model) -> Sample | None:
+    """The sample of `assets.extra`, or one made from what the model says of its inputs; None if there is neither.
+
+    A made sample has been answered by the model. Raises LoaderError if a file of `assets.extra` is no request.
+    """
+    sample = written(model_dir)
+    if sample is not None:
+        return sample
+    body = _for_tensors(model) if isinstance(model, TensorModel) else _for_rows(model)
+    return None if body is None else Sample(body=body, source="")
+
+
+def written(model_dir: Path) -> Sample | None:
+    """The sample that came with the model's files. Raises LoaderError if the file holds none."""
+    own, serving = model_dir / FOLDER / OWN, model_dir / FOLDER / SERVING
+    if own.is_file():
+        try:
+            body = orjson.loads(own.read_bytes())
+        except orjson.JSONDecodeError as exc:
+            raise LoaderError(f"{FOLDER}/{OWN} is not JSON: {exc}.") from exc
+        if not isinstance(body, dict) or not isinstance(body.get("instances"), list) or not body["instances"]:
+            raise LoaderError(f'{FOLDER}/{OWN} is no request: expected an object like {{"instances": [...]}}.')
+        return Sample(body=body, source=f"{FOLDER}/{OWN}")
+    if serving.is_file():
+        try:
+            body = next(requests(serving.read_bytes()), None)
+        except BadMessage as exc:
+            raise LoaderError(f"{FOLDER}/{SERVING} cannot be read: {exc}") from exc
+        if body is not None:
+            return Sample(body=body, source=f"{FOLDER}/{SERVING}")
+    return None
+
+
+def made(signature: Signature, *, rows: int = 1, length: int = LENGTHS[0], seed: int = 0) -> Inputs | None:
+    """Inputs that fit a signature: floats from 0 to 1, the integers 0 and 1. None if it takes strings.
+
+    Where the signature says how many instances it takes, `rows` is not asked.
+    """
+    chance = np.random.default_rng(seed)
+    inputs: Inputs = {}
+    for name, tensor in signature.inputs.items():
+        values = _values(tensor, rows=rows, length=length, chance=chance)
+        if values is None:
+            return None
+        inputs[name] = values
+    return inputs
+
+
+def varied(inputs: Mapping[str, NDArray[Any]], *, rows: int, seed: int) -> Inputs:
+    """Other rows like these: floats nearer to zero, integers of the same input or 0 or 1, strings as they are."""
+    chance = np.random.default_rng(seed)
+    chosen = chance.integers(0, len(next(iter(inputs.values()))), rows)
+    return {name: _varied(array[chosen], chance) for name, array in inputs.items()}
+
+
+def body(inputs: Mapping[str, NDArray[Any]], *, signature: str = "") -> dict[str, Any]:
+    """The request that holds these inputs."""
+    columns = {name: plain(_shortest(array).tolist()) for name, array in inputs.items()}
+    instances = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return ({"signature_name": signature} if signature else {}) | {"instances": instances}
+
+
+def _shortest(array: NDArray[Any]) -> NDArray[Any]:
+    """Floats with no more digits than tell them apart in their own type."""
+    return array.astype("U").astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def _for_tensors(model: TensorModel) -> dict[str, Any] | None:
+    name = DEFAULT if DEFAULT in model.signatures else min(model.signatures)
+    for length in LENGTHS:
+        inputs = made(model.signatures[name], length=length)
+        if inputs is None or any(array.ndim == 0 for array in inputs.values()):
+            return None
+        if _answers(lambda given=inputs: model.run(name, given)):
+            return body(inputs, signature="" if name == DEFAULT or len(model.signatures) == 1 else name)
+    return None
+
+
+def _for_rows(model: InstanceModel) -> dict[str, Any] | None:
+    if not isinstance(model, TabularModel) or not model.width:
+        return None
+    rows = np.random.default_rng(0).random((ROWS, model.width)).round(4).tolist()
+    return {"instances": rows} if _answers(lambda: model.predict(rows)) else None
+
+
+def _answers(call: Any) -> bool:
+    """Whether the model takes what was made up. It may not, for reasons of its own, and is no worse for that."""
+    try:
+        call()
+    except Exception:  # noqa: BLE001 - the model's own code
+        return False
+    return True
+
+
+def _values(tensor: Tensor, *, rows: int, length: int, chance: np.random.Generator) -> NDArray[Any] | None:
+    if tensor.dtype == STRING or tensor.dtype == "bfloat16" or tensor.dtype.startswith("complex"):
+        return None  # nothing to guess, or nothing that NumPy has
+    shape = (-1,) if tensor.shape is None else tensor.shape
+    sizes = [size if size != -1 else rows if at == 0 else length for at, size in enumerate(shape)]
+    if tensor.dtype.startswith("float"):
+        return chance.random(sizes).round(4).astype(tensor.dtype)
+    return chance.integers(0, 2, sizes).astype(tensor.dtype)
+
+
+def _varied(array: NDArray[Any], chance: np.random.Generator) -> NDArray[Any]:
+    if array.dtype.kind == "O":
+        return array
+    if array.dtype.kind in "biu":
+        small = chance.integers(0, 2, array.shape).astype(array.dtype)
+        return np.where(chance.random(array.shape) < 0.5, array, small)
+    return (array * chance.random(array.shape)).astype(array.dtype)

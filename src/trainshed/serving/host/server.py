@@ -1,0 +1,141 @@
+"""A host: what serves one version over a socket.
+
+One thread reads each connection and parses, one calls the model and writes the answers, so that a model which hangs
+stops neither the reading nor what can be said without it.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from ..codec.json_documents import write
+from ..codec.predictors import predictor
+from ..codec.responses import FULL, Answer, failure
+from ..errors import InvalidInputs, ServingError
+from ..explain.explainer import Explainer, explainer
+from ..frames import BadFrame, Kind, pack_raw, unpack_raw
+from ..loaders.base import Model, RawModel, TensorModel
+from ..memory import Trimming
+from ..spec import HostSpec
+from .batcher import Batcher, Job, Run
+from .lifecycle import Ending
+from .listener import Connection
+from .parity import compare, read
+from .reception import Reception
+from .sample_request import Sample, find
+from .warmup import warm_up
+
+
+class Host:
+    """One model and those who ask it."""
+
+    def __init__(self, spec: HostSpec, model: Model) -> None:
+        """Warms the model up. Raises what the model raises then, or `LoaderError` if it can't be explained as asked."""
+        self._model = model
+        self._predictor = predictor(model)
+        self._explainer: Explainer | None = None
+        if spec.explanation:
+            self._explainer = explainer(spec.explanation, model, spec.model_dir)
+        self.sample: Sample | None = find(spec.model_dir, model)
+        self.batching = warm_up(self._predictor, self.sample, max_batch=spec.max_batch)
+        self._trimming = Trimming()
+        self._batcher = Batcher(
+            max_batch=spec.max_batch,
+            queue_limit=spec.queue_limit,
+            merges=self.batching,
+            idle=self._trimming.idle,
+        )
+        self._reception = Reception(self._take, self._batcher.cancel, body_limit=spec.body_limit, secret=spec.secret)
+        self._ways: dict[int, Callable[[bytes], Answer]] = {
+            Kind.EXPLAIN: self._explain,
+            Kind.RAW: self._raw,
+            Kind.PARITY: lambda body: self._parity(Path(body.decode())),
+            Kind.PARITY_WITH: lambda body: self._parity(io.BytesIO(body)),
+        }
+
+    def serve(self, listener: socket.socket, ending: Ending) -> None:
+        """Take connections until the end comes; then read no more, answer what was read, and return."""
+        worker = threading.Thread(target=self._batcher.work, name="model")
+        worker.start()
+        try:
+            self._reception.serve(listener, ending)
+        finally:  # also if no more connections can be taken: a process that can't serve has to end
+            self._batcher.close()
+            worker.join()
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "waiting": self._batcher.waiting(),
+            "running_s": self._batcher.running_s(),
+            **self._batcher.counts.as_json(),
+        }
+
+    def _take(self, connection: Connection, request_id: int, kind: int, body: bytes) -> None:
+        """Answer a frame, or put it where the model finds it. Never waits for the model."""
+        self._trimming.add(len(body))
+        try:
+            if kind == Kind.PREDICT:
+                if self._batcher.full():
+                    connection.send([(request_id, FULL)])
+                    return
+                request = self._predictor.read(body)
+                self._batcher.offer(Job(connection, request_id, self._predict, request, request.count))
+            elif kind == Kind.CANCEL:
+                self._batcher.cancel(connection, request_id)
+            elif kind == Kind.STATS:
+                connection.send([(request_id, (200, orjson.dumps(self.stats())))])
+            else:
+                self._take_odd(connection, request_id, kind, body)
+        except ServingError as exc:
+            connection.send([(request_id, failure(exc))])
+        except Exception as exc:  # noqa: BLE001 - one request must not end the reading of others
+            traceback.print_exc()
+            connection.send([(request_id, failure(exc))])
+
+    def _take_odd(self, connection: Connection, request_id: int, kind: int, body: bytes) -> None:
+        way = self._ways.get(kind)
+        if way is None:
+            raise InvalidInputs(f"There are no requests of kind {kind}.")
+        if self._batcher.full():
+            connection.send([(request_id, FULL)])
+            return
+        self._batcher.offer(Job(connection, request_id, _one_by_one(way), body))
+
+    def _predict(self, requests: list[Any]) -> Sequence[Answer]:
+        return [(200, answer) for answer in self._predictor.run(requests)]
+
+    def _explain(self, body: bytes) -> Answer:
+        if self._explainer is None:
+            raise InvalidInputs(
+                "This version was created without an explanationConfig. Create one with --explanation-method to have "
+                "its predictions explained."
+            )
+        return 200, write(self._explainer.explain(body))
+
+    def _raw(self, body: bytes) -> Answer:
+        try:
+            content_type, data = unpack_raw(body)
+        except BadFrame as exc:
+            raise InvalidInputs(str(exc)) from exc
+        if isinstance(self._model, RawModel):
+            answer, given = self._model.raw_predict(data, content_type)
+            return 200, pack_raw(given, answer)
+        (answer,) = self._predictor.run([self._predictor.read(data)])
+        return 200, pack_raw("application/json", answer)
+
+    def _parity(self, reference: Path | IO[bytes]) -> Answer:
+        if not isinstance(self._model, TensorModel):
+            raise InvalidInputs(f"There is nothing to compare {self._model.detail} with.")
+        return 200, write(compare(self._model, read(reference)).as_json())
+
+
+def _one_by_one(way: Callable[[bytes], Answer]) -> Run:
+    return lambda bodies: [way(body) for body in bodies]

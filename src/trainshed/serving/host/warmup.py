@@ -1,0 +1,53 @@
+"""Before a host takes requests: the sample is answered, and it is found out whether answers depend on their company."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..codec.json_documents import write
+from ..codec.predictors import InstanceRequest, Predictor
+from ..codec.tensors import TensorRequest
+from .sample_request import Sample, varied
+
+_SIZES = (2, 3, 5, 8)  #: of the batches that are tried, and the greatest that there can be
+
+
+def warm_up(predictor: Predictor, sample: Sample | None, *, max_batch: int) -> bool:
+    """Answer the sample; whether requests may be put together.
+
+    They may if the answers of batches of several sizes are, byte for byte, those that each request gets alone. Without
+    a sample nobody knows. Raises what the model raises on the sample.
+    """
+    if sample is None:
+        return False
+    request = predictor.read(write(sample.body))
+    predictor.run([request])
+    sizes = sorted({size for size in (*_SIZES, max_batch) if 1 < size <= max_batch})
+    singles = _singles(request, max_batch)
+    if not sizes or len(singles) < max_batch or singles[0].key != singles[1].key:
+        return False
+    alone = [predictor.run([single])[0] for single in singles]
+    return all(predictor.run(singles[:size]) == alone[:size] for size in sizes)
+
+
+def _singles(request: TensorRequest | InstanceRequest, count: int) -> Sequence[Any]:
+    """Requests of one instance each that are like a given one, and not all the same if its inputs are numbers."""
+    if isinstance(request, InstanceRequest):
+        instances = request.instances
+        return [
+            InstanceRequest(instances=[instances[at % len(instances)]], others=request.others, key=request.key)
+            for at in range(count if instances else 0)
+        ]
+    if not request.count or not request.inputs:
+        return []
+    rows = varied(request.inputs, rows=count, seed=0)
+    return [
+        TensorRequest(
+            signature=request.signature,
+            inputs={name: array[at : at + 1] for name, array in rows.items()},
+            count=1,
+            key=request.key,
+        )
+        for at in range(count)
+    ]

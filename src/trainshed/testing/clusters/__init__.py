@@ -1,0 +1,1 @@
+"""Machines in network namespaces, Ray, Slurm and containers."""

@@ -1,0 +1,161 @@
+"""Podman and Docker for tests: images and containers in folders of their own, a base image from Debian's packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from trainshed.testing.contracts.engines import wait_for
+
+IMAGE = "localhost/trainshed-tests/python:1"
+_BASE = Path(__file__).resolve().parents[4] / "samples" / "mnist_sync" / "container" / "base.sh"
+_BUILD_S = 600.0
+_END_S = 60.0
+_BRIDGE = "10.231.254.1/24"  #: of Docker, where nothing else of the tests is
+
+_STORAGE = """\
+[storage]
+driver = "{driver}"
+graphroot = "{folder}/storage"
+runroot = "{folder}/run"
+"""
+_ENGINE = """\
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+tmp_dir = "{folder}/libpod"
+"""
+
+
+class Podman:
+    """Images and containers are in `storage`, which may outlive a test run and be shared by processes: what was built
+    is used again. `config` is for this one alone."""
+
+    kind = "podman"
+
+    def __init__(self, storage: Path, config: Path) -> None:
+        storage.mkdir(parents=True, exist_ok=True)
+        self._config = config
+        driver = "overlay" if "\toverlay\n" in Path("/proc/filesystems").read_text() and os.geteuid() == 0 else "vfs"
+        (config / "storage.conf").write_text(_STORAGE.format(folder=storage.resolve(), driver=driver))
+        (config / "containers.conf").write_text(_ENGINE.format(folder=storage.resolve()))
+        (config / "registries.conf").write_text('unqualified-search-registries = []\nshort-name-mode = "permissive"\n')
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What leads Podman to this folder, in a server or in a shell."""
+        return {
+            "CONTAINERS_STORAGE_CONF": str(self._config / "storage.conf"),
+            "CONTAINERS_CONF": str(self._config / "containers.conf"),
+            "CONTAINERS_REGISTRIES_CONF": str(self._config / "registries.conf"),
+        }
+
+    def __call__(self, *words: str, stdin: str = "") -> str:
+        """Run a command, which must succeed. What it printed."""
+        return _run(["podman", *words], self.env, stdin)
+
+    def trust(self, address: str) -> None:
+        """Pull from the registry there without TLS."""
+        with (self._config / "registries.conf").open("a") as out:
+            out.write(f'\n[[registry]]\nlocation = "{address}"\ninsecure = true\n')
+
+    def base(self) -> str:
+        """The name of an image that holds Python and a shell, from Debian's packages. Made on first use."""
+        _run(["bash", str(_BASE), IMAGE], self.env)
+        return IMAGE
+
+    def pinned(self, image: str) -> str:
+        """The name of a local image by what it holds."""
+        return f"localhost/{image}@{self('image', 'inspect', '--format', '{{.Digest}}', image).strip()}"
+
+    def containers(self, job: str = "") -> list[dict[str, Any]]:
+        """All that there are, running or not, of a job `PROJECT/JOB` if one is named."""
+        found: list[dict[str, Any]] = json.loads(self("ps", "--all", "--format", "json") or "[]") or []
+        names = [(each, (each.get("Labels") or {}).get("trainshed.job", "")) for each in found]
+        return [each for each, name in names if name.startswith(f"{job}/" if job else "")]
+
+
+class Docker:
+    """A daemon with images and containers of its own, from `with` on. The base image is one of Podman's."""
+
+    kind = "docker"
+
+    def __init__(self, folder: Path, podman: Podman) -> None:
+        self._folder = folder
+        self._podman = podman
+        self._daemon: subprocess.Popen[bytes]
+
+    def __enter__(self) -> Self:
+        words = [f"--data-root={self._folder}/data", f"--exec-root={self._folder}/exec", f"--bip={_BRIDGE}"]
+        words += [f"--pidfile={self._folder}/pid", f"--host={self.env['DOCKER_HOST']}"]
+        with (self._folder / "log").open("wb") as log:
+            self._daemon = subprocess.Popen(["dockerd", *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        argv, env = ["docker", "info"], {**os.environ, **self.env}
+        wait_for(lambda: subprocess.run(argv, env=env, capture_output=True).returncode, lambda code: code == 0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._daemon.terminate()
+        try:
+            self._daemon.wait(_END_S)
+        finally:
+            self._daemon.kill()
+            subprocess.run(["ip", "link", "delete", "docker0"], capture_output=True, check=False)
+            subprocess.run(["umount", self._folder / "exec/netns/default"], capture_output=True, check=False)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What leads Docker to this daemon, in a server or in a shell."""
+        own = {"DOCKER_HOST": f"unix://{self._folder}/socket", "DOCKER_CONFIG": str(self._folder)}
+        return own | {"DOCKER_BUILDKIT": "0"}  # which is a part that Debian has no package of
+
+    def __call__(self, *words: str, stdin: str = "") -> str:
+        """Run a command, which must succeed. What it printed."""
+        return _run(["docker", *words], self.env, stdin)
+
+    def trust(self, address: str) -> None:
+        """Docker pulls from loopback without TLS."""
+
+    def base(self) -> str:
+        """As Podman's, from which it is taken."""
+        with suppress(AssertionError):
+            self("image", "inspect", IMAGE)
+            return IMAGE
+        archive = self._folder / "base.tar"
+        self._podman("save", "--format", "docker-archive", "--output", str(archive), self._podman.base())
+        self("load", "--input", str(archive))
+        archive.unlink()
+        return IMAGE
+
+    def pinned(self, image: str) -> str:
+        """Its tag: an image of Docker has a digest only if it was pulled."""
+        return f"{image}:latest"
+
+    def containers(self, job: str = "") -> list[dict[str, Any]]:
+        """As Podman's."""
+        found = [self._container(name) for name in self("ps", "--all", "--quiet", "--no-trunc").split()]
+        names = [(each, each["Labels"].get("trainshed.job", "")) for each in found if each]
+        return [each for each, name in names if name.startswith(f"{job}/" if job else "")]
+
+    def _container(self, name: str) -> dict[str, Any]:
+        """One of them, as far as tests look at it. Empty if it has been removed."""
+        with suppress(AssertionError):
+            [about] = json.loads(self("container", "inspect", name))
+            labels, pid = about["Config"]["Labels"], about["State"]["Pid"]
+            return {"Id": about["Id"], "Names": [about["Name"].lstrip("/")], "Labels": labels, "Pid": pid}
+        return {}
+
+
+def _run(argv: list[str], env: dict[str, str], stdin: str = "") -> str:
+    whole = {**os.environ, **env}
+    done = subprocess.run(argv, env=whole, input=stdin, capture_output=True, text=True, timeout=_BUILD_S)
+    assert done.returncode == 0, f"{argv}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout

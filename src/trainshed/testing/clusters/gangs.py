@@ -1,0 +1,200 @@
+"""Gangs that run elsewhere, for tests: a spec without a server, its supervisor, trainers that do as they are told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from trainshed.engines.local.engine import ship
+from trainshed.testing.workloads.records import records
+
+WAIT_S = 180.0  #: for anything that is waited for: the machine may be a slow one
+_ENDS = ("ended", "lost")
+KEY = "test-0"  #: of the runtime that replicas have: the Python of the tests
+
+#: Each copy writes down its pid and where everybody is, then waits for a file that says how to end.
+TRAINER = """
+import json, os, signal, subprocess, sys, time
+SIGNS, NAME = os.environ["SIGNS"], os.environ["REPLICA"]
+def note(file, *words):
+    fd = os.open(os.path.join(SIGNS, file), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(fd, (json.dumps(words) + "\\n").encode())
+    os.close(fd)
+note("starts", NAME, os.getpid(), json.loads(os.environ["TF_CONFIG"])["cluster"])
+def wait():
+    while True:
+        for sign in (NAME, "all"):
+            path = os.path.join(SIGNS, "end-" + sign)
+            if os.path.exists(path):
+                how = int(open(path).read())
+                if how < 0:
+                    os.kill(os.getpid(), -how)
+                sys.exit(how)
+        time.sleep(0.01)
+"""
+
+
+class Attempt:
+    """One attempt of a gang. What it does is seen in files below `root`, which the nodes must see too."""
+
+    def __init__(self, root: Path, link: Path, *, name: str = "j") -> None:
+        """`link` is its socket."""
+        self.gang = f"trainshed/p/{name}/1"
+        self._link = link
+        self.folder = root / "attempt"
+        self.signs = root / "signs"
+        self._trainers = root / "trainers"
+        for path in (self.folder, self.signs, self._trainers):
+            path.mkdir()
+
+    def launch(self, source: str, *replicas: str, **more: Any) -> None:
+        (self._trainers / "task.py").write_text(TRAINER + source)
+        spec = cluster_spec(self._link, self.gang, replicas, **more)
+        spec["env"] = {"PYTHONPATH": str(self._trainers), "SIGNS": str(self.signs)}
+        (self.folder / "spec.json").write_text(json.dumps(spec))
+        run = ship(self.folder.parent / "node") / "run.py"
+        subprocess.run([sys.executable, "-I", "-S", run, "supervise", self.folder], check=True, timeout=WAIT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing of it is left."""
+        if (self.folder / "journal.jsonl").exists():
+            self.end(0)
+            if not self._has_ended():
+                self.cancel()
+            self.ended()
+
+    def cancel(self) -> None:
+        self._tell("cancel")
+
+    def kill(self, replica: str, number: int) -> None:
+        self._tell(f"kill {replica} {number}")
+
+    def _tell(self, command: str) -> None:
+        with (self.folder / "control").open("w") as control:
+            control.write(f"{command}\n")
+
+    def end(self, how: int, who: str = "all") -> None:
+        draft = self.signs / f"draft-{who}"
+        draft.write_text(str(how))
+        draft.rename(self.signs / f"end-{who}")  # whoever sees it can read it
+
+    def starts(self) -> list[tuple[str, int, dict[str, list[str]]]]:
+        return [(name, number, cluster) for name, number, cluster in records(self.signs / "starts")]
+
+    def started(self, count: int) -> list[tuple[str, int, dict[str, list[str]]]]:
+        wait_until(lambda: len(self.starts()) >= count, self)
+        return self.starts()
+
+    def journal(self) -> list[dict[str, Any]]:
+        return records(self.folder / "journal.jsonl")
+
+    def ended(self) -> dict[str, Any]:
+        wait_until(self._has_ended, self)
+        return self.journal()[-1]
+
+    def _has_ended(self) -> bool:
+        return any(each["event"] in _ENDS for each in self.journal()[-1:])
+
+    def lines(self, replica: str = "") -> list[str]:
+        return [line["m"] for line in records(self.folder / "log.jsonl") if line["r"] == replica or not replica]
+
+    def samples(self) -> list[dict[str, Any]]:
+        return records(self.folder / "samples.jsonl")
+
+    def stand_in(self, replica: str) -> int:
+        started = [event for event in self.journal() if event["event"] == "replica_started"]
+        return int([event["pid"] for event in started if event["name"] == replica][-1])
+
+
+def wait_until(true: Callable[[], object], attempt: Attempt, limit_s: float = WAIT_S) -> None:
+    deadline = time.monotonic() + limit_s
+    while not true():
+        if time.monotonic() > deadline:
+            raise AssertionError("\n".join(attempt.lines()))
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between opening and reading
+        return False
+
+
+def make_runtime(folder: Path) -> None:
+    """A runtime that is this very Python, among those of a node."""
+    (folder / KEY / "bin").mkdir(parents=True)
+    (folder / KEY / "bin" / "python").symlink_to(sys.executable)
+    (folder / KEY / "complete.json").write_text("{}")
+
+
+def cluster_spec(
+    link: Path,
+    gang_name: str,
+    replicas: Sequence[str],
+    *,
+    grace_s: float = 5.0,
+    python: str = "3.11",
+    strategy: str = "PACK",
+    resources: Mapping[str, float] | None = None,
+    lease_s: float = 600.0,
+    max_running_s: float = 3600.0,
+) -> dict[str, Any]:
+    """The spec of an attempt at a gang, such as master-replica-0 and ps-replica-0, whose module is `task`."""
+    gang = [(name, *_parts(name)) for name in replicas]
+    cluster: dict[str, list[str]] = {}
+    for name, kind, _ in gang:
+        if kind != "evaluator":
+            cluster.setdefault(kind, []).append(f"@host:{name}@:@port:{name}@")
+    return {
+        "format": 1,
+        "project": "p",
+        "job": "j",
+        "attempt": 1,
+        "python": sys.executable,
+        "uv": "uv",
+        "module": "task",
+        "args": [],
+        "packages": [],
+        "site": "/nowhere",
+        "replicas": [
+            {
+                "name": name,
+                "type": kind,
+                "index": index,
+                "primary": kind == "master",
+                "env": {
+                    "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}),
+                    "REPLICA": name,
+                },
+            }
+            for name, kind, index in gang
+        ],
+        "env": {},
+        "grace_s": grace_s,
+        "max_running_s": max_running_s,
+        "log_limit_bytes": 1 << 24,
+        "cluster": {
+            "socket": str(link),
+            "gang": gang_name,
+            "strategy": strategy,
+            "bundles": {name: {"CPU": 1, **(resources or {})} for name in replicas},
+            "runtime": {"name": "test", "key": KEY, "python": python, "lock": "", "stands_for": []},
+            "packages": [],
+            "kit": {"files": {}, "relay": None, "ca": ""},
+            "lease_s": lease_s,
+        },
+    }
+
+
+def _parts(name: str) -> tuple[str, int]:
+    kind, _, index = name.split("-")
+    return kind, int(index)

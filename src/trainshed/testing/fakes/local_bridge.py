@@ -1,0 +1,159 @@
+"""A link without Ray, for tests: the cluster is this machine, and what would be actors are objects in the test."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import socket
+import subprocess
+import threading
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainshed.engines.local.engine import ship
+from trainshed.engines.ray.bridge.actor import KeeperActor
+from trainshed.testing.clusters.gangs import make_runtime
+
+HOST = "127.0.0.1"
+NODE = "a-node"
+Socket = socket.socket
+
+
+class LocalActor(KeeperActor):
+    """Keeps a replica on this machine."""
+
+    def _where(self) -> tuple[str, str]:
+        return HOST, NODE
+
+    def _leave(self) -> None:
+        """This process is the test's own, and stays."""
+        if self._keeper is not None:
+            self.lose()
+
+    def end(self) -> str:
+        """However long that takes on a slow machine."""
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return super().end()
+
+    def lose(self) -> None:
+        """As when its process is killed: the keeper's stdin is closed, and no file is held any more."""
+        self._keeper.stdin.close()
+        self._let_go()
+
+    @property
+    def keeper(self) -> int:
+        """The outer process of its keeper."""
+        return int(self._keeper.pid)
+
+
+class LocalLink:
+    """Serves stand-ins. `cache` is that of the node, and has to be in the environment as TRAINSHED_NODE_CACHE."""
+
+    def __init__(self, folder: Path, cache: Path, code: Path | None = None) -> None:
+        """`code` is what nodes are given; usually it is the shipped code."""
+        self.path = folder / "sock"
+        self.actors: dict[str, LocalActor] = {}
+        self.lost: dict[str, bool] = {}  #: replicas to be told lost, and whether with their node
+        self._code = (_zip(code or ship(folder / "node")), "0123456789abcdef")
+        self._connections: set[Socket] = set()
+        self._listener: Socket | None = None
+        make_runtime(cache / "runtimes")
+
+    def start(self) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.path.unlink(missing_ok=True)
+        self._listener.bind(str(self.path))
+        self._listener.listen()
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def stop(self) -> None:
+        """As if it were killed: nobody is told anything, and actors live on."""
+        listener, self._listener = self._listener, None
+        self.path.unlink(missing_ok=True)
+        if listener is not None:
+            listener.shutdown(socket.SHUT_RDWR)  # so that the thread ends that waits for connections
+            listener.close()
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def socket(self) -> Path:
+        return self.path
+
+    def gangs(self) -> list[str]:
+        """Those that have an actor."""
+        return sorted({name.rpartition("/")[0].rpartition("/")[0] for name in list(self.actors)})
+
+    def release(self, gang: str) -> None:
+        for name in [each for each in list(self.actors) if each.startswith(f"{gang}/")]:
+            self._end(name)
+
+    def close(self) -> None:
+        """End everything."""
+        self.stop()
+        for actor in list(self.actors.values()):
+            actor.end()
+
+    def _accept(self, listener: Socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=self._serve, args=(connection, listener), daemon=True).start()
+
+    def _serve(self, connection: Socket, listener: Socket) -> None:
+        self._connections.add(connection)
+        with connection, connection.makefile("rb") as lines:
+            asked = b""
+            with contextlib.suppress(OSError):
+                asked = lines.readline()
+            if not asked.endswith(b"\n"):  # whoever connected was gone before it had said what it wants
+                self._connections.discard(connection)
+                return
+            request = json.loads(asked)
+            replica = f"{request['gang']}/{request['replica']}/"
+            name = replica + request["incarnation"]
+            for other in [each for each in list(self.actors) if each.startswith(replica) and each != name]:
+                self._end(other)
+            if (actor := self.actors.get(name)) is None:
+                actor = self.actors[name] = LocalActor(request["lease_s"])
+            actor.begin(*self._code, {**request["order"], "incarnation": request["incarnation"]})
+            threading.Thread(target=self._pump, args=(connection, actor, request), daemon=True).start()
+            with contextlib.suppress(OSError):
+                for line in lines:
+                    actor.tell(line)
+            self._connections.discard(connection)
+            if self._listener is listener:
+                self._end(name)
+
+    def _end(self, name: str) -> None:
+        """Unless another thread does so already."""
+        if (actor := self.actors.pop(name, None)) is not None:
+            actor.end()
+
+    def _pump(self, connection: Socket, actor: LocalActor, request: Mapping[str, Any]) -> None:
+        offset, ended = int(request["offset"]), False
+        with contextlib.suppress(OSError, AttributeError):
+            while not ended and request["replica"] not in self.lost:
+                data, ended = actor.read(offset, 0.1)
+                offset += len(data)
+                if data:
+                    ended = False
+                    connection.sendall(json.dumps({"bytes": len(data)}).encode() + b"\n" + data)
+            node = self.lost.pop(request["replica"], False)
+            self.actors.pop(f"{request['gang']}/{request['replica']}/{request['incarnation']}", actor).end()
+            word = {"lost": f"The node {NODE} with {request['replica']} was lost.", "node": node}
+            connection.sendall(json.dumps(word).encode() + b"\n")
+
+
+def _zip(node: Path) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        serving = (node / "trainshed_serving").rglob("*.py")
+        for path in [node / "run.py", *(node / "trainshed_node").rglob("*.py"), *serving]:
+            archive.write(path, path.relative_to(node))
+    return out.getvalue()

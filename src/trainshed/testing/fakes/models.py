@@ -1,0 +1,77 @@
+"""Models in a few lines of NumPy, with the manners of real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainshed.serving.errors import InvalidInputs
+from trainshed.serving.signatures import Signature, Tensor
+
+ROWS = Signature(
+    inputs={"x": Tensor(dtype="float32", shape=(-1, 3))},
+    outputs={"label": Tensor(dtype="int64", shape=(-1,)), "scores": Tensor(dtype="float32", shape=(-1, 2))},
+)
+
+
+class Scorer:
+    """Scores rows of three by two columns of weights, and can be told to be off by something."""
+
+    detail = "NumPy"
+    weights = np.array([[1.0, -1.0], [2.0, 0.5], [-3.0, 4.0]])
+
+    def __init__(self, *, off: float = 0.0, signatures: Mapping[str, Signature] | None = None) -> None:
+        self.signatures = {"serving_default": ROWS} if signatures is None else signatures
+        self.off = off
+
+    def run(self, signature: str, inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        assert signature in self.signatures
+        scores = inputs["x"].astype(np.float64) @ self.weights + self.off
+        return {"label": scores.argmax(axis=1), "scores": scores.astype(np.float32)}
+
+    def gradients(
+        self, signature: str, inputs: dict[str, NDArray[Any]], *, output: str, labels: NDArray[Any]
+    ) -> dict[str, NDArray[Any]]:
+        assert (signature, output) == ("serving_default", "scores")
+        return {"x": self.weights[:, labels].T}
+
+
+class Shouter:
+    """Takes strings, answers them in capitals, and refuses what is no text."""
+
+    detail = "Python"
+    signatures: Mapping[str, Signature] = {
+        "serving_default": Signature(
+            inputs={"text": Tensor(dtype="string", shape=(-1,))}, outputs={"loud": Tensor(dtype="string", shape=(-1,))}
+        )
+    }
+
+    def run(self, signature: str, inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        loud = np.empty(len(inputs["text"]), object)
+        for at, text in enumerate(inputs["text"]):
+            if not text.isascii():
+                raise InvalidInputs("This is no text.")
+            loud[at] = text.upper()
+        return {"loud": loud}
+
+
+class Weighing:
+    """A table's model: a sum of columns."""
+
+    detail = "NumPy"
+    merges = True
+    names: tuple[str, ...] = ()
+    weights = np.array([2.0, -1.0, 0.5])
+    width = 3
+
+    def predict(self, instances: list[Any], /, **_kwargs: Any) -> list[Any]:
+        return [float(value) for value in self.scores(self.rows(instances))[:, 0]]
+
+    def rows(self, instances: list[Any]) -> NDArray[Any]:
+        return np.array(instances, np.float64)
+
+    def scores(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+        return np.asarray(rows @ self.weights, np.float64).reshape(-1, 1)

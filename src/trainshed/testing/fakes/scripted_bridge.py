@@ -1,0 +1,61 @@
+"""A link to a cluster that is made up: it answers what a real one would, from memory and at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trainshed.domain.capacity.placement import Amounts, fits
+from trainshed.engines.ray.bridge_process import Cluster, ClusterNode
+from trainshed.errors import EngineDown
+
+
+class ScriptedLink:
+    """`machines` are what each machine has. A group is made when it is asked for, if there is room."""
+
+    def __init__(self, machines: Sequence[Amounts], socket: Path = Path("/nowhere/sock")) -> None:
+        """`socket` is where stand-ins are served, if they are."""
+        self.machines = list(machines)
+        self.socket = socket
+        self.groups: dict[str, list[Amounts]] = {}
+        self.silent_since_us = 0  #: since when the cluster does not answer
+        self.placing = False  #: it takes its time with groups that it has room for
+        self.why = ""
+
+    def cluster(self) -> Cluster:
+        silent = bool(self.silent_since_us)
+        alive = [
+            ClusterNode(id=str(number), host=f"10.0.0.{number}", alive=True, total=total, free=free)
+            for number, (total, free) in enumerate(zip(self.machines, self._free(), strict=True), start=1)
+        ]
+        dead = ClusterNode(id="0", host="10.0.0.99", alive=False, total={}, free={})
+        return Cluster(
+            address="10.0.0.1:6379",
+            reachable=not silent,
+            since_us=self.silent_since_us,
+            why=self.why,
+            nodes=() if silent else (*alive, dead),
+        )
+
+    def reserve(self, gang: str, bundles: Mapping[str, Amounts], strategy: str) -> bool:
+        self._check()
+        if gang not in self.groups and not self.placing and fits(bundles.values(), self._free()):
+            self.groups[gang] = list(bundles.values())
+        return gang in self.groups
+
+    def release(self, gang: str) -> None:
+        self._check()
+        self.groups.pop(gang, None)
+
+    def _free(self) -> list[dict[str, float]]:
+        """What is left on each machine, if groups were placed in the order in which they came."""
+        left = [dict(machine) for machine in self.machines]
+        for bundle in (bundle for group in list(self.groups.values()) for bundle in group):
+            machine = next(each for each in left if fits([bundle], [each]))
+            for kind, amount in bundle.items():
+                machine[kind] -= amount
+        return left
+
+    def _check(self) -> None:
+        if self.silent_since_us:
+            raise EngineDown("The cluster does not answer.")

@@ -1,0 +1,1 @@
+"""Real processes that tests start: servers, gateways, hosts, browsers, shells."""

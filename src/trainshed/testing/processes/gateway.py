@@ -1,0 +1,116 @@
+"""The whole HTTP side with the gateway behind it, in a thread: a test publishes routes to hosts of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import uvicorn
+import uvloop
+
+from trainshed.api.app import Api
+from trainshed.config import Home, Settings
+from trainshed.domain.models.hosting import Standing
+from trainshed.gateway.routes import HostAddress, ModelRoute, Routes, VersionRoute
+from trainshed.proxy.node_endpoint import NodeReach
+from trainshed.server import uvicorn_config
+from trainshed.services.registry import Services
+from trainshed.services.server import ServerInfo
+from trainshed.store.database import Database
+from trainshed.wiring.application import assemble
+
+_WAIT_S = 90.0
+
+
+class NotingKeeper:
+    """Keeps no hosts, but remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.roused: list[tuple[str, str, str]] = []
+        self.hanging: list[str] = []
+        self.lost: list[str] = []
+        self.on_rouse: Callable[[], None] = lambda: None
+
+    def rouse(self, project: str, model: str, version: str) -> None:
+        self.roused.append((project, model, version))
+        self.on_rouse()
+
+    def stuck(self, key: str) -> None:
+        self.hanging.append(key)
+
+    def unreachable(self, key: str, reason: str) -> None:
+        self.lost.append(key)
+
+
+class RunningGateway:
+    """Serves from `start` to `stop`, on a free port. Jobs and deployments do not run."""
+
+    def __init__(self, home: Path, settings: Settings | None = None) -> None:
+        self.home = Home(home)
+        self.keeper = NotingKeeper()
+        self.routes: Routes
+        self.services: Services
+        self._settings = settings or Settings()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._ready = threading.Event()
+        self._server: uvicorn.Server
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    @property
+    def token(self) -> str:
+        """The owner's."""
+        return self.home.token.read_text().strip()
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected, as far as it has heard."""
+        return len(self._server.server_state.connections)
+
+    def start(self) -> RunningGateway:
+        self._thread.start()
+        if not self._ready.wait(_WAIT_S):
+            raise RuntimeError("The gateway did not start.")
+        return self
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(_WAIT_S)
+
+    def publish(self, model: str, *hosts: HostAddress, version: str = "v1", project: str = "trainshed") -> None:
+        """A model with one version, its default, that is ready on these hosts."""
+        route = VersionRoute(project=project, model=model, version=version, state=Standing.READY, hosts=hosts)
+        self.routes.publish(ModelRoute(project=project, model=model, default=version, versions={version: route}))
+
+    def _run(self) -> None:
+        self.home.create()
+        with ExitStack() as stack:
+            database = stack.enter_context(closing(Database(self.home.database)))
+            runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
+            database.migrate()
+            info = ServerInfo(url=self.url, tls_url="", pid=0, home=str(self.home.path), version="")
+            nodes = NodeReach(tls_url="https://127.0.0.1:1", authority="", leads=False)
+            assembly = assemble(self.home, self._settings, database, info, nodes)
+            self.services, self.routes = assembly.services, assembly.routes
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        limit = self._settings.body_limit_mb << 20
+        app = Api(self.services, allowed_hosts=("localhost",), authentication=True, body_limit=limit)
+        self._server = uvicorn.Server(uvicorn_config(app))  # in a thread it leaves signals alone
+        self.services.predictions.begin(self.keeper)
+        try:
+            serving = asyncio.ensure_future(self._server.serve(sockets=[self._listener]))
+            while not self._server.started:
+                await asyncio.sleep(0.01)
+            self._ready.set()
+            await serving
+        finally:
+            self.services.predictions.close()

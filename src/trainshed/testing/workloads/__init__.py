@@ -1,0 +1,1 @@
+"""Jobs, models and data that tests submit and deploy."""

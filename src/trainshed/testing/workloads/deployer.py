@@ -1,0 +1,137 @@
+"""Small real models for tests: written, uploaded, deployed, waited for and asked over plain HTTP."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from trainshed import packaging
+from trainshed.testing.processes.servers import Caller, RunningServer
+
+WAIT_S = 240.0
+
+#: A custom prediction routine: `load` and `answer` are the bodies of its two methods.
+_ROUTINE = """
+import ctypes, os, signal, subprocess, sys, time
+
+class Routine:
+    def __init__(self, model_dir):
+        self.model_dir = model_dir
+
+    @classmethod
+    def from_path(cls, model_dir):
+        {load}
+        return cls(model_dir)
+
+    def predict(self, instances, **kwargs):
+        {answer}
+        return instances
+"""
+
+
+class Deployer:
+    """Deploys to one model of one project of one server, through a bucket of that project."""
+
+    def __init__(self, server: RunningServer, project: str, scratch: Path, *, model: str = "m") -> None:
+        self.server = server
+        self.project = project
+        self.model = model
+        self.bucket = f"{project}-bucket"
+        self._scratch = scratch
+        server.call("POST", f"/storage/v1/b?project={project}", {"name": self.bucket})
+        server.call("POST", f"/v1/projects/{project}/models", {"name": model})
+
+    @property
+    def path(self) -> str:
+        return f"/v1/projects/{self.project}/models/{self.model}"
+
+    def upload(self, name: str, data: bytes) -> str:
+        target = f"/upload/storage/v1/b/{self.bucket}/o?uploadType=media&name={quote(name, safe='')}"
+        self.server.call("POST", target, data)
+        return f"gs://{self.bucket}/{name}"
+
+    def upload_folder(self, folder: Path, name: str) -> str:
+        for file in folder.rglob("*"):
+            if file.is_file():
+                self.upload(f"{name}/{file.relative_to(folder)}", file.read_bytes())
+        return f"gs://{self.bucket}/{name}"
+
+    def create(self, version: str, uri: str, **body: Any) -> dict[str, Any]:
+        """Begin to create a version; the operation."""
+        given = {"name": version, "deploymentUri": uri, **body}
+        operation: dict[str, Any] = self.server.call("POST", f"{self.path}/versions", given)
+        return operation
+
+    def create_routine(self, version: str, *, load: str = "", answer: str = "", **body: Any) -> dict[str, Any]:
+        """Begin to create a version that is a custom prediction routine."""
+        folder = self._scratch / version / f"routine_{version}"
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+        (folder / "routine.py").write_text(_ROUTINE.format(load=load or "pass", answer=answer or "pass"))
+        with packaging.build(folder) as archive:
+            package = self.upload(f"{version}/routine.tar.gz", archive.path.read_bytes())
+        uri = self.upload(f"{version}/model/weights.txt", version.encode()).rpartition("/")[0]
+        given = {"packageUris": [package], "predictionClass": f"routine_{version}.routine.Routine"}
+        return self.create(version, uri, **{**given, **body})
+
+    def finish(self, operation: dict[str, Any], *, timeout_s: float = WAIT_S) -> dict[str, Any]:
+        """The operation once it is done."""
+        deadline = time.monotonic() + timeout_s
+        while not operation.get("done"):
+            assert time.monotonic() < deadline, operation
+            time.sleep(0.02)
+            operation = self.server.call("GET", f"/v1/{operation['name']}")
+        return operation
+
+    def deploy(self, version: str, uri: str, **body: Any) -> dict[str, Any]:
+        """Create a version, which must work, and return its details."""
+        operation = self.finish(self.create(version, uri, **body))
+        assert "response" in operation, operation
+        return self.details(version)
+
+    def deploy_routine(self, version: str, **how: Any) -> dict[str, Any]:
+        operation = self.finish(self.create_routine(version, **how))
+        assert "response" in operation, operation
+        return self.details(version)
+
+    def refused(self, operation: dict[str, Any]) -> str:
+        """Why nothing came of an operation."""
+        finished = self.finish(operation)
+        assert "error" in finished, finished
+        return str(finished["error"]["message"])
+
+    def get(self, version: str) -> dict[str, Any]:
+        answer: dict[str, Any] = self.server.call("GET", f"{self.path}/versions/{version}")
+        return answer
+
+    def details(self, version: str) -> dict[str, Any]:
+        answer: dict[str, Any] = self.server.call("GET", f"/trainshed{self.path}/versions/{version}")
+        return answer
+
+    def delete(self, version: str) -> dict[str, Any]:
+        operation: dict[str, Any] = self.server.call("DELETE", f"{self.path}/versions/{version}")
+        return operation
+
+    def ask(self, version: str, *instances: Any) -> tuple[int, Any]:
+        """Status and answer of a prediction; an empty version is the model's default."""
+        target = f"{self.path}/versions/{version}:predict" if version else f"{self.path}:predict"
+        return Caller(self.server.url)("POST", target, token=self.server.token, body={"instances": list(instances)})
+
+    def predict(self, version: str, *instances: Any) -> list[Any]:
+        status, answer = self.ask(version, *instances)
+        assert status == 200, answer
+        return list(answer["predictions"])
+
+    def until_answers(self, version: str, *instances: Any, within_s: float = WAIT_S) -> float:
+        """The seconds until a prediction is answered."""
+        began = time.monotonic()
+        while True:
+            status, answer = self.ask(version, *instances)
+            passed = time.monotonic() - began
+            if status == 200:
+                return passed
+            assert status in (503, 504), answer
+            assert passed < within_s, answer
+            time.sleep(0.02)

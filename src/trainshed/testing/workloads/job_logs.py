@@ -1,0 +1,70 @@
+"""A job whose row and log are written by a test, line by line, as the server and a supervisor would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from trainshed.config import Home
+from trainshed.domain.jobs.job import Event, Job, JobState
+from trainshed.store.database import Database
+from trainshed.store.jobs import JobStore
+
+RUN_US = 3_600_000_000  #: an hour: lines are to be written within it
+
+
+def open_jobs(home: Home) -> JobStore:
+    """The jobs in a state folder; the database is made if there is none."""
+    home.path.mkdir(parents=True, exist_ok=True)
+    database = Database(home.database)
+    database.migrate()
+    return JobStore(database)
+
+
+class WrittenJob:
+    """One job in its only attempt. It stays as it is: its state is one that no loop acts on."""
+
+    def __init__(self, jobs: JobStore, home: Home, *, project: str, job_id: str, created_us: int) -> None:
+        body = {"trainingInput": {"pythonModule": "trainer.task"}}
+        job = Job(
+            project=project,
+            id=job_id,
+            body=body,
+            created_us=created_us,
+            attempt=1,
+            state=JobState.SUCCEEDED,
+            started_us=created_us,
+            ended_us=created_us + RUN_US,
+        )
+        self._jobs = jobs
+        self.job = jobs.add(job, [Event(text="Job queued.", time_us=created_us)])
+        self.folder = home.jobs / project / job_id
+        self.path = self.attempt(1)
+
+    def attempt(self, number: int) -> Path:
+        """The log of that attempt; its folder is made."""
+        folder = self.folder / str(number)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / "log.jsonl"
+
+    def set_state(self, state: JobState, *, attempt: int = 1) -> None:
+        """Past all rules: tests need jobs in every state."""
+        ended_us = self.job.created_us + RUN_US if state in (JobState.SUCCEEDED, JobState.FAILED) else None
+        self.job = self._jobs.record(replace(self.job, state=state, attempt=attempt, ended_us=ended_us))
+
+    def say(
+        self, lines: Iterable[tuple[int, str]], *, replica: str = "master-replica-0", severity: str = "INFO"
+    ) -> None:
+        """Append lines: each a time and a text."""
+        written = ({"t": time_us, "r": replica, "s": severity, "m": text} for time_us, text in lines)
+        self.append("".join(json.dumps(line) + "\n" for line in written).encode())
+
+    def append(self, data: bytes) -> None:
+        with open(self.path, "ab") as file:
+            file.write(data)
+
+    def tell(self, text: str, time_us: int) -> None:
+        """Add a line of the service."""
+        self._jobs.tell(self.job, Event(text=text, time_us=time_us))

@@ -1,0 +1,82 @@
+"""Small real trainers for tests: written, packed, uploaded, submitted and waited for over plain HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from trainshed import packaging
+from trainshed.domain.jobs.job import ENDS
+from trainshed.testing.processes.servers import RunningServer
+
+WAIT_S = 240.0
+
+
+class Submitter:
+    """Submits trainers of a few lines to one project of one server, through a bucket of that project: a new one, unless
+    one is named that is there.
+    """
+
+    def __init__(self, server: RunningServer, project: str, scratch: Path, *, bucket: str = "") -> None:
+        self.server = server
+        self.project = project
+        self.bucket = bucket or f"{project}-bucket"
+        self.labels: Mapping[str, str] = {}  #: of the jobs to come
+        self._scratch = scratch
+        if not bucket:
+            server.call("POST", f"/storage/v1/b?project={project}", {"name": self.bucket})
+
+    def submit(
+        self, job: str, source: str, *, args: Collection[str] = (), requires: Collection[str] = (), **training: Any
+    ) -> dict[str, Any]:
+        """Send a job whose module `trainer.task` is `source`. `training` adds to its trainingInput."""
+        folder = self._scratch / job / "trainer"
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+        (folder / "task.py").write_text(source)
+        if requires:
+            call = f"setup(name='trainer', packages=['trainer'], install_requires={[*requires]})"
+            (folder.parent / "setup.py").write_text(f"from setuptools import setup\n{call}\n")
+        with packaging.build(folder) as archive:
+            uri = self.upload(archive.path, f"{job}/trainer.tar.gz")
+        given: Mapping[str, Any] = {
+            "region": "us-central1",
+            "runtimeVersion": "python",
+            "packageUris": [uri],
+            "pythonModule": "trainer.task",
+            "args": list(args),
+        }
+        body = {"jobId": job, "labels": self.labels, "trainingInput": {**given, **training}}
+        answer: dict[str, Any] = self.server.call("POST", f"/v1/projects/{self.project}/jobs", body)
+        return answer
+
+    def upload(self, path: Path, name: str) -> str:
+        target = f"/upload/storage/v1/b/{self.bucket}/o?uploadType=media&name={quote(name, safe='')}"
+        self.server.call("POST", target, path.read_bytes())
+        return f"gs://{self.bucket}/{name}"
+
+    def get(self, job: str) -> dict[str, Any]:
+        answer: dict[str, Any] = self.server.call("GET", f"/v1/projects/{self.project}/jobs/{job}")
+        return answer
+
+    def wait(self, job: str, states: Collection[str] = ENDS, *, timeout_s: float = WAIT_S) -> dict[str, Any]:
+        """The job once it is in one of these states."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            found = self.get(job)
+            if found["state"] in states:
+                return found
+            if found["state"] in ENDS or time.monotonic() > deadline:
+                raise AssertionError(f"Job {job} is {found['state']}, not {sorted(states)}: {found}")
+            time.sleep(0.05)
+
+    def lines(self, job: str) -> list[str]:
+        """Every message in its log so far."""
+        answer = self.server.call("GET", f"/trainshed/v1/projects/{self.project}/jobs/{job}/logs")
+        return [entry["message"] for entry in answer["entries"]]
+
+    def attempt(self, job: str) -> Path:
+        return self.server.home / "jobs" / self.project / job / "1"
