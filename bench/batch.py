@@ -30,9 +30,9 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import numpy as np, orjson
 from trainshed_serving.loaders import load
-from trainshed_serving.spec import HostSpec
+from trainshed_serving.spec import ServingSpec
 
-model = load(HostSpec(model_dir=Path(sys.argv[2]), loader="openvino", threads=int(sys.argv[5])))
+model = load(ServingSpec(model_dir=Path(sys.argv[2]), loader="openvino", threads=int(sys.argv[5])))
 lines = Path(sys.argv[3]).read_bytes().splitlines()
 size = int(sys.argv[4])
 

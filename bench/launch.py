@@ -23,7 +23,7 @@ from typing import Any
 
 from report import Row, publish
 from trainshed.control.jobs.local_attempt import free_ports
-from trainshed.runtimes.builds import Place
+from trainshed.runtimes.builds import EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.processes.servers import RunningServer
@@ -323,7 +323,7 @@ def main() -> None:
         a_gang(warm_start="off") as cold_gang,
         tempfile.TemporaryDirectory() as scratch,
     ):
-        shell = Shell(Place(CACHE / CATALOGUE[RUNTIME].key).python, Path(scratch))
+        shell = Shell(EnvironmentDir(CACHE / CATALOGUE[RUNTIME].key).python, Path(scratch))
         for _ in range(args.rounds):
             hand.append(shell.run(["--steps=2000"]))
             warm.append(warm_gang.run(["--steps=2000"], start="warm"))

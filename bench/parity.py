@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from report import CLUSTERS, replace_between
-from trainshed.testing.clusters.ray import RAY_VERSION, RayCluster, Size, ray_environment
+from trainshed.testing.clusters.ray import RAY_VERSION, NodeSize, RayCluster, ray_environment
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.parity import (
     CurveDistance,
@@ -48,7 +48,7 @@ LIMIT_S = 1500.0
 SHOWN = 20  #: points of a curve
 #: What machine types of the samples ask for is much more than the machine has that the nodes share.
 SHARE = 0.25
-NODE = Size(cpus=16, memory_gb=128)
+NODE = NodeSize(cpus=16, memory_gb=128)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,9 @@ from typing import Any
 
 from launch import trainer
 from report import Row, publish
-from trainshed.runtimes.builds import Place
+from trainshed.runtimes.builds import EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE
-from trainshed.testing.clusters.ray import RayCluster, Size, ray_environment
+from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 
@@ -147,7 +147,7 @@ class Bench:
         return measured(began, self._jobs.lines(job))
 
     def gang_as_actors(self) -> Run:
-        python = Place(CACHE / CATALOGUE[RUNTIME].key).python
+        python = EnvironmentDir(CACHE / CATALOGUE[RUNTIME].key).python
         words = (self._cluster.client_address, str(python), trainer(tuned=True), f"--steps={STEPS}")
         told = json.loads(self._cluster.python(BARE_GANG, *words, timeout_s=LIMIT_S).splitlines()[-1])
         return measured(told["began"], told["lines"])
@@ -172,7 +172,7 @@ class Bench:
 
     def small_actors(self, count: int) -> float:
         """Seconds."""
-        python = Place(CACHE / CATALOGUE["python"].key).python
+        python = EnvironmentDir(CACHE / CATALOGUE["python"].key).python
         words = (self._cluster.client_address, str(count), str(python), SMALL)
         return float(self._cluster.python(BARE_JOBS, *words, timeout_s=LIMIT_S).split()[-1])
 
@@ -228,7 +228,7 @@ def bench() -> Iterator[tuple[Bench, RayCluster]]:
         home = scratch / "home"
         home.mkdir()
         (home / "runtimes").symlink_to(CACHE)
-        size = Size(cpus=AT_ONCE // 3, memory_gb=128)
+        size = NodeSize(cpus=AT_ONCE // 3, memory_gb=128)
         with RayCluster(ray_environment(CACHE), scratch / "cluster", size=size, runtimes=CACHE) as cluster:
             settings = cluster.settings() | {"ray_placement": "spread", "ray_cpu_share": 0.25, "warm_start": "off"}
             server = RunningServer(home, settings).start()

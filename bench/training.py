@@ -20,7 +20,7 @@ from pathlib import Path
 
 from report import Row, publish
 from trainshed.control.jobs.local_attempt import free_ports
-from trainshed.runtimes.builds import Place
+from trainshed.runtimes.builds import EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.testing.processes.servers import RunningServer
 
@@ -89,7 +89,7 @@ def by_hand(training: Training) -> Result:
     for (role, _), port in zip(members, free_ports(len(members)), strict=True):
         cluster.setdefault(role, []).append(f"127.0.0.1:{port}")
     threads = str(max(1, (os.cpu_count() or 1) // len(members)))
-    python = Place(CACHE / CATALOGUE[RUNTIME].key).python
+    python = EnvironmentDir(CACHE / CATALOGUE[RUNTIME].key).python
     with tempfile.TemporaryDirectory() as output, tempfile.TemporaryFile("w+") as log:
         options = [f"--data_dir={training.data}", *training.args, f"--job-dir={output}"]
         command: list[str | Path] = [python, "-m", "trainer.task", *options]

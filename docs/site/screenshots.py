@@ -22,7 +22,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
-from trainshed.domain.jobs.job import ENDS
+from trainshed.domain.jobs.job import TERMINAL_STATES
 from trainshed.testing.processes import browsers
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.drawings import DRAWN, draw
@@ -116,7 +116,7 @@ class Project:
     def wait(self, job: str, *states: str) -> None:
         deadline = time.monotonic() + WAIT_S
         while (state := self._server.call("GET", f"/v1/projects/{PROJECT}/jobs/{job}")["state"]) not in states:
-            if state in ENDS or time.monotonic() > deadline:
+            if state in TERMINAL_STATES or time.monotonic() > deadline:
                 raise SystemExit(f"Job {job} is {state}, and not {' or '.join(states)}.")
             time.sleep(0.5)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 
 PREFIX = "TRAINSHED_SERVER_"
 _RAY_ADDRESS = re.compile(r"(?:ray://)?(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
@@ -136,25 +136,29 @@ class Settings:
         for name, words in _ONE_OF.items():
             if (given := getattr(self, name)) not in words:
                 known = f"{', '.join(words[:-1])} or {words[-1]}"
-                raise Refused(f"The setting {name} is {given!r}; it must be {known}.")
+                raise CannotProceedError(f"The setting {name} is {given!r}; it must be {known}.")
         if self.slots < 0:
-            raise Refused(f"The setting slots is {self.slots}; it can't be negative.")
+            raise CannotProceedError(f"The setting slots is {self.slots}; it can't be negative.")
         for name in ("port", "tls_port"):
             if not 0 <= getattr(self, name) <= 65_535:
-                raise Refused(f"The setting {name} is {getattr(self, name)}; ports go from 0 to 65535.")
+                raise CannotProceedError(f"The setting {name} is {getattr(self, name)}; ports go from 0 to 65535.")
         for name in _POSITIVE:
             if not 0 < getattr(self, name) < math.inf:
-                raise Refused(f"The setting {name} is {getattr(self, name)}; it must be a number that is more than 0.")
+                raise CannotProceedError(
+                    f"The setting {name} is {getattr(self, name)}; it must be a number that is more than 0."
+                )
         if self.node_buckets and not Path(self.node_buckets).is_absolute():
-            raise Refused(f"The setting node_buckets is {self.node_buckets!r}; it must be a path that begins with `/`.")
+            raise CannotProceedError(
+                f"The setting node_buckets is {self.node_buckets!r}; it must be a path that begins with `/`."
+            )
         if self.ray_address and not _RAY_ADDRESS.fullmatch(self.ray_address):
-            raise Refused(
+            raise CannotProceedError(
                 f"The setting ray_address is {self.ray_address!r}; it must be HOST:PORT, such as 10.0.0.5:6379, or "
                 f"ray://HOST:PORT."
             )
         for name, pattern in (("ray_version", r"\d+(\.\d+){2}"), ("ray_python", r"3\.\d+")):
             if not re.fullmatch(pattern, getattr(self, name)):
-                raise Refused(
+                raise CannotProceedError(
                     f"The setting {name} is {getattr(self, name)!r}; it must be a version such as {_default(name)}."
                 )
 
@@ -163,7 +167,7 @@ class Settings:
         """The host in `ray_address`; empty if there is none."""
         return self.ray_address.removeprefix("ray://").rpartition(":")[0].strip("[]")
 
-    def serves_gs(self, machine: Machine) -> bool:
+    def serves_gs(self, machine: MachineEnvironment) -> bool:
         """Whether `gs://` in the code of trainers means this server's buckets."""
         return self.gs_in_trainers == "trainshed" or (
             self.gs_in_trainers == "auto" and not machine.has_google_credentials
@@ -171,14 +175,14 @@ class Settings:
 
     @classmethod
     def read(cls, env: Mapping[str, str], file: Mapping[str, Any] | None = None) -> Self:
-        """The settings of `env` over those of `file`. A name or value that makes no sense is `Refused`."""
+        """The settings of `env` over those of `file`. A name or value that makes no sense is `CannotProceedError`."""
         known = {f.name: f.type for f in fields(cls)}
         given = {f"{name} in config.toml": (name, value) for name, value in (file or {}).items()}
         given |= {key: (key.removeprefix(PREFIX).lower(), env[key]) for key in env if key.startswith(PREFIX)}
         values: dict[str, Any] = {}
         for source, (name, value) in given.items():
             if name not in known:
-                raise Refused(f"Unknown setting {source}. The settings are: {', '.join(sorted(known))}.")
+                raise CannotProceedError(f"Unknown setting {source}. The settings are: {', '.join(sorted(known))}.")
             values[name] = _convert(source, value, str(known[name]))
         return cls(**values)
 
@@ -201,7 +205,7 @@ def _default(name: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineEnvironment:
     """What the environment that the server was started in says of its machine's network and Google Cloud."""
 
     https_proxy: str = ""
@@ -242,7 +246,7 @@ def _convert(source: str, value: Any, kind: str) -> Any:
         return {"int": int, "float": float, "str": str}[kind](text)
     except (KeyError, ValueError):
         wanted = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
-        raise Refused(f"{source} is {text!r}, but must be {wanted}.") from None
+        raise CannotProceedError(f"{source} is {text!r}, but must be {wanted}.") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +260,10 @@ class Home:
         return cls(Path(env.get("TRAINSHED_HOME") or Path.home() / ".trainshed").expanduser().absolute())
 
     def create(self) -> None:
-        """Make the folder, mode 0700. `Refused` if it cannot be made, written to, or hold extended attributes."""
+        """Make the folder, mode 0700.
+
+        `CannotProceedError` if it cannot be made, written to, or hold extended attributes.
+        """
         import os
 
         try:
@@ -265,14 +272,14 @@ class Home:
             probe = self.path / f".probe-{os.getpid()}"
             probe.touch(mode=0o600)
         except OSError as exc:
-            raise Refused(
+            raise CannotProceedError(
                 f"The state folder {self.path} can't be written to: {exc.strerror}. "
                 f"Choose another one with TRAINSHED_HOME."
             ) from exc
         try:
             os.setxattr(probe, "user.trainshed", b"1")
         except OSError as exc:
-            raise Refused(
+            raise CannotProceedError(
                 f"The file system of {self.path} keeps no extended attributes ({exc.strerror}), and objects need them. "
                 f"Choose a folder on ext4, xfs, btrfs or tmpfs with TRAINSHED_HOME."
             ) from exc
@@ -280,8 +287,8 @@ class Home:
             probe.unlink(missing_ok=True)
 
     def file_settings(self) -> dict[str, Any]:
-        """The tables of `config.toml`: `[server]`, `[client]`, `[machines.NAME]` and `[buckets.NAME]`. `Refused` if it
-        is not TOML or holds more.
+        """The tables of `config.toml`: `[server]`, `[client]`, `[machines.NAME]` and `[buckets.NAME]`.
+        `CannotProceedError` if it is not TOML or holds more.
         """
         path = self.path / "config.toml"
         try:
@@ -289,11 +296,11 @@ class Home:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as exc:
-            raise Refused(f"{path} can't be read: {exc}.") from exc
+            raise CannotProceedError(f"{path} can't be read: {exc}.") from exc
         for name, table in tables.items():
             if name not in ("server", "client", "machines", "buckets") or not isinstance(table, dict):
                 what = f"a table [{name}]" if isinstance(table, dict) else f"{name!r} outside of a table"
-                raise Refused(
+                raise CannotProceedError(
                     f"{path} has {what}; what it can hold is the tables [server], [client], [machines.NAME] and "
                     f"[buckets.NAME]."
                 )
@@ -427,7 +434,7 @@ class ClientSettings:
         home = Home.find(env)
         table = home.file_settings().get("client", {})
         if unknown := set(table) - {"project"}:
-            raise Refused(
+            raise CannotProceedError(
                 f"{home.config} sets {', '.join(sorted(unknown))} under [client]; only `project` is known there."
             )
         return cls(

@@ -31,7 +31,7 @@ class TrainshedError(Exception):
     """The root. `str()` of any of these may be shown to a user as it is."""
 
 
-class Invalid(TrainshedError):
+class InvalidArgumentError(TrainshedError):
     """A request that cannot be right. `field` is the API's own name for the part, such as `job.job_id`."""
 
     def __init__(self, message: str, *, field: str = "") -> None:
@@ -39,23 +39,23 @@ class Invalid(TrainshedError):
         super().__init__(message)
 
 
-class Unauthenticated(TrainshedError):
+class UnauthenticatedError(TrainshedError):
     """No token, or one that does not open anything."""
 
 
-class Denied(TrainshedError):
+class PermissionDeniedError(TrainshedError):
     """A good token that may not do this."""
 
 
-class NotFound(TrainshedError):
+class NotFoundError(TrainshedError):
     """There is no such thing, or the caller may not know that there is."""
 
 
-class Conflict(TrainshedError):
+class ConflictError(TrainshedError):
     """Two requests cannot both be true."""
 
 
-class AlreadyExists(Conflict):
+class AlreadyExistsError(ConflictError):
     """The name is taken. `field` is the API's own name for it."""
 
     def __init__(self, message: str, *, field: str = "") -> None:
@@ -63,15 +63,15 @@ class AlreadyExists(Conflict):
         super().__init__(message)
 
 
-class Aborted(Conflict):
+class AbortedError(ConflictError):
     """The etag sent is not the current one: read again, then write."""
 
 
-class Overtaken(Aborted):
+class WriteConflictError(AbortedError):
     """A row is not the one that was read any more: nothing was written. Read again and try again."""
 
 
-class FailedPrecondition(TrainshedError):
+class FailedPreconditionError(TrainshedError):
     """The thing is in a state that forbids this."""
 
     def __init__(self, message: str, *, field: str = "") -> None:
@@ -79,7 +79,7 @@ class FailedPrecondition(TrainshedError):
         super().__init__(message)
 
 
-class ConditionNotMet(TrainshedError):
+class ConditionNotMetError(TrainshedError):
     """An if-generation condition does not hold."""
 
 
@@ -87,7 +87,7 @@ class NotModified(TrainshedError):
     """The caller already has what it asks for."""
 
 
-class RangeNotMet(TrainshedError):
+class OutOfRangeError(TrainshedError):
     """The byte range lies outside the object, which is `size` bytes long."""
 
     def __init__(self, message: str, *, size: int) -> None:
@@ -95,15 +95,15 @@ class RangeNotMet(TrainshedError):
         super().__init__(message)
 
 
-class TooLarge(TrainshedError):
+class PayloadTooLargeError(TrainshedError):
     """Over a stated limit."""
 
 
-class NotServed(TrainshedError):
+class UnimplementedError(TrainshedError):
     """A method of the API that this server does not offer."""
 
 
-class Unavailable(TrainshedError):
+class UnavailableError(TrainshedError):
     """Not now. The same request may work in `retry_after_s` seconds."""
 
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
@@ -111,25 +111,25 @@ class Unavailable(TrainshedError):
         super().__init__(message)
 
 
-class Busy(Unavailable):
+class ResourceExhaustedError(UnavailableError):
     """Too many at once; this one was not begun."""
 
 
-class TimedOut(TrainshedError):
+class DeadlineExceededError(TrainshedError):
     """It took longer than it may. Whether anything came of it is not known."""
 
 
-class OutOfSpace(TrainshedError):
+class DiskFullError(TrainshedError):
     """The disk is full. Nothing was half-written."""
 
 
-class Damaged(TrainshedError):
+class DataLossError(TrainshedError):
     """Bytes that are not those that were stored or sent."""
 
 
-class EngineDown(TrainshedError):
+class EngineUnavailableError(TrainshedError):
     """An engine cannot be reached; what it runs may go on."""
 
 
-class Refused(TrainshedError):
+class CannotProceedError(TrainshedError):
     """The program cannot start or go on here. Nothing was changed."""

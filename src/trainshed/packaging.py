@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import tarfile
@@ -64,8 +64,8 @@ def build(package_path: Path) -> Archive:
     """The source archive of the package in a folder, as `--package-path` means it.
 
     The folder beside it decides: its `setup.py`, else its `pyproject.toml`, says what the archive holds; where there is
-    neither, it holds the package's folder with all its files, as NAME-0.0.0.tar.gz. `Invalid` if there is no package or
-    its setup.py fails.
+    neither, it holds the package's folder with all its files, as NAME-0.0.0.tar.gz. `InvalidArgumentError` if there
+    is no package or its setup.py fails.
     """
     import tempfile
 
@@ -81,7 +81,10 @@ def build(package_path: Path) -> Archive:
 
 
 def digest(paths: Sequence[Path]) -> str:
-    """The SHA-256 of the files' contents, one after the other, in hexadecimal. `Invalid` if one can't be read."""
+    """The SHA-256 of the files' contents, one after the other, in hexadecimal.
+
+    `InvalidArgumentError` if one can't be read.
+    """
     import hashlib
 
     total = hashlib.sha256()
@@ -91,7 +94,7 @@ def digest(paths: Sequence[Path]) -> str:
                 while block := file.read(1 << 20):
                     total.update(block)
         except OSError as exc:
-            raise Invalid(f"The package [{path}] can't be read: {exc.strerror}.") from exc
+            raise InvalidArgumentError(f"The package [{path}] can't be read: {exc.strerror}.") from exc
     return total.hexdigest()
 
 
@@ -100,11 +103,12 @@ def upload_names(
 ) -> dict[Path, str]:
     """The `gs://` name of each file: below the job's id in the staging bucket, else below the job's folder.
 
-    One checksum over all files is part of each name. `Invalid` if neither place is given, or two files have one name.
+    One checksum over all files is part of each name. `InvalidArgumentError` if neither place is given, or two files
+    have one name.
     """
     names = [path.name for path in files]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"Two packages have the same file name [{twice[0]}], and would be uploaded one over the other. Rename one."
         )
     prefix = f"{_staging(job_id, staging_bucket, job_dir)}/{digest(files)}"
@@ -115,12 +119,16 @@ def _staging(job_id: str, staging_bucket: str | None, job_dir: str | None) -> st
     if staging_bucket:
         bucket = staging_bucket.removeprefix("gs://").rstrip("/")
         if not bucket or "/" in bucket:
-            raise Invalid(f"The staging bucket [{staging_bucket}] must be a bucket alone, such as gs://my-bucket.")
+            raise InvalidArgumentError(
+                f"The staging bucket [{staging_bucket}] must be a bucket alone, such as gs://my-bucket."
+            )
         return f"gs://{bucket}/{job_id}"
     if not job_dir:
-        raise Invalid("If local packages are provided, the `--staging-bucket` or `--job-dir` flag must be given.")
+        raise InvalidArgumentError(
+            "If local packages are provided, the `--staging-bucket` or `--job-dir` flag must be given."
+        )
     if not job_dir.removeprefix("gs://").strip("/") or not job_dir.startswith("gs://"):
-        raise Invalid(f"The job directory [{job_dir}] must be in a bucket, such as gs://my-bucket/my-job.")
+        raise InvalidArgumentError(f"The job directory [{job_dir}] must be in a bucket, such as gs://my-bucket/my-job.")
     return f"{job_dir.rstrip('/')}/packages"
 
 
@@ -128,13 +136,13 @@ def _checked(package_path: Path) -> Path:
     """The folder, absolute and under its own name, which must be a package."""
     given = package_path.expanduser()
     if not given.is_dir():
-        raise Invalid(
+        raise InvalidArgumentError(
             f"The package path [{package_path}] is not a folder. Name the folder that holds the trainer's code."
         )
     named = given.name and given.name != ".."
     package = given.parent.resolve() / given.name if named else given.resolve()
     if not (package / "__init__.py").is_file():
-        raise Invalid(
+        raise InvalidArgumentError(
             f"[{package}] is not a valid Python package because it does not contain an `__init__.py` file. "
             f"Please create one and try again."
         )
@@ -159,7 +167,7 @@ def _is_project(pyproject: Path) -> bool:
     except FileNotFoundError:
         return False
     except (OSError, ValueError) as exc:
-        raise Invalid(f"[{pyproject}] can't be read: {exc}.") from exc
+        raise InvalidArgumentError(f"[{pyproject}] can't be read: {exc}.") from exc
     return "project" in table or "build-system" in table
 
 
@@ -167,7 +175,9 @@ def _written(package: Path, out: Path) -> Path:
     """The archive of a bare folder. No setup.py is run for it."""
     name = package.name
     if not name.isidentifier():
-        raise Invalid(f"Python can't import a package named [{name}]. Name the folder with letters, digits and _ only.")
+        raise InvalidArgumentError(
+            f"Python can't import a package named [{name}]. Name the folder with letters, digits and _ only."
+        )
     top = f"{name}-0.0.0"
     made = {"PKG-INFO": _PKG_INFO, "setup.py": _SETUP, "MANIFEST.in": _MANIFEST}
     members: dict[str, bytes | Path] = {f"{top}/{file}": text.format(name=name).encode() for file, text in made.items()}
@@ -214,11 +224,11 @@ def _skipped(folder: Path) -> bool:
 
 def _check_limits(root: Path, *, count: int, size: int) -> None:
     if count > MAX_FILES:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"[{root}] holds more than {MAX_FILES:,} files. Move the trainer to a folder of its own, without its data."
         )
     if size > MAX_BYTES:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"The package in [{root}] is over {MAX_BYTES >> 20} MB. A package is for code: put data in a bucket, with "
             f"`trainshed buckets cp`, and let the trainer read it from there."
         )
@@ -265,17 +275,23 @@ def _run(command: list[str], *, cwd: Path, what: str, root: Path) -> None:
             timeout=_BUILD_S,
         )
     except subprocess.TimeoutExpired:
-        raise Invalid(f"Packaging [{root}] by its {what} took over {_BUILD_S:.0f} s and was stopped.") from None
+        raise InvalidArgumentError(
+            f"Packaging [{root}] by its {what} took over {_BUILD_S:.0f} s and was stopped."
+        ) from None
     if done.returncode != 0:
         lines = [line for line in done.stdout.splitlines() if line.strip()]
         words = "\n".join(lines[-10:]).replace(str(cwd), str(root))
-        raise Invalid(f"Packaging [{root}] by its {what} failed. Mend it and try again. Its last lines:\n{words}")
+        raise InvalidArgumentError(
+            f"Packaging [{root}] by its {what} failed. Mend it and try again. Its last lines:\n{words}"
+        )
 
 
 def _only_archive(made: Path, root: Path) -> Path:
     found = sorted(made.glob("*.tar.gz"))
     if len(found) != 1:
-        raise Invalid(f"Packaging [{root}] gave {len(found)} archives instead of one. Let it build one package.")
+        raise InvalidArgumentError(
+            f"Packaging [{root}] gave {len(found)} archives instead of one. Let it build one package."
+        )
     return found[0]
 
 
@@ -321,7 +337,9 @@ def _repacked(made: Path, root: Path, out: Path) -> Path:
                 continue
             content = source.extractfile(member)
             if content is None:
-                raise Invalid(f"The package holds [{member.name}], which is neither a file nor a folder. Leave it out.")
+                raise InvalidArgumentError(
+                    f"The package holds [{member.name}], which is neither a file nor a folder. Leave it out."
+                )
             length = content.seek(0, os.SEEK_END)  # of a link, the file it points to
             content.seek(0)
             size += length
@@ -350,7 +368,7 @@ def _add_file(archive: tarfile.TarFile, name: str, path: Path) -> None:
             status = os.fstat(file.fileno())
             _add(archive, name, file, size=status.st_size, executable=bool(status.st_mode & 0o100))
     except OSError as exc:
-        raise Invalid(f"[{path}] can't be packaged: {exc.strerror or exc}.") from exc
+        raise InvalidArgumentError(f"[{path}] can't be packaged: {exc.strerror or exc}.") from exc
 
 
 def _add(archive: tarfile.TarFile, name: str, content: IO[bytes], *, size: int, executable: bool = False) -> None:

@@ -29,19 +29,19 @@ from trainshed import __version__
 from trainshed.api.app import Api
 from trainshed.api.protocol import HEADER_S, TimedProtocol
 from trainshed.certificates import Certificates, ensure_certificates, write_bundle
-from trainshed.config import Home, Machine, Settings, environment
-from trainshed.errors import Refused
-from trainshed.proxy import google_hosts as addresses
-from trainshed.proxy.answers import spelled
-from trainshed.proxy.client_config import Reach
-from trainshed.proxy.connect_proxy import GOODBYE_S, Proxy, tls_context
-from trainshed.proxy.egress import Gateway
-from trainshed.proxy.interception import Doors, enter
-from trainshed.proxy.node_endpoint import NodeReach, host_for_nodes
+from trainshed.config import Home, MachineEnvironment, Settings, environment
+from trainshed.errors import CannotProceedError
+from trainshed.proxy import google_hosts
+from trainshed.proxy.answers import with_header_case
+from trainshed.proxy.client_config import ServerEndpoints
+from trainshed.proxy.connect_proxy import GOODBYE_S, ConnectProxy, tls_context
+from trainshed.proxy.egress import Egress
+from trainshed.proxy.interception import SniContexts, intercept
+from trainshed.proxy.node_endpoint import NodeEndpoint, host_for_nodes
 from trainshed.services.server import ServerInfo
 from trainshed.serving.memory import share_arenas
 from trainshed.store.database import Database
-from trainshed.wiring.application import Assembly, assemble
+from trainshed.wiring.application import Application, build_application
 
 LOG = logging.getLogger("trainshed.server")
 LOG_BYTES = 16 << 20  #: of the server's own log, before it is put aside
@@ -49,10 +49,10 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None] = lambda info: None) -> None:
-    """Run until SIGTERM or SIGINT. `Refused`, with nothing changed, if this server cannot start here."""
+    """Run until SIGTERM or SIGINT. `CannotProceedError`, with nothing changed, if this server cannot start here."""
     _check_exposure(settings)
-    machine = Machine.read(environment())
-    gateway = Gateway.of(machine.https_proxy, bypass=machine.no_proxy) if settings.serves_gs(machine) else None
+    machine = MachineEnvironment.read(environment())
+    gateway = Egress.of(machine.https_proxy, bypass=machine.no_proxy) if settings.serves_gs(machine) else None
     os.umask(0o077)
     share_arenas()
     with ExitStack() as stack:
@@ -70,15 +70,15 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         info = _describe(home, settings, http, tls)
         lead = stack.enter_context(_lead(home, info, gateway, machine)) if gateway else None
         reach = lead.reach if lead else None
-        nodes = NodeReach(
+        nodes = NodeEndpoint(
             tls_url=f"https://{_bracketed(node_host)}:{tls.getsockname()[1]}",
             authority=certificates.authority.read_text(),
             leads=lead is not None,
         )
-        assembly = assemble(home, settings, database, info, nodes, reach)
+        assembly = build_application(home, settings, database, info, nodes, reach)
         app = Api(
             assembly.services,
-            allowed_hosts=(*hosts, *addresses.NAMES) if lead else hosts,
+            allowed_hosts=(*hosts, *google_hosts.NAMES) if lead else hosts,
             authentication=settings.authentication,
             body_limit=settings.body_limit_mb << 20,
         )
@@ -89,7 +89,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
 
 def _check_exposure(settings: Settings) -> None:
     if not settings.authentication and not _is_loopback(settings.host):
-        raise Refused(
+        raise CannotProceedError(
             f"Without authentication the server listens on this machine alone, but the host is {settings.host}. "
             f"Turn authentication on, or use --host 127.0.0.1."
         )
@@ -116,7 +116,7 @@ def _listen(host: str, port: int) -> Iterator[socket.socket]:
         try:
             listener.bind((host, port))
         except OSError as exc:
-            raise Refused(
+            raise CannotProceedError(
                 f"Port {port} of {host} can't be used: {exc.strerror or exc}{_holder(port)}. "
                 f"Choose another one with --port and --tls-port."
             ) from exc
@@ -141,7 +141,7 @@ def _only_server(home: Home) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
-            raise Refused(
+            raise CannotProceedError(
                 f"Another server runs on the state folder {home.path}. `trainshed status` shows it; "
                 f"`trainshed down` stops it; TRAINSHED_HOME chooses another folder."
             ) from exc
@@ -170,16 +170,16 @@ class _Lead:
 
     listener: socket.socket
     tls: ssl.SSLContext
-    doors: Doors
-    gateway: Gateway
-    reach: Reach
+    doors: SniContexts
+    gateway: Egress
+    reach: ServerEndpoints
 
 
 @contextmanager
-def _lead(home: Home, info: ServerInfo, gateway: Gateway, machine: Machine) -> Iterator[_Lead]:
-    google = ensure_certificates(home.certificates, hosts=addresses.CERTIFIED, leaf="google")
+def _lead(home: Home, info: ServerInfo, gateway: Egress, machine: MachineEnvironment) -> Iterator[_Lead]:
+    google = ensure_certificates(home.certificates, hosts=google_hosts.CERTIFIED, leaf="google")
     with _listen_again(home.proxy) as listener:
-        reach = Reach(
+        reach = ServerEndpoints(
             url=_from_here(info.url),
             tls_url=_from_here(info.tls_url),
             proxy_url=f"http://127.0.0.1:{listener.getsockname()[1]}",
@@ -187,7 +187,7 @@ def _lead(home: Home, info: ServerInfo, gateway: Gateway, machine: Machine) -> I
             bypass=machine.no_proxy,
         )
         context = partial(tls_context, google.chain, google.key)
-        yield _Lead(listener, context(), Doors(context), gateway, reach)
+        yield _Lead(listener, context(), SniContexts(context), gateway, reach)
 
 
 @contextmanager
@@ -200,7 +200,7 @@ def _listen_again(remembered: Path) -> Iterator[socket.socket]:
             port = 0
         try:
             listener = stack.enter_context(_listen("127.0.0.1", port if 0 < port < 65_536 else 0))
-        except Refused as exc:
+        except CannotProceedError as exc:
             LOG.warning("proxy.moved reason=%s Jobs that run now can't reach gs:// any more.", exc)
             listener = stack.enter_context(_listen("127.0.0.1", 0))
         remembered.write_text(str(listener.getsockname()[1]))
@@ -236,7 +236,7 @@ class _Listener(uvicorn.Server):
 
 async def _run(
     app: Api,
-    assembly: Assembly,
+    assembly: Application,
     listeners: tuple[socket.socket, socket.socket],
     certificates: Certificates,
     lead: _Lead | None,
@@ -274,10 +274,10 @@ async def _run(
             await proxy.close()
 
 
-def _proxy(lead: _Lead, plain: uvicorn.Server) -> Proxy:
+def _proxy(lead: _Lead, plain: uvicorn.Server) -> ConnectProxy:
     """Requests that come by it are the plain port's: the same limits, the same end."""
     inner = partial(_spelled_protocol, plain.config, plain.server_state)
-    return Proxy(tls=lead.tls, inner=inner, gateway=lead.gateway)
+    return ConnectProxy(tls=lead.tls, inner=inner, gateway=lead.gateway)
 
 
 class _Leaving(TimedProtocol):
@@ -292,11 +292,11 @@ class _Leaving(TimedProtocol):
 
 def _spelled_protocol(config: uvicorn.Config, state: ServerState) -> asyncio.Protocol:
     protocol = _Leaving(config=config, server_state=state, app_state={})
-    protocol.app = spelled(protocol.app)
+    protocol.app = with_header_case(protocol.app)
     return protocol
 
 
-def _open_doors(config: uvicorn.Config, doors: Doors) -> None:
+def _open_doors(config: uvicorn.Config, doors: SniContexts) -> None:
     """Let the TLS port answer for Google's names too: the relays on other machines lead to it."""
 
     class Door(TimedProtocol):
@@ -305,7 +305,7 @@ def _open_doors(config: uvicorn.Config, doors: Doors) -> None:
             if name is None:
                 super().connection_made(transport)
             else:
-                enter(transport, _spelled_protocol(self.config, self.server_state), name)
+                intercept(transport, _spelled_protocol(self.config, self.server_state), name)
 
     config.http = Door
     config.load()

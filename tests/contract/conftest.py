@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from trainshed.buckets.backend import Trees
-from trainshed.buckets.cloud_backend import CloudTree
-from trainshed.buckets.cloud_config import read_declared
-from trainshed.buckets.file_backend import ObjectTree
+from trainshed.buckets.backend import BackendRouter
+from trainshed.buckets.cloud_backend import CloudBackend
+from trainshed.buckets.cloud_config import read_cloud_buckets
+from trainshed.buckets.file_backend import FileBackend
 from trainshed.store.database import Database
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server, s3_server
 from trainshed.testing.processes.servers import RunningServer
@@ -124,16 +124,16 @@ def cloud_storage(server: RunningServer) -> Iterator[str]:
 
 
 @pytest.fixture(params=["folder", "s3", "gs"])
-def trees(request: pytest.FixtureRequest, tmp_path: Path) -> Trees:
+def trees(request: pytest.FixtureRequest, tmp_path: Path) -> BackendRouter:
     """Buckets of which `bucket` and `shown` are of each kind. They need no making where they are in a cloud."""
-    here = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
+    here = FileBackend(tmp_path / "buckets", tmp_path / "uploads")
     if request.param == "folder":
         here.make_bucket("bucket")
-        return Trees(here, {})
+        return BackendRouter(here, {})
     if request.param == "s3":
         place = f"s3://{BUCKET}/{request.getfixturevalue('cloud_folder')}"
     else:
         place = f"gs://{request.getfixturevalue('cloud_storage')}/test-{os.urandom(6).hex()}"
     tables = {name: {"url": f"{place}/{name}"} for name in ("bucket", "shown")}
-    declared = read_declared(tables, default_project="p-one")
-    return Trees(here, {each.name: CloudTree(each.cloud()) for each in declared})
+    declared = read_cloud_buckets(tables, default_project="p-one")
+    return BackendRouter(here, {each.name: CloudBackend(each.cloud()) for each in declared})

@@ -10,26 +10,33 @@ from pathlib import Path
 import pytest
 from s3fs import S3FileSystem
 
-from trainshed.buckets.backend import Trees
-from trainshed.buckets.cloud_backend import CloudTree
-from trainshed.buckets.cloud_config import read_declared
-from trainshed.buckets.file_backend import ObjectTree
+from trainshed.buckets.backend import BackendRouter
+from trainshed.buckets.cloud_backend import CloudBackend
+from trainshed.buckets.cloud_config import read_cloud_buckets
+from trainshed.buckets.file_backend import FileBackend
 from trainshed.buckets.model_folders import model_folders
-from trainshed.buckets.s3 import S3
-from trainshed.buckets.uploads import Session, Sessions
+from trainshed.buckets.s3 import S3Client
+from trainshed.buckets.uploads import UploadSession, UploadSessions
 from trainshed.config import Home, Settings
-from trainshed.control.deployments.model_files import Pins
-from trainshed.control.packages import Wanted, packages
-from trainshed.control.uri_resolver import Addresses
-from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Traits
-from trainshed.errors import ConditionNotMet, FailedPrecondition, Invalid, NotFound, Refused, Unavailable
+from trainshed.control.deployments.model_files import ModelFileStore
+from trainshed.control.packages import PackageRequest, resolve_packages
+from trainshed.control.uri_resolver import UriResolver
+from trainshed.domain.objects import ListQuery, ObjectDraft, ObjectInfo, ObjectMetadata, Preconditions
+from trainshed.errors import (
+    CannotProceedError,
+    ConditionNotMetError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+)
 from trainshed.local.buckets import LocalBuckets
 from trainshed.services.storage.mirrors import KEPT_US, LOOK_US, Mirrors
 from trainshed.services.storage.objects import Objects
 from trainshed.store.database import Database
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server
 from trainshed.testing.processes.ports import held_port
-from trainshed.wiring.core import lay_ground
+from trainshed.wiring.core import build_core
 
 SECOND_US = 1_000_000
 
@@ -42,20 +49,20 @@ class Kept:
         self.s3 = s3
         self.url = f"s3://{BUCKET}/{folder}"
         self.folder = folder
-        here = ObjectTree(path / "buckets", path / "uploads")
+        here = FileBackend(path / "buckets", path / "uploads")
         here.make_bucket("here")
-        self.trees = Trees(here, {"kept": CloudTree(S3("kept", self.url))})
-        self.addresses = Addresses(buckets=path / "buckets", shelves=self.trees, owner=self.owner)
+        self.trees = BackendRouter(here, {"kept": CloudBackend(S3Client("kept", self.url))})
+        self.addresses = UriResolver(buckets=path / "buckets", shelves=self.trees, owner=self.owner)
 
     def owner(self, bucket: str) -> str:
         if bucket not in ("kept", "here", "theirs"):
-            raise NotFound("There is no such bucket.")
+            raise NotFoundError("There is no such bucket.")
         return "p" if bucket != "theirs" else "q"
 
     def put(self, name: str, data: bytes = b"", **draft: object) -> ObjectInfo:
         with self.trees.stage() as staged:
             staged.write(data)
-            return self.trees.commit(staged, Draft(bucket="kept", name=name, **draft))  # type: ignore[arg-type]
+            return self.trees.commit(staged, ObjectDraft(bucket="kept", name=name, **draft))  # type: ignore[arg-type]
 
     def names(self, **query: object) -> list[str]:
         return [item.name for item in self.trees.list("kept", ListQuery(**query)).items]  # type: ignore[arg-type]
@@ -75,7 +82,7 @@ def test_what_others_write_there_is_an_object_too(kept: Kept) -> None:
     assert kept.names() == ["data/x.bin"]
     with kept.trees.open("kept", "data/x.bin") as reader:
         assert reader.read(0, 100) == b"foreign"
-    kept.put("data/x.bin", b"ours", traits=Traits(metadata={"a": "b"}))
+    kept.put("data/x.bin", b"ours", traits=ObjectMetadata(metadata={"a": "b"}))
     kept.s3.put(f"{kept.folder}/data/x.bin", b"then")  # as many bytes, and others
     again = kept.trees.info("kept", "data/x.bin")
     assert (again.traits.metadata, again.crc32c, again.size) == ({}, "", 4)
@@ -97,23 +104,23 @@ def test_an_object_and_a_folder_of_one_name_can_be_read(kept: Kept) -> None:
 def test_what_can_not_be_done_is_refused_by_name(kept: Kept) -> None:
     info = kept.put("a", b"x")
     with pytest.raises(
-        FailedPrecondition, match=f"kept in {kept.url}, where the metadata of an object can't be changed from here"
+        FailedPreconditionError, match=f"kept in {kept.url}, where the metadata of an object can't be changed from here"
     ):
         kept.trees.patch("kept", "a", lambda found: found.traits)
-    with pytest.raises(FailedPrecondition, match=r"Take that table out"):
+    with pytest.raises(FailedPreconditionError, match=r"Take that table out"):
         kept.trees.remove_bucket("kept", forget=lambda: None)
-    with pytest.raises(Invalid, match="can keep 2,000 of them"):
-        kept.put("a", b"y", traits=Traits(metadata={"long": "x" * 2000}))
+    with pytest.raises(InvalidArgumentError, match="can keep 2,000 of them"):
+        kept.put("a", b"y", traits=ObjectMetadata(metadata={"long": "x" * 2000}))
     assert kept.trees.info("kept", "a") == info
 
 
 def test_a_cloud_that_keeps_other_bytes_is_found_out(kept: Kept) -> None:
     """moto takes such a body for a form, and keeps nothing of it."""
-    with pytest.raises(Unavailable, match="holds other bytes of a than those that were sent"):
-        kept.put("a", b"x", traits=Traits(content_type="application/x-www-form-urlencoded"))
+    with pytest.raises(UnavailableError, match="holds other bytes of a than those that were sent"):
+        kept.put("a", b"x", traits=ObjectMetadata(content_type="application/x-www-form-urlencoded"))
 
 
-class Forgetful(S3):
+class Forgetful(S3Client):
     """Does what it is asked to, and loses its answer."""
 
     lost: Exception | None = None
@@ -126,23 +133,23 @@ class Forgetful(S3):
 
 def test_an_object_whose_answer_was_lost_is_known_again(kept: Kept, tmp_path: Path) -> None:
     cloud = Forgetful("kept", kept.url)
-    trees = Trees(kept.trees, {"kept": CloudTree(cloud)})
-    new = Conditions(generation=0)
-    cloud.lost = ConditionNotMet("asked again, by a library, it finds its own object")
+    trees = BackendRouter(kept.trees, {"kept": CloudBackend(cloud)})
+    new = Preconditions(generation=0)
+    cloud.lost = ConditionNotMetError("asked again, by a library, it finds its own object")
     with trees.stage() as staged:
         staged.write(b"one")
-        assert trees.commit(staged, Draft(bucket="kept", name="a", conditions=new)).md5
-    with pytest.raises(ConditionNotMet):
+        assert trees.commit(staged, ObjectDraft(bucket="kept", name="a", conditions=new)).md5
+    with pytest.raises(ConditionNotMetError):
         kept.put("a", b"one", conditions=new)  # the same bytes, and of somebody else
-    objects = Objects(trees, Sessions(tmp_path / "uploads"), owner=kept.owner)
-    upload = objects.begin(Draft(bucket="kept", name="b", conditions=new))
-    cloud.lost = Unavailable("nobody knows")
+    objects = Objects(trees, UploadSessions(tmp_path / "uploads"), owner=kept.owner)
+    upload = objects.begin(ObjectDraft(bucket="kept", name="b", conditions=new))
+    cloud.lost = UnavailableError("nobody knows")
     for _ in range(2):
         session = objects.resume("kept", upload, "b")
-        assert isinstance(session, Session)
+        assert isinstance(session, UploadSession)
         if session.size == 0:
             session.write(b"two")
-            with pytest.raises(Unavailable):
+            with pytest.raises(UnavailableError):
                 objects.finish(session)
         else:
             assert objects.finish(session).size == 3
@@ -151,35 +158,35 @@ def test_an_object_whose_answer_was_lost_is_known_again(kept: Kept, tmp_path: Pa
 def test_dots_in_names_lead_nowhere(kept: Kept) -> None:
     kept.s3.put("beside", b"not ours")
     for name in ("..", "../beside", "a/../../beside", ".", "./a", ""):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             kept.trees.info("kept", name)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             kept.trees.open("kept", name)
-        with pytest.raises(NotFound):
-            kept.trees.delete("kept", name, Conditions())
+        with pytest.raises(NotFoundError):
+            kept.trees.delete("kept", name, Preconditions())
     assert kept.names(prefix="../") == []
-    with pytest.raises(Invalid, match="the mark of a folder"):
+    with pytest.raises(InvalidArgumentError, match="the mark of a folder"):
         kept.put("a/", b"bytes")
 
 
 def test_a_cloud_that_is_not_there_is_told_of(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = CloudTree(S3("kept", "s3://no-such-bucket/x"))
-    with pytest.raises(FailedPrecondition, match="there is no bucket no-such-bucket there"):
+    missing = CloudBackend(S3Client("kept", "s3://no-such-bucket/x"))
+    with pytest.raises(FailedPreconditionError, match="there is no bucket no-such-bucket there"):
         missing.list("kept", ListQuery())
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         missing.info("kept", "a")
     with held_port() as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         monkeypatch.setattr(S3FileSystem, "_cache", {})
-        away = CloudTree(S3("kept", kept.url))
-        with pytest.raises(Unavailable, match=f"{kept.url}, where gs://kept is kept, can't be used now: .*{port}"):
+        away = CloudBackend(S3Client("kept", kept.url))
+        with pytest.raises(UnavailableError, match=f"{kept.url}, where gs://kept is kept, can't be used now: .*{port}"):
             away.list("kept", ListQuery())
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("HOME", str(kept.path))
     monkeypatch.setattr(S3FileSystem, "_cache", {})
-    with pytest.raises(Unavailable, match="Unable to locate credentials"):
-        CloudTree(S3("kept", kept.url)).info("kept", "a")
+    with pytest.raises(UnavailableError, match="Unable to locate credentials"):
+        CloudBackend(S3Client("kept", kept.url)).info("kept", "a")
 
 
 @pytest.mark.parametrize(
@@ -190,8 +197,8 @@ def test_without_its_package_a_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, url: str, module: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    [declared] = read_declared({"kept": {"url": url}}, default_project="p-one")
-    with pytest.raises(Refused, match=rf"takes the package {package}, .* -m pip install {package}$"):
+    [declared] = read_cloud_buckets({"kept": {"url": url}}, default_project="p-one")
+    with pytest.raises(CannotProceedError, match=rf"takes the package {package}, .* -m pip install {package}$"):
         declared.cloud()
 
 
@@ -207,10 +214,10 @@ def test_without_its_package_a_sentence_says_what_to_install(
     ],
 )
 def test_tables_that_make_no_sense(table: object, sentence: str) -> None:
-    with pytest.raises(Refused, match=sentence):
-        read_declared({"kept": table}, default_project="p-one")
-    with pytest.raises(Refused, match="Invalid bucket name"):
-        read_declared({"No": {"url": "s3://lab-data"}}, default_project="p-one")
+    with pytest.raises(CannotProceedError, match=sentence):
+        read_cloud_buckets({"kept": table}, default_project="p-one")
+    with pytest.raises(CannotProceedError, match="Invalid bucket name"):
+        read_cloud_buckets({"No": {"url": "s3://lab-data"}}, default_project="p-one")
 
 
 # -- the ground of a server
@@ -235,33 +242,33 @@ def plain_database(home: Home) -> Iterator[Database]:
 def test_a_server_adopts_the_buckets_of_its_configuration(kept: Kept, home: Home, plain_database: Database) -> None:
     kept.put("a", b"x")
     for _ in range(2):
-        ground = lay_ground(home, Settings(), plain_database)
+        ground = build_core(home, Settings(), plain_database)
         assert (ground.buckets.owner("kept"), ground.tree.cloud_of("kept")) == ("vision", kept.url)
         assert [item.name for item in ground.objects.list("kept", ListQuery()).items] == ["a"]
-    with pytest.raises(FailedPrecondition, match=r"in config\.toml"):
-        ground.buckets.delete("kept", Conditions())
+    with pytest.raises(FailedPreconditionError, match=r"in config\.toml"):
+        ground.buckets.delete("kept", Preconditions())
     local = LocalBuckets(home)
     assert (local.resolve("--data=gs://kept/a"), local.unknown) == ("--data=gs://kept/a", ["gs://kept/a"])
-    with pytest.raises(NotFound, match="is kept in a cloud"):
+    with pytest.raises(NotFoundError, match="is kept in a cloud"):
         local.folder("gs://kept/a")
     home.config.unlink()
-    ground = lay_ground(home, Settings(), plain_database)
+    ground = build_core(home, Settings(), plain_database)
     assert ground.objects.list("kept", ListQuery()).items == ()
-    ground.buckets.delete("kept", Conditions())
+    ground.buckets.delete("kept", Preconditions())
     assert kept.names() == ["a"]
 
 
 def test_a_bucket_that_holds_objects_here_is_not_hidden(home: Home, plain_database: Database) -> None:
     text = home.config.read_text()
     home.config.unlink()
-    ground = lay_ground(home, Settings(), plain_database)
+    ground = build_core(home, Settings(), plain_database)
     ground.buckets.make("vision", "kept")
     (home.buckets / "kept" / "old").touch()
     home.config.write_text(text)
-    with pytest.raises(Refused, match="nobody would see any more"):
-        lay_ground(home, Settings(), plain_database)
+    with pytest.raises(CannotProceedError, match="nobody would see any more"):
+        build_core(home, Settings(), plain_database)
     (home.buckets / "kept" / "old").unlink()
-    assert lay_ground(home, Settings(), plain_database).buckets.owner("kept") == "vision"
+    assert build_core(home, Settings(), plain_database).buckets.owner("kept") == "vision"
 
 
 # -- what jobs and versions need of it
@@ -274,7 +281,9 @@ def test_addresses_in_arguments(kept: Kept) -> None:
     assert kept.addresses.paths_there("p", "/mnt/b", leads=True)("gs://kept/a") is None
     for elsewhere in (kept.addresses.paths("p", leads=False), kept.addresses.paths_there("p", "/mnt/b", leads=False)):
         assert elsewhere("gs://here/a") is not None
-        with pytest.raises(FailedPrecondition, match=f"gs://kept/a is kept in {kept.url}, and `gs://` in the code"):
+        with pytest.raises(
+            FailedPreconditionError, match=f"gs://kept/a is kept in {kept.url}, and `gs://` in the code"
+        ):
             elsewhere("gs://kept/a")
 
 
@@ -282,29 +291,29 @@ def test_a_package_is_fetched_under_its_own_name(kept: Kept) -> None:
     kept.put("staging/trainer-0.1.tar.gz", b"a package")
     kept.put("other/trainer-0.1.tar.gz", b"another")
     uris = ("gs://kept/staging/trainer-0.1.tar.gz", "gs://kept/other/trainer-0.1.tar.gz")
-    wanted = Wanted(project="p", copies=kept.path / "attempt" / "fetched", remedy="Do it again.")
+    wanted = PackageRequest(project="p", copies=kept.path / "attempt" / "fetched", remedy="Do it again.")
     for _ in range(2):
-        found = packages(uris, kept.addresses, wanted)
+        found = resolve_packages(uris, kept.addresses, wanted)
         assert [each.path.name for each in found] == ["trainer-0.1.tar.gz"] * 2
         assert [each.path.read_bytes() for each in found] == [b"a package", b"another"]
         assert found[0].sha256 == hashlib.sha256(b"a package").hexdigest()
     assert len([path for path in (kept.path / "attempt").rglob("*") if path.is_file()]) == 2
     for absent in ("gs://kept/absent.tar.gz", "gs://theirs/a.tar.gz", "gs://here/a.tar.gz"):
-        with pytest.raises(FailedPrecondition, match=r"is no longer there\. Do it again\."):
-            packages([absent], kept.addresses, wanted)
+        with pytest.raises(FailedPreconditionError, match=r"is no longer there\. Do it again\."):
+            resolve_packages([absent], kept.addresses, wanted)
 
 
 def test_the_files_of_a_version_are_pinned_from_there(kept: Kept) -> None:
     kept.put("model/saved_model.pb", b"graph")
     kept.put("model/variables/variables.index", b"v")
-    pins = Pins(kept.path / "models", kept.trees, used=lambda project, digest: True)
+    pins = ModelFileStore(kept.path / "models", kept.trees, used=lambda project, digest: True)
     with pins.pinned("p", "gs://kept/model/", check=lambda: None) as pinned:
         assert pinned.names == ("saved_model.pb", "variables/variables.index")
         assert (pinned.folder / "saved_model.pb").read_bytes() == b"graph"
     kept.s3.put(f"{kept.folder}/both/a", b"file")
     kept.s3.put(f"{kept.folder}/both/a/b", b"and folder")
     with (
-        pytest.raises(FailedPrecondition, match="both a file and a folder"),
+        pytest.raises(FailedPreconditionError, match="both a file and a folder"),
         pins.pinned("p", "gs://kept/both", check=lambda: None),
     ):
         pass
@@ -355,8 +364,8 @@ def test_event_files_are_followed_there(kept: Kept) -> None:
 def test_a_mirror_of_a_cloud_that_is_away_stays_behind_and_says_so(
     kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cloud = CloudTree(S3("kept", "s3://no-such-bucket/x"))
-    mirrors = Mirrors(kept.path / "mirrors", Trees(kept.trees, {"kept": cloud}))
+    cloud = CloudBackend(S3Client("kept", "s3://no-such-bucket/x"))
+    mirrors = Mirrors(kept.path / "mirrors", BackendRouter(kept.trees, {"kept": cloud}))
     mirrors.refresh(("kept", "job"))
     mirrors.refresh(("kept", "job"), ended_us=1)
     assert [record.getMessage()[:40] for record in caplog.records if record.name == "trainshed.mirrors"] == [

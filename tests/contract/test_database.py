@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from trainshed.domain.jobs.job import Event, Job, JobState
+from trainshed.domain.jobs.job import Job, JobEvent, JobState
 from trainshed.domain.objects import Bucket
-from trainshed.errors import Invalid, Refused, Unavailable
+from trainshed.errors import CannotProceedError, InvalidArgumentError, UnavailableError
 from trainshed.store.buckets import BucketStore
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
@@ -57,16 +57,16 @@ def test_buckets_are_sorted_and_chosen_byte_by_byte(database: Database) -> None:
 
 def test_words_of_programs_can_always_be_stored(database: Database) -> None:
     jobs = JobStore(database)
-    jobs.add(JOB, [Event(text="a\0b \udc80", time_us=1)])
+    jobs.add(JOB, [JobEvent(text="a\0b \udc80", time_us=1)])
     failed = replace(JOB, error="c\0d").to(JobState.FAILED, now_us=2, error="c\0d")
-    jobs.record(failed, [Event(text="\0", time_us=2)])
+    jobs.record(failed, [JobEvent(text="\0", time_us=2)])
     assert [event.text for event in jobs.events("shed", "a")] == ["a\ufffdb \\udc80", "\ufffd"]
     assert jobs.get("shed", "a").error == "c\ufffdd"
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_a_value_that_cannot_be_stored_is_the_callers_fault(database: Database) -> None:
-    with pytest.raises(Invalid, match="NUL"):
+    with pytest.raises(InvalidArgumentError, match="NUL"):
         JobStore(database).get("shed", "a\0b")
 
 
@@ -102,11 +102,11 @@ def test_an_event_is_never_seen_before_one_with_a_lower_number(database: Databas
     with ThreadPoolExecutor(2) as pool:
         with database.write() as holder:
             holder.rows(sa.text("select pg_advisory_xact_lock(1)"))
-            slow = pool.submit(jobs.tell, JOB, Event(text="slow", time_us=1))
+            slow = pool.submit(jobs.tell, JOB, JobEvent(text="slow", time_us=1))
             deadline = time.monotonic() + 90
             while waiting(database) < 1 and time.monotonic() < deadline:
                 time.sleep(0.01)
-            fast = pool.submit(jobs.tell, JOB, Event(text="fast", time_us=2))
+            fast = pool.submit(jobs.tell, JOB, JobEvent(text="fast", time_us=2))
             while not fast.done() and waiting(database) < 2 and time.monotonic() < deadline:
                 time.sleep(0.01)
             seen = jobs.events("shed", "a")
@@ -128,7 +128,7 @@ class TestFence:
         database.check_fence(at_most_every_s=0)
         second = Database(url)
         try:
-            with pytest.raises(Refused, match="Another server uses the database"):
+            with pytest.raises(CannotProceedError, match="Another server uses the database"):
                 second.fence()
         finally:
             second.close()
@@ -140,9 +140,9 @@ class TestFence:
         second = Database(url)
         try:
             second.fence()
-            with pytest.raises(Refused, match="Another server uses the database"):
+            with pytest.raises(CannotProceedError, match="Another server uses the database"):
                 database.check_fence(at_most_every_s=0)
-            with pytest.raises(Unavailable, match="taken over"):
+            with pytest.raises(UnavailableError, match="taken over"):
                 ProjectStore(database).ensure("shed", now_us=1)
             ProjectStore(second).ensure("shed", now_us=1)
         finally:
@@ -169,7 +169,7 @@ class TestFence:
 def regained(database: Database) -> bool:
     try:
         database.check_fence()
-    except Refused:
+    except CannotProceedError:
         return False
     return True
 

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.domain.capacity.machine_types import Machines
-from trainshed.domain.capacity.placement import GB, Shares
+from trainshed.domain.capacity.machine_types import MachineTypes
+from trainshed.domain.capacity.placement import GB, ResourceShares
 from trainshed.domain.jobs.job import JobState
-from trainshed.engines.base import Elsewhere, Engine, Launch, Replica
+from trainshed.engines.base import AttemptSpec, Engine, RemoteSpec, Replica
 from trainshed.engines.local.engine import LocalEngine
-from trainshed.engines.ray.engine import RayEngine, Rules
-from trainshed.errors import EngineDown
+from trainshed.engines.ray.engine import PlacementConfig, RayEngine
+from trainshed.errors import EngineUnavailableError
 from trainshed.testing.clusters.gangs import KEY
 from trainshed.testing.contracts.engines import EngineContract, FakeEngine
-from trainshed.testing.fakes.local_bridge import LocalLink
-from trainshed.testing.fakes.scripted_bridge import ScriptedLink
+from trainshed.testing.fakes.local_bridge import LocalBridge
+from trainshed.testing.fakes.scripted_bridge import ScriptedBridge
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")
@@ -39,8 +39,8 @@ sys.exit(int(open(folder + "/go").read()))
 """
 
 
-def _launch(tmp_path: Path, name: str) -> Launch:
-    return Launch(
+def _launch(tmp_path: Path, name: str) -> AttemptSpec:
+    return AttemptSpec(
         project="p",
         job=name,
         attempt=1,
@@ -65,24 +65,24 @@ class TestLocalEngine(EngineContract):
     def most(self, engine: Engine) -> int:
         return 4
 
-    def attempt(self, tmp_path: Path, name: str) -> Launch:
+    def attempt(self, tmp_path: Path, name: str) -> AttemptSpec:
         (tmp_path / "code").mkdir(exist_ok=True)
         (tmp_path / "code" / "trainer.py").write_text(WAIT)
         (tmp_path / f"signs-{name}").mkdir()
         return _launch(tmp_path, name)
 
-    def finish(self, engine: Engine, launch: Launch, *, ok: bool) -> None:
+    def finish(self, engine: Engine, launch: AttemptSpec, *, ok: bool) -> None:
         draft = Path(launch.args[0]) / "draft"
         draft.write_text("0" if ok else "3")
         draft.rename(draft.with_name("go"))
 
-    def starts(self, engine: Engine, launch: Launch) -> int:
+    def starts(self, engine: Engine, launch: AttemptSpec) -> int:
         starts = Path(launch.args[0]) / "starts"
         return len(starts.read_text()) if starts.exists() else 0
 
     def test_what_cannot_be_started_is_an_engine_that_is_down(self, tmp_path: Path) -> None:
         (tmp_path / "jobs").write_text("a file where a folder should be")
-        with pytest.raises(EngineDown, match="can't be started"):
+        with pytest.raises(EngineUnavailableError, match="can't be started"):
             self.engine(tmp_path).launch(_launch(tmp_path, "a"))
 
 
@@ -94,7 +94,7 @@ class TestRayEngine(TestLocalEngine):
         cache = tmp_path / "cache"
         monkeypatch.setenv("TRAINSHED_NODE_CACHE", str(cache))
         self._begun: list[RayEngine] = []
-        self._serving = LocalLink(tmp_path, cache)
+        self._serving = LocalBridge(tmp_path, cache)
         self._serving.start()
         yield
         for engine in self._begun:
@@ -102,22 +102,24 @@ class TestRayEngine(TestLocalEngine):
         self._serving.close()
 
     def engine(self, tmp_path: Path) -> Engine:
-        rules = Rules(address="10.0.0.1:6379", strategy="PACK", machines=Machines(), shares=Shares())
-        rooms = ScriptedLink([{"CPU": 4.0, "memory": 16.0 * GB}], self._serving.path)
+        rules = PlacementConfig(
+            address="10.0.0.1:6379", strategy="PACK", machines=MachineTypes(), shares=ResourceShares()
+        )
+        rooms = ScriptedBridge([{"CPU": 4.0, "memory": 16.0 * GB}], self._serving.path)
         engine = RayEngine(rules, LocalEngine(Home(tmp_path / "home"), UV), rooms, gangs=tmp_path / "gangs")
         self._begun.append(engine)
         engine.begin(lambda: None)
         return engine
 
-    def attempt(self, tmp_path: Path, name: str) -> Launch:
-        there = Elsewhere(runtime={"name": "test", "key": KEY, "python": "3.11", "lock": ""}, packages=(), kit=KIT)
+    def attempt(self, tmp_path: Path, name: str) -> AttemptSpec:
+        there = RemoteSpec(runtime={"name": "test", "key": KEY, "python": "3.11", "lock": ""}, packages=(), kit=KIT)
         launch = super().attempt(tmp_path, name)
         replicas = tuple(replace(each, machine="n1-standard-1") for each in launch.replicas)
         return replace(launch, elsewhere=there, replicas=replicas, warm=False)
 
     def test_what_cannot_be_started_is_an_engine_that_is_down(self, tmp_path: Path) -> None:
         (tmp_path / "jobs").write_text("a file where a folder should be")
-        with pytest.raises(EngineDown, match="can't be started"):
+        with pytest.raises(EngineUnavailableError, match="can't be started"):
             self.engine(tmp_path).launch(self.attempt(tmp_path, "a"))
 
 
@@ -128,15 +130,15 @@ class TestFakeEngine(EngineContract):
     def most(self, engine: Engine) -> int:
         return 4
 
-    def attempt(self, tmp_path: Path, name: str) -> Launch:
+    def attempt(self, tmp_path: Path, name: str) -> AttemptSpec:
         return _launch(tmp_path, name)
 
-    def finish(self, engine: Engine, launch: Launch, *, ok: bool) -> None:
+    def finish(self, engine: Engine, launch: AttemptSpec, *, ok: bool) -> None:
         assert isinstance(engine, FakeEngine)
         outcome, message = (JobState.SUCCEEDED, "") if ok else (JobState.FAILED, "It was told to.")
         engine.finish(launch.folder, outcome=outcome, message=message)
 
-    def starts(self, engine: Engine, launch: Launch) -> int:
+    def starts(self, engine: Engine, launch: AttemptSpec) -> int:
         assert isinstance(engine, FakeEngine)
         names = [replica.name for replica in launch.replicas]
         return len(engine.launches) + sum(replica in names for _, replica, _ in engine.kills)
@@ -144,5 +146,5 @@ class TestFakeEngine(EngineContract):
     def test_it_can_be_switched_off(self, tmp_path: Path) -> None:
         engine = FakeEngine()
         engine.down = True
-        with pytest.raises(EngineDown):
+        with pytest.raises(EngineUnavailableError):
             engine.launch(_launch(tmp_path, "a"))

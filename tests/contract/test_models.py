@@ -14,10 +14,10 @@ from trainshed.domain.models.model import Model
 from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.operations import EMPTY, Operation, OperationType, response
 from trainshed.domain.policies import Binding
-from trainshed.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
+from trainshed.errors import AbortedError, AlreadyExistsError, FailedPreconditionError, NotFoundError
 from trainshed.store import database as database_module
 from trainshed.store.database import Database
-from trainshed.store.models import Change, ModelStore
+from trainshed.store.models import ModelChange, ModelStore
 from trainshed.store.operations import OperationStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
@@ -56,7 +56,7 @@ def at_once(count: int, work: Callable[[int], T]) -> list[T | Exception]:
     def one(number: int) -> T | Exception:
         try:
             return work(number)
-        except (Aborted, AlreadyExists, FailedPrecondition, NotFound) as exc:
+        except (AbortedError, AlreadyExistsError, FailedPreconditionError, NotFoundError) as exc:
             return exc
 
     with ThreadPoolExecutor(count) as pool:
@@ -83,7 +83,7 @@ class Shed:
     def deleting(self, found: Version) -> tuple[Version, Operation]:
         begun = operation(f"delete_m_{found.id}-1")
         _, change = self.models.change(
-            "shed", "m", lambda m, vs: Change(version=found.to(DELETING, operation=begun.id), operation=begun)
+            "shed", "m", lambda m, vs: ModelChange(version=found.to(DELETING, operation=begun.id), operation=begun)
         )
         assert change.version is not None
         assert change.operation is not None
@@ -93,7 +93,7 @@ class Shed:
         gone, begun = self.deleting(found)
         self.models.remove_version(gone, begun.succeeded(EMPTY, now_us=9))
 
-    def against(self, rivals: Sequence[Callable[[Model, Sequence[Version]], Change]], number: int) -> object:
+    def against(self, rivals: Sequence[Callable[[Model, Sequence[Version]], ModelChange]], number: int) -> object:
         return self.models.change("shed", "m", rivals[number])
 
 
@@ -112,11 +112,11 @@ class TestModels:
         assert shed.models.get("shed", "m") == model()
 
     def test_a_name_is_taken_in_its_project_and_while_it_is_used(self, shed: Shed) -> None:
-        with pytest.raises(AlreadyExists, match="A model with the same name already exists"):
+        with pytest.raises(AlreadyExistsError, match="A model with the same name already exists"):
             shed.models.add(model(created_us=2))
         shed.models.add(model("M"))
         shed.models.add(model(project="other"))
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             shed.models.get("shed", "x")
         shed.models.remove("shed", "m", operation("delete_m-1"))
         shed.models.add(model(created_us=3))
@@ -143,13 +143,13 @@ class TestModels:
 
     def test_a_model_with_versions_stays(self, shed: Shed) -> None:
         found, _ = shed.creating()
-        with pytest.raises(FailedPrecondition, match=r"has versions \(v1\)"):
+        with pytest.raises(FailedPreconditionError, match=r"has versions \(v1\)"):
             shed.models.remove("shed", "m", operation("delete_m-1"))
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             shed.operations.get("shed", "delete_m-1")
         shed.remove(shed.models.record_version(found.to(FAILED, error="no")))
         shed.models.remove("shed", "m", operation("delete_m-1"))
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             shed.models.remove("shed", "m", operation("delete_m-2"))
 
     def test_a_new_model_does_not_inherit_the_policy_of_an_old_one(self, shed: Shed) -> None:
@@ -159,19 +159,19 @@ class TestModels:
         assert shed.policies.get(name).generation == 0
 
     def test_a_change_that_raises_leaves_nothing(self, shed: Shed) -> None:
-        def decide(found: Model, versions: object) -> Change:
-            raise FailedPrecondition("no")
+        def decide(found: Model, versions: object) -> ModelChange:
+            raise FailedPreconditionError("no")
 
-        with pytest.raises(FailedPrecondition):
+        with pytest.raises(FailedPreconditionError):
             shed.models.change("shed", "m", decide)
-        with pytest.raises(NotFound):
-            shed.models.change("shed", "x", lambda m, vs: Change())
+        with pytest.raises(NotFoundError):
+            shed.models.change("shed", "x", lambda m, vs: ModelChange())
         assert shed.models.get("shed", "m").generation == 1
 
     def test_of_many_changes_at_once_none_is_lost(self, shed: Shed) -> None:
         def work(number: int) -> object:
             return shed.models.change(
-                "shed", "m", lambda m, vs: Change(model=replace(m, labels={**m.labels, f"n{number}": ""}))
+                "shed", "m", lambda m, vs: ModelChange(model=replace(m, labels={**m.labels, f"n{number}": ""}))
             )
 
         at_once(8, work)
@@ -184,7 +184,7 @@ class TestModels:
         results = at_once(
             8,
             lambda number: shed.models.change(
-                "shed", ("m", "a_b")[number % 2], lambda m, vs: Change(operation=operation("update_m-7"))
+                "shed", ("m", "a_b")[number % 2], lambda m, vs: ModelChange(operation=operation("update_m-7"))
             ),
         )
         assert not [result for result in results if isinstance(result, Exception)]
@@ -213,14 +213,14 @@ class TestVersions:
 
     def test_a_name_is_taken_in_its_model(self, shed: Shed) -> None:
         shed.creating()
-        with pytest.raises(AlreadyExists, match="A version with the same name already exists") as caught:
+        with pytest.raises(AlreadyExistsError, match="A version with the same name already exists") as caught:
             shed.models.add_version(version(created_us=2), operation("create_m_v1-2"))
         assert caught.value.field == "version.name"
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             shed.operations.get("shed", "create_m_v1-2")
-        with pytest.raises(NotFound, match="no model x"):
+        with pytest.raises(NotFoundError, match="no model x"):
             shed.models.add_version(version(model_id="x"), operation("create_x_v1-1"))
-        with pytest.raises(NotFound, match="no version v2"):
+        with pytest.raises(NotFoundError, match="no version v2"):
             shed.models.version("shed", "m", "v2")
 
     def test_the_first_that_is_ready_becomes_the_default_in_one_step_with_its_operation(self, shed: Shed) -> None:
@@ -249,16 +249,16 @@ class TestVersions:
 
     def test_a_write_over_a_newer_version_or_operation_is_aborted_whole(self, shed: Shed) -> None:
         made, begun = shed.creating()
-        shed.models.change("shed", "m", lambda m, vs: Change(version=replace(vs[0], labels={"x": "1"})))
+        shed.models.change("shed", "m", lambda m, vs: ModelChange(version=replace(vs[0], labels={"x": "1"})))
         done = begun.succeeded(EMPTY, now_us=2)
-        with pytest.raises(Aborted):
+        with pytest.raises(AbortedError):
             shed.models.record_version(made.to(READY), done)
         assert shed.models.get("shed", "m").default_version == ""
         assert not shed.operations.get("shed", begun.id).done
 
         patched = shed.models.version("shed", "m", "v1")
         shed.operations.record(begun.cancelling())
-        with pytest.raises(Aborted):
+        with pytest.raises(AbortedError):
             shed.models.record_version(patched.to(READY), done)
         assert shed.models.version("shed", "m", "v1") == patched
         assert shed.models.get("shed", "m").default_version == ""
@@ -268,12 +268,12 @@ class TestVersions:
         gone, begun = shed.deleting(last)
         assert (gone.operation, gone.generation) == (begun.id, 3)
         assert shed.models.get("shed", "m").default_version == "v1"
-        with pytest.raises(Aborted):
+        with pytest.raises(AbortedError):
             shed.models.remove_version(last, begun.succeeded(EMPTY, now_us=9))
         shed.models.remove_version(gone, begun.succeeded(EMPTY, now_us=9))
         assert shed.models.get("shed", "m").default_version == ""
         assert shed.operations.get("shed", begun.id).done
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             shed.models.version("shed", "m", "v1")
         shed.ready("v1", created_us=5)  # its name is free again, and the operation's id is another
 
@@ -326,20 +326,20 @@ class TestVersions:
 
             rivals = [rival(side, name) for side in (0, 1)]
             results = at_once(2, partial(shed.against, rivals))
-            assert sum(isinstance(result, FailedPrecondition) for result in results) == 1
+            assert sum(isinstance(result, FailedPreconditionError) for result in results) == 1
             found, chosen = shed.models.version_listed("shed", "m", name)
             assert (found.default_version == name) == (chosen.state is READY)
 
 
-def rival(side: int, name: str) -> Callable[[Model, Sequence[Version]], Change]:
+def rival(side: int, name: str) -> Callable[[Model, Sequence[Version]], ModelChange]:
     """Delete a version, or make it the default."""
 
-    def decide(found: Model, versions: Sequence[Version]) -> Change:
+    def decide(found: Model, versions: Sequence[Version]) -> ModelChange:
         [chosen] = [v for v in versions if v.id == name]
         if side:
-            return Change(model=found.defaulting_to(chosen))
+            return ModelChange(model=found.defaulting_to(chosen))
         found.check_can_lose(chosen, versions)
-        return Change(version=chosen.to(DELETING))
+        return ModelChange(version=chosen.to(DELETING))
 
     return decide
 

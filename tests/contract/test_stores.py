@@ -10,12 +10,12 @@ from typing import TypeVar
 import pytest
 import sqlalchemy as sa
 
-from trainshed.domain.jobs.job import Event, Job, JobState
+from trainshed.domain.jobs.job import Job, JobEvent, JobState
 from trainshed.domain.operations import Operation
 from trainshed.domain.policies import Binding
-from trainshed.errors import Aborted, AlreadyExists, NotFound
+from trainshed.errors import AbortedError, AlreadyExistsError, NotFoundError
 from trainshed.store.database import Database
-from trainshed.store.job_search import JobSearch, JobTable
+from trainshed.store.job_search import JobSearchQuery, JobSearchStore
 from trainshed.store.jobs import JobStore
 from trainshed.store.operations import OperationStore
 from trainshed.store.policies import PolicyStore
@@ -23,7 +23,7 @@ from trainshed.store.projects import ProjectStore
 
 T = TypeVar("T")
 START = (2**62, "")
-QUEUED = Event(text="Job a is queued.", time_us=1)
+QUEUED = JobEvent(text="Job a is queued.", time_us=1)
 
 
 def job(job_id: str, *, project: str = "shed", created_us: int = 1, priority: int = 0) -> Job:
@@ -37,7 +37,7 @@ def at_once(count: int, work: Callable[[int], T]) -> list[T | Exception]:
     def one(number: int) -> T | Exception:
         try:
             return work(number)
-        except (Aborted, AlreadyExists) as exc:
+        except (AbortedError, AlreadyExistsError) as exc:
             return exc
 
     with ThreadPoolExecutor(count) as pool:
@@ -48,7 +48,7 @@ class TestJobTable:
     """Ten jobs: j0, J_1, j2 ... ; every other one predicts, every third has failed, two have a team."""
 
     @pytest.fixture
-    def table(self, database: Database) -> JobTable:
+    def table(self, database: Database) -> JobSearchStore:
         store = JobStore(database)
         for number in range(10):
             failed = number % 3 == 0
@@ -63,9 +63,9 @@ class TestJobTable:
             if failed:
                 store.record(replace(stored, state=JobState.FAILED, ended_us=100 + number))
         store.add(job("j0", project="other"), [])
-        return JobTable(database)
+        return JobSearchStore(database)
 
-    def found(self, table: JobTable, search: JobSearch, *states: JobState) -> list[str]:
+    def found(self, table: JobSearchStore, search: JobSearchQuery, *states: JobState) -> list[str]:
         jobs = table.page("shed", search, states=states or tuple(JobState), before=START, limit=100)
         assert len(jobs) == sum(n for s, n in table.counts("shed", search).items() if s in (states or JobState))
         return [found.id for found in jobs]
@@ -73,54 +73,54 @@ class TestJobTable:
     @pytest.mark.parametrize(
         ("search", "ids"),
         [
-            (JobSearch(), ["j9", "j8", "j7", "j6", "j5", "j4", "j3", "j2", "J_1", "j0"]),
-            (JobSearch(text="j3"), ["j3"]),
-            (JobSearch(text="J3"), ["j3"]),
-            (JobSearch(text="j_"), ["J_1"]),
-            (JobSearch(text="%"), []),
-            (JobSearch(text="!"), []),
-            (JobSearch(text='"'), []),
-            (JobSearch(text="'; drop table jobs; --"), []),
-            (JobSearch(text="VISION"), ["j2", "J_1"]),
-            (JobSearch(text="team=vision-"), ["j2"]),
-            (JobSearch(text="ser=me"), ["j2"]),
-            (JobSearch(text="visionuser"), []),
-            (JobSearch(labels=(("team", "vision"),)), ["J_1"]),
-            (JobSearch(labels=(("team", None),)), ["j2", "J_1"]),
-            (JobSearch(labels=(("team", "vision-2"), ("user", "me"))), ["j2"]),
-            (JobSearch(labels=(("team", "vision"), ("user", "me"))), []),
-            (JobSearch(labels=(("tea", None),)), []),
-            (JobSearch(labels=(("t_am", "vision"),)), []),
-            (JobSearch(key="predictionInput", text="j"), ["j9", "j7", "j5", "j3", "J_1"]),
-            (JobSearch(key="trainingInput"), ["j8", "j6", "j4", "j2", "j0"]),
+            (JobSearchQuery(), ["j9", "j8", "j7", "j6", "j5", "j4", "j3", "j2", "J_1", "j0"]),
+            (JobSearchQuery(text="j3"), ["j3"]),
+            (JobSearchQuery(text="J3"), ["j3"]),
+            (JobSearchQuery(text="j_"), ["J_1"]),
+            (JobSearchQuery(text="%"), []),
+            (JobSearchQuery(text="!"), []),
+            (JobSearchQuery(text='"'), []),
+            (JobSearchQuery(text="'; drop table jobs; --"), []),
+            (JobSearchQuery(text="VISION"), ["j2", "J_1"]),
+            (JobSearchQuery(text="team=vision-"), ["j2"]),
+            (JobSearchQuery(text="ser=me"), ["j2"]),
+            (JobSearchQuery(text="visionuser"), []),
+            (JobSearchQuery(labels=(("team", "vision"),)), ["J_1"]),
+            (JobSearchQuery(labels=(("team", None),)), ["j2", "J_1"]),
+            (JobSearchQuery(labels=(("team", "vision-2"), ("user", "me"))), ["j2"]),
+            (JobSearchQuery(labels=(("team", "vision"), ("user", "me"))), []),
+            (JobSearchQuery(labels=(("tea", None),)), []),
+            (JobSearchQuery(labels=(("t_am", "vision"),)), []),
+            (JobSearchQuery(key="predictionInput", text="j"), ["j9", "j7", "j5", "j3", "J_1"]),
+            (JobSearchQuery(key="trainingInput"), ["j8", "j6", "j4", "j2", "j0"]),
         ],
         ids=str,
     )
-    def test_what_is_sought_is_found(self, table: JobTable, search: JobSearch, ids: list[str]) -> None:
+    def test_what_is_sought_is_found(self, table: JobSearchStore, search: JobSearchQuery, ids: list[str]) -> None:
         assert self.found(table, search) == ids
 
-    def test_states_narrow_it(self, table: JobTable) -> None:
-        assert self.found(table, JobSearch(), JobState.FAILED) == ["j9", "j6", "j3", "j0"]
-        assert self.found(table, JobSearch(key="trainingInput"), JobState.FAILED) == ["j6", "j0"]
-        assert self.found(table, JobSearch(), JobState.FAILED, JobState.QUEUED)[:2] == ["j9", "j8"]
-        assert self.found(table, JobSearch(), JobState.RUNNING) == []
+    def test_states_narrow_it(self, table: JobSearchStore) -> None:
+        assert self.found(table, JobSearchQuery(), JobState.FAILED) == ["j9", "j6", "j3", "j0"]
+        assert self.found(table, JobSearchQuery(key="trainingInput"), JobState.FAILED) == ["j6", "j0"]
+        assert self.found(table, JobSearchQuery(), JobState.FAILED, JobState.QUEUED)[:2] == ["j9", "j8"]
+        assert self.found(table, JobSearchQuery(), JobState.RUNNING) == []
 
-    def test_pages_go_on_behind_the_last_row(self, table: JobTable) -> None:
+    def test_pages_go_on_behind_the_last_row(self, table: JobSearchStore) -> None:
         every = tuple(JobState)
-        rows = table.page("shed", JobSearch(), states=every, before=START, limit=3)
+        rows = table.page("shed", JobSearchQuery(), states=every, before=START, limit=3)
         assert [row.id for row in rows] == ["j9", "j8", "j7"]
-        rows = table.page("shed", JobSearch(), states=every, before=(rows[-1].created_us, rows[-1].id), limit=2)
+        rows = table.page("shed", JobSearchQuery(), states=every, before=(rows[-1].created_us, rows[-1].id), limit=2)
         assert [row.id for row in rows] == ["j6", "j5"]
 
-    def test_those_that_failed_since_are_told_the_last_one_first(self, table: JobTable) -> None:
+    def test_those_that_failed_since_are_told_the_last_one_first(self, table: JobSearchStore) -> None:
         assert [found.id for found in table.failed_since("shed", 103, limit=2)] == ["j9", "j6"]
         assert table.failed_since("other", 0, limit=2) == []
 
-    def test_the_queue_is_told_in_its_order(self, table: JobTable, database: Database) -> None:
+    def test_the_queue_is_told_in_its_order(self, table: JobSearchStore, database: Database) -> None:
         JobStore(database).add(job("urgent", created_us=99, priority=5), [])
         assert [found.id for found in table.queue("shed", limit=3)] == ["urgent", "J_1", "j2"]
 
-    def test_those_that_ended_since_are_counted(self, table: JobTable) -> None:
+    def test_those_that_ended_since_are_counted(self, table: JobSearchStore) -> None:
         assert table.ended_since("shed", 103) == {JobState.FAILED: 3}
         assert table.ended_since("shed", 110) == {}
 
@@ -137,7 +137,7 @@ class TestJobs:
 
     def test_an_id_is_taken_for_ever_and_in_its_project_only(self, store: JobStore) -> None:
         store.add(job("a"), [])
-        with pytest.raises(AlreadyExists, match="A job with this id already exists"):
+        with pytest.raises(AlreadyExistsError, match="A job with this id already exists"):
             store.add(job("a", created_us=2), [QUEUED])
         assert store.events("shed", "a") == [], "the events of a refused job were kept"
         store.add(job("a", project="other"), [])
@@ -145,7 +145,7 @@ class TestJobs:
     def test_ids_differ_by_case(self, store: JobStore) -> None:
         store.add(job("a"), [])
         store.add(job("A"), [])
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             store.get("shed", "b")
 
     def test_of_many_creates_at_once_one_wins(self, store: JobStore) -> None:
@@ -156,7 +156,7 @@ class TestJobs:
     def test_a_write_over_a_newer_one_is_aborted_with_its_events(self, store: JobStore) -> None:
         old = store.add(job("a"), [])
         store.record(replace(old, labels={"x": "1"}))
-        with pytest.raises(Aborted):
+        with pytest.raises(AbortedError):
             store.record(old.to(JobState.CANCELLED, now_us=5), [QUEUED])
         found = store.get("shed", "a")
         assert (found.state, found.labels, found.generation) == (JobState.QUEUED, {"x": "1"}, 2)
@@ -197,8 +197,8 @@ class TestJobs:
         assert [active.id for active in store.active()] == ["gone"]
 
     def test_events_come_in_the_order_they_were_written(self, store: JobStore) -> None:
-        stored = store.add(job("a"), [QUEUED, Event(text="second", time_us=0, severity="WARNING")])
-        store.tell(stored, Event(text="third", time_us=0))
+        stored = store.add(job("a"), [QUEUED, JobEvent(text="second", time_us=0, severity="WARNING")])
+        store.tell(stored, JobEvent(text="third", time_us=0))
         events = store.events("shed", "a")
         assert [(event.text, event.severity) for event in events] == [
             ("Job a is queued.", "INFO"),
@@ -245,16 +245,16 @@ class TestOperations:
         failed = store.add(replace(self.operation("o2"), done=True, error={"code": 1, "message": "no"}))
         good = store.add(replace(self.operation("o3"), done=True, response={}))
         assert [store.get("shed", name) for name in ("o1", "o2", "o3")] == [plain, failed, good]
-        with pytest.raises(AlreadyExists):
+        with pytest.raises(AlreadyExistsError):
             store.add(plain)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             store.get("other", "o1")
 
     def test_a_write_over_a_newer_one_is_aborted(self, store: OperationStore) -> None:
         old = store.add(self.operation("o1"))
         changed = store.record(old.cancelling())
         assert changed.generation == 2
-        with pytest.raises(Aborted):
+        with pytest.raises(AbortedError):
             store.record(replace(old, done=True, response={}))
         assert store.get("shed", "o1") == changed
 

@@ -10,13 +10,13 @@ import pytest
 
 import trainshed
 from trainshed.errors import (
-    AlreadyExists,
-    FailedPrecondition,
-    Invalid,
-    NotFound,
-    TimedOut,
+    AlreadyExistsError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
     TrainshedError,
-    Unauthenticated,
+    UnauthenticatedError,
 )
 from trainshed.sdk import Trainshed
 from trainshed.testing.fakes.saved_models import DENSE
@@ -95,7 +95,7 @@ def test_a_training_from_submit_to_its_end(ty: Trainshed, trainer: Path, capsys:
     assert "SUCCEEDED" in (job._repr_html_() or "")
     assert [found.name for found in ty.jobs.list(filter="labels.team=vision", limit=1)] == [job.name]
     assert ty.jobs.get(job.name).wait() is not None
-    with pytest.raises(FailedPrecondition):
+    with pytest.raises(FailedPreconditionError):
         job.cancel()
 
 
@@ -117,31 +117,31 @@ def test_a_job_without_any_bucket_uses_one_of_the_projects_own_and_can_be_follow
 def test_a_job_that_fails_says_why_and_one_that_is_cancelled_that_it_was(ty: Trainshed, trainer: Path) -> None:
     common = {"package_path": trainer, "module_name": "trainer.task", "runtime_version": "python"}
     failed = ty.jobs.submit("failing", args={"fail": "no data"}, **common)  # type: ignore[arg-type]
-    with pytest.raises(FailedPrecondition, match=r"(?s)Job failing is FAILED.*no data"):
+    with pytest.raises(FailedPreconditionError, match=r"(?s)Job failing is FAILED.*no data"):
         failed.wait()
     assert failed.wait(check=False) is failed
     slow = ty.jobs.submit("slow", args={"wait": 600}, **common)  # type: ignore[arg-type]
-    with pytest.raises(TimedOut, match="still"):
+    with pytest.raises(DeadlineExceededError, match="still"):
         slow.wait(timeout_s=0.1)
     slow.cancel()
-    with pytest.raises(FailedPrecondition, match="Job slow is CANCELLED"):
+    with pytest.raises(FailedPreconditionError, match="Job slow is CANCELLED"):
         slow.watch()
 
 
 def test_errors_are_of_the_kinds_that_trainshed_has(ty: Trainshed) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         ty.jobs.get("nobody")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         ty.models.get("nobody")
     ty.models.create("taken", description="a name")
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExistsError):
         ty.models.create("taken")
     assert [model.name for model in ty.models.list()] == ["taken"]
     assert "without versions" in (ty.models.get("taken")._repr_html_() or "")
-    with pytest.raises(Invalid, match="give either origin or job"):
+    with pytest.raises(InvalidArgumentError, match="give either origin or job"):
         ty.models.deploy("taken")
     ty.models.get("taken").delete()
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         ty.models.get("taken").delete()
 
 
@@ -152,10 +152,10 @@ def test_files_go_into_buckets_and_come_back(ty: Trainshed, tmp_path: Path) -> N
     (folder / "deep" / "two.csv").write_text("2\n")
     bucket = ty.buckets.create("gs://python-client-files")
     assert ty.buckets.create("python-client-files", exist_ok=True).name == bucket.name
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExistsError):
         ty.buckets.create("python-client-files")
     assert ty.buckets.get("python-client-files").uri in [found.uri for found in ty.buckets.list()]
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         ty.buckets.get("no-such-bucket-here")
 
     bucket.upload(folder)
@@ -179,9 +179,9 @@ def test_files_go_into_buckets_and_come_back(ty: Trainshed, tmp_path: Path) -> N
     with pytest.raises(ZeroDivisionError), bucket.open("half.txt", "wb") as file:
         file.write(b"half")
         raise ZeroDivisionError
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         bucket.open("half.txt")
-    with pytest.raises(Invalid, match="gs://BUCKET/NAME"):
+    with pytest.raises(InvalidArgumentError, match="gs://BUCKET/NAME"):
         ty.buckets.open("gs://python-client-files", "r")
 
 
@@ -193,7 +193,7 @@ def test_a_token_and_an_address_are_enough(
         assert ty.jobs.list(limit=1) is not None
     with (
         trainshed.connect(server.url, token="ts_wrong", project="python-client") as stranger,
-        pytest.raises(Unauthenticated),
+        pytest.raises(UnauthenticatedError),
     ):
         stranger.jobs.list()
 
@@ -224,8 +224,8 @@ def _deploy_ask_and_delete(ty: Trainshed, exported: Path, capsys: pytest.Capture
     model.set_default("v1")
     assert model.default == "v1"
     assert "v2" in (model._repr_html_() or "")
-    with pytest.raises(FailedPrecondition):
+    with pytest.raises(FailedPreconditionError):
         model.delete()
     model.delete(with_versions=True)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         ty.models.get("scores")

@@ -15,7 +15,7 @@ import pytest
 
 from trainshed.testing.clusters.containers import Docker, Podman
 from trainshed.testing.contracts.engines import wait_for
-from trainshed.testing.fakes.image_registry import Registry
+from trainshed.testing.fakes.image_registry import ImageRegistry
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.records import records
 
@@ -280,7 +280,7 @@ def test_an_image_for_another_machine_is_refused(jobs: Containers, tmp_path: Pat
 
 def test_an_image_is_pulled_and_its_progress_told(jobs: Containers, podman: Podman, tmp_path: Path) -> None:
     podman("save", "--format", "oci-dir", "-o", str(tmp_path / "oci"), podman.base())
-    with Registry(tmp_path / "oci") as registry:
+    with ImageRegistry(tmp_path / "oci") as registry:
         jobs.runner.trust(registry.address)
         name = f"{registry.address}/trainers/python:3"
         jobs.submit("pulled", name, "print('from afar', flush=True)")

@@ -18,13 +18,13 @@ import pytest
 
 from trainshed import packaging
 from trainshed.artifacts.staging import Package
-from trainshed.control.jobs.credentials import NodeCredentials
-from trainshed.engines.base import Launch
+from trainshed.control.jobs.credentials import RemoteCredentials
+from trainshed.engines.base import AttemptSpec
 from trainshed.engines.local.engine import ship
-from trainshed.proxy.node_endpoint import NodeReach
+from trainshed.proxy.node_endpoint import NodeEndpoint
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
-from trainshed.testing.clusters.machines import Machine, Network
+from trainshed.testing.clusters.machines import Network, TestMachine
 from trainshed.testing.clusters.node_tokens import tokens_of
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server, s3_server
 from trainshed.testing.processes.ports import held_port
@@ -60,13 +60,13 @@ found = fetch.fetch_all(given["packages"], given["kit"], os.path.join(folder, "f
 with open(os.path.join(folder, "spec.json"), "w") as file:
     json.dump({"site": site, "uv": given["uv"], "python": given["argv"][0], "packages": found}, file)
 assert package_install.install(folder) == 0
-way = sidecar_proxy.Relay(given["kit"]["relay"])
+way = sidecar_proxy.SidecarProxy(given["kit"]["relay"])
 pid = way.start()
 
 def fill(text):
     return text.replace("@node@", folder).replace("@relay@", way.address)
 
-credentials.unpack(given["kit"], folder, fill)
+credentials.unpack_credentials(given["kit"], folder, fill)
 env = dict(os.environ, PYTHONPATH=site)
 env.update((name, fill(value)) for name, value in given["env"].items())
 status = subprocess.call(given["argv"], env=env, cwd=folder)
@@ -78,7 +78,7 @@ sys.exit(status)
 class Elsewhere:
     """A job of a server on this machine, whose replica runs on another one."""
 
-    def __init__(self, server: RunningServer, machine: Machine, scratch: Path, s3: S3Server) -> None:
+    def __init__(self, server: RunningServer, machine: TestMachine, scratch: Path, s3: S3Server) -> None:
         self.s3 = s3  #: where it keeps a bucket. Nobody has started it
         self.jobs = Submitter(server, PROJECT, scratch)
         self.bucket = f"gs://{self.jobs.bucket}"
@@ -120,10 +120,10 @@ class Elsewhere:
 
     def _given(self, packages: tuple[Package, ...]) -> dict[str, object]:
         with tokens_of(self._server) as tokens:
-            reach = NodeReach(tls_url=self._server.tls_url, authority=self._server.authority.read_text(), leads=True)
-            issues = NodeCredentials(reach, issue=tokens.issue_for_job, issue_courier=tokens.issue_for_packages)
+            reach = NodeEndpoint(tls_url=self._server.tls_url, authority=self._server.authority.read_text(), leads=True)
+            issues = RemoteCredentials(reach, issue=tokens.issue_for_job, issue_courier=tokens.issue_for_packages)
             made = issues.equip(
-                Launch(
+                AttemptSpec(
                     project=PROJECT,
                     job="away",
                     attempt=1,

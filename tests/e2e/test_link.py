@@ -12,10 +12,10 @@ import pytest
 
 from trainshed.config import Home
 from trainshed.engines.local.engine import ship
-from trainshed.engines.ray.bridge_process import Link
-from trainshed.errors import EngineDown
-from trainshed.testing.clusters.gangs import Attempt, alive, make_runtime, wait_until
-from trainshed.testing.clusters.ray import RayCluster, Size, ray_environment
+from trainshed.engines.ray.bridge_process import BridgeProcess
+from trainshed.errors import EngineUnavailableError
+from trainshed.testing.clusters.gangs import GangRun, alive, make_runtime, wait_until
+from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
 from trainshed.testing.contracts.engines import wait_for
 
 MASTER, WORKER, PS = "master-replica-0", "worker-replica-0", "ps-replica-0"
@@ -27,14 +27,16 @@ COUNTS = "for number in range({}):\n    print('line', number, flush=True)\n    t
 def cluster(scratch: Path) -> Iterator[RayCluster]:
     make_runtime(scratch / "runtimes")
     python = ray_environment(CACHE)
-    with RayCluster(python, scratch, nodes=2, size=Size(cpus=2, gpus=1), runtimes=scratch / "runtimes") as cluster:
+    with RayCluster(python, scratch, nodes=2, size=NodeSize(cpus=2, gpus=1), runtimes=scratch / "runtimes") as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def link(cluster: RayCluster, scratch: Path) -> Iterator[Link]:
+def link(cluster: RayCluster, scratch: Path) -> Iterator[BridgeProcess]:
     home = Home(scratch / "home")
-    link = Link(home, address=cluster.address, python=lambda: ray_environment(CACHE), ship=lambda: ship(home.node))
+    link = BridgeProcess(
+        home, address=cluster.address, python=lambda: ray_environment(CACHE), ship=lambda: ship(home.node)
+    )
     link.begin()
     deadline = time.monotonic() + 180
     while not link.cluster().reachable:
@@ -45,11 +47,11 @@ def link(cluster: RayCluster, scratch: Path) -> Iterator[Link]:
 
 
 @pytest.fixture
-def attempt(link: Link, scratch: Path, request: pytest.FixtureRequest) -> Iterator[Attempt]:
+def attempt(link: BridgeProcess, scratch: Path, request: pytest.FixtureRequest) -> Iterator[GangRun]:
     name = request.node.name.replace("[", "-").replace("]", "")[:40]
     root = scratch / name
     root.mkdir()
-    with Attempt(root, link.socket, name=name) as made:
+    with GangRun(root, link.socket, name=name) as made:
         yield made
     link.release(made.gang)
 
@@ -68,13 +70,13 @@ def link_process(scratch: Path) -> int:
     raise AssertionError("there is no link")
 
 
-def test_the_cluster_is_seen_with_all_its_nodes(cluster: RayCluster, link: Link) -> None:
+def test_the_cluster_is_seen_with_all_its_nodes(cluster: RayCluster, link: BridgeProcess) -> None:
     hosts = {cluster.head.host, *(node.host for node in cluster.nodes)}
     seen = wait_for(link.cluster, lambda seen: {node.host for node in seen.nodes} == hosts)
     assert all(node.alive and node.total["CPU"] == 2 for node in seen.nodes)
 
 
-def test_one_replica_runs_and_leaves_nothing(link: Link, attempt: Attempt, scratch: Path) -> None:
+def test_one_replica_runs_and_leaves_nothing(link: BridgeProcess, attempt: GangRun, scratch: Path) -> None:
     attempt.launch("print('hello'); wait()", MASTER)
     attempt.started(1)
     attempt.end(0)
@@ -88,7 +90,7 @@ def test_one_replica_runs_and_leaves_nothing(link: Link, attempt: Attempt, scrat
     assert attempt.gang not in (scratch / "home" / "link" / "log").read_text()  # there was no trouble
 
 
-def test_room_is_there_or_waited_for(link: Link) -> None:
+def test_room_is_there_or_waited_for(link: BridgeProcess) -> None:
     gang = "trainshed/p/large/1"
     link.reserve(gang, {MASTER: {"CPU": 64}}, "PACK")
     time.sleep(1)
@@ -102,13 +104,13 @@ def test_room_is_there_or_waited_for(link: Link) -> None:
     link.release(gang)
 
 
-def test_a_replica_is_told_which_devices_are_its_own(attempt: Attempt) -> None:
+def test_a_replica_is_told_which_devices_are_its_own(attempt: GangRun) -> None:
     attempt.launch("print('devices', os.environ['CUDA_VISIBLE_DEVICES'])", MASTER, resources={"GPU": 1})
     assert attempt.ended()["outcome"] == "SUCCEEDED"
     assert "devices 0" in attempt.lines(MASTER)
 
 
-def test_a_gang_is_spread_and_knows_the_real_addresses(cluster: RayCluster, attempt: Attempt) -> None:
+def test_a_gang_is_spread_and_knows_the_real_addresses(cluster: RayCluster, attempt: GangRun) -> None:
     attempt.launch("wait()", MASTER, WORKER, PS, strategy="SPREAD")
     starts = attempt.started(3)
     addresses = [address for each in starts[0][2].values() for address in each]
@@ -124,7 +126,7 @@ def test_a_gang_is_spread_and_knows_the_real_addresses(cluster: RayCluster, atte
     wait_until(lambda: not any(alive(pid) for _, pid, _ in attempt.starts()), attempt)
 
 
-def test_a_killed_link_loses_no_line_and_starts_nothing_twice(scratch: Path, attempt: Attempt) -> None:
+def test_a_killed_link_loses_no_line_and_starts_nothing_twice(scratch: Path, attempt: GangRun) -> None:
     attempt.launch(COUNTS.format(300), MASTER)
     attempt.started(1)
     time.sleep(1)
@@ -135,7 +137,7 @@ def test_a_killed_link_loses_no_line_and_starts_nothing_twice(scratch: Path, att
     assert len(attempt.starts()) == 1
 
 
-def test_a_head_that_is_away_ends_nothing(cluster: RayCluster, link: Link, attempt: Attempt) -> None:
+def test_a_head_that_is_away_ends_nothing(cluster: RayCluster, link: BridgeProcess, attempt: GangRun) -> None:
     attempt.launch(COUNTS.format(450), MASTER, strategy="PACK")
     attempt.started(1)
     before_us = time.time() * 1e6
@@ -143,7 +145,7 @@ def test_a_head_that_is_away_ends_nothing(cluster: RayCluster, link: Link, attem
     try:
         wait_until(lambda: not link.cluster().reachable, attempt)
         since_us = link.cluster().since_us
-        with pytest.raises(EngineDown):
+        with pytest.raises(EngineUnavailableError):
             link.reserve("trainshed/p/other/1", {MASTER: {"CPU": 1}}, "PACK")
     finally:
         cluster.resume_head()
@@ -154,7 +156,7 @@ def test_a_head_that_is_away_ends_nothing(cluster: RayCluster, link: Link, attem
     assert told == [f"line {number}" for number in range(450)]
 
 
-def test_a_lost_node_restarts_the_gang_elsewhere(cluster: RayCluster, link: Link, attempt: Attempt) -> None:
+def test_a_lost_node_restarts_the_gang_elsewhere(cluster: RayCluster, link: BridgeProcess, attempt: GangRun) -> None:
     attempt.launch("wait()", MASTER, PS, strategy="SPREAD")
     starts = attempt.started(2)
     hosts = [address.rpartition(":")[0] for each in starts[0][2].values() for address in each]
@@ -169,8 +171,10 @@ def test_a_lost_node_restarts_the_gang_elsewhere(cluster: RayCluster, link: Link
 
 
 @pytest.mark.soak
-def test_a_node_that_is_cut_off_is_noticed_within_30_s(cluster: RayCluster, link: Link, attempt: Attempt) -> None:
-    node = cluster.add_node(Size(cpus=2, resources={"here": 1}))
+def test_a_node_that_is_cut_off_is_noticed_within_30_s(
+    cluster: RayCluster, link: BridgeProcess, attempt: GangRun
+) -> None:
+    node = cluster.add_node(NodeSize(cpus=2, resources={"here": 1}))
     attempt.launch("wait()", MASTER, resources={"here": 0.1})
     attempt.started(1)
     wait_until(lambda: len((attempt.folder / "samples.jsonl").read_text()) > 0, attempt)
@@ -187,7 +191,7 @@ def test_a_node_that_is_cut_off_is_noticed_within_30_s(cluster: RayCluster, link
 
 @pytest.mark.soak
 def test_a_head_that_was_killed_comes_back_as_a_new_cluster_and_the_gang_starts_there(
-    cluster: RayCluster, link: Link, attempt: Attempt
+    cluster: RayCluster, link: BridgeProcess, attempt: GangRun
 ) -> None:
     attempt.launch("wait()", MASTER)
     attempt.started(1)

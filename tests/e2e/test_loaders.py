@@ -139,21 +139,20 @@ DRIVER = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from trainshed.serving.host import parity as reference
-from trainshed.serving.host import sample_request as samples
+from trainshed.serving.host import parity, sample_request
 from trainshed.serving.errors import ServingError
 from trainshed.serving.explain.explainer import explainer
 from trainshed.serving.loaders import load
 from trainshed.serving.loaders.base import TensorModel
 from trainshed.serving.codec.predictors import predict, predictor
-from trainshed.serving.spec import HostSpec
+from trainshed.serving.spec import ServingSpec
 
 def do(task):
-    spec = HostSpec.from_json({"format": 1, **task["spec"]})
+    spec = ServingSpec.from_json({"format": 1, **task["spec"]})
     try:
         model = load(spec)
         found = {"detail": model.detail, "kind": type(model).__name__}
-        sample = samples.find(spec.model_dir, model)
+        sample = sample_request.find_sample(spec.model_dir, model)
         found["sample"] = sample and {"body": sample.body, "source": sample.source}
         if isinstance(model, TensorModel):
             found["signatures"] = {name: s.as_json() for name, s in model.signatures.items()}
@@ -164,9 +163,9 @@ def do(task):
             told = explainer(spec.explanation, model, spec.model_dir)
             found["explained"] = told.explain(json.dumps({"instances": task["explain"]}).encode())
         if "keep" in task:
-            found["kept"] = reference.write(model, reference.sample_inputs(model, spec.model_dir), Path(task["keep"]))
+            found["kept"] = parity.write(model, parity.sample_inputs(model, spec.model_dir), Path(task["keep"]))
         if "compare" in task:
-            found["parity"] = reference.compare(model, reference.read(Path(task["compare"]))).as_json()
+            found["parity"] = parity.compare(model, parity.read(Path(task["compare"]))).as_json()
         return found
     except ServingError as exc:
         return {"error": str(exc), "status": exc.status}

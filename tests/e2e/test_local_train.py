@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 from trainshed.local.train import check_ports
 from trainshed.testing.clusters import gangs
 from trainshed.testing.contracts.engines import wait_for
@@ -102,7 +102,7 @@ def alive(pids: list[int]) -> list[int]:
 def gang() -> tuple[str, ...]:
     """Flags for one parameter server and two workers, on ports that were free a moment ago."""
     for start in range(21000 + os.getpid() % 5000, 32000, 10):  # below those that the system hands out
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(CannotProceedError):
             check_ports(start, 4)
             break
     return ("--distributed", "--parameter-server-count", "1", "--worker-count", "2", "--start-port", str(start))

@@ -69,11 +69,11 @@ from pathlib import Path
 from trainshed_serving.errors import LoaderError
 from trainshed_serving.loaders import load
 from trainshed_serving.codec.predictors import predict, predictor
-from trainshed_serving.spec import HostSpec
+from trainshed_serving.spec import ServingSpec
 
 def answers(folder, bodies):
     try:
-        model = load(HostSpec(model_dir=folder, loader="openvino", threads=1))
+        model = load(ServingSpec(model_dir=folder, loader="openvino", threads=1))
     except LoaderError as exc:
         return str(exc)
     asked = predictor(model)

@@ -17,9 +17,9 @@ import pytest
 import trainshed
 from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.engines.local.containers import BRIDGE, HOST
-from trainshed.node.containers import tool as containers
-from trainshed.node.containers.tool import Container, Tool
-from trainshed.node.process import tree as reap
+from trainshed.node.containers import tool as container_tool
+from trainshed.node.containers.tool import ContainerSpec, ContainerTool
+from trainshed.node.process import tree
 from trainshed.testing.clusters.containers import Docker, Podman
 from trainshed.testing.clusters.predictors import ANSWERS
 from trainshed.testing.contracts.engines import wait_for
@@ -110,10 +110,10 @@ def image(runner: Podman | Docker, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="module")
 def network(runner: Podman | Docker, image: str) -> str:
     """The network that containers can have on this machine."""
-    tool, name = Tool(runner.kind, runner.kind, ()), f"trainshed-probe-{os.getpid()}"
-    box = Container(name, image, command=["true"], ports=[(free_ports(1)[0], 80)])
+    tool, name = ContainerTool(runner.kind, runner.kind, ()), f"trainshed-probe-{os.getpid()}"
+    box = ContainerSpec(name, image, command=["true"], ports=[(free_ports(1)[0], 80)])
     try:
-        runner(*containers.run(tool, box)[1:])
+        runner(*container_tool.run_command(tool, box)[1:])
     except AssertionError:
         return HOST
     finally:
@@ -278,11 +278,11 @@ def test_nothing_is_left_of_a_server_that_was_killed(runner: Podman | Docker, im
         server.start()
         deployer.until_answers("v1", 4)
         assert deployer.predict("v1", 4) == [8]
-        guards = [int(child) for child in reap.children(server.pid) if _is_guard(child)]
+        guards = [int(child) for child in tree.children(server.pid) if _is_guard(child)]
         assert len(guards) == 1
         server.kill()
         for pid in guards:  # so that there is nobody who could clean up
-            reap.send(pid, signal.SIGKILL)
+            tree.send_signal(pid, signal.SIGKILL)
         server.start()
         deployer.until_answers("v1", 4)
         assert versions(runner, project) == [f"{project}/m/v1"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.testing.clusters.ray import RayCluster, Size, ray_environment
+from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
 from trainshed.testing.contracts.engines import wait_for
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
@@ -35,7 +35,7 @@ print(json.dumps(ray.get([ray.remote(look).options(**at(host)).remote(sys.argv[2
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
-    made = RayCluster(ray_environment(CACHE), tmp_path_factory.mktemp("cluster"), size=Size(cpus=2))
+    made = RayCluster(ray_environment(CACHE), tmp_path_factory.mktemp("cluster"), size=NodeSize(cpus=2))
     with made:
         yield made
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from trainshed.testing.clusters.containers import Podman
-from trainshed.testing.clusters.ray import RayCluster, Size, ray_environment
+from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.processes.servers import RunningServer
 
@@ -147,7 +147,7 @@ def place() -> Iterator[Place]:
     podman.base()
     shares = {"ray_placement": "spread", "ray_cpu_share": 0.25, "ray_memory_share": 0.1}
     settings = {"engine": "ray", "grace_s": 10, "node_buckets": str(scratch / "home" / "buckets"), **shares}
-    size = Size(cpus=2, memory_gb=8)
+    size = NodeSize(cpus=2, memory_gb=8)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in podman.env.items():
             patch.setenv(name, value)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from trainshed.config import Home
-from trainshed.engines.ray.bridge_process import Link
+from trainshed.engines.ray.bridge_process import BridgeProcess
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
-from trainshed.testing.clusters.ray import RayCluster, Size, ray_environment
+from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.fakes.saved_models import DENSE
 from trainshed.testing.processes.callers import Callers
@@ -36,7 +36,9 @@ pytestmark = pytest.mark.soak  # test_ray_jobs.py has a short one that is not
 
 @pytest.fixture(scope="module")
 def cluster(scratch: Path) -> Iterator[RayCluster]:
-    with RayCluster(ray_environment(CACHE), scratch, nodes=2, size=Size(cpus=2, memory_gb=8), runtimes=CACHE) as made:
+    with RayCluster(
+        ray_environment(CACHE), scratch, nodes=2, size=NodeSize(cpus=2, memory_gb=8), runtimes=CACHE
+    ) as made:
         yield made
 
 
@@ -130,7 +132,7 @@ def test_the_next_server_has_hosts_again(deployer: Deployer, server: RunningServ
     server.start()
     deployer.until_answers("again", 7, within_s=WAIT_S)
     until_hosts(deployer, "again", 2)
-    link = Link(Home(server.home), address="", python=lambda: Path(), ship=lambda: Path())
+    link = BridgeProcess(Home(server.home), address="", python=lambda: Path(), ship=lambda: Path())
     wait_for(lambda: [gang for gang in link.gangs() if "/again/" in gang], lambda gangs: len(gangs) == 2)
     deployer.finish(deployer.delete("again"))
 

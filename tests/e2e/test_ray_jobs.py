@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.engines.ray.bridge_process import Link
-from trainshed.serving.frames import Kind, pack_request
-from trainshed.testing.clusters.ray import RayCluster, Size, ray_environment
+from trainshed.engines.ray.bridge_process import BridgeProcess
+from trainshed.serving.frames import FrameKind, pack_request
+from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.deployer import Deployer
@@ -54,7 +54,7 @@ print("done", flush=True)
 
 @pytest.fixture(scope="module")
 def cluster(scratch: Path) -> Iterator[RayCluster]:
-    size = Size(cpus=2, memory_gb=8, gpus=1)
+    size = NodeSize(cpus=2, memory_gb=8, gpus=1)
     with RayCluster(ray_environment(CACHE), scratch, nodes=1, size=size, runtimes=CACHE) as cluster:
         yield cluster
 
@@ -115,12 +115,12 @@ def test_a_version_is_served_there(server: RunningServer, cluster: RayCluster, t
     assert {host for host, _, _ in places} == {cluster.head.host, cluster.nodes[0].host}
     for host, _, port in places:
         with socket.create_connection((host, int(port)), timeout=120) as stranger:
-            stranger.sendall(pack_request(1, Kind.PREDICT, b'{"instances": [1]}') * 10)
+            stranger.sendall(pack_request(1, FrameKind.PREDICT, b'{"instances": [1]}') * 10)
             with contextlib.suppress(ConnectionResetError):  # it closed before it had read all of this
                 assert stranger.recv(1) == b""
     assert [deployer.predict("v1", number) for number in range(10)] == [[number] for number in range(10)]
     deployer.finish(deployer.delete("v1"))
-    link = Link(Home(server.home), address="", python=lambda: Path(), ship=lambda: Path())
+    link = BridgeProcess(Home(server.home), address="", python=lambda: Path(), ship=lambda: Path())
     wait_for(link.gangs, lambda gangs: gangs == [], within_s=WAIT_S)
     assert not (server.home / "hosts" / "ray-hosts").exists()
     for machine in (cluster.head, *cluster.nodes):

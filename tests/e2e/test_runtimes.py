@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.errors import Unavailable
+from trainshed.errors import UnavailableError
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes, RuntimeState
 from trainshed.runtimes.pythons import Pythons
@@ -52,7 +52,7 @@ def test_four_processes_at_once_build_one_environment(tmp_path: Path) -> None:
 def test_a_package_that_is_nowhere_is_a_sentence(tmp_path: Path) -> None:
     absent = replace(CATALOGUE["python"], pins=("trainshed-no-such-package==1.0",))
     runtimes = Runtimes(tmp_path, find_uv(), catalogue={"python": absent})
-    with pytest.raises(Unavailable, match="trainshed-no-such-package") as caught:
+    with pytest.raises(UnavailableError, match="trainshed-no-such-package") as caught:
         runtimes.ensure("python", lambda fraction, text: None)
     assert "UV_DEFAULT_INDEX" in str(caught.value)
     assert absent.key not in {path.name for path in tmp_path.iterdir()}

@@ -11,7 +11,7 @@ import pytest
 
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server, s3_server
-from trainshed.testing.processes.servers import Answer, RunningServer, ask
+from trainshed.testing.processes.servers import HttpAnswer, RunningServer, ask
 
 SECRET = "canary-of-the-secret-key"
 KEPT = "/storage/v1/b/kept/o"
@@ -29,10 +29,10 @@ def test_a_silent_cloud_holds_up_nothing_else(tmp_path: Path) -> None:
         env = {**S3Server(port).env, "AWS_SECRET_ACCESS_KEY": SECRET}
         server = RunningServer(home, environment=env).start()
 
-        def call(method: str, path: str, body: object = None) -> Answer:
+        def call(method: str, path: str, body: object = None) -> HttpAnswer:
             return ask(server.url, method, path, body=body, headers={"authorization": f"Bearer {server.token}"})
 
-        def timed(number: int) -> tuple[float, Answer]:
+        def timed(number: int) -> tuple[float, HttpAnswer]:
             begun = time.monotonic()
             answer = call("GET", f"{KEPT}/a-{number}")
             return time.monotonic() - begun, answer

@@ -13,34 +13,34 @@ from pathlib import Path
 import pytest
 
 from trainshed.engines.local.engine import ship
-from trainshed.node.process import tree as reap
+from trainshed.node.process import tree
 from trainshed.testing.clusters.containers import Podman
-from trainshed.testing.clusters.gangs import TRAINER, WAIT_S, Attempt, cluster_spec, wait_until
-from trainshed.testing.fakes.local_bridge import LocalLink
+from trainshed.testing.clusters.gangs import TRAINER, WAIT_S, GangRun, cluster_spec, wait_until
+from trainshed.testing.fakes.local_bridge import LocalBridge
 
 MASTER, WORKER = "master-replica-0", "worker-replica-0"
 SOURCE = TRAINER + "print('sees', sys.argv[1], sorted(os.listdir('/signs'))[:1], flush=True)\nwait()\n"
 
 
 @pytest.fixture
-def link(tmp_path: Path, podman: Podman, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalLink]:
+def link(tmp_path: Path, podman: Podman, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBridge]:
     monkeypatch.setenv("TRAINSHED_NODE_CACHE", str(tmp_path / "cache"))
     for name, value in podman.env.items():
         monkeypatch.setenv(name, value)
-    made = LocalLink(tmp_path, tmp_path / "cache")
+    made = LocalBridge(tmp_path, tmp_path / "cache")
     made.start()
     yield made
     made.close()
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, podman: Podman, link: LocalLink) -> Iterator[Attempt]:
-    with Attempt(tmp_path, link.path, name=tmp_path.name) as made:
+def attempt(tmp_path: Path, podman: Podman, link: LocalBridge) -> Iterator[GangRun]:
+    with GangRun(tmp_path, link.path, name=tmp_path.name) as made:
         launch(made, link, podman.base())
         yield made
 
 
-def launch(attempt: Attempt, link: LocalLink, image: str) -> None:
+def launch(attempt: GangRun, link: LocalBridge, image: str) -> None:
     spec = cluster_spec(link.path, attempt.gang, (MASTER, WORKER))
     container = {"image": image, "command": ["python3", "-c"], "args": [SOURCE, "@host:worker-replica-0@"]}
     for each in spec["replicas"]:
@@ -53,7 +53,7 @@ def launch(attempt: Attempt, link: LocalLink, image: str) -> None:
     subprocess.run([sys.executable, "-I", "-S", run, "supervise", attempt.folder], check=True, timeout=WAIT_S)
 
 
-def test_a_gang_of_containers_finds_itself(attempt: Attempt, podman: Podman) -> None:
+def test_a_gang_of_containers_finds_itself(attempt: GangRun, podman: Podman) -> None:
     starts = attempt.started(2)
     assert {name for name, _, _ in starts} == {MASTER, WORKER}
     assert all(address.startswith("127.0.0.1:") for _, _, all_ in starts for each in all_.values() for address in each)
@@ -69,18 +69,18 @@ def test_a_gang_of_containers_finds_itself(attempt: Attempt, podman: Podman) -> 
     wait_until(lambda: not podman.containers(job), attempt)
 
 
-def _sampled(attempt: Attempt) -> set[str]:
+def _sampled(attempt: GangRun) -> set[str]:
     return {each["r"] for each in attempt.samples() if each["processes"] > 0}
 
 
 def test_a_container_whose_keeper_was_killed_ends_before_the_next_one_starts(
-    attempt: Attempt, link: LocalLink, podman: Podman
+    attempt: GangRun, link: LocalBridge, podman: Podman
 ) -> None:
     attempt.started(2)
     job = attempt.gang.removeprefix("trainshed/").rpartition("/")[0]
     before = {each["Id"] for each in podman.containers(job)}
     [keeper] = [actor.keeper for name, actor in link.actors.items() if f"/{WORKER}/" in name]
-    for pid in (keeper, *reap.children(keeper)):  # so that neither can clean up after the other
+    for pid in (keeper, *tree.children(keeper)):  # so that neither can clean up after the other
         os.kill(pid, signal.SIGKILL)
     attempt.started(4)  # both: they are an all-reduce group
     after = {each["Id"] for each in podman.containers(job)}
@@ -91,7 +91,7 @@ def test_a_container_whose_keeper_was_killed_ends_before_the_next_one_starts(
     wait_until(lambda: not podman.containers(job), attempt)
 
 
-def test_nothing_is_left_when_the_supervisor_is_killed(attempt: Attempt, podman: Podman) -> None:
+def test_nothing_is_left_when_the_supervisor_is_killed(attempt: GangRun, podman: Podman) -> None:
     attempt.started(2)
     supervisor = next(each["pid"] for each in attempt.journal() if each["event"] == "supervisor_started")
     os.kill(supervisor, signal.SIGKILL)

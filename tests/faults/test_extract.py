@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainshed.node.archives.extract import BadArchive, Limits, check, extract
+from trainshed.node.archives.extract import BadArchiveError, Limits, check, extract
 
 Add = tuple[tarfile.TarInfo, bytes]
 
@@ -94,9 +94,9 @@ def test_hostile_tar(tmp_path: Path, into: Path, name: str, form: int) -> None:
     members, words = HOSTILE[name]
     archive = _tar(tmp_path / "evil.tar.gz", *members, form=form)
     before = {path for path in tmp_path.rglob("*") if into not in path.parents}
-    with pytest.raises(BadArchive, match=words):
+    with pytest.raises(BadArchiveError, match=words):
         extract(str(archive), str(into))
-    with pytest.raises(BadArchive):
+    with pytest.raises(BadArchiveError):
         check(str(archive)) if "folder" not in name else extract(str(archive), str(into))
     assert {path for path in tmp_path.rglob("*") if into not in path.parents} == before
     assert not any(path.is_symlink() for path in into.rglob("*"))
@@ -114,9 +114,9 @@ def test_hostile_tar(tmp_path: Path, into: Path, name: str, form: int) -> None:
 )
 def test_hostile_zip(tmp_path: Path, into: Path, member: tuple[str, bytes, int], words: str) -> None:
     archive = _zip(tmp_path / "evil.zip", member)
-    with pytest.raises(BadArchive, match=words):
+    with pytest.raises(BadArchiveError, match=words):
         extract(str(archive), str(into))
-    with pytest.raises(BadArchive, match=words):
+    with pytest.raises(BadArchiveError, match=words):
         check(str(archive))
     assert list(into.iterdir()) == []
 
@@ -124,14 +124,14 @@ def test_hostile_zip(tmp_path: Path, into: Path, member: tuple[str, bytes, int],
 def test_a_name_in_a_zip_that_holds_a_nul(tmp_path: Path, into: Path) -> None:
     archive = _zip(tmp_path / "evil.zip", ("aXb", b"x", 0o644))
     archive.write_bytes(archive.read_bytes().replace(b"aXb", b"a\0b"))
-    with pytest.raises(BadArchive, match="no file can have"):
+    with pytest.raises(BadArchiveError, match="no file can have"):
         extract(str(archive), str(into))
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_zip_with_a_name_twice(tmp_path: Path, into: Path) -> None:
     archive = _zip(tmp_path / "evil.zip", ("a", b"1", 0o644), ("a", b"2", 0o644))
-    with pytest.raises(BadArchive, match="twice"):
+    with pytest.raises(BadArchiveError, match="twice"):
         extract(str(archive), str(into))
     assert _tree(into) == {"a": b"1"}
 
@@ -171,7 +171,7 @@ def test_an_archive_cut_short_anywhere_is_noticed(tmp_path: Path, mode: str) -> 
         folder = tmp_path / str(number)
         folder.mkdir()
         (tmp_path / "cut.tar").write_bytes(whole[:size])
-        with pytest.raises(BadArchive):
+        with pytest.raises(BadArchiveError):
             extract(str(tmp_path / "cut.tar"), str(folder))
 
 
@@ -179,10 +179,10 @@ def test_a_zip_cut_short_or_damaged_is_noticed(tmp_path: Path, into: Path) -> No
     whole = _zip(tmp_path / "a.zip", ("a", os.urandom(2000), 0)).read_bytes()
     for size in range(0, len(whole) - 1, 97):
         (tmp_path / "cut.zip").write_bytes(whole[:size])
-        with pytest.raises(BadArchive):
+        with pytest.raises(BadArchiveError):
             check(str(tmp_path / "cut.zip"))
     (tmp_path / "bad.zip").write_bytes(whole[:500] + bytes([whole[500] ^ 1]) + whole[501:])
-    with pytest.raises(BadArchive, match="damaged"):
+    with pytest.raises(BadArchiveError, match="damaged"):
         check(str(tmp_path / "bad.zip"))
 
 
@@ -253,10 +253,10 @@ def test_a_zip_of_countless_members_is_refused_in_little_memory(tmp_path: Path, 
 def _refused_in_little_memory(archive: Path, into: Path) -> None:
     code = (
         "import resource, sys\n"
-        "from trainshed.node.archives.extract import BadArchive, extract\n"
+        "from trainshed.node.archives.extract import BadArchiveError, extract\n"
         "try:\n"
         "    extract(sys.argv[1], sys.argv[2])\n"
-        "except BadArchive as exc:\n"
+        "except BadArchiveError as exc:\n"
         "    print(exc)\n"
         "    sys.exit(7)\n"
     )
@@ -275,9 +275,9 @@ def _refused_in_little_memory(archive: Path, into: Path) -> None:
 def test_limits_can_be_set(tmp_path: Path, into: Path) -> None:
     archive = str(_tar(tmp_path / "a.tar.gz", _file("a", b"1" * 100), _file("b", b"1" * 100)))
     check(archive, Limits(members=2, size=200))
-    with pytest.raises(BadArchive, match="more than 1 members"):
+    with pytest.raises(BadArchiveError, match="more than 1 members"):
         check(archive, Limits(members=1))
-    with pytest.raises(BadArchive, match="more than 199 bytes; the limit was reached in 'b'"):
+    with pytest.raises(BadArchiveError, match="more than 199 bytes; the limit was reached in 'b'"):
         check(archive, Limits(size=199))
 
 
@@ -310,7 +310,7 @@ def test_any_tar_stays_where_it_is_put(
     try:
         extract(str(root / "any.tar"), str(into))
         fine = True
-    except BadArchive as exc:
+    except BadArchiveError as exc:
         fine = False
         assert str(exc).endswith(".")
         assert "\n" not in str(exc)
@@ -329,5 +329,5 @@ def test_any_tar_stays_where_it_is_put(
 def test_noise_is_refused_with_a_sentence(tmp_path_factory: pytest.TempPathFactory, data: bytes, magic: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "noise"
     path.write_bytes(magic + data)
-    with pytest.raises(BadArchive, match=r"\.$"):
+    with pytest.raises(BadArchiveError, match=r"\.$"):
         check(str(path))

@@ -14,10 +14,10 @@ import pytest
 from trainshed.config import Home
 from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.domain.jobs.job import JobState
-from trainshed.domain.jobs.reconcile import Phase
-from trainshed.engines.base import Launch, Replica
+from trainshed.domain.jobs.reconcile import AttemptPhase
+from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine
-from trainshed.node.supervisor.start_order import LATEST_S
+from trainshed.node.supervisor.start_order import MAX_DELAY_S
 from trainshed.testing.contracts.engines import settle
 
 PYTHON = Path(sys.executable)
@@ -66,18 +66,18 @@ def run(tmp_path: Path) -> Callable[[str], tuple[Events, Events]]:
         launch = _launch(tmp_path, site)
         engine = LocalEngine(Home(tmp_path / "home"), UV)
         engine.launch(launch)
-        assert settle(engine, launch.folder, Phase.ENDED).outcome is JobState.SUCCEEDED
+        assert settle(engine, launch.folder, AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
         journal, log = ((launch.folder / name).read_text().splitlines() for name in ("journal.jsonl", "log.jsonl"))
         return [json.loads(line) for line in journal], [json.loads(line) for line in log]
 
     return whole
 
 
-def _launch(tmp_path: Path, site: Path) -> Launch:
+def _launch(tmp_path: Path, site: Path) -> AttemptSpec:
     kinds = ("master", "worker", "ps")
     cluster = {kind: [f"127.0.0.1:{port}"] for kind, port in zip(kinds, free_ports(3), strict=True)}
     configs = {kind: json.dumps({"cluster": cluster, "task": {"type": kind, "index": 0}}) for kind in kinds}
-    return Launch(
+    return AttemptSpec(
         project="p",
         job="j",
         attempt=1,
@@ -118,10 +118,10 @@ def test_a_worker_starts_when_the_master_comes_to_the_parameter_server(
     [built_us] = [int(line["m"].split()[1]) for line in log if line["m"].startswith("built ")]  # by the master's clock
     started_us = _started_us(journal, "worker-replica-0")
     late_us = started_us - _begun_us(journal)
-    assert started_us > built_us or late_us >= LATEST_S * 1e6
+    assert started_us > built_us or late_us >= MAX_DELAY_S * 1e6
 
 
 def test_a_master_that_waits_for_its_workers_gets_them(run: Callable[[str], tuple[Events, Events]]) -> None:
     journal, _ = run(MASTER_WAITS)
     late_us = _started_us(journal, "worker-replica-0") - _begun_us(journal)
-    assert late_us >= LATEST_S * 0.9e6
+    assert late_us >= MAX_DELAY_S * 0.9e6

@@ -21,11 +21,11 @@ from typing import Any
 
 import pytest
 
-from trainshed.attempts.restarts import Restart, restarts
+from trainshed.attempts.restarts import RestartRecord, restarts
 from trainshed.config import Home
 from trainshed.domain.jobs.job import JobState
-from trainshed.domain.jobs.reconcile import Phase, Sighting
-from trainshed.engines.base import Launch, Replica
+from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt
+from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.testing.contracts.engines import settle, wait_for
 from trainshed.testing.workloads.records import records
@@ -90,7 +90,7 @@ class Gang:
     """A gang that runs, and the folder through which it is told how to end."""
 
     engine: LocalEngine
-    launch: Launch
+    launch: AttemptSpec
     signs: Path
     mark: str
 
@@ -98,7 +98,7 @@ class Gang:
     def folder(self) -> Path:
         return self.launch.folder
 
-    def settle(self, phase: Phase = Phase.ENDED, *, within_s: float = 90.0) -> Sighting:
+    def settle(self, phase: AttemptPhase = AttemptPhase.ENDED, *, within_s: float = 90.0) -> ObservedAttempt:
         return settle(self.engine, self.folder, phase, within_s=within_s)
 
     def tell(self, name: str, how: int) -> None:
@@ -135,7 +135,7 @@ class Gang:
     def said(self, replica: str) -> list[str]:
         return [text for name, _, text in self.lines() if name == replica]
 
-    def restarts(self) -> list[Restart]:
+    def restarts(self) -> list[RestartRecord]:
         return restarts(self.folder)
 
     def sentences(self) -> list[str]:
@@ -177,7 +177,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     left = {
         pid
         for gang in gangs
-        if gang.engine.observe([gang.folder])[gang.folder].phase is Phase.ENDED
+        if gang.engine.observe([gang.folder])[gang.folder].phase is AttemptPhase.ENDED
         for pid in gang.processes()
     }
     for gang in gangs:
@@ -188,7 +188,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     assert [path for gang in gangs for path in gang.signs.glob("twins")] == []
 
 
-def _launch(tmp_path: Path, signs: Path, types: tuple[str, ...], mark: str, options: dict[str, Any]) -> Launch:
+def _launch(tmp_path: Path, signs: Path, types: tuple[str, ...], mark: str, options: dict[str, Any]) -> AttemptSpec:
     replicas: list[Replica] = []
     for kind in types:
         index = sum(each.type == kind for each in replicas)
@@ -196,7 +196,7 @@ def _launch(tmp_path: Path, signs: Path, types: tuple[str, ...], mark: str, opti
         config = json.dumps({"task": {"type": kind, "index": index}, "cluster": {kind: [f"127.0.0.1:{2222 + index}"]}})
         env = {"NAME": name, "TF_CONFIG": config}
         replicas.append(Replica(name=name, type=kind, index=index, primary=kind == "master", env=env))
-    return Launch(
+    return AttemptSpec(
         project="p",
         job="j",
         attempt=1,

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from trainshed.attempts.restarts import Restart, restarts
-from trainshed.domain.jobs.job import ENDS
-from trainshed.node.supervisor.start_order import LATEST_S
+from trainshed.attempts.restarts import RestartRecord, restarts
+from trainshed.domain.jobs.job import TERMINAL_STATES
+from trainshed.node.supervisor.start_order import MAX_DELAY_S
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.records import records
@@ -164,7 +164,7 @@ class Run:
             lambda: [(self.steps(replica) or [0])[-1] for replica in replicas], lambda steps: min(steps) >= GATE
         )
 
-    def kill(self, replica: str) -> Restart:
+    def kill(self, replica: str) -> RestartRecord:
         """Kill it, and wait until training goes on: what that cost."""
         before = len(self.restarts())
         path = f"/trainshed/v1/projects/{self._jobs.project}/jobs/{self._job}:chaos"
@@ -183,7 +183,7 @@ class Run:
 
         return wait_for(still, good, within_s=WAIT_S)
 
-    def restarts(self) -> list[Restart]:
+    def restarts(self) -> list[RestartRecord]:
         return restarts(self._jobs.attempt(self._job))
 
     def starts(self, replica: str) -> int:
@@ -243,12 +243,12 @@ def start(framework_server: RunningServer, tmp_path: Path, request: pytest.Fixtu
         return Run(jobs, "broken")
 
     yield begin
-    if jobs.get("broken")["state"] not in ENDS:
+    if jobs.get("broken")["state"] not in TERMINAL_STATES:
         framework_server.call("POST", f"/v1/projects/{jobs.project}/jobs/broken:cancel", {})
         jobs.wait("broken")
 
 
-def _told(restart: Restart) -> tuple[int, int]:
+def _told(restart: RestartRecord) -> tuple[int, int]:
     """The steps before and after."""
     assert restart.step_before is not None
     assert restart.step_after is not None
@@ -261,7 +261,7 @@ def test_a_worker_that_would_sleep_starts_when_the_master_has_its_graph(start: S
     assert run.end() == "SUCCEEDED"
     started_us = run.started_us("worker-replica-0")
     [built] = [line for line in run.lines("master-replica-0") if line.startswith("built ")]
-    assert started_us > int(built.split()[1]) or started_us - run.begun_us() >= LATEST_S * 1e6
+    assert started_us > int(built.split()[1]) or started_us - run.begun_us() >= MAX_DELAY_S * 1e6
 
 
 @pytest.mark.timeout(600)

@@ -22,10 +22,10 @@ import pytest
 
 from trainshed.config import Settings
 from trainshed.control.jobs.local_attempt import free_ports
-from trainshed.domain.models.hosting import Place
+from trainshed.domain.models.hosting import HostEndpoint
 from trainshed.gateway import connection_pool as reaching
 from trainshed.gateway.routes import HostAddress
-from trainshed.serving.frames import ANSWER_HEAD, Kind, greeting, pack_request
+from trainshed.serving.frames import ANSWER_HEAD, FrameKind, auth_frame, pack_request
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.fakes.hosts import FakeHost, answering, echo
 from trainshed.testing.processes.callers import Callers
@@ -152,7 +152,7 @@ class TestGateway:
         monkeypatch.setattr(reaching, "CONNECT_S", 0.2)
         with closing(socket.create_server(("127.0.0.1", 0))) as deaf:  # which takes connections, and says nothing
             host, port = deaf.getsockname()
-            silent = HostAddress(socket=Path(), key="deaf", place=Place(host=host, port=port, secret=SECRET))
+            silent = HostAddress(socket=Path(), key="deaf", place=HostEndpoint(host=host, port=port, secret=SECRET))
             shed.publish("m", silent, pair[0].address)
             wait_for(lambda: shed.keeper.lost, lambda keys: "deaf" in keys)
             assert ask(shed) == (200, {"predictions": [1]})
@@ -216,22 +216,22 @@ class TestHost:
 
     def test_it_answers_whoever_knows_the_secret(self, place: tuple[str, int]) -> None:
         with socket.create_connection(place, timeout=60) as sock:
-            sock.sendall(greeting(SECRET) + pack_request(1, Kind.PREDICT, b'{"instances": [7]}'))
+            sock.sendall(auth_frame(SECRET) + pack_request(1, FrameKind.PREDICT, b'{"instances": [7]}'))
             assert self.answer(sock) == (200, b'{"predictions":[7]}')
 
     def test_it_reads_frames_however_they_come(self, place: tuple[str, int]) -> None:
         with socket.create_connection(place, timeout=60) as sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for byte in greeting(SECRET) + pack_request(1, Kind.PREDICT, b'{"instances": [7]}'):
+            for byte in auth_frame(SECRET) + pack_request(1, FrameKind.PREDICT, b'{"instances": [7]}'):
                 sock.sendall(bytes([byte]))
             assert self.answer(sock) == (200, b'{"predictions":[7]}')
 
     @pytest.mark.parametrize(
         "first",
         [
-            greeting("b" * len(SECRET)),
-            greeting("short"),
-            pack_request(1, Kind.PREDICT, b'{"instances": [7]}'),
+            auth_frame("b" * len(SECRET)),
+            auth_frame("short"),
+            pack_request(1, FrameKind.PREDICT, b'{"instances": [7]}'),
             b"GET / HTTP/1.1\r\nhost: here\r\n\r\n" + b"x" * 100,
             b"\xff" * 100,
         ],
@@ -239,7 +239,7 @@ class TestHost:
     )
     def test_it_says_nothing_to_others(self, place: tuple[str, int], first: bytes) -> None:
         with socket.create_connection(place, timeout=60) as sock:
-            sock.sendall(first + pack_request(2, Kind.STATS, b"") * 10)
+            sock.sendall(first + pack_request(2, FrameKind.STATS, b"") * 10)
             with contextlib.suppress(ConnectionResetError):  # it closed before it had read all of this
                 assert sock.recv(1) == b""
         self.test_it_answers_whoever_knows_the_secret(place)
@@ -250,7 +250,7 @@ class TestHost:
         """And whatever it is just doing with them."""
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # it listens no more at some time
             for number in range(60):
-                stack.enter_context(socket.create_connection(place, timeout=60)).sendall(greeting(SECRET))
+                stack.enter_context(socket.create_connection(place, timeout=60)).sendall(auth_frame(SECRET))
                 if number == 20:
                     process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S) == 0
@@ -258,7 +258,7 @@ class TestHost:
     @pytest.mark.soak
     def test_half_a_greeting_holds_nobody_up(self, place: tuple[str, int]) -> None:
         with socket.create_connection(place, timeout=60) as sock:
-            sock.sendall(greeting(SECRET)[:-1])
+            sock.sendall(auth_frame(SECRET)[:-1])
             self.test_it_answers_whoever_knows_the_secret(place)
             assert sock.recv(1) == b""
 
@@ -271,7 +271,7 @@ class TestHost:
 
         def served() -> bool:
             with socket.create_connection(place, timeout=60) as sock:
-                sock.sendall(greeting(SECRET) + pack_request(1, Kind.STATS, b""))
+                sock.sendall(auth_frame(SECRET) + pack_request(1, FrameKind.STATS, b""))
                 try:
                     return len(sock.recv(1)) == 1
                 except ConnectionResetError:

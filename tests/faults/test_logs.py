@@ -14,9 +14,9 @@ import pytest
 
 from trainshed.config import Home
 from trainshed.domain.iam import Principal, Role
-from trainshed.domain.logs import Cursor, Selection
+from trainshed.domain.logs import LogCursor, LogSelection
 from trainshed.node.supervisor import log_writer as node_logs
-from trainshed.services.logs.entries import Logs, Query
+from trainshed.services.logs.entries import LogEntries, LogQuery
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.testing.processes.servers import RunningServer
@@ -25,7 +25,7 @@ from trainshed.testing.workloads.job_logs import WrittenJob, open_jobs
 OWNER = Principal(user="me", project="*", role=Role.OWNER)
 T0 = 1_763_000_000_000_000
 MB = 1024 * 1024
-EVERYTHING = Selection()
+EVERYTHING = LogSelection()
 T = TypeVar("T")
 
 
@@ -45,11 +45,11 @@ def job(jobs: JobStore, home: Home) -> WrittenJob:
 
 
 @pytest.fixture
-def logs(jobs: JobStore, home: Home) -> Logs:
-    return Logs(jobs, home)
+def logs(jobs: JobStore, home: Home) -> LogEntries:
+    return LogEntries(jobs, home)
 
 
-def lines(logs: Logs) -> Iterator[str]:
+def lines(logs: LogEntries) -> Iterator[str]:
     """All lines of the job's replicas and about its log, by cursor; each answer must be JSON."""
     cursor = None
     while True:
@@ -85,7 +85,7 @@ def file_for_folder(job: WrittenJob, secret: Path) -> None:
 
 @pytest.mark.parametrize("replace", [link_file, link_folder, fifo, folder, file_for_folder])
 def test_a_log_that_was_replaced_is_not_followed(
-    job: WrittenJob, logs: Logs, tmp_path: Path, replace: Callable[[WrittenJob, Path], None]
+    job: WrittenJob, logs: LogEntries, tmp_path: Path, replace: Callable[[WrittenJob, Path], None]
 ) -> None:
     secret = tmp_path / "secret" / "log.jsonl"
     secret.parent.mkdir()
@@ -94,13 +94,13 @@ def test_a_log_that_was_replaced_is_not_followed(
     [line] = lines(logs)
     assert line.startswith("The log of this attempt can't be read: ")
     for order in ("timestamp asc", "timestamp desc"):
-        page = logs.entries(OWNER, Query(resource_names=("projects/proj",), order_by=order))
+        page = logs.entries(OWNER, LogQuery(resource_names=("projects/proj",), order_by=order))
         assert sorted(entry.text for entry in page.entries) == ["Job queued.", line]
     batch = logs.follow("proj", "j", EVERYTHING, None)
     assert logs.follow("proj", "j", EVERYTHING, batch.cursor).entries == []
 
 
-def test_a_log_cut_at_any_byte_is_read_once_and_whole(job: WrittenJob, logs: Logs) -> None:
+def test_a_log_cut_at_any_byte_is_read_once_and_whole(job: WrittenJob, logs: LogEntries) -> None:
     job.say([(T0 + 1, "one"), (T0 + 2, "twö"), (T0 + 3, "three")])
     whole = job.path.read_bytes()
     job.path.unlink()
@@ -109,14 +109,14 @@ def test_a_log_cut_at_any_byte_is_read_once_and_whole(job: WrittenJob, logs: Log
         job.path.write_bytes(whole[:cut])
         first = logs.follow("proj", "j", EVERYTHING, None)
         job.path.write_bytes(whole)
-        second = logs.follow("proj", "j", EVERYTHING, Cursor.read(str(first.cursor)))
+        second = logs.follow("proj", "j", EVERYTHING, LogCursor.read(str(first.cursor)))
         told = [entry.text for entry in [*first.entries, *second.entries]]
         assert told == ["Job queued.", "one", "twö", "three"], cut
 
 
 def write_by_supervisor(job: WrittenJob, data: bytes, *, piece: int = MB) -> None:
     """What the supervisor makes of a replica's output."""
-    log = node_logs.ReplicaLog("master-replica-0", node_logs.LogFile(str(job.path)), 256 * MB)
+    log = node_logs.ReplicaLog("master-replica-0", node_logs.LogWriter(str(job.path)), 256 * MB)
     for start in range(0, len(data), piece):
         log.take(node_logs.STDOUT, data[start : start + piece])
     log.close()
@@ -134,14 +134,14 @@ def write_by_supervisor(job: WrittenJob, data: bytes, *, piece: int = MB) -> Non
         b'{"t": 1, "m": "a line in disguise"}',
     ],
 )
-def test_odd_bytes_of_a_trainer_arrive_as_text(job: WrittenJob, logs: Logs, data: bytes) -> None:
+def test_odd_bytes_of_a_trainer_arrive_as_text(job: WrittenJob, logs: LogEntries, data: bytes) -> None:
     write_by_supervisor(job, b"before\n" + data + b"\nafter\n")
     before, odd, after = lines(logs)
     assert (before, after) == ("before", "after")
-    assert odd == node_logs.text(data)
+    assert odd == node_logs.printable(data)
 
 
-def test_an_endless_line_arrives_in_pieces_of_which_none_is_lost(job: WrittenJob, logs: Logs) -> None:
+def test_an_endless_line_arrives_in_pieces_of_which_none_is_lost(job: WrittenJob, logs: LogEntries) -> None:
     data = b"0123456789" * (5 * MB)  # 50 MB
     write_by_supervisor(job, data)
     told = list(lines(logs))
@@ -171,12 +171,12 @@ def cheapest(act: Callable[[], T]) -> tuple[T, float]:
     return given, min(costs)
 
 
-def test_the_end_of_a_long_log_costs_little_beside_the_whole(job: WrittenJob, logs: Logs) -> None:
+def test_the_end_of_a_long_log_costs_little_beside_the_whole(job: WrittenJob, logs: LogEntries) -> None:
     total = write_flood(job, 24 * MB)
-    tail, for_the_tail = cheapest(lambda: logs.follow("proj", "j", Selection(tail=100), None))
+    tail, for_the_tail = cheapest(lambda: logs.follow("proj", "j", LogSelection(tail=100), None))
     assert [entry.text[:10] for entry in tail.entries] == [f"{n:010d}" for n in range(total - 99, total + 1)]
 
-    query = Query(resource_names=("projects/proj",), order_by="timestamp desc", page_size=100)
+    query = LogQuery(resource_names=("projects/proj",), order_by="timestamp desc", page_size=100)
     newest, for_the_newest = cheapest(lambda: logs.entries(OWNER, query))
     assert newest.entries == tail.entries[::-1]
 
@@ -187,7 +187,7 @@ def test_the_end_of_a_long_log_costs_little_beside_the_whole(job: WrittenJob, lo
     assert for_the_newest < for_all / 10
 
 
-def test_garbage_without_end_is_told_of_in_few_lines(job: WrittenJob, logs: Logs) -> None:
+def test_garbage_without_end_is_told_of_in_few_lines(job: WrittenJob, logs: LogEntries) -> None:
     job.say([(T0 + 1, "before")])
     job.append(b"x\n" * 300_000)
     job.append(b"y" * (20 * MB) + b"\n")
@@ -195,7 +195,7 @@ def test_garbage_without_end_is_told_of_in_few_lines(job: WrittenJob, logs: Logs
     told = list(lines(logs))
     assert (told[0], told[-1]) == ("before", "after")
     assert len(told) < 50
-    newest = logs.entries(OWNER, Query(resource_names=("projects/proj",), order_by="timestamp desc", page_size=1))
+    newest = logs.entries(OWNER, LogQuery(resource_names=("projects/proj",), order_by="timestamp desc", page_size=1))
     assert [entry.text for entry in newest.entries] == ["after"]
 
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from trainshed.testing.clusters.gangs import alive
-from trainshed.testing.clusters.machines import Machine, Network, can_make_namespaces, remove_strays
+from trainshed.testing.clusters.machines import Network, TestMachine, can_make_namespaces, remove_strays
 from trainshed.testing.contracts.engines import wait_for
 
 HELLO = "import socket, sys, time; here = socket.create_server((sys.argv[1], 8765)); time.sleep(1000)"
@@ -28,12 +28,12 @@ def network(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Network]
     made.close()
 
 
-def listening(machine: Machine, tmp_path: Path) -> None:
+def listening(machine: TestMachine, tmp_path: Path) -> None:
     machine.start([sys.executable, "-c", HELLO, machine.host], tmp_path / "log")
     wait_for(lambda: reached(machine, machine.host), bool, within_s=60.0)
 
 
-def reached(machine: Machine, host: str) -> bool:
+def reached(machine: TestMachine, host: str) -> bool:
     return machine.run([sys.executable, "-c", ASK, host]).stdout == "reached\n"
 
 

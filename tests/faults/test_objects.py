@@ -21,9 +21,9 @@ import google_crc32c
 import psutil
 import pytest
 
-from trainshed.buckets.file_backend import ObjectTree
-from trainshed.domain.objects import Draft
-from trainshed.errors import OutOfSpace
+from trainshed.buckets.file_backend import FileBackend
+from trainshed.domain.objects import ObjectDraft
+from trainshed.errors import DiskFullError
 from trainshed.testing.processes.servers import RunningServer
 
 BUCKET = "fault-objects"
@@ -273,16 +273,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_stores_nothing_and_heals(small_disk: Path) -> None:
-    tree = ObjectTree(small_disk / "buckets", small_disk / "uploads")
+    tree = FileBackend(small_disk / "buckets", small_disk / "uploads")
     tree.make_bucket("bucket")
 
     def put(name: str, data: bytes) -> None:
         with tree.stage() as staging:
             staging.write(data)
-            tree.commit(staging, Draft(bucket="bucket", name=name))
+            tree.commit(staging, ObjectDraft(bucket="bucket", name=name))
 
     put("kept", b"old")
-    with pytest.raises(OutOfSpace, match="nothing was stored"):
+    with pytest.raises(DiskFullError, match="nothing was stored"):
         put("kept", bytes(8 << 20))
     assert (small_disk / "buckets" / "bucket" / "kept").read_bytes() == b"old"
     assert list((small_disk / "uploads").iterdir()) == []

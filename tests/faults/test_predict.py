@@ -20,8 +20,8 @@ import psutil
 import pytest
 
 from trainshed.config import Settings
-from trainshed.domain.models.hosting import Standing
-from trainshed.gateway import host_connection as connections
+from trainshed.domain.models.hosting import ServingState
+from trainshed.gateway import host_connection
 from trainshed.gateway.routes import ModelRoute, VersionRoute
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.fakes.hosts import FakeHost, answering
@@ -202,7 +202,7 @@ class TestLoss:
     def test_a_client_that_goes_away_while_the_version_wakes_asks_nobody(
         self, shed: RunningGateway, host: FakeHost
     ) -> None:
-        asleep = VersionRoute(project="trainshed", model="m", version="v1", state=Standing.SLEEPING)
+        asleep = VersionRoute(project="trainshed", model="m", version="v1", state=ServingState.SLEEPING)
         shed.routes.publish(ModelRoute(project="trainshed", model="m", default="v1", versions={"v1": asleep}))
         before, body = len(host.seen), json.dumps(GOOD).encode()
         with connected(shed) as client:
@@ -279,7 +279,7 @@ class TestOverload:
     def test_what_is_too_much_is_turned_away_and_it_recovers(
         self, shed: RunningGateway, host: FakeHost, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(connections, "IN_FLIGHT", 20)
+        monkeypatch.setattr(host_connection, "IN_FLIGHT", 20)
         full = threading.Event()
 
         async def when_full(kind: int, body: bytes) -> tuple[int, bytes]:

@@ -14,35 +14,35 @@ import pytest
 
 from trainshed.config import Home
 from trainshed.domain.capacity.machine_types import STANDARD
-from trainshed.domain.capacity.placement import Shares
-from trainshed.engines.hosts.watcher import HostPhase, HostSighting
+from trainshed.domain.capacity.placement import ResourceShares
+from trainshed.engines.hosts.watcher import HostPhase, HostStatus
 from trainshed.engines.local.hosts import HostSpec
-from trainshed.engines.ray.hosts import GANGS, REPLICA, HostRules, RayHosts, Way
-from trainshed.errors import EngineDown
+from trainshed.engines.ray.hosts import GANGS, REPLICA, ArtifactAccess, RayHostConfig, RayHostEngine
+from trainshed.errors import EngineUnavailableError
 from trainshed.node.remote.workspace import model_folder
-from trainshed.serving.frames import Kind, greeting, pack_request
+from trainshed.serving.frames import FrameKind, auth_frame, pack_request
 from trainshed.testing.clusters.gangs import KEY, alive
 from trainshed.testing.contracts.engines import wait_for
-from trainshed.testing.fakes.local_bridge import LocalLink
+from trainshed.testing.fakes.local_bridge import LocalBridge
 from trainshed.testing.fakes.scripted_hosts import ship_scripted
 
 RECIPE = {"name": "test", "key": KEY, "python": "3.11", "lock": "", "stands_for": []}
 
 
 @pytest.fixture
-def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalLink]:
+def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBridge]:
     monkeypatch.setenv("TRAINSHED_NODE_CACHE", str(tmp_path / "cache"))
-    link = LocalLink(tmp_path, tmp_path / "cache", ship_scripted(tmp_path / "shipped"))
+    link = LocalBridge(tmp_path, tmp_path / "cache", ship_scripted(tmp_path / "shipped"))
     link.start()
     yield link
     link.close()
 
 
-def rules(**changes: str) -> HostRules:
-    return HostRules(
+def rules(**changes: str) -> RayHostConfig:
+    return RayHostConfig(
         machines=STANDARD,
-        shares=Shares(),
-        way=lambda spec: Way(url="https://nowhere/", ca="", token="ts_courier"),
+        shares=ResourceShares(),
+        way=lambda spec: ArtifactAccess(url="https://nowhere/", ca="", token="ts_courier"),
         recipe=lambda name: RECIPE,
         body_limit=1 << 20,
         **changes,
@@ -50,19 +50,21 @@ def rules(**changes: str) -> HostRules:
 
 
 @pytest.fixture
-def hosts(tmp_path: Path, link: LocalLink) -> Iterator[RayHosts]:
-    made = RayHosts(Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), link=link, rules=rules())
+def hosts(tmp_path: Path, link: LocalBridge) -> Iterator[RayHostEngine]:
+    made = RayHostEngine(
+        Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), link=link, rules=rules()
+    )
     made.begin(lambda: None)
     yield made
     made.close()
 
 
 @pytest.fixture
-def spec(tmp_path: Path, hosts: RayHosts) -> HostSpec:
+def spec(tmp_path: Path, hosts: RayHostEngine) -> HostSpec:
     return equipped(tmp_path, hosts)
 
 
-def equipped(root: Path, hosts: RayHosts, behaviour: str = "") -> HostSpec:
+def equipped(root: Path, hosts: RayHostEngine, behaviour: str = "") -> HostSpec:
     """A version whose files its node has already."""
     folder = root / "files"
     folder.mkdir(exist_ok=True)
@@ -88,31 +90,33 @@ def equipped(root: Path, hosts: RayHosts, behaviour: str = "") -> HostSpec:
     return spec
 
 
-def seen(hosts: RayHosts, key: str) -> HostSighting:
+def seen(hosts: RayHostEngine, key: str) -> HostStatus:
     found = hosts.look(key)
     assert found is not None
     return found
 
 
-def in_phase(hosts: RayHosts, key: str, phase: HostPhase) -> HostSighting:
+def in_phase(hosts: RayHostEngine, key: str, phase: HostPhase) -> HostStatus:
     return wait_for(lambda: seen(hosts, key), lambda found: found.phase is phase)
 
 
-def test_a_host_gets_ready_and_answers_behind_its_secret(hosts: RayHosts, spec: HostSpec, link: LocalLink) -> None:
+def test_a_host_gets_ready_and_answers_behind_its_secret(
+    hosts: RayHostEngine, spec: HostSpec, link: LocalBridge
+) -> None:
     key = hosts.start(spec)
     place = in_phase(hosts, key, HostPhase.READY).place
     assert place is not None
     assert place.host == "127.0.0.1"
     wait_for(lambda: hosts.figures(key).get("requests"), (7).__eq__)  # it tells nothing if it can't at once
     with socket.create_connection((place.host, place.port), timeout=60) as stranger:
-        stranger.sendall(greeting("a guess") + pack_request(1, Kind.STATS, b""))
+        stranger.sendall(auth_frame("a guess") + pack_request(1, FrameKind.STATS, b""))
         assert stranger.recv(1) == b""
     [gang] = link.gangs()
     assert gang.startswith(f"{GANGS}p/m/v/0-")
     wait_for(lambda: hosts.processes(key)[1], lambda size: size > 1 << 20)
 
 
-def test_the_secret_is_on_no_command_line_and_in_no_log(hosts: RayHosts, spec: HostSpec) -> None:
+def test_the_secret_is_on_no_command_line_and_in_no_log(hosts: RayHostEngine, spec: HostSpec) -> None:
     key = hosts.start(spec)
     place = in_phase(hosts, key, HostPhase.READY).place
     assert place is not None
@@ -122,7 +126,7 @@ def test_the_secret_is_on_no_command_line_and_in_no_log(hosts: RayHosts, spec: H
     assert place.secret not in repr(place)
 
 
-def test_every_host_has_a_secret_of_its_own(hosts: RayHosts, spec: HostSpec) -> None:
+def test_every_host_has_a_secret_of_its_own(hosts: RayHostEngine, spec: HostSpec) -> None:
     keys = [hosts.start(each) for each in (spec, replace(spec, instance=1))]
     places = [in_phase(hosts, key, HostPhase.READY).place for key in keys]
     secrets = {place.secret for place in places if place is not None}
@@ -130,7 +134,7 @@ def test_every_host_has_a_secret_of_its_own(hosts: RayHosts, spec: HostSpec) -> 
     assert all(len(secret) > 40 for secret in secrets)
 
 
-def test_a_drained_host_ends_and_leaves_nothing(hosts: RayHosts, spec: HostSpec, link: LocalLink) -> None:
+def test_a_drained_host_ends_and_leaves_nothing(hosts: RayHostEngine, spec: HostSpec, link: LocalBridge) -> None:
     key = hosts.start(spec)
     in_phase(hosts, key, HostPhase.READY)
     hosts.drain(key)
@@ -139,7 +143,7 @@ def test_a_drained_host_ends_and_leaves_nothing(hosts: RayHosts, spec: HostSpec,
     wait_for(lambda: list((hosts.folder("p", "m", "v") / "elsewhere").iterdir()), lambda left: left == [])
 
 
-def test_a_killed_host_is_killed_there(hosts: RayHosts, spec: HostSpec, link: LocalLink) -> None:
+def test_a_killed_host_is_killed_there(hosts: RayHostEngine, spec: HostSpec, link: LocalBridge) -> None:
     key = hosts.start(spec)
     in_phase(hosts, key, HostPhase.READY)
     [actor] = link.actors.values()
@@ -148,14 +152,14 @@ def test_a_killed_host_is_killed_there(hosts: RayHosts, spec: HostSpec, link: Lo
     wait_for(lambda: alive(actor.keeper), lambda runs: not runs)
 
 
-def test_a_host_whose_node_is_lost_says_so(hosts: RayHosts, spec: HostSpec, link: LocalLink) -> None:
+def test_a_host_whose_node_is_lost_says_so(hosts: RayHostEngine, spec: HostSpec, link: LocalBridge) -> None:
     key = hosts.start(spec)
     in_phase(hosts, key, HostPhase.READY)
     link.lost[REPLICA] = True
     assert in_phase(hosts, key, HostPhase.ENDED).message == "The node a-node with host was lost."
 
 
-def test_a_host_outlives_the_link(hosts: RayHosts, spec: HostSpec, link: LocalLink) -> None:
+def test_a_host_outlives_the_link(hosts: RayHostEngine, spec: HostSpec, link: LocalBridge) -> None:
     key = hosts.start(spec)
     in_phase(hosts, key, HostPhase.READY)
     link.stop()
@@ -165,13 +169,13 @@ def test_a_host_outlives_the_link(hosts: RayHosts, spec: HostSpec, link: LocalLi
     in_phase(hosts, key, HostPhase.ENDED)
 
 
-def test_one_that_can_not_load_says_why(tmp_path: Path, hosts: RayHosts) -> None:
+def test_one_that_can_not_load_says_why(tmp_path: Path, hosts: RayHostEngine) -> None:
     key = hosts.start(equipped(tmp_path, hosts, "print fail"))
     assert in_phase(hosts, key, HostPhase.ENDED).message == "Failed to load model: it is broken (Error code: 0)"
     assert "what the model prints" in (hosts.folder("p", "m", "v") / "0.log").read_text()
 
 
-def test_what_its_machine_says_before_is_for_the_log(tmp_path: Path, hosts: RayHosts) -> None:
+def test_what_its_machine_says_before_is_for_the_log(tmp_path: Path, hosts: RayHostEngine) -> None:
     """It is not taken for what a host says of itself."""
     spec = equipped(tmp_path, hosts, "print")
     (spec.model_dir / "more").write_text("which the node does not have, and nobody gives it")
@@ -181,23 +185,23 @@ def test_what_its_machine_says_before_is_for_the_log(tmp_path: Path, hosts: RayH
     assert seen(hosts, key).phase is HostPhase.STARTING
 
 
-def test_answers_are_compared_there(tmp_path: Path, hosts: RayHosts, spec: HostSpec) -> None:
+def test_answers_are_compared_there(tmp_path: Path, hosts: RayHostEngine, spec: HostSpec) -> None:
     key = hosts.start(spec)
     in_phase(hosts, key, HostPhase.READY)
     reference = tmp_path / "reference"
     reference.write_bytes(b"what TensorFlow says")
     assert hosts.compare(key, reference, timeout_s=90)["within"] is True
     reference.write_bytes(b"x" * ((1 << 20) + 1))
-    with pytest.raises(EngineDown, match=r"take 1,048,577 bytes.*body_limit_mb"):
+    with pytest.raises(EngineUnavailableError, match=r"take 1,048,577 bytes.*body_limit_mb"):
         hosts.compare(key, reference, timeout_s=90)
 
 
-def test_what_is_needed_is_known_to_the_next_server(hosts: RayHosts, spec: HostSpec) -> None:
+def test_what_is_needed_is_known_to_the_next_server(hosts: RayHostEngine, spec: HostSpec) -> None:
     assert hosts.equip(replace(spec, provisions=None), again=True) == spec
 
 
 def test_room_that_an_earlier_server_left_is_given_back(
-    tmp_path: Path, hosts: RayHosts, spec: HostSpec, link: LocalLink
+    tmp_path: Path, hosts: RayHostEngine, spec: HostSpec, link: LocalBridge
 ) -> None:
     hosts.start(spec)
     wait_for(link.gangs, bool)
@@ -205,7 +209,7 @@ def test_room_that_an_earlier_server_left_is_given_back(
     actor = link.actors.pop(name)
     hosts.close()
     link.actors[name] = actor  # as if nobody had told it to end
-    later = RayHosts(
+    later = RayHostEngine(
         Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), link=link, rules=rules()
     )
     later.begin(lambda: None)
@@ -213,22 +217,24 @@ def test_room_that_an_earlier_server_left_is_given_back(
     later.close()
 
 
-def test_without_a_cluster_none_is_started(tmp_path: Path, spec: HostSpec, link: LocalLink) -> None:
-    none = RayHosts(Home(tmp_path / "other"), ship=lambda: tmp_path, link=link, rules=rules(lacking="There is none."))
+def test_without_a_cluster_none_is_started(tmp_path: Path, spec: HostSpec, link: LocalBridge) -> None:
+    none = RayHostEngine(
+        Home(tmp_path / "other"), ship=lambda: tmp_path, link=link, rules=rules(lacking="There is none.")
+    )
     none.begin(lambda: None)
-    with pytest.raises(EngineDown, match=r"There is none\."):
+    with pytest.raises(EngineUnavailableError, match=r"There is none\."):
         none.start(spec)
     none.close()
 
 
-def test_what_a_host_asks_for(hosts: RayHosts) -> None:
-    asked = replace(rules(), shares=Shares(cpu=0.5)).bundle
+def test_what_a_host_asks_for(hosts: RayHostEngine) -> None:
+    asked = replace(rules(), shares=ResourceShares(cpu=0.5)).bundle
     assert asked("")["CPU"] == 0.5
     assert asked("mls1-c4-m2")["CPU"] == 2
     assert asked("n1-standard-8")["CPU"] == 4
 
 
-def test_the_order_holds_all_that_a_node_needs(hosts: RayHosts, spec: HostSpec) -> None:
+def test_the_order_holds_all_that_a_node_needs(hosts: RayHostEngine, spec: HostSpec) -> None:
     key = hosts.start(spec)
     [folder] = (hosts.folder("p", "m", "v") / "elsewhere").iterdir()
     order = json.loads((folder / "spec.json").read_text())

@@ -13,31 +13,31 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.node.remote import workspace as leftovers
-from trainshed.node.remote.agent import held_port
-from trainshed.node.remote.replica_proxy import AddressBook
-from trainshed.testing.clusters.gangs import Attempt, alive, wait_until
-from trainshed.testing.fakes.local_bridge import LocalLink
+from trainshed.node.remote import workspace
+from trainshed.node.remote.agent import reserve_port
+from trainshed.node.remote.replica_proxy import GangAddresses
+from trainshed.testing.clusters.gangs import GangRun, alive, wait_until
+from trainshed.testing.fakes.local_bridge import LocalBridge
 
 MASTER, WORKER, PS = "master-replica-0", "worker-replica-0", "ps-replica-0"
 
 
 @pytest.fixture
-def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalLink]:
+def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBridge]:
     monkeypatch.setenv("TRAINSHED_NODE_CACHE", str(tmp_path / "cache"))
-    link = LocalLink(tmp_path, tmp_path / "cache")
+    link = LocalBridge(tmp_path, tmp_path / "cache")
     link.start()
     yield link
     link.close()
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, link: LocalLink) -> Iterator[Attempt]:
-    with Attempt(tmp_path, link.path) as made:
+def attempt(tmp_path: Path, link: LocalBridge) -> Iterator[GangRun]:
+    with GangRun(tmp_path, link.path) as made:
         yield made
 
 
-def test_a_gang_runs_with_addresses_that_its_nodes_chose(attempt: Attempt, link: LocalLink) -> None:
+def test_a_gang_runs_with_addresses_that_its_nodes_chose(attempt: GangRun, link: LocalBridge) -> None:
     attempt.launch("print('hello from', NAME); print('trouble', file=sys.stderr); wait()", MASTER, WORKER)
     starts = attempt.started(2)
     assert {name for name, _, _ in starts} == {MASTER, WORKER}
@@ -57,10 +57,10 @@ def test_a_gang_runs_with_addresses_that_its_nodes_chose(attempt: Attempt, link:
     wait_until(lambda: not [path for path in replicas.glob("*/*") if path.name != ".guard"], attempt)
 
 
-def test_what_a_lost_machine_kept_is_removed_when_something_starts_there(attempt: Attempt) -> None:
+def test_what_a_lost_machine_kept_is_removed_when_something_starts_there(attempt: GangRun) -> None:
     cache = attempt.folder.parent / "cache"
-    lost = Path(leftovers.replica_folder(str(cache), "trainshed/p/lost/1", MASTER), "0.0")
-    os.close(leftovers.begin(str(lost), {"cache": str(cache)}))
+    lost = Path(workspace.replica_folder(str(cache), "trainshed/p/lost/1", MASTER), "0.0")
+    os.close(workspace.create(str(lost), {"cache": str(cache)}))
     (lost / "work").mkdir()
     (lost / "work" / "checkpoint").write_text("what it had got to")
     attempt.launch("wait()", MASTER)
@@ -71,7 +71,7 @@ def test_what_a_lost_machine_kept_is_removed_when_something_starts_there(attempt
 
 
 @pytest.mark.parametrize("how, words", [(3, "exited with a non-zero status of 3"), (-11, "killed by signal 11")])
-def test_it_ends_as_the_replica_ended(attempt: Attempt, how: int, words: str) -> None:
+def test_it_ends_as_the_replica_ended(attempt: GangRun, how: int, words: str) -> None:
     attempt.launch("print('last words', file=sys.stderr); wait()", MASTER)
     attempt.end(how)
     end = attempt.ended()
@@ -82,7 +82,7 @@ def test_it_ends_as_the_replica_ended(attempt: Attempt, how: int, words: str) ->
     assert (exits[0]["code"], exits[0]["signal"]) == ((how, None) if how > 0 else (None, -how))
 
 
-def test_a_cancelled_replica_has_its_grace_time(attempt: Attempt) -> None:
+def test_a_cancelled_replica_has_its_grace_time(attempt: GangRun) -> None:
     saves = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), print('saved', flush=True), sys.exit(0)))\n"
     attempt.launch(f"{saves}note('saves')\nwait()", MASTER, grace_s=90.0)
     wait_until((attempt.signs / "saves").exists, attempt)
@@ -91,7 +91,7 @@ def test_a_cancelled_replica_has_its_grace_time(attempt: Attempt) -> None:
     assert "saved" in attempt.lines(MASTER)
 
 
-def test_a_replica_that_ignores_sigterm_is_killed_with_all_that_it_started(attempt: Attempt) -> None:
+def test_a_replica_that_ignores_sigterm_is_killed_with_all_that_it_started(attempt: GangRun) -> None:
     hides = (
         "hidden = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
     )
@@ -106,7 +106,7 @@ def test_a_replica_that_ignores_sigterm_is_killed_with_all_that_it_started(attem
     wait_until(lambda: not any(map(alive, pids)), attempt)
 
 
-def test_a_killed_stand_in_means_a_killed_replica_and_a_new_one_at_the_same_address(attempt: Attempt) -> None:
+def test_a_killed_stand_in_means_a_killed_replica_and_a_new_one_at_the_same_address(attempt: GangRun) -> None:
     attempt.launch("wait()", MASTER, PS)
     before = attempt.started(2)
     [old] = [pid for name, pid, _ in before if name == PS]
@@ -119,7 +119,7 @@ def test_a_killed_stand_in_means_a_killed_replica_and_a_new_one_at_the_same_addr
     assert attempt.ended()["outcome"] == "SUCCEEDED"
 
 
-def test_no_line_is_lost_or_told_twice_while_the_link_comes_and_goes(attempt: Attempt, link: LocalLink) -> None:
+def test_no_line_is_lost_or_told_twice_while_the_link_comes_and_goes(attempt: GangRun, link: LocalBridge) -> None:
     counts = "for number in range(400):\n    print('line', number, flush=True)\n    time.sleep(0.01)\n"
     attempt.launch(counts, MASTER)
     attempt.started(1)
@@ -134,7 +134,7 @@ def test_no_line_is_lost_or_told_twice_while_the_link_comes_and_goes(attempt: At
     assert len(attempt.starts()) == 1
 
 
-def test_a_gang_whose_link_is_away_when_it_starts_waits_for_it(attempt: Attempt, link: LocalLink) -> None:
+def test_a_gang_whose_link_is_away_when_it_starts_waits_for_it(attempt: GangRun, link: LocalBridge) -> None:
     link.stop()
     attempt.launch("", MASTER)
     time.sleep(0.5)
@@ -144,7 +144,7 @@ def test_a_gang_whose_link_is_away_when_it_starts_waits_for_it(attempt: Attempt,
 
 
 def test_after_the_loss_of_a_node_the_whole_gang_starts_again_at_other_addresses(
-    attempt: Attempt, link: LocalLink
+    attempt: GangRun, link: LocalBridge
 ) -> None:
     attempt.launch("wait()", MASTER, PS)
     before = attempt.started(2)
@@ -160,7 +160,7 @@ def test_after_the_loss_of_a_node_the_whole_gang_starts_again_at_other_addresses
     assert "The node a-node with ps-replica-0 was lost." in attempt.lines(PS)
 
 
-def test_nothing_is_left_when_the_one_who_holds_the_keeper_is_gone(attempt: Attempt, link: LocalLink) -> None:
+def test_nothing_is_left_when_the_one_who_holds_the_keeper_is_gone(attempt: GangRun, link: LocalBridge) -> None:
     attempt.launch("wait()", MASTER)
     [(_, pid, _)] = attempt.started(1)
     [actor] = link.actors.values()
@@ -172,7 +172,7 @@ def test_nothing_is_left_when_the_one_who_holds_the_keeper_is_gone(attempt: Atte
     assert attempt.ended()["outcome"] == "SUCCEEDED"
 
 
-def test_a_replica_that_nobody_asks_for_ends_when_its_lease_does(attempt: Attempt, link: LocalLink) -> None:
+def test_a_replica_that_nobody_asks_for_ends_when_its_lease_does(attempt: GangRun, link: LocalBridge) -> None:
     attempt.launch("wait()", MASTER, lease_s=6.0)
     [(_, pid, _)] = attempt.started(1)
     time.sleep(8)
@@ -185,7 +185,7 @@ def test_a_replica_that_nobody_asks_for_ends_when_its_lease_does(attempt: Attemp
     assert attempt.ended()["outcome"] == "SUCCEEDED"
 
 
-def test_a_killed_keeper_takes_its_replica_with_it(attempt: Attempt, link: LocalLink) -> None:
+def test_a_killed_keeper_takes_its_replica_with_it(attempt: GangRun, link: LocalBridge) -> None:
     attempt.launch("wait()", MASTER)
     [(_, pid, _)] = attempt.started(1)
     [actor] = link.actors.values()
@@ -197,7 +197,7 @@ def test_a_killed_keeper_takes_its_replica_with_it(attempt: Attempt, link: Local
     assert attempt.ended()["outcome"] == "SUCCEEDED"
 
 
-def test_the_death_of_the_supervisor_is_the_death_of_the_replicas(attempt: Attempt) -> None:
+def test_the_death_of_the_supervisor_is_the_death_of_the_replicas(attempt: GangRun) -> None:
     attempt.launch("wait()", MASTER, WORKER)
     pids = [pid for _, pid, _ in attempt.started(2)]
     os.kill(attempt.journal()[0]["pid"], signal.SIGKILL)
@@ -205,7 +205,7 @@ def test_the_death_of_the_supervisor_is_the_death_of_the_replicas(attempt: Attem
     wait_until(lambda: not any(map(alive, pids)), attempt)
 
 
-def test_a_runtime_that_cannot_be_built_fails_the_job_with_the_reason(attempt: Attempt, link: LocalLink) -> None:
+def test_a_runtime_that_cannot_be_built_fails_the_job_with_the_reason(attempt: GangRun, link: LocalBridge) -> None:
     (attempt.folder.parent / "cache" / "runtimes" / "test-0" / "complete.json").unlink()
     attempt.launch("wait()", MASTER, python="3.99")
     end = attempt.ended()
@@ -214,7 +214,7 @@ def test_a_runtime_that_cannot_be_built_fails_the_job_with_the_reason(attempt: A
     assert attempt.starts() == []
 
 
-def test_a_job_runs_from_when_its_first_replica_does_and_not_while_a_node_gets_ready(attempt: Attempt) -> None:
+def test_a_job_runs_from_when_its_first_replica_does_and_not_while_a_node_gets_ready(attempt: GangRun) -> None:
     runtime = attempt.folder.parent / "cache" / "runtimes" / "test-0"
     (runtime / "complete.json").unlink()
     with open(f"{runtime}.lock", "ab") as lock:
@@ -232,16 +232,16 @@ def test_a_job_runs_from_when_its_first_replica_does_and_not_while_a_node_gets_r
 
 
 def test_an_address_book_gives_what_was_entered(tmp_path: Path) -> None:
-    book = AddressBook(str(tmp_path / "book"))
+    book = GangAddresses(str(tmp_path / "book"))
     assert book.of(MASTER) is None
     book.enter(MASTER, "10.0.0.1", "2222")
     assert book.of(MASTER) == ("10.0.0.1", "2222")
 
 
 def test_a_port_is_held_until_it_is_let_go() -> None:
-    held = held_port("127.0.0.1")
+    held = reserve_port("127.0.0.1")
     port = held.getsockname()[1]
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", port))
     held.close()
-    held_port("127.0.0.1", port).close()
+    reserve_port("127.0.0.1", port).close()

@@ -25,8 +25,8 @@ import pytest
 from trainshed.artifacts.staging import Package
 from trainshed.config import Home
 from trainshed.domain.jobs.job import JobState
-from trainshed.domain.jobs.reconcile import Phase, Sighting
-from trainshed.engines.base import Launch, Replica
+from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt
+from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine, render, ship
 from trainshed.node.journal import Journal
 from trainshed.testing.contracts.engines import settle, wait_for
@@ -78,17 +78,17 @@ HYDRA_SIZE = 6  # with the trainer itself
 @dataclass(frozen=True)
 class Attempt:
     engine: LocalEngine
-    launch: Launch
+    launch: AttemptSpec
     mark: str
 
     @property
     def folder(self) -> Path:
         return self.launch.folder
 
-    def settle(self, phase: Phase, *, within_s: float = 90.0) -> Sighting:
+    def settle(self, phase: AttemptPhase, *, within_s: float = 90.0) -> ObservedAttempt:
         return settle(self.engine, self.folder, phase, within_s=within_s)
 
-    def seen(self) -> Sighting:
+    def seen(self) -> ObservedAttempt:
         return self.engine.observe([self.folder])[self.folder]
 
     def event(self, name: str) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def prepare(tmp_path: Path) -> Iterator[Start]:
             "log_limit_bytes": 64 << 20,
             **options,
         }
-        launch = Launch(
+        launch = AttemptSpec(
             project="p",
             job="j",
             attempt=1,
@@ -189,7 +189,7 @@ def test_killing_the_supervisor_ends_the_job_and_everything_it_started(start: St
     attempt = _hydra(start)
     started = attempt.event("supervisor_started")
     os.kill(started["pid"], signal.SIGKILL)
-    attempt.settle(Phase.LOST)
+    attempt.settle(AttemptPhase.LOST)
     assert attempt.processes() == []
     wait_for(lambda: _gone(started["guardian"]), bool)
 
@@ -198,7 +198,7 @@ def test_killing_the_guardian_ends_the_job_and_everything_it_started(start: Star
     attempt = _hydra(start)
     started = attempt.event("supervisor_started")
     os.kill(started["guardian"], signal.SIGKILL)
-    ended = attempt.settle(Phase.ENDED)
+    ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
     assert "guardian process of this job was killed" in ended.message
     assert attempt.processes() == []
@@ -207,18 +207,18 @@ def test_killing_the_guardian_ends_the_job_and_everything_it_started(start: Star
 
 def test_killing_the_supervisor_while_it_writes_leaves_a_journal_that_can_be_read(start: Start) -> None:
     attempt = start("import time; time.sleep(60)")
-    attempt.settle(Phase.RUNNING)
+    attempt.settle(AttemptPhase.RUNNING)
     with (attempt.folder / "journal.jsonl").open("a") as journal:
         journal.write('{"event": "en')
     os.kill(attempt.event("supervisor_started")["pid"], signal.SIGKILL)
-    attempt.settle(Phase.LOST)
+    attempt.settle(AttemptPhase.LOST)
     assert (attempt.folder / "journal.jsonl").read_text().splitlines()[-1].startswith('{"event": "lost"')
 
 
 def test_terminating_the_supervisor_fails_the_job_with_a_reason(start: Start) -> None:
     attempt = _hydra(start, grace_s=0.3)
     os.kill(attempt.event("supervisor_started")["pid"], signal.SIGTERM)
-    ended = attempt.settle(Phase.ENDED)
+    ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
     assert "SIGTERM" in ended.message
     assert attempt.processes() == []
@@ -239,7 +239,7 @@ time.sleep(600)
     )
     attempt.wait_for_line("ready")
     attempt.engine.cancel(attempt.folder)
-    ended = attempt.settle(Phase.ENDED)
+    ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.CANCELLED
     assert "saving" in attempt.texts()
 
@@ -247,7 +247,7 @@ time.sleep(600)
 def test_a_cancelled_trainer_that_does_not_listen_dies_after_the_grace_period(start: Start) -> None:
     attempt = _hydra(start, grace_s=0.5)
     attempt.engine.cancel(attempt.folder)
-    ended = attempt.settle(Phase.ENDED)
+    ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.CANCELLED
     stopping, exited = attempt.event("stopping"), attempt.event("replica_exited")
     assert exited["signal"] == signal.SIGKILL
@@ -261,13 +261,13 @@ def test_a_stopped_trainer_can_be_cancelled(start: Start) -> None:
     pid = attempt.event("replica_started")["pid"]
     wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0], lambda state: state == "T")
     attempt.engine.cancel(attempt.folder)
-    assert attempt.settle(Phase.ENDED).outcome is JobState.CANCELLED
+    assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.CANCELLED
     assert attempt.event("replica_exited")["signal"] == signal.SIGTERM
 
 
 def test_a_job_that_runs_too_long_is_cancelled_and_says_so(start: Start) -> None:
     attempt = start("import time; time.sleep(60)", max_running_s=0.2)
-    ended = attempt.settle(Phase.ENDED)
+    ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.CANCELLED
     assert ended.message == (
         "The job ran longer than its maxRunningTime of 0.2 s and was cancelled. "
@@ -289,7 +289,7 @@ while not os.path.exists("said"):
     time.sleep(0.01)
 """
     )
-    ended = attempt.settle(Phase.ENDED)
+    ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.SUCCEEDED
     assert attempt.processes() == []
     assert "from the child" in attempt.texts()
@@ -298,7 +298,7 @@ while not os.path.exists("said"):
 def test_a_flood_is_cut_off_and_counted(start: Start) -> None:
     count, limit = 300_000, 1 << 20
     attempt = start(f"for n in range({count}): print('line', n)", log_limit_bytes=limit)
-    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
     lines = attempt.log()
     kept = [line["m"] for line in lines if line["m"].startswith("line ")]
     assert kept == [f"line {n}" for n in range(len(kept))]
@@ -325,7 +325,7 @@ out.write("å".encode() * 100_000 + b"\n")
 out.write(b"no line end")
 """
     )
-    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
     texts = attempt.texts()
     said = texts[texts.index("bad \\xff\\xfe utf-8") :]
     assert said[1:5] == ["nul \\x00 escape \\x1b[31m tab\t.", "10%", "20%", "100%"]
@@ -354,7 +354,7 @@ print("FOUND", json.dumps({
 }))
 """
     )
-    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
     [line] = [text for text in attempt.texts() if text.startswith("FOUND ")]
     found = json.loads(line.removeprefix("FOUND "))
     assert found["argv"][1:] == ["--one", "two words"]
@@ -383,14 +383,14 @@ shutil.rmtree(os.getcwd())
 os.closerange(0, 100)
 """
     )
-    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
     attempt.engine.cancel(attempt.folder)
     assert target.read_text() == "untouched"
 
 
 def test_a_failure_names_the_replica_and_ends_in_its_traceback(start: Start) -> None:
     attempt = start("import argparse; argparse.ArgumentParser().parse_args(); raise SystemExit('no')")
-    ended = attempt.settle(Phase.ENDED)
+    ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
     assert ended.message.startswith("The replica master 0 exited with a non-zero status of 2. \n")
     assert ended.message.endswith("please check the logs: trainshed jobs logs j")
@@ -399,7 +399,7 @@ def test_a_failure_names_the_replica_and_ends_in_its_traceback(start: Start) -> 
 
 def test_a_module_that_is_not_there_fails_with_advice(start: Start) -> None:
     attempt = start("", module="absent.task")
-    ended = attempt.settle(Phase.ENDED)
+    ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
     assert "Check --module-name (it is absent.task" in ended.message
 
@@ -419,7 +419,7 @@ def _supervise(attempt: Attempt, tmp_path: Path, change: Callable[[dict[str, Any
 def test_a_runtime_without_its_python_is_told_at_once(prepare: Start, tmp_path: Path) -> None:
     attempt = prepare("print(1)")
     assert _supervise(attempt, tmp_path, lambda spec: spec.update(python="/no/python")) == (0, "")
-    ended = attempt.settle(Phase.ENDED)
+    ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
     assert ended.message == "/no/python can't be started: No such file or directory."
 
@@ -429,13 +429,13 @@ def test_a_spec_that_it_does_not_know_starts_nothing(prepare: Start, tmp_path: P
     status, said = _supervise(attempt, tmp_path, lambda spec: spec.update(format=2))
     assert status == 1
     assert "its spec has the format 2, and this supervisor knows 1" in said
-    assert attempt.seen().phase is Phase.ABSENT
+    assert attempt.seen().phase is AttemptPhase.ABSENT
 
 
 def test_a_supervisor_that_fails_itself_ends_the_job(prepare: Start, tmp_path: Path) -> None:
     attempt = prepare(HYDRA + "forever()")
     assert _supervise(attempt, tmp_path, lambda spec: spec.pop("max_running_s"))[0] == 0
-    ended = attempt.settle(Phase.ENDED)
+    ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
     assert "The supervisor of this job failed (KeyError: 'max_running_s')" in ended.message
     assert attempt.processes() == []
@@ -447,20 +447,20 @@ def test_engines_that_launch_one_attempt_at_once_start_it_once(prepare: Start, t
         engines = [LocalEngine(Home(tmp_path / "home"), UV) for _ in range(4)]
         with ThreadPoolExecutor(len(engines)) as pool:
             list(pool.map(LocalEngine.launch, engines, [attempt.launch] * len(engines)))
-        assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+        assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
         assert (tmp_path / "count").read_text() == "x" * done
 
 
 def test_a_supervisor_that_died_with_the_machine_is_lost(start: Start) -> None:
     attempt = start("print(1)")
-    attempt.settle(Phase.ENDED)
+    attempt.settle(AttemptPhase.ENDED)
     old = attempt.folder.with_name("old")
     old.mkdir()
     event = attempt.event("supervisor_started") | {"boot_id": "another", "pid": os.getpid()}
     (old / "journal.jsonl").write_text(json.dumps(event) + "\n" + '{"event": "runn')
     (old / "lock").touch()
-    assert attempt.engine.observe([old])[old].phase is Phase.LOST
-    assert LocalEngine(Home(old), UV).observe([old])[old].phase is Phase.LOST
+    assert attempt.engine.observe([old])[old].phase is AttemptPhase.LOST
+    assert LocalEngine(Home(old), UV).observe([old])[old].phase is AttemptPhase.LOST
 
 
 @pytest.fixture
@@ -508,13 +508,13 @@ print("\\n".join("line %d" % n for n in range(20_000)))
 """
     attempt = prepare(code, folder=small_disk / "attempt")
     attempt.engine.launch(attempt.launch)
-    attempt.settle(Phase.RUNNING)
+    attempt.settle(AttemptPhase.RUNNING)
     filler = _fill(small_disk)
     (tmp_path / "full").touch()
     pid = attempt.event("replica_started")["pid"]
     wait_for(lambda: _gone(pid), bool)
     filler.unlink()
-    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
     kept = [text for text in attempt.texts() if text.startswith("line ")]
     assert len(kept) < 20_000
     assert any(text.startswith(f"Dropped {20_000 - len(kept)} lines (") for text in attempt.texts())
@@ -557,7 +557,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_package_is_built_and_installed_once_and_the_runtime_stays_as_it_is(start: Start, tmp_path: Path) -> None:
     package = _sdist(tmp_path / "trainer-0.1.tar.gz", _setup("'psutil', 'setuptools>=1; python_version>\"3\"'"), TASK)
     attempt = start("raise SystemExit('the wrong one')", packages=(package,), module="trainer.task")
-    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
     site = tmp_path / "packages" / "site"
     assert f"from {site}/trainer/__init__.py" in attempt.texts()
     assert not (site / "psutil").exists()
@@ -567,7 +567,7 @@ def test_a_package_is_built_and_installed_once_and_the_runtime_stays_as_it_is(st
 
     before = site.stat().st_ino
     again = start("", packages=(package,), module="trainer.task")
-    assert again.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    assert again.settle(AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
     assert site.stat().st_ino == before
     assert "Installing the package: gs://b/trainer-0.1.tar.gz" not in again.texts()
 
@@ -577,7 +577,7 @@ def test_jobs_that_need_the_same_packages_at_once_share_them(start: Start, tmp_p
     package = _sdist(tmp_path / "trainer-0.1.tar.gz", _setup(), TASK)
     (tmp_path / "packages" / "site.partial-1" / "half").mkdir(parents=True)
     attempts = [start("", packages=(package,), module="trainer.task") for _ in range(3)]
-    assert [each.settle(Phase.ENDED).outcome for each in attempts] == [JobState.SUCCEEDED] * 3
+    assert [each.settle(AttemptPhase.ENDED).outcome for each in attempts] == [JobState.SUCCEEDED] * 3
     assert {path.name for path in (tmp_path / "packages").iterdir()} == {"site", "site.lock"}
     assert sum("Installing the package: gs://b/trainer-0.1.tar.gz" in each.texts() for each in attempts) == 1
 
@@ -606,7 +606,7 @@ def test_what_a_package_requires_and_the_runtime_lacks_is_installed_beside_it(
     task = TASK | {"trainer/task.py": "import trainshed_test_requirement as r\nprint(r.WORD)\n"}
     setup = _setup("'trainshed-test-requirement>=1', 'psutil'")
     attempt = start("", packages=(_sdist(tmp_path / "t.tar.gz", setup, task),), module="trainer.task")
-    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
     assert "found" in attempt.texts()
     assert (tmp_path / "packages" / "site" / "trainshed_test_requirement").is_dir()
     assert not (tmp_path / "packages" / "site" / "psutil").exists()
@@ -616,7 +616,7 @@ def test_what_a_package_requires_and_the_runtime_lacks_is_installed_beside_it(
 def test_a_package_that_was_replaced_is_not_installed_under_the_name_of_another(start: Start, tmp_path: Path) -> None:
     promised = _sdist(tmp_path / "x.tar.gz", _setup(), {"trainer/__init__.py": "", "trainer/task.py": "print('good')"})
     _sdist(tmp_path / "x.tar.gz", _setup(), {"trainer/__init__.py": "", "trainer/task.py": "print('other')"})
-    ended = start("", packages=(promised,), module="trainer.task").settle(Phase.ENDED)
+    ended = start("", packages=(promised,), module="trainer.task").settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
     assert "was replaced" in ended.message
 
@@ -624,7 +624,7 @@ def test_a_package_that_was_replaced_is_not_installed_under_the_name_of_another(
 def test_a_wheel_is_installed(start: Start, tmp_path: Path) -> None:
     wheel = _wheel(tmp_path, "wheeled", "print('rolling')\n", "Requires-Dist: absent ; extra == 'all'\n")
     attempt = start("", packages=(package_of(wheel),), module="wheeled.__init__")
-    assert attempt.settle(Phase.ENDED).outcome is JobState.SUCCEEDED
+    assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
     assert "rolling" in attempt.texts()
 
 
@@ -632,7 +632,7 @@ def test_a_wheel_is_installed(start: Start, tmp_path: Path) -> None:
 def test_a_requirement_that_cannot_be_had_fails_the_job_in_uvs_words(start: Start, tmp_path: Path) -> None:
     package = _sdist(tmp_path / "t.tar.gz", _setup("'no-such-package-anywhere==9'"), TASK)
     attempt = start("", packages=(package,), module="trainer.task")
-    ended = attempt.settle(Phase.ENDED)
+    ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
     assert "no-such-package-anywhere" in ended.message
     assert not (tmp_path / "packages" / "site").exists()
@@ -642,7 +642,7 @@ def test_a_requirement_that_cannot_be_had_fails_the_job_in_uvs_words(start: Star
 @pytest.mark.usefixtures("offline")
 def test_a_setup_that_fails_shows_its_traceback(start: Start, tmp_path: Path) -> None:
     package = _sdist(tmp_path / "t.tar.gz", "raise RuntimeError('my setup is broken')\n", TASK)
-    ended = start("", packages=(package,), module="trainer.task").settle(Phase.ENDED)
+    ended = start("", packages=(package,), module="trainer.task").settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
     assert "my setup is broken" in ended.message
 
@@ -662,7 +662,7 @@ def test_a_file_that_is_no_package_fails_the_job(
     if content is not None:
         path.write_bytes(content)
     attempt = start("", packages=(package_of(path),), module="trainer.task")
-    ended = attempt.settle(Phase.ENDED)
+    ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
     assert words in ended.message
 
@@ -674,7 +674,7 @@ def test_a_hostile_archive_fails_the_job_and_writes_nothing_outside(start: Start
         info.size = 1
         archive.addfile(info, io.BytesIO(b"x"))
     attempt = start("", packages=(package_of(path),), module="trainer.task")
-    ended = attempt.settle(Phase.ENDED)
+    ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
     assert "'../../../escaped' leads out of the archive" in ended.message
     assert not list(tmp_path.rglob("escaped"))
@@ -686,8 +686,8 @@ def test_a_job_can_be_cancelled_while_its_packages_are_installed(start: Start, t
     setup = f"import time\nopen({str(sign)!r}, 'w').close()\ntime.sleep(60)\n"
     attempt = start("", packages=(_sdist(tmp_path / "t.tar.gz", setup, TASK),), module="trainer.task", grace_s=1.0)
     wait_for(sign.exists, bool)
-    assert attempt.seen().phase is Phase.PREPARING
+    assert attempt.seen().phase is AttemptPhase.PREPARING
     attempt.engine.cancel(attempt.folder)
-    assert attempt.settle(Phase.ENDED).outcome is JobState.CANCELLED
+    assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.CANCELLED
     assert not (tmp_path / "packages" / "site").exists()
     assert not (attempt.folder / "packages").exists()

@@ -19,8 +19,8 @@ import pytest
 from trainshed.config import Home
 from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.domain.jobs.job import JobState
-from trainshed.domain.jobs.reconcile import Phase, Sighting
-from trainshed.engines.base import Engine, Launch, Replica
+from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt
+from trainshed.engines.base import AttemptSpec, Engine, Replica
 from trainshed.engines.local.engine import LocalEngine, ship
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
@@ -63,10 +63,10 @@ class Shed:
         self.engines.append(LocalEngine(self.home, UV, {self.python: self.modules}))
         return self.engines[-1]
 
-    def launch(self, name: str, code: str, *, replicas: tuple[Replica, ...] = (), **env: str) -> Launch:
+    def launch(self, name: str, code: str, *, replicas: tuple[Replica, ...] = (), **env: str) -> AttemptSpec:
         (self.path / name).mkdir()
         (self.path / name / "trainer.py").write_text(code)
-        launch = Launch(
+        launch = AttemptSpec(
             project="p",
             job=name,
             attempt=1,
@@ -85,24 +85,24 @@ class Shed:
         self.engine.launch(launch)
         return launch
 
-    def run(self, name: str, code: str, **env: str) -> Launch:
+    def run(self, name: str, code: str, **env: str) -> AttemptSpec:
         """Launch and wait for success."""
         launch = self.launch(name, code, replicas=(), **env)
-        assert self.settle(launch, Phase.ENDED).outcome is JobState.SUCCEEDED, self.texts(launch)
+        assert self.settle(launch, AttemptPhase.ENDED).outcome is JobState.SUCCEEDED, self.texts(launch)
         return launch
 
-    def settle(self, launch: Launch, phase: Phase) -> Sighting:
+    def settle(self, launch: AttemptSpec, phase: AttemptPhase) -> ObservedAttempt:
         return settle(self.engine, launch.folder, phase, within_s=_WAIT_S)
 
-    def finish(self, launch: Launch) -> None:
+    def finish(self, launch: AttemptSpec) -> None:
         draft = Path(launch.args[0]) / "draft"
         draft.write_text("0")
         draft.rename(draft.with_name("go"))
 
-    def start(self, launch: Launch) -> str:
+    def start(self, launch: AttemptSpec) -> str:
         return str(records(launch.folder / "journal.jsonl")[0]["start"])
 
-    def texts(self, launch: Launch) -> list[str]:
+    def texts(self, launch: AttemptSpec) -> list[str]:
         return [line["m"] for line in records(launch.folder / "log.jsonl")]
 
     def sockets(self) -> list[Path]:
@@ -175,9 +175,9 @@ class TestWarmEngine(EngineContract):
     def engine(self, tmp_path: Path) -> Engine:
         return self.shed.engine
 
-    def attempt(self, tmp_path: Path, name: str) -> Launch:
+    def attempt(self, tmp_path: Path, name: str) -> AttemptSpec:
         class Held(LocalEngine):
-            def launch(self, launch: Launch) -> None:
+            def launch(self, launch: AttemptSpec) -> None:
                 """Not yet."""
 
         engine, self.shed.engine = self.shed.engine, Held(self.shed.home, UV)
@@ -185,12 +185,12 @@ class TestWarmEngine(EngineContract):
         self.shed.engine = engine
         return launch
 
-    def finish(self, engine: Engine, launch: Launch, *, ok: bool) -> None:
+    def finish(self, engine: Engine, launch: AttemptSpec, *, ok: bool) -> None:
         draft = Path(launch.args[0]) / "draft"
         draft.write_text("0" if ok else "3")
         draft.rename(draft.with_name("go"))
 
-    def starts(self, engine: Engine, launch: Launch) -> int:
+    def starts(self, engine: Engine, launch: AttemptSpec) -> int:
         assert self.shed.start(launch) == "warm"
         file = Path(launch.args[0]) / "starts"
         return len(file.read_text()) if file.exists() else 0
@@ -199,7 +199,7 @@ class TestWarmEngine(EngineContract):
 def test_killing_the_warm_process_ends_no_job_and_the_next_one_starts_cold(warm_shed: Shed) -> None:
     pid = warm_shed.warm_up()
     running = warm_shed.launch("running", WAIT)
-    warm_shed.settle(running, Phase.RUNNING)
+    warm_shed.settle(running, AttemptPhase.RUNNING)
     assert warm_shed.start(running) == "warm"
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: gone(pid), bool)
@@ -207,9 +207,9 @@ def test_killing_the_warm_process_ends_no_job_and_the_next_one_starts_cold(warm_
     assert warm_shed.start(cold) == "cold"
     assert "Started cold, with a new Python: no warm process of its runtime was ready." in warm_shed.texts(cold)
     wait_for(lambda: warm_shed.start(warm_shed.run(f"later-{os.urandom(4).hex()}", "pass")), lambda how: how == "warm")
-    assert warm_shed.settle(running, Phase.RUNNING)
+    assert warm_shed.settle(running, AttemptPhase.RUNNING)
     warm_shed.finish(running)
-    assert warm_shed.settle(running, Phase.ENDED).outcome is JobState.SUCCEEDED
+    assert warm_shed.settle(running, AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
 
 
 def test_a_warm_process_that_hangs_delays_a_job_and_does_not_start_it_twice(warm_shed: Shed) -> None:
@@ -222,17 +222,17 @@ def test_a_warm_process_that_hangs_delays_a_job_and_does_not_start_it_twice(warm
         os.kill(pid, signal.SIGCONT)
     warm_shed.run("next", "pass")  # by then the first request was read too
     warm_shed.finish(launch)
-    assert warm_shed.settle(launch, Phase.ENDED).outcome is JobState.SUCCEEDED
+    assert warm_shed.settle(launch, AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
     assert (Path(launch.args[0]) / "starts").read_text() == "x"
 
 
 def test_a_killed_warm_supervisor_leaves_nothing(warm_shed: Shed) -> None:
     launch = warm_shed.launch("lost", "import os, time\nos.fork()\ntime.sleep(600)")
-    warm_shed.settle(launch, Phase.RUNNING)
+    warm_shed.settle(launch, AttemptPhase.RUNNING)
     events = records(launch.folder / "journal.jsonl")
     pids = [event["pid"] for event in events if "pid" in event]
     os.kill(pids[0], signal.SIGKILL)
-    warm_shed.settle(launch, Phase.LOST)
+    warm_shed.settle(launch, AttemptPhase.LOST)
     assert all(gone(pid) for pid in pids)
 
 
@@ -431,7 +431,7 @@ def test_a_gang_of_forks_trains_over_grpc(framework: Shed) -> None:
         Replica(name="ps-replica-0", type="ps", index=0, primary=False, env=config("ps")),
     )
     launch = framework.launch("gang", GANG, replicas=gang)
-    assert framework.settle(launch, Phase.ENDED).outcome is JobState.SUCCEEDED, framework.texts(launch)
+    assert framework.settle(launch, AttemptPhase.ENDED).outcome is JobState.SUCCEEDED, framework.texts(launch)
     assert framework.start(launch) == "warm"
     assert framework.texts(launch).count(STARTED_WARM) == 2
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from trainshed.api.http.bodies import MAX_DEPTH, parse_json
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 
 def nested(depth: int) -> bytes:
@@ -19,7 +19,7 @@ def nested(depth: int) -> bytes:
 def test_depth_is_bounded() -> None:
     assert parse_json(nested(MAX_DEPTH)) is not None
     for depth in (MAX_DEPTH + 1, 100_000):
-        with pytest.raises(Invalid, match="nested"):
+        with pytest.raises(InvalidArgumentError, match="nested"):
             parse_json(nested(depth))
 
 
@@ -48,7 +48,7 @@ def quickest(parse: Callable[[bytes], object], body: bytes) -> float:
 
 
 def test_brackets_that_do_not_match_are_refused() -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArgumentError):
         parse_json(b"[}" * 100)
 
 
@@ -56,5 +56,5 @@ def test_brackets_that_do_not_match_are_refused() -> None:
     "body", [b"NaN", b"[Infinity]", b'"\\ud800"', b"{", b"", b"\x00", b"{'a': 1}", b"[1,]", b'"\xff"']
 )
 def test_what_is_not_json_is_refused(body: bytes) -> None:
-    with pytest.raises(Invalid, match="not JSON"):
+    with pytest.raises(InvalidArgumentError, match="not JSON"):
         parse_json(body)

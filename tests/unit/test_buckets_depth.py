@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.buckets.dirfd import Steps, opened
-from trainshed.buckets.file_backend import ObjectTree
-from trainshed.domain.objects import Conditions, Draft, ListQuery
-from trainshed.errors import FailedPrecondition, Unavailable
+from trainshed.buckets.dirfd import DirectoryWalk, open_directory
+from trainshed.buckets.file_backend import FileBackend
+from trainshed.domain.objects import ListQuery, ObjectDraft, Preconditions
+from trainshed.errors import FailedPreconditionError, UnavailableError
 
 DEEPEST = "a/" * 511 + "b"  #: a name of 1,023 bytes
 PLANTED = 1500
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> ObjectTree:
-    made = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
+def tree(tmp_path: Path) -> FileBackend:
+    made = FileBackend(tmp_path / "buckets", tmp_path / "uploads")
     made.make_bucket("bucket")
     return made
 
@@ -36,9 +36,9 @@ def few_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def put(tree: ObjectTree, name: str) -> None:
+def put(tree: FileBackend, name: str) -> None:
     with tree.stage() as staged:
-        tree.commit(staged, Draft(bucket="bucket", name=name))
+        tree.commit(staged, ObjectDraft(bucket="bucket", name=name))
 
 
 def plant(folder: Path, *, depth: int = PLANTED, file: str = "") -> None:
@@ -54,46 +54,46 @@ def plant(folder: Path, *, depth: int = PLANTED, file: str = "") -> None:
     os.close(fd)
 
 
-def names(tree: ObjectTree, **query: str) -> list[str]:
+def names(tree: FileBackend, **query: str) -> list[str]:
     page = tree.list("bucket", ListQuery(**query))  # type: ignore[arg-type]
     return [item.name for item in page.items] + list(page.prefixes)
 
 
 @pytest.mark.usefixtures("few_files")
-def test_the_deepest_name_is_listed_kept_from_being_a_file_and_deleted(tree: ObjectTree, tmp_path: Path) -> None:
+def test_the_deepest_name_is_listed_kept_from_being_a_file_and_deleted(tree: FileBackend, tmp_path: Path) -> None:
     put(tree, DEEPEST)
     put(tree, "z")
     assert names(tree) == [DEEPEST, "z"]
     assert names(tree, delimiter="/") == ["z", "a/"]
     assert names(tree, prefix=DEEPEST[:-3]) == [DEEPEST]
-    with pytest.raises(FailedPrecondition, match="objects below a/"):
+    with pytest.raises(FailedPreconditionError, match="objects below a/"):
         put(tree, "a")
-    tree.delete("bucket", DEEPEST, Conditions())
+    tree.delete("bucket", DEEPEST, Preconditions())
     put(tree, "a")
     assert names(tree) == ["a", "z"]
 
 
 @pytest.mark.usefixtures("few_files")
 @pytest.mark.parametrize("file", ["", "file"])
-def test_folders_deeper_than_any_name_are_passed_over(tree: ObjectTree, tmp_path: Path, file: str) -> None:
+def test_folders_deeper_than_any_name_are_passed_over(tree: FileBackend, tmp_path: Path, file: str) -> None:
     plant(tmp_path / "buckets" / "bucket", file=file)
     put(tree, "z")
     assert names(tree) == ["z"]
     assert names(tree, delimiter="/") == ["z"]
-    tree.delete("bucket", "z", Conditions())
+    tree.delete("bucket", "z", Preconditions())
     tree.remove_bucket("bucket", forget=lambda: None)
     assert list((tmp_path / "uploads").iterdir()) == []
 
 
 @pytest.mark.usefixtures("few_files")
-def test_deep_empty_folders_give_way_to_an_object(tree: ObjectTree, tmp_path: Path) -> None:
+def test_deep_empty_folders_give_way_to_an_object(tree: FileBackend, tmp_path: Path) -> None:
     plant(tmp_path / "buckets" / "bucket")
     put(tree, "x")
     assert names(tree) == ["x"]
 
 
 @pytest.mark.usefixtures("few_files")
-def test_a_sweep_removes_folders_of_any_depth_and_goes_on(tree: ObjectTree, tmp_path: Path) -> None:
+def test_a_sweep_removes_folders_of_any_depth_and_goes_on(tree: FileBackend, tmp_path: Path) -> None:
     uploads = tmp_path / "uploads"
     (uploads / "gone-deep").mkdir()
     plant(uploads / "gone-deep", file="file")
@@ -109,9 +109,9 @@ def test_a_sweep_removes_folders_of_any_depth_and_goes_on(tree: ObjectTree, tmp_
 def test_steps_notice_that_a_folder_was_moved_away(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
-    with opened(tmp_path, ()) as folder, Steps(folder) as place:
+    with open_directory(tmp_path, ()) as folder, DirectoryWalk(folder) as place:
         place.down("a")
         place.down("b")
         (tmp_path / "a" / "b").rename(tmp_path / "elsewhere" / "b")
-        with pytest.raises(Unavailable, match="moved"):
+        with pytest.raises(UnavailableError, match="moved"):
             place.up()

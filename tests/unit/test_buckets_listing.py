@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainshed.buckets.file_backend import ObjectTree
-from trainshed.domain.objects import Conditions, Draft, ListQuery
+from trainshed.buckets.file_backend import FileBackend
+from trainshed.domain.objects import ListQuery, ObjectDraft, Preconditions
 from trainshed.testing.workloads.listings import expected, walked
 
 PART = st.text(alphabet="ab-./é", min_size=1, max_size=3).filter(
@@ -37,12 +37,12 @@ def fitting(names: list[str]) -> list[str]:
     return kept
 
 
-def fill(root: Path, names: list[str]) -> ObjectTree:
-    tree = ObjectTree(root / "buckets", root / "uploads")
+def fill(root: Path, names: list[str]) -> FileBackend:
+    tree = FileBackend(root / "buckets", root / "uploads")
     tree.make_bucket("bucket")
     for name in names:
         with tree.stage() as staged:
-            tree.commit(staged, Draft(bucket="bucket", name=name))
+            tree.commit(staged, ObjectDraft(bucket="bucket", name=name))
     return tree
 
 
@@ -92,5 +92,5 @@ def test_empty_folders_links_and_odd_files_are_not_listed(tmp_path: Path) -> Non
     (bucket / "line\nend").touch()
     assert walked(partial(tree.list, "bucket"), ListQuery(delimiter="/")) == ([], ["kept/"])
     assert walked(partial(tree.list, "bucket"), ListQuery()) == (["kept/x"], [])
-    tree.delete("bucket", "kept/x", Conditions())
+    tree.delete("bucket", "kept/x", Preconditions())
     assert walked(partial(tree.list, "bucket"), ListQuery(delimiter="/")) == ([], [])

@@ -11,12 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.buckets.file_backend import ObjectTree
+from trainshed.buckets.file_backend import FileBackend
 from trainshed.buckets.names import bucket_name, components, object_path, split_uri
-from trainshed.buckets.uploads import KEPT_US, Sessions
-from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Traits
+from trainshed.buckets.uploads import KEPT_US, UploadSessions
+from trainshed.domain.objects import ListQuery, ObjectDraft, ObjectInfo, ObjectMetadata, Preconditions
 from trainshed.domain.times import now_us
-from trainshed.errors import ConditionNotMet, Conflict, Damaged, FailedPrecondition, Invalid, NotFound, Unavailable
+from trainshed.errors import (
+    ConditionNotMetError,
+    ConflictError,
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+)
 
 REFUSED = ["", "/a", "a//b", "//", ".", "..", "a/../b", "../x", "a/.", "a\0b", "a\nb", "a\rb", "x" * 1025, "é" * 200]
 KEPT = [
@@ -26,47 +34,47 @@ KEPT = [
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> ObjectTree:
-    made = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
+def tree(tmp_path: Path) -> FileBackend:
+    made = FileBackend(tmp_path / "buckets", tmp_path / "uploads")
     made.make_bucket("bucket")
     return made
 
 
-def put(tree: ObjectTree, name: str, data: bytes = b"", **draft: object) -> ObjectInfo:
+def put(tree: FileBackend, name: str, data: bytes = b"", **draft: object) -> ObjectInfo:
     with tree.stage() as staged:
         staged.write(data)
-        return tree.commit(staged, Draft(bucket="bucket", name=name, **draft))  # type: ignore[arg-type]
+        return tree.commit(staged, ObjectDraft(bucket="bucket", name=name, **draft))  # type: ignore[arg-type]
 
 
-def get(tree: ObjectTree, name: str) -> bytes:
+def get(tree: FileBackend, name: str) -> bytes:
     with tree.open("bucket", name) as reader:
         return reader.read(0, reader.info.size)
 
 
 @pytest.mark.parametrize("name", REFUSED, ids=repr)
-def test_names_that_could_lead_astray_are_refused(tree: ObjectTree, name: str, tmp_path: Path) -> None:
-    with pytest.raises(Invalid):
+def test_names_that_could_lead_astray_are_refused(tree: FileBackend, name: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError):
         put(tree, name)
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArgumentError):
         components(name)
     assert list((tmp_path / "uploads").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", KEPT, ids=repr)
-def test_other_names_come_back_as_they_went_in(tree: ObjectTree, name: str, tmp_path: Path) -> None:
+def test_other_names_come_back_as_they_went_in(tree: FileBackend, name: str, tmp_path: Path) -> None:
     data = b"" if name.endswith("/") else name.encode()
     put(tree, name, data)
     assert [item.name for item in tree.list("bucket", ListQuery()).items] == [name]
     assert tree.info("bucket", name).size == len(data)
     assert get(tree, name) == data
     assert object_path(tmp_path / "buckets", "bucket", name).exists()
-    tree.delete("bucket", name, Conditions())
+    tree.delete("bucket", name, Preconditions())
     assert list((tmp_path / "buckets" / "bucket").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["ab", "Abc", "a..b", "-ab", "ab-", "1.2.3.4", "a/b", "..", "a" * 64, "ab\n"])
 def test_bucket_names(name: str) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArgumentError):
         bucket_name(name)
 
 
@@ -74,49 +82,49 @@ def test_addresses() -> None:
     assert split_uri("gs://my-bucket/a/b") == ("my-bucket", "a/b")
     assert split_uri("gs://my-bucket") == ("my-bucket", "")
     for wrong in ("s3://my-bucket/a", "gs://", "gs:///a", "my-bucket/a"):
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidArgumentError):
             split_uri(wrong)
 
 
-def test_a_file_can_not_be_a_folder_too(tree: ObjectTree) -> None:
+def test_a_file_can_not_be_a_folder_too(tree: FileBackend) -> None:
     put(tree, "a", b"1")
-    with pytest.raises(FailedPrecondition, match="a is an object"):
+    with pytest.raises(FailedPreconditionError, match="a is an object"):
         put(tree, "a/b")
     put(tree, "c/d")
-    with pytest.raises(FailedPrecondition, match="objects below c/"):
+    with pytest.raises(FailedPreconditionError, match="objects below c/"):
         put(tree, "c")
-    tree.delete("bucket", "c/d", Conditions())
+    tree.delete("bucket", "c/d", Preconditions())
     put(tree, "c", b"2")
     assert get(tree, "c") == b"2"
 
 
-def test_an_empty_folder_that_a_program_left_gives_way(tree: ObjectTree, tmp_path: Path) -> None:
+def test_an_empty_folder_that_a_program_left_gives_way(tree: FileBackend, tmp_path: Path) -> None:
     (tmp_path / "buckets" / "bucket" / "out" / "deep").mkdir(parents=True)
     put(tree, "out", b"x")
     assert get(tree, "out") == b"x"
 
 
-def test_a_mark_keeps_its_folder_and_outlives_what_lies_in_it(tree: ObjectTree) -> None:
+def test_a_mark_keeps_its_folder_and_outlives_what_lies_in_it(tree: FileBackend) -> None:
     first = put(tree, "exports/")
     put(tree, "exports/model", b"x")
-    tree.delete("bucket", "exports/model", Conditions())
+    tree.delete("bucket", "exports/model", Preconditions())
     assert tree.info("bucket", "exports/") == first
-    with pytest.raises(FailedPrecondition):
+    with pytest.raises(FailedPreconditionError):
         put(tree, "exports")
-    with pytest.raises(ConditionNotMet):
-        put(tree, "exports/", conditions=Conditions(generation=0))
-    with pytest.raises(Invalid, match="no bytes"):
+    with pytest.raises(ConditionNotMetError):
+        put(tree, "exports/", conditions=Preconditions(generation=0))
+    with pytest.raises(InvalidArgumentError, match="no bytes"):
         put(tree, "exports/", b"x")
 
 
 def test_generations_grow_even_if_the_clock_does_not(tmp_path: Path) -> None:
-    tree = ObjectTree(tmp_path / "buckets", tmp_path / "uploads", clock=lambda: 1_000_000)
+    tree = FileBackend(tmp_path / "buckets", tmp_path / "uploads", clock=lambda: 1_000_000)
     tree.make_bucket("bucket")
     assert [put(tree, "a").generation for _ in range(3)] == [1_000_000, 1_000_001, 1_000_002]
 
 
-def test_a_program_that_rewrites_a_file_makes_a_new_generation(tree: ObjectTree, tmp_path: Path) -> None:
-    old = put(tree, "log.txt", b"old", traits=Traits(content_type="text/x-odd", metadata={"a": "b"}))
+def test_a_program_that_rewrites_a_file_makes_a_new_generation(tree: FileBackend, tmp_path: Path) -> None:
+    old = put(tree, "log.txt", b"old", traits=ObjectMetadata(content_type="text/x-odd", metadata={"a": "b"}))
     path = tmp_path / "buckets" / "bucket" / "log.txt"
     path.write_bytes(b"new bytes")
     os.utime(path, ns=(now_us() * 1000 - 5_000_000_123,) * 2)
@@ -127,7 +135,7 @@ def test_a_program_that_rewrites_a_file_makes_a_new_generation(tree: ObjectTree,
     assert tree.list("bucket", ListQuery(checksums=False)).items == (new,)  # noted on the file, not read again
 
 
-def test_checksums_of_a_file_still_being_written_are_not_noted(tree: ObjectTree, tmp_path: Path) -> None:
+def test_checksums_of_a_file_still_being_written_are_not_noted(tree: FileBackend, tmp_path: Path) -> None:
     (tmp_path / "buckets" / "bucket" / "fresh").write_bytes(b"x")
     assert tree.info("bucket", "fresh").crc32c
     assert not tree.list("bucket", ListQuery(checksums=False)).items[0].crc32c
@@ -143,19 +151,19 @@ def test_noting_checksums_does_not_undo_a_change_of_metadata(tmp_path: Path) -> 
             meanwhile.pop()()
         return now_us()
 
-    tree = ObjectTree(tmp_path / "buckets", tmp_path / "uploads", clock=clock)
+    tree = FileBackend(tmp_path / "buckets", tmp_path / "uploads", clock=clock)
     tree.make_bucket("bucket")
     path = tmp_path / "buckets" / "bucket" / "a"
     path.write_bytes(b"x")
     os.utime(path, (10**9, 10**9))
-    meanwhile.append(lambda: tree.patch("bucket", "a", lambda info: Traits(metadata={"k": "v"})))
+    meanwhile.append(lambda: tree.patch("bucket", "a", lambda info: ObjectMetadata(metadata={"k": "v"})))
     assert tree.info("bucket", "a").crc32c
     assert meanwhile == []
     after = tree.info("bucket", "a")
     assert (after.traits.metadata, after.metageneration) == ({"k": "v"}, 2)
 
 
-def test_links_are_neither_followed_nor_harmed(tree: ObjectTree, tmp_path: Path) -> None:
+def test_links_are_neither_followed_nor_harmed(tree: FileBackend, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("secret")
@@ -163,11 +171,11 @@ def test_links_are_neither_followed_nor_harmed(tree: ObjectTree, tmp_path: Path)
     (bucket / "file").symlink_to(outside / "secret")
     (bucket / "folder").symlink_to(outside)
     for name in ("file", "folder/secret"):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             tree.info("bucket", name)
-        with pytest.raises(NotFound):
-            tree.delete("bucket", name, Conditions())
-    with pytest.raises(FailedPrecondition):
+        with pytest.raises(NotFoundError):
+            tree.delete("bucket", name, Preconditions())
+    with pytest.raises(FailedPreconditionError):
         put(tree, "folder/new", b"x")
     put(tree, "file", b"an object now")
     assert (outside / "secret").read_text() == "secret"
@@ -175,55 +183,55 @@ def test_links_are_neither_followed_nor_harmed(tree: ObjectTree, tmp_path: Path)
     assert not (bucket / "file").is_symlink()
 
 
-def test_a_pipe_is_no_object_and_keeps_nobody_waiting(tree: ObjectTree, tmp_path: Path) -> None:
+def test_a_pipe_is_no_object_and_keeps_nobody_waiting(tree: FileBackend, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "buckets" / "bucket" / "pipe")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         tree.info("bucket", "pipe")
     assert tree.list("bucket", ListQuery()).items == ()
 
 
-def test_bytes_that_rotted_are_not_given_out(tree: ObjectTree, tmp_path: Path) -> None:
+def test_bytes_that_rotted_are_not_given_out(tree: FileBackend, tmp_path: Path) -> None:
     info = put(tree, "a", b"good bytes")
     path = tmp_path / "buckets" / "bucket" / "a"
     path.write_bytes(b"gxod bytes")
     os.utime(path, ns=(info.generation * 1000,) * 2)  # a flipped bit leaves the time as it was
-    with pytest.raises(Damaged, match="CRC32C"):
+    with pytest.raises(DataLossError, match="CRC32C"):
         get(tree, "a")
 
 
-def test_wrong_checksums_store_nothing(tree: ObjectTree, tmp_path: Path) -> None:
+def test_wrong_checksums_store_nothing(tree: FileBackend, tmp_path: Path) -> None:
     put(tree, "a", b"old")
     for wrong in ({"md5": "1B2M2Y8AsgTpgAmY7PhCfg=="}, {"crc32c": "AAAAAA=="}):
-        with pytest.raises(Invalid, match="Nothing was stored"):
+        with pytest.raises(InvalidArgumentError, match="Nothing was stored"):
             put(tree, "a", b"new", **wrong)
     assert get(tree, "a") == b"old"
     assert list((tmp_path / "uploads").iterdir()) == []
 
 
-def test_metadata_that_a_file_can_not_hold_is_refused(tree: ObjectTree) -> None:
-    with pytest.raises(Invalid, match="Shorten"):
-        put(tree, "a", b"x", traits=Traits(metadata={"long": "x" * 4000}))
+def test_metadata_that_a_file_can_not_hold_is_refused(tree: FileBackend) -> None:
+    with pytest.raises(InvalidArgumentError, match="Shorten"):
+        put(tree, "a", b"x", traits=ObjectMetadata(metadata={"long": "x" * 4000}))
     put(tree, "a", b"x")
-    with pytest.raises(Invalid, match="Shorten"):
-        tree.patch("bucket", "a", lambda info: Traits(metadata={"long": "x" * 4000}))
+    with pytest.raises(InvalidArgumentError, match="Shorten"):
+        tree.patch("bucket", "a", lambda info: ObjectMetadata(metadata={"long": "x" * 4000}))
     assert tree.info("bucket", "a").metageneration == 1
 
 
-def test_a_bucket_with_objects_stays_and_an_empty_one_goes_for_good(tree: ObjectTree, tmp_path: Path) -> None:
+def test_a_bucket_with_objects_stays_and_an_empty_one_goes_for_good(tree: FileBackend, tmp_path: Path) -> None:
     put(tree, "a/b")
     gone: list[str] = []
-    with pytest.raises(Conflict, match="not empty"):
+    with pytest.raises(ConflictError, match="not empty"):
         tree.remove_bucket("bucket", forget=lambda: gone.append("bucket"))
-    tree.delete("bucket", "a/b", Conditions())
+    tree.delete("bucket", "a/b", Preconditions())
     (tmp_path / "buckets" / "bucket" / "left" / "over").mkdir(parents=True)
     tree.remove_bucket("bucket", forget=lambda: gone.append("bucket"))
     assert gone == ["bucket"]
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         put(tree, "a")
     assert not (tmp_path / "buckets" / "bucket").exists()
 
 
-def test_writers_and_deleters_of_one_folder_do_not_lose_each_other(tree: ObjectTree) -> None:
+def test_writers_and_deleters_of_one_folder_do_not_lose_each_other(tree: FileBackend) -> None:
     """Deleting the last object of a folder removes the folder under the feet of whoever writes there."""
     failures: list[BaseException] = []
 
@@ -231,7 +239,7 @@ def test_writers_and_deleters_of_one_folder_do_not_lose_each_other(tree: ObjectT
         try:
             for _ in range(60):
                 put(tree, f"shared/deep/{number}", b"x")
-                tree.delete("bucket", f"shared/deep/{number}", Conditions())
+                tree.delete("bucket", f"shared/deep/{number}", Preconditions())
         except BaseException as exc:
             failures.append(exc)
 
@@ -244,10 +252,10 @@ def test_writers_and_deleters_of_one_folder_do_not_lose_each_other(tree: ObjectT
     assert tree.list("bucket", ListQuery()).items == ()
 
 
-def test_a_sweep_takes_orphans_and_old_sessions_and_leaves_the_rest(tree: ObjectTree, tmp_path: Path) -> None:
+def test_a_sweep_takes_orphans_and_old_sessions_and_leaves_the_rest(tree: FileBackend, tmp_path: Path) -> None:
     uploads = tmp_path / "uploads"
-    sessions = Sessions(uploads)
-    live, old = (sessions.begin(Draft(bucket="bucket", name=name)) for name in ("live", "old"))
+    sessions = UploadSessions(uploads)
+    live, old = (sessions.begin(ObjectDraft(bucket="bucket", name=name)) for name in ("live", "old"))
     os.utime(uploads / f"session-{old}.data", ns=((now_us() - KEPT_US) * 1000 - 10**9,) * 2)
     (uploads / "put-orphan").touch()
     (uploads / "gone-bucket" / "deep").mkdir(parents=True)
@@ -256,21 +264,23 @@ def test_a_sweep_takes_orphans_and_old_sessions_and_leaves_the_rest(tree: Object
     assert sorted(path.name for path in uploads.iterdir()) == [f"session-{live}.data", f"session-{live}.json"]
 
 
-def test_a_session_goes_on_in_another_process_with_all_that_was_said(tree: ObjectTree, tmp_path: Path) -> None:
-    draft = Draft(bucket="bucket", name="a", traits=Traits(metadata={"k": "v"}), conditions=Conditions(generation=0))
-    upload = Sessions(tmp_path / "uploads").begin(draft)
-    first = Sessions(tmp_path / "uploads")
+def test_a_session_goes_on_in_another_process_with_all_that_was_said(tree: FileBackend, tmp_path: Path) -> None:
+    draft = ObjectDraft(
+        bucket="bucket", name="a", traits=ObjectMetadata(metadata={"k": "v"}), conditions=Preconditions(generation=0)
+    )
+    upload = UploadSessions(tmp_path / "uploads").begin(draft)
+    first = UploadSessions(tmp_path / "uploads")
     session = first.open("bucket", upload)
     session.write(b"hello ")
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         first.open("bucket", upload)
     first.keep(session)
-    session = Sessions(tmp_path / "uploads").open("bucket", upload)
+    session = UploadSessions(tmp_path / "uploads").open("bucket", upload)
     session.write(b"world")
     info = tree.commit(session, session.draft)
     session.close()
     assert get(tree, "a") == b"hello world"
     assert (info.upload, info.traits.metadata) == (upload, {"k": "v"})
     for wrong in ("../x", "x" * 32, "0" * 32):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             first.open("bucket", wrong)

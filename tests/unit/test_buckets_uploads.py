@@ -8,31 +8,31 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.buckets.file_backend import ObjectTree
-from trainshed.buckets.uploads import KEPT_US, SWEEP_US, Sessions
-from trainshed.domain.objects import Draft
-from trainshed.errors import NotFound
+from trainshed.buckets.file_backend import FileBackend
+from trainshed.buckets.uploads import KEPT_US, SWEEP_US, UploadSessions
+from trainshed.domain.objects import ObjectDraft
+from trainshed.errors import NotFoundError
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> ObjectTree:
-    made = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
+def tree(tmp_path: Path) -> FileBackend:
+    made = FileBackend(tmp_path / "buckets", tmp_path / "uploads")
     made.make_bucket("bucket")
     return made
 
 
 @pytest.fixture
-def sessions(tree: ObjectTree, tmp_path: Path) -> Sessions:
-    return Sessions(tmp_path / "uploads")
+def sessions(tree: FileBackend, tmp_path: Path) -> UploadSessions:
+    return UploadSessions(tmp_path / "uploads")
 
 
-def begin(sessions: Sessions, name: str = "a") -> str:
-    return sessions.begin(Draft(bucket="bucket", name=name))
+def begin(sessions: UploadSessions, name: str = "a") -> str:
+    return sessions.begin(ObjectDraft(bucket="bucket", name=name))
 
 
 @pytest.mark.parametrize("end", ["finished", "cancelled"])
 def test_a_session_that_ends_just_before_it_is_locked_is_gone(
-    tree: ObjectTree, sessions: Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+    tree: FileBackend, sessions: UploadSessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     upload = begin(sessions)
     first = sessions.open("bucket", upload)
@@ -47,7 +47,7 @@ def test_a_session_that_ends_just_before_it_is_locked_is_gone(
         lock(fd, operation)
 
     monkeypatch.setattr(fcntl, "flock", end_then_lock)
-    with pytest.raises(NotFound, match="finished, cancelled or given up"):
+    with pytest.raises(NotFoundError, match="finished, cancelled or given up"):
         sessions.open("bucket", upload)
     assert list((tmp_path / "uploads").iterdir()) == []
     if end == "finished":
@@ -55,7 +55,7 @@ def test_a_session_that_ends_just_before_it_is_locked_is_gone(
 
 
 def test_a_new_session_is_on_the_disk_before_it_is_told(
-    sessions: Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sessions: UploadSessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[tuple[int, set[str]]] = []
     fsync = os.fsync
@@ -72,9 +72,9 @@ def test_a_new_session_is_on_the_disk_before_it_is_told(
     assert synced[-1] == (uploads.stat().st_ino, {".data", ".json"})
 
 
-def test_abandoned_sessions_go_when_new_ones_begin_but_not_at_each(tree: ObjectTree, tmp_path: Path) -> None:
+def test_abandoned_sessions_go_when_new_ones_begin_but_not_at_each(tree: FileBackend, tmp_path: Path) -> None:
     now = 10**15
-    sessions = Sessions(tmp_path / "uploads", clock=lambda: now)
+    sessions = UploadSessions(tmp_path / "uploads", clock=lambda: now)
     old = [begin(sessions) for _ in range(3)]
     for upload in old:
         data = tmp_path / "uploads" / f"session-{upload}.data"
@@ -94,9 +94,9 @@ def test_abandoned_sessions_go_when_new_ones_begin_but_not_at_each(tree: ObjectT
     assert sessions.open("bucket", old[0])
 
 
-def test_a_session_that_is_being_begun_is_no_orphan(tree: ObjectTree, tmp_path: Path) -> None:
+def test_a_session_that_is_being_begun_is_no_orphan(tree: FileBackend, tmp_path: Path) -> None:
     now = 10**15
-    sessions = Sessions(tmp_path / "uploads", clock=lambda: now)
+    sessions = UploadSessions(tmp_path / "uploads", clock=lambda: now)
     half = tmp_path / "uploads" / f"session-{'0' * 32}.data"
     half.touch()
     os.utime(half, ns=(now * 1000,) * 2)
@@ -108,14 +108,14 @@ def test_a_session_that_is_being_begun_is_no_orphan(tree: ObjectTree, tmp_path: 
 
 
 @pytest.mark.parametrize("record", [b"", b"{", b"[]", b"{}", b'{"conditions": 5}', b'[["conditions", {}]]'])
-def test_a_record_that_can_not_be_read_is_no_session(sessions: Sessions, tmp_path: Path, record: bytes) -> None:
+def test_a_record_that_can_not_be_read_is_no_session(sessions: UploadSessions, tmp_path: Path, record: bytes) -> None:
     upload = begin(sessions)
     (tmp_path / "uploads" / f"session-{upload}.json").write_bytes(record)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         sessions.open("bucket", upload)
 
 
-def test_what_is_no_session_is_left_alone_by_a_sweep(sessions: Sessions, tmp_path: Path) -> None:
+def test_what_is_no_session_is_left_alone_by_a_sweep(sessions: UploadSessions, tmp_path: Path) -> None:
     uploads = tmp_path / "uploads"
     for name in ("session-zz.data", "session-", f"session-{'1' * 32}.data"):
         (uploads / name).touch()

@@ -13,12 +13,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from trainshed.client import ApiError, Client, Lost, Storage
+from trainshed.client import ApiError, Client, ConnectionLostError, Storage
 from trainshed.client.discovery import connect
 from trainshed.client.storage import CHUNK, crc32c, encoded
 from trainshed.client.transport import ATTEMPTS
 from trainshed.config import ClientSettings, Home
-from trainshed.errors import Damaged, Refused
+from trainshed.errors import CannotProceedError, DataLossError
 
 
 class Shaky:
@@ -199,7 +199,7 @@ def test_a_passing_failure_is_tried_again_with_growing_pauses(
 
 def test_a_request_that_may_have_been_done_is_not_sent_twice(client: Client, shaky: Shaky) -> None:
     shaky.faults = ["cut"]
-    with pytest.raises(Lost, match="does not answer"):
+    with pytest.raises(ConnectionLostError, match="does not answer"):
         client.call("POST", "/echo", body={})
     assert len(shaky.requests) == 1
 
@@ -228,19 +228,19 @@ def test_trying_again_has_an_end(client: Client, shaky: Shaky, pauses: list[floa
 
 def test_a_server_that_is_not_there_is_said_to_be_so(url: str, pauses: list[float]) -> None:
     client = Client("http://127.0.0.1:1", sleep=pauses.append)
-    with pytest.raises(Lost, match=r"http://127\.0\.0\.1:1 does not answer: connection refused"):
+    with pytest.raises(ConnectionLostError, match=r"http://127\.0\.0\.1:1 does not answer: connection refused"):
         client.call("POST", "/echo", body={})
     assert len(pauses) == ATTEMPTS - 1  # nothing was sent, so even this was tried again
 
 
 def test_a_server_of_another_kind_is_said_to_be_one(client: Client) -> None:
-    with pytest.raises(Refused, match="is not a Trainshed server"):
+    with pytest.raises(CannotProceedError, match="is not a Trainshed server"):
         client.call("GET", "/page")
 
 
 @pytest.mark.parametrize("text", ["", "127.0.0.1:80", "ftp://x", "http://"])
 def test_what_is_no_url_is_refused(text: str) -> None:
-    with pytest.raises(Refused, match="is not the URL of a server"):
+    with pytest.raises(CannotProceedError, match="is not the URL of a server"):
         Client(text)
 
 
@@ -272,14 +272,14 @@ def test_a_stream_that_ends_with_a_chunk_is_whole(storage: Storage, shaky: Shaky
 
 def test_an_upload_that_arrives_damaged_is_removed_again(storage: Storage, shaky: Shaky) -> None:
     shaky.faults = ["bad"]
-    with pytest.raises(Damaged, match="gs://b/x arrived damaged and was removed"):
+    with pytest.raises(DataLossError, match="gs://b/x arrived damaged and was removed"):
         storage.upload(io.BytesIO(BIG), ("b", "x"), content_type="a/b", size=len(BIG))
     assert shaky.requests[-1] == "DELETE /storage/v1/b/b/o/x"
 
 
 def test_an_upload_gives_up_in_the_end(storage: Storage, shaky: Shaky) -> None:
     shaky.faults = ["cut"] * 100
-    with pytest.raises(Lost):
+    with pytest.raises(ConnectionLostError):
         storage.upload(io.BytesIO(BIG), ("b", "x"), content_type="a/b", size=len(BIG))
 
 
@@ -297,7 +297,7 @@ def test_a_download_goes_on_where_it_broke_off(storage: Storage, shaky: Shaky, f
 def test_a_download_that_arrives_damaged_is_an_error(storage: Storage, shaky: Shaky) -> None:
     shaky.objects["x"] = BIG
     shaky.faults = ["bad"]
-    with pytest.raises(Damaged, match="arrived damaged"):
+    with pytest.raises(DataLossError, match="arrived damaged"):
         storage.download(shaky.describe("x"), io.BytesIO())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from trainshed.cli.jobs.logs import Moment
-from trainshed.cli.toolkit.options import Session
+from trainshed.cli.toolkit.options import CommandContext
 from trainshed.client.job_reader import entries
 
 
@@ -36,7 +36,7 @@ def page(*numbers: int, more: bool, at: str) -> dict[str, Any]:
 
 def test_it_reads_on_while_there_is_more_and_then_stops() -> None:
     pages = Pages(page(more=True, at="2~1"), page(1, 2, more=True, at="2"), page(3, more=False, at="3"))
-    found = list(entries(cast(Session, pages), "job", query={"since": "10m", "tail": 3}, follow=False))
+    found = list(entries(cast(CommandContext, pages), "job", query={"since": "10m", "tail": 3}, follow=False))
     assert [each["message"] for each in found] == ["1", "2", "3"]
     assert [(asked["after"], asked["tail"]) for asked in pages.asked] == [(None, 3), ("2~1", None), ("2", None)]
 
@@ -44,18 +44,18 @@ def test_it_reads_on_while_there_is_more_and_then_stops() -> None:
 def test_a_duration_counts_back_from_the_first_question_by_the_servers_clock() -> None:
     pages = Pages(page(1, more=True, at="1"), page(2, more=False, at="2"))
     since = Moment().convert("10m", None, None)
-    list(entries(cast(Session, pages), "job", query={"since": since}, follow=False))
+    list(entries(cast(CommandContext, pages), "job", query={"since": since}, follow=False))
     assert [asked["since"] for asked in pages.asked] == ["10m", "2998-12-31T23:50:00Z"]
 
 
 def test_without_follow_it_ends_at_what_was_there_when_it_began() -> None:
     pages = Pages(page(1, more=True, at="1") | {"end": "9"}, page(2, more=True, at="2"), page(3, more=False, at="3"))
-    list(entries(cast(Session, pages), "job", follow=False))
+    list(entries(cast(CommandContext, pages), "job", follow=False))
     assert [asked.get("until") for asked in pages.asked] == [None, "9", "9"]
 
 
 def test_with_follow_it_goes_on_past_it() -> None:
     last = page(2, more=False, at="2") | {"ended": True}
     pages = Pages(page(1, more=True, at="1") | {"end": "9"}, last)
-    list(entries(cast(Session, pages), "job", follow=True))
+    list(entries(cast(CommandContext, pages), "job", follow=True))
     assert [asked.get("until") for asked in pages.asked] == [None, None]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trainshed.cli.jobs.logs import lines_of
 from trainshed.cli.toolkit.list_filters import select
-from trainshed.cli.toolkit.options import Choice, KeyValues
+from trainshed.cli.toolkit.options import KeyValues, WordChoice
 from trainshed.cli.toolkit.output import (
     Column,
     boxed_text,
@@ -220,6 +220,6 @@ def test_labels_are_pairs_with_any_separator() -> None:
 
 
 def test_choices_do_not_mind_case_or_underscores() -> None:
-    assert Choice("standard-1").convert("STANDARD_1", None, None) == "standard-1"
+    assert WordChoice("standard-1").convert("STANDARD_1", None, None) == "standard-1"
     with pytest.raises(click.UsageError, match=r"Valid choices are \[basic\]"):
-        Choice("basic").convert("what", None, None)
+        WordChoice("basic").convert("what", None, None)

@@ -14,7 +14,7 @@ import pytest
 
 from trainshed.cli.models.predict_io import LIMIT, lines_of, parse_instances, parse_request, read_text, request_body
 from trainshed.cli.models.predictions import predictions_text
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 NONE = {"json_instances": None, "json_request": None, "text_instances": None, "signature_name": None}
 
@@ -139,7 +139,7 @@ def test_exactly_one_file_must_be_given(given: dict[str, str]) -> None:
     ],
 )
 def test_a_file_of_instances_that_makes_no_sense(text: str, message: str) -> None:
-    with pytest.raises(Invalid, match=message):
+    with pytest.raises(InvalidArgumentError, match=message):
         parse_instances(text)
 
 
@@ -149,13 +149,13 @@ def test_as_many_instances_as_are_allowed() -> None:
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"instances": 1}', '{"instances": []}', "nonsense", '"instances"'])
 def test_a_request_that_makes_no_sense(text: str) -> None:
-    with pytest.raises(Invalid, match="nput request"):
+    with pytest.raises(InvalidArgumentError, match="nput request"):
         parse_request(text)
 
 
 def test_a_file_that_can_t_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match=r"Unable to read file \[.*nothing\]: No such file or directory\."):
+    with pytest.raises(InvalidArgumentError, match=r"Unable to read file \[.*nothing\]: No such file or directory\."):
         read_text(str(tmp_path / "nothing"))
     (tmp_path / "bytes").write_bytes(b"ok \xff")
-    with pytest.raises(Invalid, match="is not UTF-8 text: invalid start byte at byte 3"):
+    with pytest.raises(InvalidArgumentError, match="is not UTF-8 text: invalid start byte at byte 3"):
         read_text(str(tmp_path / "bytes"))

@@ -13,7 +13,7 @@ from trainshed.cli import main
 from trainshed.cli.jobs.submit_training import brief, training
 from trainshed.cli.jobs.training_body import check_flags, job_body
 from trainshed.client.submission import check_runnable, read_config
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 PACKAGE = "gs://bkt/z.whl"
 
@@ -179,7 +179,7 @@ def test_what_is_wrong_is_said_with_gclouds_exit_status(
 def test_a_config_file_that_holds_no_job_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(text)
-    with pytest.raises(Invalid, match=r"config\.yaml"):
+    with pytest.raises(InvalidArgumentError, match=r"config\.yaml"):
         read_config(path)
 
 

@@ -15,7 +15,7 @@ from trainshed.cli.models.rollout import curl_line, replay_lines
 from trainshed.cli.models.version_body import CHANGEABLE, CREATABLE, check_flags, version_body
 from trainshed.cli.models.versions import told
 from trainshed.cli.toolkit.options import Ports
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 FLAGS: dict[str, Any] = dict.fromkeys(
     (
@@ -188,7 +188,7 @@ def test_numbers_that_are_versions_stay_as_they_are_written(tmp_path: Path) -> N
 def test_a_config_file_that_makes_no_sense(tmp_path: Path, text: str, allowed: Any, message: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text)
-    with pytest.raises(Invalid, match=message):
+    with pytest.raises(InvalidArgumentError, match=message):
         read_config(file, allowed)
 
 

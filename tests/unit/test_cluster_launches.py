@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from trainshed.buckets.staging import Reader
+from trainshed.buckets.staging import ObjectReader
 from trainshed.config import Home, Settings
-from trainshed.control.jobs.credentials import NodeCredentials
-from trainshed.control.jobs.remote_attempt import ClusterLaunches
-from trainshed.control.uri_resolver import Addresses
-from trainshed.domain.capacity.machine_types import Machines
-from trainshed.domain.capacity.placement import Shares
+from trainshed.control.jobs.credentials import RemoteCredentials
+from trainshed.control.jobs.remote_attempt import RemoteAttemptBuilder
+from trainshed.control.uri_resolver import UriResolver
+from trainshed.domain.capacity.machine_types import MachineTypes
+from trainshed.domain.capacity.placement import ResourceShares
 from trainshed.domain.jobs.job import Job
-from trainshed.engines.base import Launch, Mount
+from trainshed.engines.base import AttemptSpec, Mount
 from trainshed.engines.local.engine import render
-from trainshed.proxy.node_endpoint import NodeReach
+from trainshed.proxy.node_endpoint import NodeEndpoint
 
 CREDENTIALS = Mount(source=Path("@node@/credentials"), target=Path("/etc/trainshed"), read_only=True)
 INPUT: dict[str, Any] = {
@@ -37,25 +37,25 @@ class Shelves:
     def cloud_of(self, bucket: str) -> str:
         return ""
 
-    def open(self, bucket: str, name: str) -> Reader:
+    def open(self, bucket: str, name: str) -> ObjectReader:
         raise NotImplementedError
 
 
-def prepared(tmp_path: Path, **settings: Any) -> Launch:
+def prepared(tmp_path: Path, **settings: Any) -> AttemptSpec:
     def issue(project: str, job: str, *, ttl_s: float) -> str:
         return "ts_secret"
 
-    reach = NodeReach(tls_url="https://10.0.0.1:8471", authority="pem", leads=True)
-    launches = ClusterLaunches(
+    reach = NodeEndpoint(tls_url="https://10.0.0.1:8471", authority="pem", leads=True)
+    launches = RemoteAttemptBuilder(
         home=Home(tmp_path),
         settings=Settings(**settings),
-        addresses=Addresses(buckets=tmp_path, shelves=Shelves(), owner=lambda bucket: "p"),
+        addresses=UriResolver(buckets=tmp_path, shelves=Shelves(), owner=lambda bucket: "p"),
         buckets=lambda project: ["mine", "other"],
         folder=lambda job: tmp_path / "attempt",
-        credentials=NodeCredentials(reach, issue=issue, issue_courier=issue),
+        credentials=RemoteCredentials(reach, issue=issue, issue_courier=issue),
         leads=True,
-        machines=Machines(),
-        shares=Shares(cpu=1.0, memory=1.0),
+        machines=MachineTypes(),
+        shares=ResourceShares(cpu=1.0, memory=1.0),
     )
     job = Job(project="p", id="j", body={"trainingInput": INPUT}, runtime="container", created_us=1)
     return launches.prepare(job)

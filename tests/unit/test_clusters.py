@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from trainshed.domain.jobs.gang import (
-    Address,
+    ReplicaAddress,
     accelerators,
     common_environment,
     gang,
     loopback_addresses,
     machine_types,
+    placeholder_addresses,
     primary_key,
     replica_environment,
     shortfall,
     tf_config,
-    unknown_addresses,
 )
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
@@ -116,7 +116,7 @@ def test_the_environment_of_a_replica() -> None:
     [master] = gang(given)
     job = job_of(given)
     env = common_environment(job, given, cpus=3)
-    env |= replica_environment(job, given, master, {"master-replica-0": Address("127.0.0.1", "2222")})
+    env |= replica_environment(job, given, master, {"master-replica-0": ReplicaAddress("127.0.0.1", "2222")})
     config = json.loads(env["TF_CONFIG"])
     assert config["cluster"] == {"chief": ["127.0.0.1:2222"]}
     assert config["task"] == {"type": "chief", "index": 0, "cloud": "shed"}
@@ -191,7 +191,7 @@ def test_in_a_container_the_master_is_called_what_the_job_says(asked: dict[str, 
 def test_addresses_that_are_not_known_yet_are_words_for_text_and_whole_strings_for_numbers() -> None:
     given = training(**CUSTOM | {"workerCount": "1", "evaluatorCount": "1"})
     members = gang(given)
-    env = replica_environment(job_of(given), given, members[1], unknown_addresses(members))
+    env = replica_environment(job_of(given), given, members[1], placeholder_addresses(members))
     master, worker = (
         "@host:master-replica-0@:@port:master-replica-0@",
         "@host:worker-replica-0@:@port:worker-replica-0@",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainshed.config import ClientSettings, Home, Settings
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 
 
 def test_the_environment_wins_over_the_file() -> None:
@@ -38,7 +38,7 @@ def test_the_environment_wins_over_the_file() -> None:
     ],
 )
 def test_nonsense_is_refused_by_name(env: dict[str, str], words: str) -> None:
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(CannotProceedError, match=words):
         Settings.read(env)
 
 
@@ -57,7 +57,7 @@ def test_the_project_comes_from_the_environment_the_file_or_the_default(tmp_path
 
 def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("project = ")
-    with pytest.raises(Refused, match=r"config\.toml can't be read"):
+    with pytest.raises(CannotProceedError, match=r"config\.toml can't be read"):
         Home(tmp_path).file_settings()
 
 
@@ -73,7 +73,7 @@ def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
 )
 def test_a_file_of_other_tables_is_refused_by_name(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "config.toml").write_text(text)
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(CannotProceedError, match=words):
         ClientSettings.read({"TRAINSHED_HOME": str(tmp_path)})
 
 
@@ -86,5 +86,5 @@ def test_the_state_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Refused, match="can't be written to"):
+    with pytest.raises(CannotProceedError, match="can't be written to"):
         Home(tmp_path / "file" / "home").create()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainshed.control.deployments.controller import CREATIONS, CREATIONS_EACH
-from trainshed.domain.models.hosting import Standing
+from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.version import VersionState
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.fakes.scripted_deployments import PYTHON, Shed
@@ -47,7 +47,7 @@ def test_a_version_is_created_checked_and_routed(shed: Shed) -> None:
 def _is_ready(shed: Shed, name: str) -> bool:
     model = shed.routes.models.get(("p", "m"))
     route = model.versions.get(name) if model else None
-    return route is not None and route.state is Standing.READY and bool(route.hosts)
+    return route is not None and route.state is ServingState.READY and bool(route.hosts)
 
 
 def test_a_new_model_gets_things_ready_for_its_first_version(shed: Shed) -> None:
@@ -130,7 +130,7 @@ def test_a_model_that_can_not_be_loaded_fails_in_its_own_words(shed: Shed, behav
     assert words in failed.error
     operation = shed.operations.get("p", version.operation)
     assert operation.error == {"code": 3, "message": failed.error}
-    assert shed.until_route("v1", Standing.UNHEALTHY).reason == failed.error
+    assert shed.until_route("v1", ServingState.UNHEALTHY).reason == failed.error
     assert not any(shed.home.models.glob("p/*"))
     assert shed.routes.models["p", "m"].default == ""
 

@@ -7,22 +7,22 @@ import pytest
 from trainshed.domain.models.hosting import (
     RETRY_S,
     STEADY_S,
-    Deaths,
-    Standing,
-    explaining,
-    hosts_wanted,
-    loaders,
-    memory_each,
-    sleeps_now,
-    standing,
-    threads_each,
+    CrashHistory,
+    ServingState,
+    candidate_loaders,
+    desired_hosts,
+    explainable_loaders,
+    memory_per_host,
+    serving_state,
+    should_sleep,
+    threads_per_host,
 )
-from trainshed.errors import FailedPrecondition
+from trainshed.errors import FailedPreconditionError
 
 
-def died(*lives_s: float, pause_s: float = 0.0) -> Deaths:
+def died(*lives_s: float, pause_s: float = 0.0) -> CrashHistory:
     """Hosts that lived so long one after the other, each started when it might be."""
-    deaths, now_s = Deaths(), 1000.0
+    deaths, now_s = CrashHistory(), 1000.0
     for life_s in lives_s:
         now_s = max(now_s, deaths.next_s) + life_s + pause_s
         deaths = deaths.after(now_s=now_s, lived_s=life_s)
@@ -59,14 +59,14 @@ def test_what_died_long_ago_says_nothing_of_a_host_that_is_ready() -> None:
     deaths = died(1, 1, 1, 1, 1)
     last_s = deaths.lately_s[-1]
     assert deaths.while_ready(now_s=last_s + STEADY_S - 1) == deaths
-    assert deaths.while_ready(now_s=last_s + STEADY_S) == Deaths()
-    assert Deaths().while_ready(now_s=last_s) == Deaths()
+    assert deaths.while_ready(now_s=last_s + STEADY_S) == CrashHistory()
+    assert CrashHistory().while_ready(now_s=last_s) == CrashHistory()
 
 
 def test_pauses_grow_and_have_an_end() -> None:
-    deaths, pauses = Deaths(), []
+    deaths, pauses = CrashHistory(), []
     for number in range(12):
-        deaths = Deaths(lately_s=(*deaths.lately_s, float(number)))
+        deaths = CrashHistory(lately_s=(*deaths.lately_s, float(number)))
         pauses.append(deaths.next_s - number)
     assert pauses == sorted(pauses)
     assert pauses[0] == 0
@@ -75,7 +75,7 @@ def test_pauses_grow_and_have_an_end() -> None:
 
 @pytest.mark.parametrize(("nodes", "awake", "wanted"), [(0, False, 0), (0, True, 1), (1, True, 1), (3, False, 3)])
 def test_how_many_hosts(nodes: int, awake: bool, wanted: int) -> None:
-    assert hosts_wanted(nodes, awake=awake) == wanted
+    assert desired_hosts(nodes, awake=awake) == wanted
 
 
 @pytest.mark.parametrize(
@@ -89,39 +89,41 @@ def test_how_many_hosts(nodes: int, awake: bool, wanted: int) -> None:
 )
 def test_when_it_sleeps(nodes: int, used_us: int, since_us: int, asleep: bool) -> None:
     now_us = 1_000_000_000
-    assert asleep == sleeps_now(nodes, last_used_us=used_us, awake_since_us=since_us, now_us=now_us, sleep_after_s=900)
+    assert asleep == should_sleep(
+        nodes, last_used_us=used_us, awake_since_us=since_us, now_us=now_us, sleep_after_s=900
+    )
 
 
 @pytest.mark.parametrize(
     ("ready", "wanted", "roused", "unhealthy", "expected"),
     [
-        (1, 1, False, False, Standing.READY),
-        (1, 2, False, True, Standing.READY),  # whoever answers, answers
-        (1, 0, False, False, Standing.READY),  # until it is out of the routes
-        (0, 0, False, False, Standing.SLEEPING),
-        (0, 0, False, True, Standing.SLEEPING),
-        (0, 1, False, False, Standing.STARTING),
-        (0, 1, True, False, Standing.WAKING),
-        (0, 1, True, True, Standing.UNHEALTHY),
-        (0, 1, False, True, Standing.UNHEALTHY),
+        (1, 1, False, False, ServingState.READY),
+        (1, 2, False, True, ServingState.READY),  # whoever answers, answers
+        (1, 0, False, False, ServingState.READY),  # until it is out of the routes
+        (0, 0, False, False, ServingState.SLEEPING),
+        (0, 0, False, True, ServingState.SLEEPING),
+        (0, 1, False, False, ServingState.STARTING),
+        (0, 1, True, False, ServingState.WAKING),
+        (0, 1, True, True, ServingState.UNHEALTHY),
+        (0, 1, False, True, ServingState.UNHEALTHY),
     ],
 )
-def test_how_a_version_stands(ready: int, wanted: int, roused: bool, unhealthy: bool, expected: Standing) -> None:
-    assert standing(ready=ready, wanted=wanted, roused=roused, unhealthy=unhealthy) is expected
+def test_how_a_version_stands(ready: int, wanted: int, roused: bool, unhealthy: bool, expected: ServingState) -> None:
+    assert serving_state(ready=ready, wanted=wanted, roused=roused, unhealthy=unhealthy) is expected
 
 
 def test_shares_of_the_machine() -> None:
-    assert [threads_each(8, hosts) for hosts in (0, 1, 3, 20)] == [8, 8, 2, 1]
-    assert memory_each(16 << 30, 2) == 6 << 30
-    assert memory_each(1 << 30, 4) == 1 << 30
+    assert [threads_per_host(8, hosts) for hosts in (0, 1, 3, 20)] == [8, 8, 2, 1]
+    assert memory_per_host(16 << 30, 2) == 6 << 30
+    assert memory_per_host(1 << 30, 4) == 1 << 30
 
 
 def test_gradients_are_tensorflow_s() -> None:
     both = ("openvino", "tensorflow")
-    assert explaining(both, {}) == both
-    assert explaining(both, {"sampledShapleyAttribution": {"numPaths": 5}}) == both
-    assert explaining(both, {"integratedGradientsAttribution": {}}) == ("tensorflow",)
-    assert explaining(("keras",), {"integratedGradientsAttribution": {}}) == ("keras",)
+    assert explainable_loaders(both, {}) == both
+    assert explainable_loaders(both, {"sampledShapleyAttribution": {"numPaths": 5}}) == both
+    assert explainable_loaders(both, {"integratedGradientsAttribution": {}}) == ("tensorflow",)
+    assert explainable_loaders(("keras",), {"integratedGradientsAttribution": {}}) == ("keras",)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +144,8 @@ def test_gradients_are_tensorflow_s() -> None:
     ],
 )
 def test_what_may_serve_a_model(names: tuple[str, ...], framework: str, expected: tuple[str, ...]) -> None:
-    assert loaders(names, framework=framework, prediction_class="", where="gs://b/m") == expected
-    assert loaders(names, framework=framework, prediction_class="a.B", where="gs://b/m") == ("custom",)
+    assert candidate_loaders(names, framework=framework, prediction_class="", where="gs://b/m") == expected
+    assert candidate_loaders(names, framework=framework, prediction_class="a.B", where="gs://b/m") == ("custom",)
 
 
 @pytest.mark.parametrize(
@@ -156,5 +158,5 @@ def test_what_may_serve_a_model(names: tuple[str, ...], framework: str, expected
     ],
 )
 def test_what_is_no_model(names: tuple[str, ...], framework: str, message: str) -> None:
-    with pytest.raises(FailedPrecondition, match=message):
-        loaders(names, framework=framework, prediction_class="", where="gs://b/m")
+    with pytest.raises(FailedPreconditionError, match=message):
+        candidate_loaders(names, framework=framework, prediction_class="", where="gs://b/m")

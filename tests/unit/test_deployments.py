@@ -10,9 +10,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from trainshed.domain.models.hosting import Standing
+from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.version import VersionState
-from trainshed.errors import NotFound
+from trainshed.errors import NotFoundError
 from trainshed.gateway.routes import HostAddress
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.fakes.scripted_deployments import Shed
@@ -31,7 +31,7 @@ def test_a_dead_host_is_replaced_at_once_and_a_loop_of_deaths_is_unhealthy(shed:
     version = shed.until("v1")
     shed.behave(version, "die")
     os.kill(shed.deployments.hosts("p", "m", "v1")[0]["pid"], 9)
-    route = shed.until_route("v1", Standing.UNHEALTHY)
+    route = shed.until_route("v1", ServingState.UNHEALTHY)
     assert "was killed by SIGKILL" in route.reason
     assert "was killed by SIGKILL" in shed.deployments.progress("p", "m", "v1")
     assert shed.models.version("p", "m", "v1").state is VersionState.READY
@@ -97,15 +97,15 @@ def test_one_that_nobody_calls_sleeps_until_it_is_called(tmp_path: Path) -> None
     shed.open()
     shed.create("v1", autoScaling={"minNodes": 0})
     version = shed.until("v1")
-    route = shed.until_route("v1", Standing.SLEEPING)
+    route = shed.until_route("v1", ServingState.SLEEPING)
     assert route.hosts == ()
     wait_for(lambda: shed.deployments.hosts("p", "m", "v1"), lambda hosts: hosts == [])
     shed.behave(version, "slow")  # it takes longer to wake up than it would stay awake
-    seen: list[tuple[Standing, int]] = []
+    seen: list[tuple[ServingState, int]] = []
     shed.routes.listen(lambda: seen.append((shed.route("v1").state, len(shed.route("v1").hosts))))
     shed.deployments.rouse("p", "m", "v1")
-    wait_for(lambda: (Standing.READY, 1) in seen, bool)
-    assert seen[: seen.index((Standing.READY, 1))] == [(Standing.WAKING, 0)]
+    wait_for(lambda: (ServingState.READY, 1) in seen, bool)
+    assert seen[: seen.index((ServingState.READY, 1))] == [(ServingState.WAKING, 0)]
     shed.close()
 
 
@@ -137,7 +137,7 @@ def test_hosts_that_end_slowly_hold_up_no_others(shed: Shed) -> None:
     wait_for(lambda: len(shed.traffic.waits), (6).__eq__)  # each waits for its last answers
     shed.create("another")
     shed.until("another")
-    assert len(shed.until_route("another", Standing.READY).hosts) == 1
+    assert len(shed.until_route("another", ServingState.READY).hosts) == 1
     going.set()
     wait_for(lambda: [each.id for each in shed.models.versions("p", "m")], ["another"].__eq__)
 
@@ -171,7 +171,7 @@ def test_the_next_server_serves_what_was_ready(tmp_path: Path) -> None:
     shed.until("v1")
     shed.close()
     shed.open()
-    assert len(shed.until_route("v1", Standing.READY).hosts) == 1
+    assert len(shed.until_route("v1", ServingState.READY).hosts) == 1
     shed.close()
 
 
@@ -197,11 +197,11 @@ def test_a_version_whose_runtime_is_gone_is_unhealthy_and_says_why(tmp_path: Pat
     shed.close()
 
     def refuse() -> None:
-        raise NotFound("The runtime was taken away.")
+        raise NotFoundError("The runtime was taken away.")
 
     shed.runtime.built = refuse
     shed.open()
     route = wait_for(lambda: shed.route("v1"), lambda route: bool(route.reason))
-    assert route.state in (Standing.STARTING, Standing.UNHEALTHY)
+    assert route.state in (ServingState.STARTING, ServingState.UNHEALTHY)
     assert route.reason == "The runtime was taken away."
     shed.close()

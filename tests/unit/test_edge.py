@@ -13,7 +13,7 @@ from starlette.requests import Request
 from trainshed.api.app import Api, _as_sent
 from trainshed.api.http.auth import check_host, check_origin
 from trainshed.api.protocol import HEADER_S
-from trainshed.errors import Denied
+from trainshed.errors import PermissionDeniedError
 from trainshed.server import uvicorn_config
 from trainshed.services.registry import Services
 
@@ -25,14 +25,14 @@ def request(**headers: str) -> Request:
 
 @pytest.mark.parametrize("host", ["[::1", "[", "]", "[x]:1", "a[b", "", "evil.example"])
 def test_a_host_that_is_none_is_denied(host: str) -> None:
-    with pytest.raises(Denied):
+    with pytest.raises(PermissionDeniedError):
         check_host(request(host=host), allowed_hosts=("localhost",))
 
 
 @pytest.mark.parametrize("origin", ["http://[::1", "http://[", "null", "http://localhost.evil.example"])
 def test_an_origin_that_is_none_is_denied(origin: str) -> None:
     check_origin(request(host="localhost", origin="http://localhost"), None)
-    with pytest.raises(Denied, match="other sites"):
+    with pytest.raises(PermissionDeniedError, match="other sites"):
         check_origin(request(host="localhost", origin=origin), None)
 
 

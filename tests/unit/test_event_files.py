@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.attempts import event_files as eventfiles
-from trainshed.attempts import event_records as summaries
-from trainshed.attempts.event_files import EventFiles, Meaning, Place, Scalar, meaning
+from trainshed.attempts import event_files, event_records
+from trainshed.attempts.event_files import EventFiles, EventFolder, MetricMeaning, Scalar, meaning
 from trainshed.testing.workloads.event_files import (
     event,
     field,
@@ -28,7 +27,7 @@ from trainshed.testing.workloads.event_files import (
 
 
 def look(files: EventFiles, root: Path, *parts: str) -> list[tuple[str, int, float]]:
-    return [(each.tag, each.step, each.value) for each in files.look([Place(root, parts)])]
+    return [(each.tag, each.step, each.value) for each in files.look([EventFolder(root, parts)])]
 
 
 def test_the_checksum_is_that_of_tensorflow() -> None:
@@ -68,7 +67,7 @@ def test_scalars_of_both_generations_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_scalar_may_be_any_number(tensor: bytes, value: float | None) -> None:
-    found = summaries.scalars(event(1.0, 3, tensor_value("t", tensor)), set()).values
+    found = event_records.scalars(event(1.0, 3, tensor_value("t", tensor)), set()).values
     assert found == (() if value is None else (("t", value),))
 
 
@@ -116,9 +115,9 @@ def test_large_records_are_passed_over_without_being_read(tmp_path: Path) -> Non
 
 
 def test_one_look_is_bounded_and_the_next_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eventfiles, "LOOK_BYTES", 4096)
-    monkeypatch.setattr(eventfiles, "_CHUNK", 1024)
-    monkeypatch.setattr(eventfiles, "MAX_RECORD", 512)
+    monkeypatch.setattr(event_files, "LOOK_BYTES", 4096)
+    monkeypatch.setattr(event_files, "_CHUNK", 1024)
+    monkeypatch.setattr(event_files, "MAX_RECORD", 512)
     write_events(tmp_path, *((step, step, {"loss": 1.0}) for step in range(1, 401)))
     files, looks = EventFiles(since_us=0), 0
     found: list[tuple[str, int, float]] = []
@@ -132,7 +131,7 @@ def test_one_look_is_bounded_and_the_next_goes_on(tmp_path: Path, monkeypatch: p
 
 
 def test_a_large_folder_does_not_keep_the_server_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eventfiles, "MAX_NAMES", 50)
+    monkeypatch.setattr(event_files, "MAX_NAMES", 50)
     for number in range(100):
         (tmp_path / f"a{number:03d}").touch()
     write_events(tmp_path / "deep", (1, 1, {"loss": 1.0}))
@@ -166,7 +165,7 @@ def test_a_damaged_file_gives_what_comes_before_the_damage(at: int, flip: int) -
 def test_a_good_frame_around_anything_does_no_harm(record: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "a.tfevents").write_bytes(framed(record) + GOOD)
-        for each in EventFiles(since_us=0).look([Place(Path(folder), ())]):
+        for each in EventFiles(since_us=0).look([EventFolder(Path(folder), ())]):
             assert isinstance(each.value, float)
 
 
@@ -174,8 +173,8 @@ def test_a_good_frame_around_anything_does_no_harm(record: bytes) -> None:
 def test_a_good_event_around_anything_does_no_harm(inner: bytes) -> None:
     for value in (inner, tensor_value("loss", inner), field(1, b"t") + field(9, inner) + field(8, inner)):
         try:
-            found = summaries.scalars(event(1.0, 1, value), {"t"}).values
-        except summaries.Damaged:
+            found = event_records.scalars(event(1.0, 1, value), {"t"}).values
+        except event_records.BadRecordError:
             continue
         assert all(isinstance(number, float) for _, number in found)
 
@@ -183,22 +182,22 @@ def test_a_good_event_around_anything_does_no_harm(inner: bytes) -> None:
 @pytest.mark.parametrize(
     ("folder", "tag", "expected"),
     [
-        ((), "loss", Meaning("loss", False, False)),
-        ((), "loss_1", Meaning("loss", False, False)),
-        ((), "global_step/sec", Meaning("rate", False, False)),
-        (("eval_continuous",), "accuracy", Meaning("accuracy", True, False)),
-        (("train",), "epoch_loss", Meaning("loss", False, True)),
-        (("validation",), "epoch_sparse_categorical_accuracy", Meaning("accuracy", True, True)),
-        (("validation",), "evaluation_loss_vs_iterations", Meaning("loss", True, False)),
-        ((), "Loss/train", Meaning("loss", False, False)),
-        ((), "Loss/test", Meaning("loss", True, False)),
-        ((), "val_accuracy", Meaning("accuracy", True, False)),
+        ((), "loss", MetricMeaning("loss", False, False)),
+        ((), "loss_1", MetricMeaning("loss", False, False)),
+        ((), "global_step/sec", MetricMeaning("rate", False, False)),
+        (("eval_continuous",), "accuracy", MetricMeaning("accuracy", True, False)),
+        (("train",), "epoch_loss", MetricMeaning("loss", False, True)),
+        (("validation",), "epoch_sparse_categorical_accuracy", MetricMeaning("accuracy", True, True)),
+        (("validation",), "evaluation_loss_vs_iterations", MetricMeaning("loss", True, False)),
+        ((), "Loss/train", MetricMeaning("loss", False, False)),
+        ((), "Loss/test", MetricMeaning("loss", True, False)),
+        ((), "val_accuracy", MetricMeaning("accuracy", True, False)),
         ((), "learning_rate", None),
         ((), "loss_scale", None),
-        (("latest",), "loss", Meaning("loss", False, False)),
+        (("latest",), "loss", MetricMeaning("loss", False, False)),
     ],
 )
 def test_tags_have_the_meaning_that_people_give_them(
-    folder: tuple[str, ...], tag: str, expected: Meaning | None
+    folder: tuple[str, ...], tag: str, expected: MetricMeaning | None
 ) -> None:
     assert meaning(Scalar(folder, tag, 1, 1, 1.0)) == expected

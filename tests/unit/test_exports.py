@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from trainshed.buckets import model_folders as model_folders
-from trainshed.buckets.file_backend import ObjectTree
+from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.models.sample_request import LARGE, sample_request
-from trainshed.errors import NotFound
+from trainshed.errors import NotFoundError
 from trainshed.services.jobs.exports import Exports
 from trainshed.store.jobs import JobStore
 from trainshed.testing.workloads.job_logs import open_jobs
@@ -25,7 +25,7 @@ OWNERS = {"mine": "shed", "theirs": "other"}
 
 def owner(bucket: str) -> str:
     if bucket not in OWNERS:
-        raise NotFound(f"The bucket {bucket} does not exist.")
+        raise NotFoundError(f"The bucket {bucket} does not exist.")
     return OWNERS[bucket]
 
 
@@ -35,7 +35,7 @@ class Shed:
     def __init__(self, path: Path) -> None:
         self.home = Home(path)
         self.jobs: JobStore = open_jobs(self.home)
-        self.exports = Exports(self.jobs, ObjectTree(self.home.buckets, self.home.uploads), owner=owner)
+        self.exports = Exports(self.jobs, FileBackend(self.home.buckets, self.home.uploads), owner=owner)
 
     def add(self, job_id: str, *, args: Sequence[str] = (), job_dir: str = "", runtime: str = "2.21") -> Job:
         training = {"pythonModule": "trainer.task", "args": list(args)} | ({"jobDir": job_dir} if job_dir else {})
@@ -133,7 +133,7 @@ def test_a_look_has_its_limits(shed: Shed, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_job_that_is_not_there(shed: Shed) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         shed.exports.of("shed", "j")
     predicts = {
         "predictionInput": {"inputPaths": ["gs://mine/in"], "outputPath": "gs://mine/out", "dataFormat": "JSON"}

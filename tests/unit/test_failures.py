@@ -13,7 +13,7 @@ from trainshed.domain.jobs.diagnosis import CAUSES, diagnose
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.jobs.reconcile import LOST_SUPERVISOR
 from trainshed.node.supervisor.failure_message import advise, explain
-from trainshed.node.supervisor.restart_policy import Exit
+from trainshed.node.supervisor.restart_policy import ExitStatus
 from trainshed.services.jobs.failures import Failures
 from trainshed.testing.workloads.job_logs import WrittenJob, open_jobs
 
@@ -34,8 +34,8 @@ UV_PYTHON = (
 )
 
 
-def ended(tail: str, end: Exit | None = None, *, oom: bool = False) -> str:
-    return explain(SPEC, WORKER, end or Exit(1), tail, oom)
+def ended(tail: str, end: ExitStatus | None = None, *, oom: bool = False) -> str:
+    return explain(SPEC, WORKER, end or ExitStatus(1), tail, oom)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,12 @@ def ended(tail: str, end: Exit | None = None, *, oom: bool = False) -> str:
             "The image a/b is made for s390x, and the machine is amd64.",
             "--platform linux/amd64",
         ),
-        (ended("", Exit(None, 9), oom=True), "memory", "worker-replica-1 ran out of memory.", "smaller batch size"),
+        (
+            ended("", ExitStatus(None, 9), oom=True),
+            "memory",
+            "worker-replica-1 ran out of memory.",
+            "smaller batch size",
+        ),
         (ended(TRACEBACK + "MemoryError\n"), "memory", "worker-replica-1 ran out of memory.", "smaller batch size"),
         (
             ended(TRACEBACK + "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array\n"),
@@ -78,24 +83,29 @@ def ended(tail: str, end: Exit | None = None, *, oom: bool = False) -> str:
             "ran out of memory",
             "smaller batch size",
         ),
-        (ended("", Exit(None, 9)), "killed", "killed by signal 9 (SIGKILL), and not by Trainshed", "Most often it is"),
-        (ended("step 3\n", Exit(None, 11)), "crash", "crashed in compiled code (SIGSEGV)", "pin the versions"),
-        (ended("", Exit(None, 15)), "signal", "was killed by signal 15 (SIGTERM)", "Submit the job again"),
+        (
+            ended("", ExitStatus(None, 9)),
+            "killed",
+            "killed by signal 9 (SIGKILL), and not by Trainshed",
+            "Most often it is",
+        ),
+        (ended("step 3\n", ExitStatus(None, 11)), "crash", "crashed in compiled code (SIGSEGV)", "pin the versions"),
+        (ended("", ExitStatus(None, 15)), "signal", "was killed by signal 15 (SIGTERM)", "Submit the job again"),
         (ended(TRACEBACK + "OSError: [Errno 28] No space left on device\n"), "disk", "The disk is full.", "Delete"),
         (
-            ended("usage: task.py [-h]\ntask.py: error: unrecognized arguments: --job-dir gs://b/x\n", Exit(2)),
+            ended("usage: task.py [-h]\ntask.py: error: unrecognized arguments: --job-dir gs://b/x\n", ExitStatus(2)),
             "job-dir",
             "does not take --job-dir",
             "parser.parse_known_args()",
         ),
         (
-            ended("usage: task.py [-h]\ntask.py: error: unrecognized arguments: --lr 3\n", Exit(2)),
+            ended("usage: task.py [-h]\ntask.py: error: unrecognized arguments: --lr 3\n", ExitStatus(2)),
             "arguments",
             "does not take these arguments: --lr 3.",
             "Check what stands behind",
         ),
         (
-            ended("task.py: error: the following arguments are required: --train-files\n", Exit(2)),
+            ended("task.py: error: the following arguments are required: --train-files\n", ExitStatus(2)),
             "missing arguments",
             "not given what it needs: --train-files.",
             "Add it behind",
@@ -236,8 +246,8 @@ def test_a_runtime_may_be_too_old(last: str, cause: str, words: str) -> None:
 def test_an_unknown_cause_is_told_in_the_words_of_the_trainer() -> None:
     found = diagnose(ended(TRACEBACK + "mine.errors.Diverged: at step 3\n"))
     assert (found.summary, found.remedy) == ("worker-replica-1 ended with status 1: Diverged: at step 3.", "")
-    assert diagnose(ended("giving up\n", Exit(7))).summary == "worker-replica-1 ended with status 7: giving up."
-    assert diagnose(ended("", Exit(7))).summary == "worker-replica-1 ended with status 7."
+    assert diagnose(ended("giving up\n", ExitStatus(7))).summary == "worker-replica-1 ended with status 7: giving up."
+    assert diagnose(ended("", ExitStatus(7))).summary == "worker-replica-1 ended with status 7."
 
 
 def test_frames_and_what_was_got_over_do_not_make_a_cause() -> None:
@@ -270,16 +280,16 @@ def test_every_cause_has_a_name_a_sentence_and_a_remedy(cause: Any) -> None:
 @pytest.mark.parametrize(
     ("end", "tail", "oom"),
     [
-        (Exit(None, 9), "", True),
-        (Exit(None, 9), "", False),
-        (Exit(1), "[Errno 28] No space left on device", False),
-        (Exit(2), "error: unrecognized arguments: --job-dir x", False),
-        (Exit(1), "/p/python: No module named trainer.task", False),
-        (Exit(1), TRACEBACK + "ModuleNotFoundError: No module named 'pandas'", False),
-        (Exit(1), TRACEBACK + "importlib.metadata.PackageNotFoundError: tfx", False),
+        (ExitStatus(None, 9), "", True),
+        (ExitStatus(None, 9), "", False),
+        (ExitStatus(1), "[Errno 28] No space left on device", False),
+        (ExitStatus(2), "error: unrecognized arguments: --job-dir x", False),
+        (ExitStatus(1), "/p/python: No module named trainer.task", False),
+        (ExitStatus(1), TRACEBACK + "ModuleNotFoundError: No module named 'pandas'", False),
+        (ExitStatus(1), TRACEBACK + "importlib.metadata.PackageNotFoundError: tfx", False),
     ],
 )
-def test_wherever_a_supervisor_has_advice_there_is_a_remedy(end: Exit, tail: str, oom: bool) -> None:
+def test_wherever_a_supervisor_has_advice_there_is_a_remedy(end: ExitStatus, tail: str, oom: bool) -> None:
     assert advise("trainer.task", end, tail, oom)
     assert diagnose(explain(SPEC, WORKER, end, tail, oom)).remedy
 
@@ -344,12 +354,12 @@ def test_a_long_traceback_keeps_its_head_and_its_end(failed: Failed) -> None:
 def test_without_a_traceback_the_last_errors_are_the_lines(failed: Failed) -> None:
     say(failed, "\n".join(f"error {n}" for n in range(50)))
     say(failed, "step 9", severity="INFO")
-    assert lines(failed.told(ended("error 49", Exit(3)))) == [f"error {n}" for n in range(30, 50)]
+    assert lines(failed.told(ended("error 49", ExitStatus(3)))) == [f"error {n}" for n in range(30, 50)]
 
 
 def test_without_any_error_they_are_the_last_lines(failed: Failed) -> None:
     say(failed, "\n".join(f"step {n}" for n in range(50)), severity="INFO")
-    assert lines(failed.told(ended("", Exit(None, 9))))[-1] == "step 49"
+    assert lines(failed.told(ended("", ExitStatus(None, 9))))[-1] == "step 49"
 
 
 def test_a_job_whose_packages_cannot_be_installed(failed: Failed) -> None:

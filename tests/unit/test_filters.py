@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trainshed.domain.filters.parser import MAX_CHARACTERS, MAX_TERMS, parse
 from trainshed.domain.times import rfc3339
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 JOB: dict[str, Any] = {
     "jobId": "rnn_census",
@@ -143,7 +143,7 @@ def test_or_binds_tighter_than_and() -> None:
     ],
 )
 def test_errors_say_where_and_what(text: str, character: int, expected: str) -> None:
-    with pytest.raises(Invalid, match=rf"at character {character}: ") as caught:
+    with pytest.raises(InvalidArgumentError, match=rf"at character {character}: ") as caught:
         parse(text)
     assert expected in str(caught.value)
     assert caught.value.field == "filter"
@@ -151,7 +151,7 @@ def test_errors_say_where_and_what(text: str, character: int, expected: str) -> 
 
 def test_a_filter_has_a_longest_length() -> None:
     assert parse("a" * MAX_CHARACTERS).matches({"x": "a" * MAX_CHARACTERS})
-    with pytest.raises(Invalid, match="20,001 characters"):
+    with pytest.raises(InvalidArgumentError, match="20,001 characters"):
         parse("a" * (MAX_CHARACTERS + 1))
 
 
@@ -159,7 +159,7 @@ def test_a_hostile_regular_expression_costs_no_more_than_its_text() -> None:
     """Python's own engine would need longer than the test's time limit for this."""
     document = {"message": "a" * 5000 + "!"}
     assert not parse('message=~"(a+)+$"').matches(document)
-    with pytest.raises(Invalid, match="1,000 are allowed"):
+    with pytest.raises(InvalidArgumentError, match="1,000 are allowed"):
         parse(f'message=~"{"a" * 1001}"')
 
 
@@ -167,7 +167,7 @@ def test_a_hostile_regular_expression_costs_no_more_than_its_text() -> None:
 def test_any_text_is_understood_or_refused(text: str) -> None:
     try:
         parse(text).matches(ENTRY)
-    except Invalid as exc:
+    except InvalidArgumentError as exc:
         assert re.search(r"at character \d+: ", str(exc))
 
 
@@ -219,5 +219,5 @@ def test_what_gcloud_sends_says_which_job_and_when() -> None:
 def test_the_number_of_terms_is_bounded() -> None:
     parse(" OR ".join(f"word{number}" for number in range(MAX_TERMS)))
     for text in (" OR ".join(["x"] * (MAX_TERMS + 1)), f"id=({' OR '.join(['x'] * (MAX_TERMS + 1))})"):
-        with pytest.raises(Invalid, match="more than 64"):
+        with pytest.raises(InvalidArgumentError, match="more than 64"):
             parse(text)

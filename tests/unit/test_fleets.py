@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from trainshed.control.deployments.fleet import Fleet
-from trainshed.control.deployments.provisioner import Room
-from trainshed.domain.models.hosting import MANY_DEATHS, RETRY_S, STEADY_S, Standing
+from trainshed.control.deployments.provisioner import HostResources
+from trainshed.domain.models.hosting import MANY_DEATHS, RETRY_S, STEADY_S, ServingState
 from trainshed.domain.models.version import Version, VersionState
-from trainshed.engines.hosts.watcher import HostPhase, HostSighting
+from trainshed.engines.hosts.watcher import HostPhase, HostStatus
 from trainshed.engines.local.hosts import HostSpec
 
 SPEC = HostSpec(
@@ -34,7 +34,7 @@ class Hosts:
 
     def __init__(self) -> None:
         self.now_s = 1000.0
-        self.running: dict[str, HostSighting] = {}
+        self.running: dict[str, HostStatus] = {}
         self.specs: dict[str, HostSpec] = {}
         self.phase = HostPhase.READY
         self._count = 0
@@ -55,10 +55,10 @@ class Hosts:
         self._count += 1
         key = str(self._count)
         self.specs[key] = spec
-        self.running[key] = HostSighting(phase=self.phase, socket=Path(key), pid=1, started_s=self.now_s)
+        self.running[key] = HostStatus(phase=self.phase, socket=Path(key), pid=1, started_s=self.now_s)
         return key
 
-    def look(self, key: str) -> HostSighting | None:
+    def look(self, key: str) -> HostStatus | None:
         return self.running.get(key)
 
     def kill(self, key: str, *, reason: str = "") -> None:
@@ -94,7 +94,7 @@ def hosts() -> Hosts:
 
 @pytest.fixture
 def fleet(hosts: Hosts) -> Fleet:
-    room = Room(cpus=2, memory_bytes=8 << 30, load_timeout_s=60, body_limit=1)
+    room = HostResources(cpus=2, memory_bytes=8 << 30, load_timeout_s=60, body_limit=1)
     return Fleet(hosts, room, sleep_after_s=900, awake=True, spec=SPEC, clock=hosts.clock)
 
 
@@ -117,11 +117,11 @@ def test_a_version_that_recovered_is_as_healthy_as_any(fleet: Fleet, hosts: Host
             fleet.keep(served, last_used_us=0)
         hosts.kill(fleet.keys[0], reason="It fell.")
         fleet.keep(served, last_used_us=0)
-    assert (fleet.standing(served), fleet.reason) == (Standing.UNHEALTHY, "It fell.")
+    assert (fleet.standing(served), fleet.reason) == (ServingState.UNHEALTHY, "It fell.")
 
     hosts.now_s += RETRY_S
     fleet.keep(served, last_used_us=0)
-    assert fleet.standing(served) is Standing.READY
+    assert fleet.standing(served) is ServingState.READY
     more = version(2)
     assert fleet.settled(more)  # as long as it is doubtful, nobody waits for it
 
@@ -130,7 +130,7 @@ def test_a_version_that_recovered_is_as_healthy_as_any(fleet: Fleet, hosts: Host
     assert (fleet.reason, fleet.settled(more)) == ("", False)
     hosts.kill(fleet.keys[0])
     fleet.keep(served, last_used_us=0)
-    assert fleet.standing(served) is Standing.READY  # replaced at once, as after a first death
+    assert fleet.standing(served) is ServingState.READY  # replaced at once, as after a first death
 
 
 def shares(fleet: Fleet, hosts: Hosts) -> list[tuple[int, int]]:
@@ -162,7 +162,7 @@ def test_a_host_answers_until_its_successor_does(fleet: Fleet, hosts: Hosts) -> 
     assert fleet.all_keys() == ["1", "3"]
     hosts.kill("3", reason="It fell.")
     assert fleet.keep(one, last_used_us=0) == []
-    assert fleet.standing(one) is Standing.READY
+    assert fleet.standing(one) is ServingState.READY
     assert fleet.all_keys() == ["1"]
     hosts.now_s += 1
     fleet.keep(one, last_used_us=0)

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from trainshed.config import Home
-from trainshed.engines.hosts.watcher import HostPhase, HostSighting
-from trainshed.engines.local.hosts import HostSpec, LocalHosts
+from trainshed.engines.hosts.watcher import HostPhase, HostStatus
+from trainshed.engines.local.hosts import HostSpec, LocalHostEngine
 from trainshed.engines.local.warm import WarmProcesses
-from trainshed.errors import EngineDown
+from trainshed.errors import EngineUnavailableError
 from trainshed.node.process.tree import stat_fields
-from trainshed.serving.frames import Kind
+from trainshed.serving.frames import FrameKind
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.fakes.scripted_hosts import ship_scripted
 
@@ -35,7 +35,7 @@ class Shed:
         self.news = threading.Event()
         home = Home(path / "home")
         self.warm = WarmProcesses(home, modules={PYTHON: ("decimal",)} if warm else {}, ship=self.ship)
-        self.hosts = LocalHosts(home, ship=self.ship, warm=self.warm)
+        self.hosts = LocalHostEngine(home, ship=self.ship, warm=self.warm)
         self.hosts.begin(self.news.set)
         if warm:
             self.warm.prepare(PYTHON)
@@ -64,7 +64,7 @@ class Shed:
             body_limit=1 << 20,
         )
 
-    def until(self, key: str, phase: HostPhase) -> HostSighting:
+    def until(self, key: str, phase: HostPhase) -> HostStatus:
         seen = wait_for(
             lambda: self.hosts.look(key), lambda seen: seen is not None and seen.phase in (phase, HostPhase.ENDED)
         )
@@ -90,7 +90,7 @@ def test_a_host_gets_ready_and_answers(shed: Shed) -> None:
     seen = shed.until(key, HostPhase.READY)
     assert seen.ready["detail"] == "scripted"
     assert shed.news.wait(60)  # which comes a moment later
-    assert shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=30) == (200, b"{}")
+    assert shed.hosts.ask(key, FrameKind.PREDICT, b"{}", timeout_s=30) == (200, b"{}")
     pid, memory = shed.hosts.processes(key)
     assert not gone(pid)
     assert memory > 0
@@ -101,8 +101,8 @@ def test_a_host_gets_ready_and_answers(shed: Shed) -> None:
     wait_for(seen.socket.exists, lambda there: not there)
     shed.hosts.forget(key)
     assert shed.hosts.look(key) is None
-    with pytest.raises(EngineDown):
-        shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=30)
+    with pytest.raises(EngineUnavailableError):
+        shed.hosts.ask(key, FrameKind.PREDICT, b"{}", timeout_s=30)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_forked_host_outlives_the_warm_process(tmp_path: Path) -> None:
         key = shed.hosts.start(shed.spec())
         shed.until(key, HostPhase.READY)
         shed.warm.close()
-        assert shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=30) == (200, b"{}")
+        assert shed.hosts.ask(key, FrameKind.PREDICT, b"{}", timeout_s=30) == (200, b"{}")
         shed.hosts.drain(key)
         assert "exit status 0" in shed.until(key, HostPhase.ENDED).message
 
@@ -182,8 +182,8 @@ def test_a_guard_that_is_killed_takes_its_host_along(shed: Shed) -> None:
     seen = shed.until(key, HostPhase.READY)
     os.kill(seen.pid, 9)
     shed.until(key, HostPhase.ENDED)
-    with pytest.raises(EngineDown):
-        shed.hosts.ask(key, Kind.PREDICT, b"{}", timeout_s=30)
+    with pytest.raises(EngineUnavailableError):
+        shed.hosts.ask(key, FrameKind.PREDICT, b"{}", timeout_s=30)
 
 
 def test_a_host_tells_how_it_does(shed: Shed) -> None:
@@ -234,7 +234,7 @@ def test_a_start_is_refused_at_once_where_its_files_can_not_be_written(
     folder = shed.path / "home" / "hosts" / "p" / "m" / "v"
     folder.mkdir(parents=True)
     make(folder / name)
-    with pytest.raises(EngineDown, match=name):
+    with pytest.raises(EngineUnavailableError, match=name):
         shed.hosts.start(shed.spec(instance=1))
 
 
@@ -247,13 +247,13 @@ def test_hosts_have_nothing_of_the_servers_secrets(shed: Shed, monkeypatch: pyte
 
 def test_a_log_is_kept_to_a_size(tmp_path: Path) -> None:
     code = (
-        "from trainshed.node.process.reaper import guard\n"
+        "from trainshed.node.process.reaper import run_reaped\n"
         "import os, sys\n"
         "def run():\n"
         "    for _ in range(300):\n"
         "        os.write(2, b'x' * 1000)\n"
         "    return 7\n"
-        "sys.exit(guard(0, sys.argv[1], run, 100_000))\n"
+        "sys.exit(run_reaped(0, sys.argv[1], run, 100_000))\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path / "log"], stdin=subprocess.PIPE) as process:
         assert process.wait(90) == 7

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.control.jobs.controller import JobControl
-from trainshed.control.jobs.engines import Site, Sites
+from trainshed.control.jobs.controller import JobController
+from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.domain.jobs.job import Job, JobState
-from trainshed.domain.jobs.reconcile import Sighting
+from trainshed.domain.jobs.reconcile import ObservedAttempt
 from trainshed.domain.times import now_us
-from trainshed.engines.base import Away, Engine, Gang, Launch
-from trainshed.errors import Invalid, Refused, Unavailable
+from trainshed.engines.base import AttemptSpec, Engine, GangRequest, Outage
+from trainshed.errors import CannotProceedError, InvalidArgumentError, UnavailableError
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.testing.contracts.engines import FakeEngine
@@ -35,13 +35,13 @@ def folder(job: Job) -> Path:
     return Path("/attempts") / job.project / job.id / str(job.attempt)
 
 
-def gang(job: Job) -> Gang:
+def gang(job: Job) -> GangRequest:
     machines = {f"worker-replica-{number}": "" for number in range(int(job.body.get("replicas", 1)))}
-    return Gang(project=job.project, job=job.id, attempt=job.attempt, folder=folder(job), machines=machines)
+    return GangRequest(project=job.project, job=job.id, attempt=job.attempt, folder=folder(job), machines=machines)
 
 
-def launch_of(job: Job) -> Launch:
-    return Launch(
+def launch_of(job: Job) -> AttemptSpec:
+    return AttemptSpec(
         project=job.project,
         job=job.id,
         attempt=job.attempt,
@@ -59,10 +59,10 @@ def launch_of(job: Job) -> Launch:
     )
 
 
-def sites(prepare: Callable[[Job], Launch] = launch_of, **engines: Engine) -> Sites:
+def sites(prepare: Callable[[Job], AttemptSpec] = launch_of, **engines: Engine) -> EngineRegistry:
     takes = frozenset({"training job"})
-    table = {name: Site(engine=engine, prepare=prepare, takes=takes) for name, engine in engines.items()}
-    return Sites(table, default="local")
+    table = {name: RegisteredEngine(engine=engine, prepare=prepare, takes=takes) for name, engine in engines.items()}
+    return EngineRegistry(table, default="local")
 
 
 class Brittle(FakeEngine):
@@ -79,7 +79,7 @@ class Asked(FakeEngine):
         super().__init__()
         self.asked = threading.Event()
 
-    def observe(self, attempts: Collection[Path]) -> Mapping[Path, Sighting]:
+    def observe(self, attempts: Collection[Path]) -> Mapping[Path, ObservedAttempt]:
         self.asked.set()
         return super().observe(attempts)
 
@@ -92,7 +92,7 @@ class Glanced(FakeEngine):
         self.glances = 0
         self._more = threading.Condition()
 
-    def observe(self, attempts: Collection[Path]) -> Mapping[Path, Sighting]:
+    def observe(self, attempts: Collection[Path]) -> Mapping[Path, ObservedAttempt]:
         with self._more:
             self.glances += 1
             self._more.notify_all()
@@ -111,14 +111,14 @@ class Loop:
         store: JobStore,
         *,
         slots: int = 2,
-        prepare: Callable[[Job], Launch] = launch_of,
+        prepare: Callable[[Job], AttemptSpec] = launch_of,
         engine: FakeEngine | None = None,
         far: FakeEngine | None = None,
     ) -> None:
         self.engine = engine or FakeEngine(slots=slots)
         self.far = far or FakeEngine(slots=slots)
         table = sites(prepare, local=self.engine, far=self.far)
-        self.control = JobControl(store, table, gang=gang, at_once=max(slots, 9), poll_s=0.01)
+        self.control = JobController(store, table, gang=gang, at_once=max(slots, 9), poll_s=0.01)
         self._store = store
 
     def until(self, job_id: str, state: JobState) -> Job:
@@ -193,8 +193,8 @@ def test_a_gang_larger_than_the_machine_runs_when_it_is_alone(store: JobStore) -
 
 
 def test_a_job_that_cannot_be_prepared_fails_with_the_reason(store: JobStore) -> None:
-    def prepare(job: Job) -> Launch:
-        raise Invalid("There is no such thing.")
+    def prepare(job: Job) -> AttemptSpec:
+        raise InvalidArgumentError("There is no such thing.")
 
     loop = Loop(store, prepare=prepare)
     add(store, "a")
@@ -203,7 +203,7 @@ def test_a_job_that_cannot_be_prepared_fails_with_the_reason(store: JobStore) ->
 
 
 def test_an_error_of_our_own_fails_the_job_and_does_not_stop_the_loop(store: JobStore) -> None:
-    def prepare(job: Job) -> Launch:
+    def prepare(job: Job) -> AttemptSpec:
         if job.id == "bad":
             raise ZeroDivisionError("oops")
         return launch_of(job)
@@ -229,7 +229,7 @@ def test_one_job_that_cannot_be_dealt_with_does_not_hold_up_the_others(store: Jo
 def test_many_jobs_that_wait_for_a_runtime_do_not_hold_up_one_that_needs_none(store: JobStore) -> None:
     built = threading.Event()
 
-    def prepare(job: Job) -> Launch:
+    def prepare(job: Job) -> AttemptSpec:
         if job.id.startswith("waits"):
             assert built.wait(90)
         return launch_of(job)
@@ -246,9 +246,9 @@ def test_many_jobs_that_wait_for_a_runtime_do_not_hold_up_one_that_needs_none(st
 def test_a_server_that_stops_leaves_an_unfinished_launch_to_the_next(store: JobStore) -> None:
     loop: Loop
 
-    def prepare(job: Job) -> Launch:
+    def prepare(job: Job) -> AttemptSpec:
         loop.control.stop()
-        raise Unavailable("The server is stopping.")
+        raise UnavailableError("The server is stopping.")
 
     loop = Loop(store, prepare=prepare)
     add(store, "a")
@@ -259,7 +259,7 @@ def test_a_server_that_stops_leaves_an_unfinished_launch_to_the_next(store: JobS
 
 
 def test_a_job_cancelled_while_it_is_prepared_is_never_launched(store: JobStore) -> None:
-    def prepare(job: Job) -> Launch:
+    def prepare(job: Job) -> AttemptSpec:
         current = store.get(PROJECT, job.id)
         store.record(current.to(JobState.CANCELLING, now_us=now_us()))
         return launch_of(job)
@@ -296,11 +296,11 @@ def test_a_server_that_was_fenced_out_gives_up(store: JobStore) -> None:
     gave_up = threading.Event()
 
     def check() -> None:
-        raise Refused("Another server uses the database.")
+        raise CannotProceedError("Another server uses the database.")
 
     add(store, "a")
     engine = FakeEngine()
-    control = JobControl(
+    control = JobController(
         store, sites(local=engine), gang=gang, at_once=1, poll_s=0.01, check=check, give_up=gave_up.set
     )
     control.start()
@@ -314,7 +314,7 @@ def test_a_server_that_was_fenced_out_gives_up(store: JobStore) -> None:
 def test_while_a_job_runs_and_nothing_is_new_its_row_is_not_read_at_each_glance(store: JobStore) -> None:
     engine = Glanced()
     looks: list[int] = []
-    control = JobControl(
+    control = JobController(
         store,
         sites(local=engine),
         gang=gang,
@@ -425,7 +425,7 @@ def test_a_place_that_does_not_answer_is_told_once_and_once_that_it_is_back(stor
     running = loop.until("a", JobState.RUNNING)
     loop.until("b", JobState.RUNNING)
     assert loop.control.away(running) == ""
-    loop.far.absent = Away(what="The place", since_us=36_131_000_000)
+    loop.far.absent = Outage(what="The place", since_us=36_131_000_000)
     told = "The place has not answered since 10:02:11 UTC. The job goes on when it does."
     for _ in range(3):
         loop.control.step()

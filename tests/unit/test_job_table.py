@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from trainshed.domain.jobs.job import Job, JobState
-from trainshed.errors import Invalid
-from trainshed.services.jobs.search import JobRows, TableRequest, gang_text
+from trainshed.errors import InvalidArgumentError
+from trainshed.services.jobs.search import JobSearch, JobSearchRequest, gang_text
 from trainshed.store.database import Database
-from trainshed.store.job_search import JobTable
+from trainshed.store.job_search import JobSearchStore
 from trainshed.store.jobs import JobStore
 
 JOB = Job(project="shed", id="j0", body={"trainingInput": {"pythonModule": "trainer.task"}}, created_us=1_000_000)
@@ -31,22 +31,22 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture
-def rows(database: Database) -> JobRows:
+def rows(database: Database) -> JobSearch:
     store = JobStore(database)
     for number in range(25):
         store.add(replace(JOB, id=f"j{number}", created_us=1_000_000 + number // 2), [])
     failed = replace(JOB, id="bad", created_us=2_000_000, labels={"team": "vision"}, body=PREDICTS)
     stored = store.add(failed, [])
     store.record(replace(stored, state=JobState.FAILED, started_us=3_000_000, ended_us=4_000_000, error="No.\nWhy."))
-    return JobRows(JobTable(database))
+    return JobSearch(JobSearchStore(database))
 
 
 def ids(answer: dict[str, Any]) -> list[str]:
     return [row["jobId"] for row in answer["jobs"]]
 
 
-def test_a_row_has_what_a_table_shows(rows: JobRows) -> None:
-    assert rows.page("shed", TableRequest(limit=1))["jobs"] == [
+def test_a_row_has_what_a_table_shows(rows: JobSearch) -> None:
+    assert rows.page("shed", JobSearchRequest(limit=1))["jobs"] == [
         {
             "jobId": "bad",
             "state": "FAILED",
@@ -62,32 +62,32 @@ def test_a_row_has_what_a_table_shows(rows: JobRows) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 4, 13, 26, 500])
-def test_pages_have_every_job_once(rows: JobRows, limit: int) -> None:
-    found, page = [], rows.page("shed", TableRequest(limit=limit))
+def test_pages_have_every_job_once(rows: JobSearch, limit: int) -> None:
+    found, page = [], rows.page("shed", JobSearchRequest(limit=limit))
     found += ids(page)
     while page["next"]:
-        page = rows.page("shed", TableRequest(limit=limit, page=page["next"]))
+        page = rows.page("shed", JobSearchRequest(limit=limit, page=page["next"]))
         found += ids(page)
     assert sorted(found) == sorted(["bad", *(f"j{n}" for n in range(25))])
     assert found[0] == "bad"
 
 
-def test_counts_are_of_the_search_and_of_every_state(rows: JobRows) -> None:
-    page = rows.page("shed", TableRequest(search="J1", state="running"))
+def test_counts_are_of_the_search_and_of_every_state(rows: JobSearch) -> None:
+    page = rows.page("shed", JobSearchRequest(search="J1", state="running"))
     assert page["jobs"] == []
     assert page["counts"]["ALL"] == page["counts"]["QUEUED"] == 11
     assert page["counts"]["FAILED"] == 0
     assert set(page["counts"]) == {"ALL", *JobState}
 
 
-def test_states_may_be_listed_in_either_case(rows: JobRows) -> None:
-    assert ids(rows.page("shed", TableRequest(state="failed, RUNNING"))) == ["bad"]
-    assert ids(rows.page("shed", TableRequest(label="team=vision", kind="prediction"))) == ["bad"]
-    assert ids(rows.page("shed", TableRequest(label="team=vision", kind="training"))) == []
+def test_states_may_be_listed_in_either_case(rows: JobSearch) -> None:
+    assert ids(rows.page("shed", JobSearchRequest(state="failed, RUNNING"))) == ["bad"]
+    assert ids(rows.page("shed", JobSearchRequest(label="team=vision", kind="prediction"))) == ["bad"]
+    assert ids(rows.page("shed", JobSearchRequest(label="team=vision", kind="training"))) == []
 
 
-def test_another_project_has_other_jobs(rows: JobRows) -> None:
-    assert rows.page("elsewhere", TableRequest()) == {
+def test_another_project_has_other_jobs(rows: JobSearch) -> None:
+    assert rows.page("elsewhere", JobSearchRequest()) == {
         "jobs": [],
         "next": "",
         "counts": {"ALL": 0} | dict.fromkeys(JobState, 0),
@@ -108,14 +108,14 @@ def test_another_project_has_other_jobs(rows: JobRows) -> None:
         ({"page": "WzEsMl0="}, "not one that this server gave"),
     ],
 )
-def test_nonsense_is_refused(rows: JobRows, wanted: dict[str, Any], words: str) -> None:
-    with pytest.raises(Invalid, match=words):
-        rows.page("shed", TableRequest(**wanted))
+def test_nonsense_is_refused(rows: JobSearch, wanted: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        rows.page("shed", JobSearchRequest(**wanted))
 
 
-def test_the_longest_search_is_one_that_the_database_takes(rows: JobRows) -> None:
+def test_the_longest_search_is_one_that_the_database_takes(rows: JobSearch) -> None:
     labels = ",".join(f"l{n:02}=" + "%" * 496 for n in range(64))
-    assert ids(rows.page("shed", TableRequest(search="_" * 500, label=labels))) == []
+    assert ids(rows.page("shed", JobSearchRequest(search="_" * 500, label=labels))) == []
 
 
 @pytest.mark.parametrize(

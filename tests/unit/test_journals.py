@@ -7,29 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.attempts.journal import PIECE, lines_since
+from trainshed.attempts.journal import PIECE, read_lines
 from trainshed.attempts.restarts import restarts
 from trainshed.config import Home
-from trainshed.domain.jobs.reconcile import Phase
+from trainshed.domain.jobs.reconcile import AttemptPhase
 from trainshed.engines.local.engine import LocalEngine
 
 
 def test_lines_come_once_and_whole(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
-    assert lines_since(tmp_path) == ([], 0)
+    assert read_lines(tmp_path) == ([], 0)
     journal.write_bytes(b"one\ntwo\nthr")
-    lines, offset = lines_since(tmp_path)
+    lines, offset = read_lines(tmp_path)
     assert lines == [b"one", b"two"]
     with journal.open("ab") as file:
         file.write(b"ee\n")
-    assert lines_since(tmp_path, offset) == ([b"three"], journal.stat().st_size)
+    assert read_lines(tmp_path, offset) == ([b"three"], journal.stat().st_size)
 
 
 def test_an_endless_line_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_bytes(b"x" * (PIECE + 10) + b"\nlast\n")
-    lines, offset = lines_since(tmp_path)
+    lines, offset = read_lines(tmp_path)
     assert (lines, offset) == ([], PIECE)
-    assert lines_since(tmp_path, offset)[0][-1] == b"last"
+    assert read_lines(tmp_path, offset)[0][-1] == b"last"
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
@@ -42,7 +42,7 @@ def test_only_a_regular_file_is_read(tmp_path: Path, kind: str) -> None:
         os.mkfifo(journal)
     else:
         journal.mkdir()
-    assert lines_since(tmp_path) == ([], 0)
+    assert read_lines(tmp_path) == ([], 0)
 
 
 @pytest.mark.parametrize(
@@ -63,5 +63,5 @@ def test_only_a_regular_file_is_read(tmp_path: Path, kind: str) -> None:
 def test_a_line_that_is_no_event_says_nothing(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "journal.jsonl").write_bytes(line + b"\n")
     engine = LocalEngine(Home(tmp_path / "home"), Path("/uv"))
-    assert engine.observe([tmp_path])[tmp_path].phase is Phase.LOST  # someone wrote, and nobody lives
+    assert engine.observe([tmp_path])[tmp_path].phase is AttemptPhase.LOST  # someone wrote, and nobody lives
     assert restarts(tmp_path) == []

@@ -9,7 +9,7 @@ import pytest
 from trainshed.buckets.addresses import resolve_uris
 from trainshed.buckets.names import object_path, split_uri
 from trainshed.control.jobs.local_attempt import free_ports
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 ROOT = Path("/state/buckets")
 
@@ -18,7 +18,7 @@ def own(uri: str) -> Path | None:
     try:
         bucket, name = split_uri(uri)
         return object_path(ROOT, bucket, name.rstrip("/")) if bucket == "mine" else None
-    except Invalid:
+    except InvalidArgumentError:
         return None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.node.remote import workspace as leftovers
+from trainshed.node.remote import workspace
 
 GANG, REPLICA = "trainshed/p/j/1", "worker-replica-0"
 FILES = [{"name": "saved_model.pb", "sha256": "0" * 64}]
@@ -26,17 +26,17 @@ class Node:
 
     def copy(self, number: int = 0, *, replica: str = REPLICA, **order: Any) -> tuple[Path, int]:
         """The folder of a copy with something in it, and what it is held by."""
-        folder = Path(leftovers.replica_folder(str(self.cache), GANG, replica), f"0.{number}")
-        held = leftovers.begin(str(folder), {"cache": str(self.cache), **order})
+        folder = Path(workspace.replica_folder(str(self.cache), GANG, replica), f"0.{number}")
+        held = workspace.create(str(folder), {"cache": str(self.cache), **order})
         (folder / "work").mkdir()
         (folder / "work" / "events").write_text("x")
         return folder, held
 
     def lock(self, replica: str = REPLICA) -> Path:
-        return Path(leftovers.lock_of(leftovers.replica_folder(str(self.cache), GANG, replica)))
+        return Path(workspace.lock_of(workspace.replica_folder(str(self.cache), GANG, replica)))
 
     def model(self, files: list[dict[str, Any]], *, age_s: float) -> Path:
-        folder = Path(leftovers.model_folder(str(self.cache), files))
+        folder = Path(workspace.model_folder(str(self.cache), files))
         folder.mkdir(parents=True)
         (folder / "saved_model.pb").write_bytes(b"graph")
         lock = folder.with_name(f"{folder.name}.lock")
@@ -46,7 +46,7 @@ class Node:
         return folder
 
     def sweep(self) -> None:
-        leftovers.sweep(str(self.cache))
+        workspace.sweep(str(self.cache))
 
     def left(self) -> list[str]:
         """All that there is of replicas."""
@@ -103,11 +103,11 @@ def test_the_end_of_a_copy_leaves_nothing_unless_there_is_another(node: Node) ->
     first, held = node.copy(0)
     second, other = node.copy(1)
     node.lock().touch()
-    leftovers.end(str(node.cache), str(first))
+    workspace.remove(str(node.cache), str(first))
     assert not first.exists()
     assert second.exists() and node.lock().exists()
-    leftovers.end(str(node.cache), str(second))
-    leftovers.end(str(node.cache), str(second))  # asked for twice
+    workspace.remove(str(node.cache), str(second))
+    workspace.remove(str(node.cache), str(second))  # asked for twice
     assert node.left() == []
     os.close(held)
     os.close(other)
@@ -124,7 +124,7 @@ def test_other_machines_with_the_same_cache_see_to_their_own(node: Node, monkeyp
 
 class TestModels:
     def test_one_that_nobody_started_with_of_late_is_removed(self, node: Node) -> None:
-        old = node.model(FILES, age_s=leftovers.MODELS_S + 60)
+        old = node.model(FILES, age_s=workspace.MODELS_S + 60)
         fresh = node.model([{**FILES[0], "sha256": "1" * 64}], age_s=60)
         node.sweep()
         assert sorted(path.name for path in old.parent.iterdir()) == [fresh.name, f"{fresh.name}.lock"]
@@ -134,7 +134,7 @@ class TestModels:
         with monkeypatch.context() as there:
             there.setattr(socket, "gethostname", lambda: "another")
             _, held = node.copy(files=FILES)
-        old = node.model(FILES, age_s=leftovers.MODELS_S + 60)
+        old = node.model(FILES, age_s=workspace.MODELS_S + 60)
         node.sweep()
         assert (old / "saved_model.pb").exists()
         os.close(held)
@@ -144,7 +144,7 @@ class TestModels:
             there.setattr(socket, "gethostname", lambda: "another")
             folder, held = node.copy()
         (folder / "order.json").write_bytes(b"")
-        old = node.model(FILES, age_s=leftovers.MODELS_S + 60)
+        old = node.model(FILES, age_s=workspace.MODELS_S + 60)
         node.sweep()
         assert not old.exists()
         os.close(held)

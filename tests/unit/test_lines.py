@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainshed.api.http.long_poll import Crowd, first_news
+from trainshed.api.http.long_poll import HeldRequests, wait_for_news
 from trainshed.config import Home
 from trainshed.domain.jobs.job import JobState
-from trainshed.domain.logs import Cursor, Entry, Selection
-from trainshed.errors import Invalid, NotFound
+from trainshed.domain.logs import LogCursor, LogEntry, LogSelection
+from trainshed.errors import InvalidArgumentError, NotFoundError
 from trainshed.services.logs import pages as lines_service
-from trainshed.services.logs.pages import Lines, LinesPage, LinesRequest
+from trainshed.services.logs.pages import LogPage, LogPageRequest, LogPages
 from trainshed.testing.workloads.job_logs import WrittenJob, open_jobs
 
 T0 = 1_763_000_000_000_000
@@ -31,20 +31,20 @@ class Shelf:
         home = Home(path)
         jobs = open_jobs(home)
         self.job = WrittenJob(jobs, home, project="proj", job_id="j", created_us=T0)
-        self.lines = Lines(jobs, home)
+        self.lines = LogPages(jobs, home)
 
     def page(
-        self, *, after: str = "", before: str = "", limit: int = 1000, selection: Selection | None = None
-    ) -> LinesPage:
-        wanted = LinesRequest(
-            selection=selection or Selection(),
-            after=Cursor.read(after) if after else None,
-            before=Cursor.read(before) if before else None,
+        self, *, after: str = "", before: str = "", limit: int = 1000, selection: LogSelection | None = None
+    ) -> LogPage:
+        wanted = LogPageRequest(
+            selection=selection or LogSelection(),
+            after=LogCursor.read(after) if after else None,
+            before=LogCursor.read(before) if before else None,
             limit=limit,
         )
         return self.lines.page("proj", "j", wanted)
 
-    def back(self, page: LinesPage, **how: object) -> list[str]:
+    def back(self, page: LogPage, **how: object) -> list[str]:
         """Every line up to the end of a page, read page by page towards the beginning."""
         found = texts(page.entries)
         while (before := page.body()["before"]) != "":
@@ -52,7 +52,7 @@ class Shelf:
             found = texts(page.entries) + found
         return found
 
-    def on(self, page: LinesPage, **how: object) -> list[str]:
+    def on(self, page: LogPage, **how: object) -> list[str]:
         """Every line behind a page."""
         found: list[str] = []
         while page.more or not found:
@@ -68,7 +68,7 @@ def shelf(tmp_path: Path) -> Shelf:
     return Shelf(tmp_path)
 
 
-def texts(entries: list[Entry]) -> list[str]:
+def texts(entries: list[LogEntry]) -> list[str]:
     return [entry.text for entry in entries]
 
 
@@ -170,7 +170,7 @@ def test_only_the_lines_that_match_are_told(shelf: Shelf) -> None:
     shelf.job.say([(T0 + 4, "slow checkpoint")], severity="WARNING", replica="worker-replica-0")
 
     def found(**selection: str) -> list[str]:
-        return texts(shelf.page(selection=Selection(**selection)).entries)  # type: ignore[arg-type]
+        return texts(shelf.page(selection=LogSelection(**selection)).entries)  # type: ignore[arg-type]
 
     assert found(words="checkpoint") == ["Saving CHECKPOINT", "slow checkpoint"]
     assert found(words="(A.B)") == ["loss 0.5 (a.b)"], "it is text and no expression"
@@ -185,7 +185,7 @@ def test_a_rare_line_in_a_long_log_is_sought_in_bounded_steps(shelf: Shelf, monk
     shelf.job.set_state(JobState.RUNNING)
     shelf.job.say([(T0 + n, "needle" if n == 700 else f"{n}") for n in range(1, 2001)])
     monkeypatch.setattr(lines_service, "SCAN_BYTES", 300 * 300)
-    wanted = Selection(words="needle")
+    wanted = LogSelection(words="needle")
     page = shelf.page(selection=wanted)
     assert page.entries == [], "it looked at too much at once"
     steps, place = 0, page.body()["before"]
@@ -226,13 +226,13 @@ def test_a_thousand_lines_a_second_are_read_without_a_gap(shelf: Shelf) -> None:
     assert seen == ["Job queued.", *counted(1, total)]
 
 
-def read_news(shelf: Shelf, after: Cursor, *, gone: Callable[[], bool]) -> LinesPage:
+def read_news(shelf: Shelf, after: LogCursor, *, gone: Callable[[], bool]) -> LogPage:
     async def is_gone() -> bool:
         return gone()
 
-    async def read() -> LinesPage:
-        wanted = LinesRequest(selection=Selection())
-        return await first_news(
+    async def read() -> LogPage:
+        wanted = LogPageRequest(selection=LogSelection())
+        return await wait_for_news(
             lambda cursor: shelf.lines.page("proj", "j", wanted.since(cursor)),
             lambda cursor: shelf.lines.sizes("proj", "j", cursor),
             after,
@@ -251,7 +251,7 @@ def test_a_held_request_ends_when_its_client_is_gone(shelf: Shelf) -> None:
 
 
 def test_the_more_requests_are_held_the_less_often_each_of_them_looks() -> None:
-    crowd = Crowd()
+    crowd = HeldRequests()
     with ExitStack() as held:
         held.enter_context(crowd.one_more())
         alone = crowd.look_s
@@ -270,11 +270,11 @@ def test_a_held_request_ends_with_the_job(shelf: Shelf) -> None:
 
 def test_nonsense_is_refused(shelf: Shelf) -> None:
     for limit in (0, 5001, -1):
-        with pytest.raises(Invalid, match="from 1 to 5000"):
+        with pytest.raises(InvalidArgumentError, match="from 1 to 5000"):
             shelf.page(limit=limit)
-    with pytest.raises(Invalid, match="not both"):
+    with pytest.raises(InvalidArgumentError, match="not both"):
         shelf.page(after="0", before="0")
-    with pytest.raises(Invalid, match="'LOUD' is not a severity"):
-        Selection(severity="LOUD")
-    with pytest.raises(NotFound):
-        shelf.lines.page("proj", "nope", LinesRequest(selection=Selection()))
+    with pytest.raises(InvalidArgumentError, match="'LOUD' is not a severity"):
+        LogSelection(severity="LOUD")
+    with pytest.raises(NotFoundError):
+        shelf.lines.page("proj", "nope", LogPageRequest(selection=LogSelection()))

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.engines.ray.bridge_process import Link
-from trainshed.errors import EngineDown, Unavailable
+from trainshed.engines.ray.bridge_process import BridgeProcess
+from trainshed.errors import EngineUnavailableError, UnavailableError
 from trainshed.testing.contracts.engines import wait_for
 
 
-def made(path: Path) -> Link:
-    return Link(Home(path), address="10.1.2.3:6379", python=lambda: Path(sys.executable), ship=lambda: path)
+def made(path: Path) -> BridgeProcess:
+    return BridgeProcess(Home(path), address="10.1.2.3:6379", python=lambda: Path(sys.executable), ship=lambda: path)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_without_a_link_the_cluster_is_away_since_it_last_answered(tmp_path: Pat
     (tmp_path / "link").mkdir()
     (tmp_path / "link" / "answered").write_text("1700000000000000")
     assert link.cluster().since_us == 1_700_000_000_000_000
-    with pytest.raises(EngineDown, match=r"10\.1\.2\.3:6379"):
+    with pytest.raises(EngineUnavailableError, match=r"10\.1\.2\.3:6379"):
         link.reserve("trainshed/p/j/1", {}, "PACK")
 
 
@@ -78,10 +78,10 @@ def test_questions_become_requests_and_answers_values(tmp_path: Path, answers: l
     seen = link.cluster()
     assert seen.reachable and seen.nodes[0].host == "10.0.0.1" and seen.nodes[0].free["CPU"] == 1
     answers[:] = [{"error": "The head is away."}]
-    with pytest.raises(EngineDown, match="The head is away"):
+    with pytest.raises(EngineUnavailableError, match="The head is away"):
         link.release("g")
     answers[:] = [None]
-    with pytest.raises(EngineDown):
+    with pytest.raises(EngineUnavailableError):
         link.release("g")
 
 
@@ -101,9 +101,9 @@ def test_each_state_folder_has_a_namespace_of_its_own_for_ever(tmp_path: Path) -
 
 def test_an_environment_that_cannot_be_built_is_the_reason_that_people_are_told(tmp_path: Path) -> None:
     def fails() -> Path:
-        raise Unavailable("The index can't be reached.")
+        raise UnavailableError("The index can't be reached.")
 
-    link = Link(Home(tmp_path), address="h:1", python=fails, ship=lambda: tmp_path)
+    link = BridgeProcess(Home(tmp_path), address="h:1", python=fails, ship=lambda: tmp_path)
     link.begin()
     try:
         assert wait_for(lambda: link.cluster().why, bool) == "The index can't be reached."

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.errors import FailedPrecondition, Invalid, TrainshedError
-from trainshed.local.predict import CannotLoad, answer, candidates, model_folder
+from trainshed.errors import FailedPreconditionError, InvalidArgumentError, TrainshedError
+from trainshed.local.predict import LocalModelError, answer, candidates, model_folder
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_refusal_is_an_answer_too(home: Home) -> None:
 
 
 def test_a_model_that_can_t_be_loaded_says_so_in_its_last_line(home: Home) -> None:
-    with pytest.raises(CannotLoad, match=r"^Failed to load model: no file \(Error code: 0\)$"):
+    with pytest.raises(LocalModelError, match=r"^Failed to load model: no file \(Error code: 0\)$"):
         ask(home, "echo noise >&2; echo 'Failed to load model: no file (Error code: 0)' >&2; exit 1")
 
 
@@ -78,7 +78,7 @@ def test_the_loaders_are_those_that_a_server_would_try(
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(FailedPrecondition, match=str(tmp_path)):
+    with pytest.raises(FailedPreconditionError, match=str(tmp_path)):
         candidates(tmp_path, None)
 
 
@@ -86,5 +86,5 @@ def test_the_model_may_be_in_a_bucket_of_this_machine(home: Home, tmp_path: Path
     (home.buckets / "bucket" / "export").mkdir(parents=True)
     assert model_folder(home, "gs://bucket/export/") == home.buckets / "bucket" / "export"
     assert model_folder(home, str(tmp_path)) == tmp_path
-    with pytest.raises(Invalid, match="is not a folder"):
+    with pytest.raises(InvalidArgumentError, match="is not a folder"):
         model_folder(home, "gs://bucket/nothing")

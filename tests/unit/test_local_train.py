@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.errors import Invalid, NotFound, Refused
+from trainshed.errors import CannotProceedError, InvalidArgumentError, NotFoundError
 from trainshed.local import interpreters, tensorboard
 from trainshed.local.buckets import LocalBuckets
 from trainshed.local.processes import Program
 from trainshed.local.train import (
-    Counts,
+    ReplicaCounts,
     Trainer,
     alone,
     check_module,
@@ -63,7 +63,7 @@ def test_alone_it_has_a_tf_config_without_cluster() -> None:
 
 @pytest.mark.parametrize("primary", ["chief", "master"])
 def test_distributed_each_has_its_place_in_one_cluster(primary: str) -> None:
-    counts = Counts(servers=2, workers=1, evaluators=1)
+    counts = ReplicaCounts(servers=2, workers=1, evaluators=1)
     programs = distributed(TRAINER, {}, counts, start_port=27182, primary=primary)
     assert [program.name for program in programs] == [
         "master-replica-0",
@@ -89,7 +89,7 @@ def test_distributed_each_has_its_place_in_one_cluster(primary: str) -> None:
 
 
 def test_a_role_that_nobody_has_is_not_in_the_cluster() -> None:
-    counts = Counts(servers=0, workers=1, evaluators=0)
+    counts = ReplicaCounts(servers=0, workers=1, evaluators=0)
     config = tf_config(distributed(TRAINER, {}, counts, start_port=100, primary="chief")[0])
     assert config["cluster"] == {"chief": ["localhost:100"], "worker": ["localhost:101"]}
 
@@ -125,16 +125,19 @@ def test_a_trainer_that_refuses_job_dir_is_explained(package: Path) -> None:
 def test_a_module_that_is_not_there_is_named_with_those_that_are(package: Path) -> None:
     check_module(package, "trainer.task")
     check_module(package, "elsewhere.task")  # may be installed
-    with pytest.raises(Invalid, match=r"no module trainer\.tsk .*: trainer\.task"):
+    with pytest.raises(InvalidArgumentError, match=r"no module trainer\.tsk .*: trainer\.task"):
         check_module(package, "trainer.tsk")
 
 
 def test_a_port_in_use_is_refused() -> None:
     with held_port() as port:
-        with socket.create_server(("127.0.0.1", port)), pytest.raises(Refused, match=f"Port {port} .*--start-port"):
+        with (
+            socket.create_server(("127.0.0.1", port)),
+            pytest.raises(CannotProceedError, match=f"Port {port} .*--start-port"),
+        ):
             check_ports(port, 2)
         check_ports(port, 1)
-    with pytest.raises(Refused, match="65535"):
+    with pytest.raises(CannotProceedError, match="65535"):
         check_ports(65535, 2)
 
 
@@ -145,12 +148,12 @@ def test_addresses_become_paths_where_the_bucket_is_here(tmp_path: Path) -> None
     assert buckets.resolve("gs://mine/data/a.csv") == str(home.buckets / "mine" / "data" / "a.csv")
     assert buckets.resolve("a,gs://other/x") == "a,gs://other/x"
     assert buckets.unknown == ["gs://other/x"]
-    with pytest.raises(NotFound, match="gs://other"):
+    with pytest.raises(NotFoundError, match="gs://other"):
         buckets.folder("gs://other/x")
 
 
 def test_the_python_is_that_of_the_path(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="--runtime-version"):
+    with pytest.raises(CannotProceedError, match="--runtime-version"):
         interpreters.on_path(str(tmp_path))
     (tmp_path / "python").symlink_to(sys.executable)
     assert interpreters.on_path(os.pathsep.join([str(tmp_path), "/usr/bin"])) == tmp_path / "python"

@@ -12,22 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainshed.api.http.long_poll import first_news
-from trainshed.attempts import log_file as logfiles
-from trainshed.attempts.log_file import LogFile
+from trainshed.api.http.long_poll import wait_for_news
+from trainshed.attempts import log_file as log_files
+from trainshed.attempts.log_file import AttemptLog
 from trainshed.config import Home
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.jobs.job import JobState
-from trainshed.domain.logs import Cursor, Entry, Selection, since
-from trainshed.errors import Denied, Invalid, NotFound
+from trainshed.domain.logs import LogCursor, LogEntry, LogSelection, parse_since
+from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 from trainshed.services.logs import entries as logs_service
-from trainshed.services.logs.entries import Batch, Logs, Query
+from trainshed.services.logs.entries import LogBatch, LogEntries, LogQuery
 from trainshed.store.jobs import JobStore
 from trainshed.testing.workloads.job_logs import WrittenJob, open_jobs
 
 OWNER = Principal(user="me", project="*", role=Role.OWNER)
 T0 = 1_763_000_000_000_000
-EVERYTHING = Selection()
+EVERYTHING = LogSelection()
 
 MakeJob = Callable[..., WrittenJob]
 
@@ -51,24 +51,24 @@ def make_job(jobs: JobStore, home: Home) -> MakeJob:
 
 
 @pytest.fixture
-def logs(jobs: JobStore, home: Home) -> Logs:
-    return Logs(jobs, home)
+def logs(jobs: JobStore, home: Home) -> LogEntries:
+    return LogEntries(jobs, home)
 
 
-def log_file(path: Path) -> LogFile:
-    return LogFile(root=path.parents[1], folder=(path.parent.name,), floor_us=T0)
+def log_file(path: Path) -> AttemptLog:
+    return AttemptLog(root=path.parents[1], folder=(path.parent.name,), floor_us=T0)
 
 
-def texts(entries: list[Entry]) -> list[str]:
+def texts(entries: list[LogEntry]) -> list[str]:
     return [entry.text for entry in entries]
 
 
-def pages(logs: Logs, *, filter_: str = "", order: str = "timestamp asc", size: int = 7) -> list[Entry]:
+def pages(logs: LogEntries, *, filter_: str = "", order: str = "timestamp asc", size: int = 7) -> list[LogEntry]:
     """All entries, page by page."""
-    found: list[Entry] = []
+    found: list[LogEntry] = []
     token = ""
     for _ in range(1000):
-        query = Query(
+        query = LogQuery(
             resource_names=("projects/proj",), filter=filter_, order_by=order, page_size=size, page_token=token
         )
         page = logs.entries(OWNER, query)
@@ -103,7 +103,7 @@ def test_find_agrees_with_a_plain_search(
     path.write_bytes(data)
     expected = next((start for start, at in starts if at >= target), len(data))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logfiles, "CHUNK", chunk)
+        patch.setattr(log_files, "CHUNK", chunk)
         assert log_file(path).find(target) == expected
         forwards = list(log_file(path).forwards())
         assert [line.start for line in forwards] == [start for start, _ in starts]
@@ -134,7 +134,7 @@ def test_a_torn_line_is_left_for_the_next_read(make_job: MakeJob) -> None:
         b'{"t":999999999999999999999,"r":"m","s":"INFO","m":"x"}',
         b'{"t":1,"r":"m","s":"INFO"}',
         b"[" * 100_000,
-        b"x" * (logfiles.MAX_LINE + 10),
+        b"x" * (log_files.MAX_LINE + 10),
     ],
     ids=lambda bad: repr(bad[:20]),
 )
@@ -162,7 +162,7 @@ def test_half_a_surrogate_pair_is_shown_escaped(make_job: MakeJob) -> None:
 # -- following one job
 
 
-def test_events_and_lines_come_in_time_order(make_job: MakeJob, logs: Logs) -> None:
+def test_events_and_lines_come_in_time_order(make_job: MakeJob, logs: LogEntries) -> None:
     job = make_job("j")
     job.say([(T0 + 10, "one"), (T0 + 30, "three")])
     job.tell("two", T0 + 20)
@@ -173,7 +173,7 @@ def test_events_and_lines_come_in_time_order(make_job: MakeJob, logs: Logs) -> N
     assert texts(logs.follow("proj", "j", EVERYTHING, batch.cursor).entries) == []
 
 
-def test_a_follower_loses_nothing_that_appears_late_with_an_early_time(make_job: MakeJob, logs: Logs) -> None:
+def test_a_follower_loses_nothing_that_appears_late_with_an_early_time(make_job: MakeJob, logs: LogEntries) -> None:
     job = make_job("j")
     job.set_state(JobState.RUNNING)
     job.say([(T0 + 100, "line")])
@@ -183,38 +183,43 @@ def test_a_follower_loses_nothing_that_appears_late_with_an_early_time(make_job:
     job.set_state(JobState.RUNNING, attempt=2)
     job.path = job.attempt(2)
     job.say([(T0 + 200, "second attempt")])
-    second = logs.follow("proj", "j", EVERYTHING, Cursor.read(str(first.cursor)))
+    second = logs.follow("proj", "j", EVERYTHING, LogCursor.read(str(first.cursor)))
     assert texts(second.entries) == ["an event that took long to be stored", "second attempt"]
 
 
-def test_selections(make_job: MakeJob, logs: Logs) -> None:
+def test_selections(make_job: MakeJob, logs: LogEntries) -> None:
     job = make_job("j")
     job.say([(T0 + n, f"step {n}") for n in range(1, 50)])
     job.say([(T0 + n, f"loss {n}") for n in range(50, 100)], replica="worker-replica-0")
-    assert texts(logs.follow("proj", "j", Selection(tail=2), None).entries) == ["loss 98", "loss 99"]
-    assert texts(logs.follow("proj", "j", Selection(tail=2, replica="master-replica-0"), None).entries) == [
+    assert texts(logs.follow("proj", "j", LogSelection(tail=2), None).entries) == ["loss 98", "loss 99"]
+    assert texts(logs.follow("proj", "j", LogSelection(tail=2, replica="master-replica-0"), None).entries) == [
         "step 48",
         "step 49",
     ]
-    assert texts(logs.follow("proj", "j", Selection(tail=3, grep="[ ]1[0-9]$"), None).entries) == [
+    assert texts(logs.follow("proj", "j", LogSelection(tail=3, grep="[ ]1[0-9]$"), None).entries) == [
         "step 17",
         "step 18",
         "step 19",
     ]
-    assert texts(logs.follow("proj", "j", Selection(since_us=T0 + 97), None).entries) == [
+    assert texts(logs.follow("proj", "j", LogSelection(since_us=T0 + 97), None).entries) == [
         "loss 97",
         "loss 98",
         "loss 99",
     ]
-    assert texts(logs.follow("proj", "j", Selection(since_us=T0 + 98, tail=9), None).entries) == ["loss 98", "loss 99"]
-    assert texts(logs.follow("proj", "j", Selection(tail=1000), None).entries)[0] == "Job queued."
-    nothing_yet = logs.follow("proj", "j", Selection(tail=0), None)
+    assert texts(logs.follow("proj", "j", LogSelection(since_us=T0 + 98, tail=9), None).entries) == [
+        "loss 98",
+        "loss 99",
+    ]
+    assert texts(logs.follow("proj", "j", LogSelection(tail=1000), None).entries)[0] == "Job queued."
+    nothing_yet = logs.follow("proj", "j", LogSelection(tail=0), None)
     assert nothing_yet.entries == []
     job.say([(T0 + 100, "new")])
-    assert texts(logs.follow("proj", "j", Selection(tail=0), nothing_yet.cursor).entries) == ["new"]
+    assert texts(logs.follow("proj", "j", LogSelection(tail=0), nothing_yet.cursor).entries) == ["new"]
 
 
-def test_a_long_log_is_followed_in_batches(make_job: MakeJob, logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_is_followed_in_batches(
+    make_job: MakeJob, logs: LogEntries, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = make_job("j")
     job.say([(T0 + n, f"{n}") for n in range(1, 2501)])
     monkeypatch.setattr(logs_service, "SCAN_BYTES", 256 * 700)
@@ -230,7 +235,7 @@ def test_a_long_log_is_followed_in_batches(make_job: MakeJob, logs: Logs, monkey
     assert found == ["Job queued.", *(f"{n}" for n in range(1, 2501))]
 
 
-def test_a_reader_may_stop_at_what_was_there_when_it_began(make_job: MakeJob, logs: Logs) -> None:
+def test_a_reader_may_stop_at_what_was_there_when_it_began(make_job: MakeJob, logs: LogEntries) -> None:
     job = make_job("j")
     job.set_state(JobState.RUNNING)
     job.say([(T0 + n, f"{n}") for n in range(1, 1501)])
@@ -239,26 +244,26 @@ def test_a_reader_may_stop_at_what_was_there_when_it_began(make_job: MakeJob, lo
     job.tell("an event of later", T0 + 1400)
     assert first.more
     assert first.end is not None
-    second = logs.follow("proj", "j", EVERYTHING, first.cursor, Cursor.read(str(first.end)))
+    second = logs.follow("proj", "j", EVERYTHING, first.cursor, LogCursor.read(str(first.end)))
     assert not second.more
     assert texts(first.entries + second.entries) == ["Job queued.", *(f"{n}" for n in range(1, 1501))]
 
 
 @pytest.mark.parametrize(("tail", "first"), [(1, 3), (2, 2), (3, 1), (9, 1)])
 def test_the_last_matches_of_a_long_log_are_sought_in_steps(
-    make_job: MakeJob, logs: Logs, monkeypatch: pytest.MonkeyPatch, tail: int, first: int
+    make_job: MakeJob, logs: LogEntries, monkeypatch: pytest.MonkeyPatch, tail: int, first: int
 ) -> None:
     job = make_job("j")
     job.say([(T0 + n, f"needle {n // 1000}" if n in (1500, 2500, 3500) else f"{n}") for n in range(1, 5001)])
     monkeypatch.setattr(logs_service, "SCAN_BYTES", 300 * 300)
-    selection = Selection(tail=tail, grep="needle")
+    selection = LogSelection(tail=tail, grep="needle")
     batch = logs.follow("proj", "j", selection, None)
     assert (batch.entries, batch.more, batch.ended) == ([], True, False), "it looked at too much at once"
     job.say([(T0 + 6000, "needle new")])
     found: list[str] = []
     steps = 1
     while not batch.ended:
-        batch = logs.follow("proj", "j", selection, Cursor.read(str(batch.cursor)))
+        batch = logs.follow("proj", "j", selection, LogCursor.read(str(batch.cursor)))
         found += texts(batch.entries)
         steps += 1
         assert steps < 100
@@ -266,8 +271,8 @@ def test_the_last_matches_of_a_long_log_are_sought_in_steps(
     assert steps > 5
 
 
-async def news(logs: Logs, selection: Selection, after: Cursor | None, *, wait_s: float) -> Batch:
-    return await first_news(
+async def news(logs: LogEntries, selection: LogSelection, after: LogCursor | None, *, wait_s: float) -> LogBatch:
+    return await wait_for_news(
         lambda cursor: logs.follow("proj", "j", selection, cursor),
         lambda cursor: logs.sizes("proj", "j", cursor),
         after,
@@ -275,10 +280,10 @@ async def news(logs: Logs, selection: Selection, after: Cursor | None, *, wait_s
     )
 
 
-def test_a_follower_that_waits_gets_a_line_when_it_is_written(make_job: MakeJob, logs: Logs) -> None:
+def test_a_follower_that_waits_gets_a_line_when_it_is_written(make_job: MakeJob, logs: LogEntries) -> None:
     job = make_job("j")
     job.set_state(JobState.RUNNING)
-    selection = Selection(grep="wanted")
+    selection = LogSelection(grep="wanted")
 
     async def follow() -> list[str]:
         waiting = asyncio.create_task(news(logs, selection, None, wait_s=60))
@@ -303,35 +308,35 @@ def test_a_follower_that_waits_gets_a_line_when_it_is_written(make_job: MakeJob,
     assert asyncio.run(follow())[-1] == "the wanted end"
 
 
-def test_a_follower_waits_no_longer_than_it_said(make_job: MakeJob, logs: Logs) -> None:
+def test_a_follower_waits_no_longer_than_it_said(make_job: MakeJob, logs: LogEntries) -> None:
     make_job("j").set_state(JobState.RUNNING)
 
     async def follow() -> bool:
-        batch = await news(logs, Selection(tail=0), None, wait_s=0.2)
+        batch = await news(logs, LogSelection(tail=0), None, wait_s=0.2)
         return batch.ended or bool(batch.entries)
 
     assert asyncio.run(follow()) is False
 
 
-def test_nonsense_is_refused(make_job: MakeJob, logs: Logs) -> None:
+def test_nonsense_is_refused(make_job: MakeJob, logs: LogEntries) -> None:
     make_job("j")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         logs.follow("proj", "nope", EVERYTHING, None)
-    with pytest.raises(Invalid, match="regular expression"):
-        Selection(grep="(")
-    with pytest.raises(Invalid, match="0 or more"):
-        Selection(tail=-1)
+    with pytest.raises(InvalidArgumentError, match="regular expression"):
+        LogSelection(grep="(")
+    with pytest.raises(InvalidArgumentError, match="0 or more"):
+        LogSelection(tail=-1)
     for text in ("", "x", "1.", "1.-2", "1" * 30):
-        with pytest.raises(Invalid, match="an earlier answer told"):
-            Cursor.read(text)
-    with pytest.raises(Invalid, match="duration like"):
-        since("yesterday", now_us=T0)
+        with pytest.raises(InvalidArgumentError, match="an earlier answer told"):
+            LogCursor.read(text)
+    with pytest.raises(InvalidArgumentError, match="duration like"):
+        parse_since("yesterday", now_us=T0)
 
 
 def test_since_is_a_time_or_a_duration() -> None:
-    assert since("90s", now_us=T0) == T0 - 90_000_000
-    assert since("1d", now_us=T0) == T0 - 86_400_000_000
-    assert since("1970-01-01T00:00:01Z", now_us=T0) == 1_000_000
+    assert parse_since("90s", now_us=T0) == T0 - 90_000_000
+    assert parse_since("1d", now_us=T0) == T0 - 86_400_000_000
+    assert parse_since("1970-01-01T00:00:01Z", now_us=T0) == 1_000_000
 
 
 # -- entries of many jobs
@@ -339,7 +344,7 @@ def test_since_is_a_time_or_a_duration() -> None:
 
 @pytest.mark.parametrize("order", ["timestamp asc", "timestamp desc"])
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_all_jobs_of_a_project_are_one_stream(make_job: MakeJob, logs: Logs, order: str, size: int) -> None:
+def test_all_jobs_of_a_project_are_one_stream(make_job: MakeJob, logs: LogEntries, order: str, size: int) -> None:
     for number in range(6):  # neighbours overlap
         job = make_job(f"j{number}", created_us=T0 + number * 10)
         job.say([(T0 + number * 10 + step, f"{number}/{step}") for step in range(1, 25, 4)])
@@ -352,7 +357,7 @@ def test_all_jobs_of_a_project_are_one_stream(make_job: MakeJob, logs: Logs, ord
     assert {entry.project for entry in found} == {"proj"}
 
 
-def test_filters_choose_jobs_times_and_tasks(make_job: MakeJob, logs: Logs) -> None:
+def test_filters_choose_jobs_times_and_tasks(make_job: MakeJob, logs: LogEntries) -> None:
     for name in ("a", "b"):
         job = make_job(name)
         job.say([(T0 + n * 1_000_000, f"{name}{n}") for n in range(1, 100)])
@@ -366,7 +371,7 @@ def test_filters_choose_jobs_times_and_tasks(make_job: MakeJob, logs: Logs) -> N
     assert texts(pages(logs, filter_='resource.labels.job_id="absent"')) == []
 
 
-def test_pages_go_on_where_they_were_while_lines_are_added(make_job: MakeJob, logs: Logs) -> None:
+def test_pages_go_on_where_they_were_while_lines_are_added(make_job: MakeJob, logs: LogEntries) -> None:
     job = make_job("j")
     found: dict[str, list[str]] = {"timestamp asc": [], "timestamp desc": []}
     job.say([(T0 + n, f"{n}") for n in range(1, 11)])
@@ -374,7 +379,7 @@ def test_pages_go_on_where_they_were_while_lines_are_added(make_job: MakeJob, lo
         token = ""
         for turn in range(4):
             page = logs.entries(
-                OWNER, Query(resource_names=("projects/proj",), order_by=order, page_size=4, page_token=token)
+                OWNER, LogQuery(resource_names=("projects/proj",), order_by=order, page_size=4, page_token=token)
             )
             seen += texts(page.entries)
             token = page.next_token
@@ -387,7 +392,7 @@ def test_pages_go_on_where_they_were_while_lines_are_added(make_job: MakeJob, lo
     assert found["timestamp desc"][-11:] == [*map(str, range(10, 0, -1)), "Job queued."]
 
 
-def test_entries_of_one_moment_are_told_apart_by_their_insert_id(make_job: MakeJob, logs: Logs) -> None:
+def test_entries_of_one_moment_are_told_apart_by_their_insert_id(make_job: MakeJob, logs: LogEntries) -> None:
     job = make_job("j")
     job.tell("event", T0 + 5)
     job.say([(T0 + 5, "line")])
@@ -402,48 +407,48 @@ def test_entries_of_one_moment_are_told_apart_by_their_insert_id(make_job: MakeJ
 
 
 def test_a_query_that_matches_nothing_costs_a_bounded_amount_a_page(
-    make_job: MakeJob, logs: Logs, monkeypatch: pytest.MonkeyPatch
+    make_job: MakeJob, logs: LogEntries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = make_job("j")
     job.say([(T0 + n, f"{n}") for n in range(1, 1001)])
     monkeypatch.setattr(logs_service, "SCAN_BYTES", 256 * 100)
-    query = Query(resource_names=("projects/proj",), filter="nowhere")
+    query = LogQuery(resource_names=("projects/proj",), filter="nowhere")
     page = logs.entries(OWNER, query)
     assert page.entries == []
     assert page.next_token
     assert texts(pages(logs, filter_='jsonPayload.message="1000"')) == ["1000"]
 
 
-def test_who_may_ask_what(make_job: MakeJob, logs: Logs) -> None:
+def test_who_may_ask_what(make_job: MakeJob, logs: LogEntries) -> None:
     make_job("j")
     viewer = Principal(user="v", project="proj", role=Role.VIEWER)
-    assert logs.entries(viewer, Query(resource_names=("projects/proj",))).entries
-    with pytest.raises(Denied):
-        logs.entries(viewer, Query(resource_names=("projects/proj", "projects/other")))
+    assert logs.entries(viewer, LogQuery(resource_names=("projects/proj",))).entries
+    with pytest.raises(PermissionDeniedError):
+        logs.entries(viewer, LogQuery(resource_names=("projects/proj", "projects/other")))
     for query in (
-        Query(resource_names=()),
-        Query(resource_names=("folders/7",)),
-        Query(resource_names=("projects/../x",)),
-        Query(resource_names=("projects/proj",), order_by="severity"),
-        Query(resource_names=("projects/proj",), page_size=-1),
-        Query(resource_names=("projects/proj",), page_token="bm9uc2Vuc2U="),
-        Query(resource_names=("projects/proj",), page_token="!"),
+        LogQuery(resource_names=()),
+        LogQuery(resource_names=("folders/7",)),
+        LogQuery(resource_names=("projects/../x",)),
+        LogQuery(resource_names=("projects/proj",), order_by="severity"),
+        LogQuery(resource_names=("projects/proj",), page_size=-1),
+        LogQuery(resource_names=("projects/proj",), page_token="bm9uc2Vuc2U="),
+        LogQuery(resource_names=("projects/proj",), page_token="!"),
     ):
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidArgumentError):
             logs.entries(OWNER, query)
 
 
-def test_a_page_token_is_good_for_its_own_query_only(make_job: MakeJob, logs: Logs) -> None:
+def test_a_page_token_is_good_for_its_own_query_only(make_job: MakeJob, logs: LogEntries) -> None:
     make_job("j").say([(T0 + 1, "x")])
-    token = logs.entries(OWNER, Query(resource_names=("projects/proj",), page_size=1)).next_token
-    with pytest.raises(Invalid, match="does not belong to this query"):
-        logs.entries(OWNER, Query(resource_names=("projects/proj",), filter="x", page_token=token))
+    token = logs.entries(OWNER, LogQuery(resource_names=("projects/proj",), page_size=1)).next_token
+    with pytest.raises(InvalidArgumentError, match="does not belong to this query"):
+        logs.entries(OWNER, LogQuery(resource_names=("projects/proj",), filter="x", page_token=token))
 
 
-def test_no_descriptor_is_left_open(make_job: MakeJob, logs: Logs, home: Home) -> None:
+def test_no_descriptor_is_left_open(make_job: MakeJob, logs: LogEntries, home: Home) -> None:
     for number in range(20):
         make_job(f"j{number}").say([(T0 + n, "x") for n in range(1, 50)])
-    logs.entries(OWNER, Query(resource_names=("projects/proj",), page_size=500))
+    logs.entries(OWNER, LogQuery(resource_names=("projects/proj",), page_size=500))
     opened = []
     for fd in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # threads that other tests left may open and close some meanwhile
@@ -451,7 +456,7 @@ def test_no_descriptor_is_left_open(make_job: MakeJob, logs: Logs, home: Home) -
     assert [path for path in opened if path.startswith(str(home.jobs))] == []
 
 
-def test_the_body_is_a_log_entry(make_job: MakeJob, logs: Logs) -> None:
+def test_the_body_is_a_log_entry(make_job: MakeJob, logs: LogEntries) -> None:
     make_job("j").say([(T0 + 1, "hello")], severity="WARNING")
     [entry] = pages(logs, filter_="hello")
     assert entry.body() == {

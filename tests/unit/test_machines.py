@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainshed.domain.capacity.machine_types import STANDARD, Machine, Machines
+from trainshed.domain.capacity.machine_types import STANDARD, MachineType, MachineTypes
 from trainshed.domain.jobs.workload import read_job
-from trainshed.errors import Invalid, Refused
+from trainshed.errors import CannotProceedError, InvalidArgumentError
 
 
 @pytest.mark.parametrize(
@@ -30,17 +30,19 @@ def test_a_machine_type_stands_for_cores_and_memory(name: str, cpu: float, memor
 
 
 def test_an_operator_s_machines_are_known_and_may_take_the_place_of_others() -> None:
-    machines = Machines.read(
+    machines = MachineTypes.read(
         {
             "standard_gpu": {"cpu": 8, "memory_gb": 30.0, "gpu": 1, "resources": {"accelerator_type:T4": 1}},
             "n1-standard-4": {"cpu": 2, "memory_gb": 4},
         }
     )
     machines.check("standard_gpu", field="f")
-    assert machines.of("standard_gpu") == Machine(cpu=8, memory_gb=30.0, gpu=1, resources={"accelerator_type:T4": 1})
+    assert machines.of("standard_gpu") == MachineType(
+        cpu=8, memory_gb=30.0, gpu=1, resources={"accelerator_type:T4": 1}
+    )
     assert (machines.of("n1-standard-4").cpu, STANDARD.of("n1-standard-4").cpu) == (2, 4)
     assert list(machines).count("n1-standard-4") == 1
-    with pytest.raises(Invalid, match=r"or one of standard, .*, standard_gpu, n1-standard-4\."):
+    with pytest.raises(InvalidArgumentError, match=r"or one of standard, .*, standard_gpu, n1-standard-4\."):
         machines.check("n1-standard-5", field="f")
 
 
@@ -60,28 +62,28 @@ def test_an_operator_s_machines_are_known_and_may_take_the_place_of_others() -> 
     ],
 )
 def test_a_machine_that_makes_no_sense_is_refused_by_name(tables: dict[str, Any], words: str) -> None:
-    with pytest.raises(Refused, match=words):
-        Machines.read(tables)
+    with pytest.raises(CannotProceedError, match=words):
+        MachineTypes.read(tables)
 
 
 def test_a_job_may_ask_for_an_operator_s_machine_beside_any_of_google_s() -> None:
-    machines = Machines({"big_gpu": Machine(cpu=8, memory_gb=30, gpu=1)})
+    machines = MachineTypes({"big_gpu": MachineType(cpu=8, memory_gb=30, gpu=1)})
     gang = {"scaleTier": "CUSTOM", "masterType": "n1-standard-4", "workerType": "big_gpu", "workerCount": "2"}
     given = {"pythonModule": "trainer.task", "packageUris": ["gs://b/p.tar.gz"]} | gang
     body = {"jobId": "j1", "trainingInput": given}
     assert read_job(body, machines).work.key == "trainingInput"
-    with pytest.raises(Invalid, match="'big_gpu' is not a machine type"):
+    with pytest.raises(InvalidArgumentError, match="'big_gpu' is not a machine type"):
         read_job(body)
 
 
 @pytest.mark.parametrize(
     ("name", "machine"),
     [
-        ("standard_gpu", Machine(cpu=8, memory_gb=30, gpu=1)),
-        ("complex_model_l_v100", Machine(cpu=32, memory_gb=120, gpu=8)),
-        ("large_model_v100", Machine(cpu=8, memory_gb=52, gpu=1)),
-        ("a2-highgpu-4g", Machine(cpu=48, memory_gb=340, gpu=4)),
+        ("standard_gpu", MachineType(cpu=8, memory_gb=30, gpu=1)),
+        ("complex_model_l_v100", MachineType(cpu=32, memory_gb=120, gpu=8)),
+        ("large_model_v100", MachineType(cpu=8, memory_gb=52, gpu=1)),
+        ("a2-highgpu-4g", MachineType(cpu=48, memory_gb=340, gpu=4)),
     ],
 )
-def test_machines_have_the_gpus_that_google_s_had(name: str, machine: Machine) -> None:
-    assert Machines().of(name) == machine
+def test_machines_have_the_gpus_that_google_s_had(name: str, machine: MachineType) -> None:
+    assert MachineTypes().of(name) == machine

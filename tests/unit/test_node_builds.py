@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from trainshed.node.remote.runtime_build import CannotBuild, ensure, find_uv
-from trainshed.runtimes.builds import Place
+from trainshed.node.remote.runtime_build import RuntimeBuildError, ensure, find_uv
+from trainshed.runtimes.builds import EnvironmentDir
 from trainshed.runtimes.catalogue import Runtime
 from trainshed.testing.fakes.scripted_uv import ScriptedUv
 
@@ -35,7 +35,7 @@ def uv(tmp_path: Path) -> ScriptedUv:
 def test_what_a_node_builds_a_server_takes_for_its_own(tmp_path: Path, uv: ScriptedUv) -> None:
     said: list[str] = []
     python = ensure(str(tmp_path / "runtimes"), ORDER, lambda: str(uv.path), said.append)
-    place = Place(tmp_path / "runtimes" / TINY.key)
+    place = EnvironmentDir(tmp_path / "runtimes" / TINY.key)
     assert place.ready() and str(place.python) == python
     assert (place.path / "lib" / "python3.11" / "site-packages" / "c-3.dist-info" / "METADATA").is_file()
     assert said[0] == "Runtime tiny is built on this node, once for all jobs."
@@ -62,16 +62,16 @@ def test_of_many_that_need_it_one_builds_and_the_others_wait(tmp_path: Path, uv:
 
 def test_a_build_that_fails_leaves_nothing_and_says_what_uv_said(tmp_path: Path, uv: ScriptedUv) -> None:
     uv.fail("no such package")
-    with pytest.raises(CannotBuild, match="uv said: no such package"):
+    with pytest.raises(RuntimeBuildError, match="uv said: no such package"):
         ensure(str(tmp_path / "runtimes"), ORDER, lambda: str(uv.path), lambda line: None)
-    assert not Place(tmp_path / "runtimes" / TINY.key).path.exists()
+    assert not EnvironmentDir(tmp_path / "runtimes" / TINY.key).path.exists()
     uv.recover()
     ensure(str(tmp_path / "runtimes"), ORDER, lambda: str(uv.path), lambda line: None)
-    assert Place(tmp_path / "runtimes" / TINY.key).ready()
+    assert EnvironmentDir(tmp_path / "runtimes" / TINY.key).ready()
 
 
 def test_a_half_built_one_is_built_anew(tmp_path: Path, uv: ScriptedUv) -> None:
-    place = Place(tmp_path / "runtimes" / TINY.key)
+    place = EnvironmentDir(tmp_path / "runtimes" / TINY.key)
     (place.path / "bin").mkdir(parents=True)
     (place.path / "junk").touch()
     ensure(str(tmp_path / "runtimes"), ORDER, lambda: str(uv.path), lambda line: None)

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from trainshed.node.containers import images
-from trainshed.node.containers import tool as containers
-from trainshed.node.containers.replica import contain, key
-from trainshed.node.containers.tool import DOCKER, PODMAN, Container, NoTool, Tool
-from trainshed.node.remote.setup import prepare
+from trainshed.node.containers import tool as container_tool
+from trainshed.node.containers.replica import attempt_key, run_replica
+from trainshed.node.containers.tool import DOCKER, PODMAN, ContainerSpec, ContainerTool, NoContainerToolError
+from trainshed.node.remote.setup import prepare_node
 from trainshed.testing.contracts.engines import wait_for
 
 ROOT = ("memory", "cpu", "pids")
@@ -74,7 +74,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def add(folder: Path, image: str, *, architecture: str = "") -> None:
-    about = [{"Id": f"id-of-{image}", "Architecture": architecture or containers.architecture()}]
+    about = [{"Id": f"id-of-{image}", "Architecture": architecture or container_tool.architecture()}]
     (folder / image.replace("/", "_")).write_text(json.dumps(about))
 
 
@@ -83,25 +83,29 @@ DAEMON = {"MemoryLimit": True, "CpuCfsQuota": True, "PidsLimit": False}
 
 
 def test_a_machine_with_neither_is_told_what_to_install(install: Install) -> None:
-    with pytest.raises(NoTool, match=r"needs Podman or Docker to run it, and this machine has neither. Install it"):
-        containers.find()
-    with pytest.raises(NoTool, match=r"needs Docker to run it, and this machine has none"):
-        containers.find("docker")
+    with pytest.raises(
+        NoContainerToolError, match=r"needs Podman or Docker to run it, and this machine has neither. Install it"
+    ):
+        container_tool.find()
+    with pytest.raises(NoContainerToolError, match=r"needs Docker to run it, and this machine has none"):
+        container_tool.find("docker")
 
 
 def test_a_client_without_its_daemon_is_not_enough(install: Install) -> None:
     path = install("docker")
-    with pytest.raises(NoTool, match=rf"{path} does not work on this machine: Is it running\?. Start Docker's daemon"):
-        containers.find()
+    with pytest.raises(
+        NoContainerToolError, match=rf"{path} does not work on this machine: Is it running\?. Start Docker's daemon"
+    ):
+        container_tool.find()
     install("podman", ROOTFUL)
-    assert [tool.kind for tool in containers.find()] == [PODMAN]
+    assert [tool.kind for tool in container_tool.find()] == [PODMAN]
 
 
 def test_podman_comes_first_unless_the_other_is_wanted(install: Install) -> None:
     install("podman", ROOTFUL)
     install("docker", DAEMON)
-    assert [(tool.kind, tool.limits) for tool in containers.find()] == [(PODMAN, ROOT), (DOCKER, ("memory", "cpu"))]
-    assert [tool.kind for tool in containers.find("docker")] == [DOCKER]
+    assert [(tool.kind, tool.limits) for tool in container_tool.find()] == [(PODMAN, ROOT), (DOCKER, ("memory", "cpu"))]
+    assert [tool.kind for tool in container_tool.find("docker")] == [DOCKER]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ def test_a_users_podman_limits_what_the_machine_lets_it(
     install: Install, controllers: list[str] | None, limits: tuple[str, ...]
 ) -> None:
     install("podman", {"host": {"security": {"rootless": True}, "cgroupControllers": controllers}})
-    assert containers.find()[0].limits == limits
+    assert container_tool.find()[0].limits == limits
 
 
 def words_after(argv: list[str], flag: str) -> list[str]:
@@ -119,7 +123,7 @@ def words_after(argv: list[str], flag: str) -> list[str]:
 
 
 def test_a_container_gets_no_privilege_and_only_what_is_mounted() -> None:
-    box = Container(
+    box = ContainerSpec(
         "trainshed-1-master-replica-0",
         "image",
         args=["--x"],
@@ -130,7 +134,7 @@ def test_a_container_gets_no_privilege_and_only_what_is_mounted() -> None:
             {"source": "/kit", "target": "/etc/trainshed", "read_only": True},
         ],
     )
-    argv = containers.run(Tool(PODMAN, "/bin/podman", ROOT), box)
+    argv = container_tool.run_command(ContainerTool(PODMAN, "/bin/podman", ROOT), box)
     assert argv[:4] == ["/bin/podman", "run", "--name", "trainshed-1-master-replica-0"]
     assert argv[-2:] == ["image", "--x"]
     assert words_after(argv, "--cap-drop") == ["all"]
@@ -138,7 +142,7 @@ def test_a_container_gets_no_privilege_and_only_what_is_mounted() -> None:
     assert words_after(argv, "--network") == ["host"]
     assert words_after(argv, "--pids-limit") == ["4096"]
     assert words_after(argv, "--env") == ["A", "B"]
-    assert containers.environment(box) == {"A": "1 2", "B": ""}
+    assert container_tool.environment(box) == {"A": "1 2", "B": ""}
     assert words_after(argv, "--label") == ["trainshed.job=p/j/1"]
     assert words_after(argv, "--mount") == [
         'type=bind,"source=/home/a,b/buckets/c",target=/gcs/c',
@@ -152,11 +156,11 @@ def test_a_container_gets_no_privilege_and_only_what_is_mounted() -> None:
 def test_values_of_variables_are_not_on_the_command_line(kind: str) -> None:
     names = ("API_KEY", "GOOGLE_API_KEY", "TF_CONFIG", "https_proxy", "SSL_CERT_FILE", "HOMEPAGE", "TRAINSHED_REPLICA")
     secrets = {name: f"secret of {name}" for name in names}
-    box = Container("n", "i", env=secrets)
-    argv = containers.run(Tool(kind, kind, ROOT), box)
+    box = ContainerSpec("n", "i", env=secrets)
+    argv = container_tool.run_command(ContainerTool(kind, kind, ROOT), box)
     assert words_after(argv, "--env") == sorted(secrets)
     assert "secret" not in " ".join(argv)
-    assert containers.environment(box) == secrets
+    assert container_tool.environment(box) == secrets
 
 
 @pytest.mark.parametrize(
@@ -164,15 +168,15 @@ def test_values_of_variables_are_not_on_the_command_line(kind: str) -> None:
     ["PATH", "HOME", "TMPDIR", "LD_PRELOAD", "XDG_RUNTIME_DIR", "CONTAINERS_CONF", "CONTAINER_HOST", "DOCKER_HOST"],
 )
 def test_a_variable_that_the_tool_goes_by_itself_is_not_put_into_its_environment(name: str) -> None:
-    box = Container("n", "i", env={name: "/in/the/container", "OTHER": "1"})
-    argv = containers.run(Tool(PODMAN, "podman", ROOT), box)
+    box = ContainerSpec("n", "i", env={name: "/in/the/container", "OTHER": "1"})
+    argv = container_tool.run_command(ContainerTool(PODMAN, "podman", ROOT), box)
     assert words_after(argv, "--env") == sorted([f"{name}=/in/the/container", "OTHER"])
-    assert containers.environment(box) == {"OTHER": "1"}
+    assert container_tool.environment(box) == {"OTHER": "1"}
 
 
 def test_a_command_takes_the_place_of_the_images_own() -> None:
-    box = Container("n", "image", command=["python3", "-m", "task"], args=["--x"])
-    argv = containers.run(Tool(DOCKER, "docker", ()), box)
+    box = ContainerSpec("n", "image", command=["python3", "-m", "task"], args=["--x"])
+    argv = container_tool.run_command(ContainerTool(DOCKER, "docker", ()), box)
     assert words_after(argv, "--entrypoint") == ["python3"]
     assert argv[-4:] == ["image", "-m", "task", "--x"]
     assert "--http-proxy=false" not in argv, "Docker does not know it"
@@ -180,36 +184,38 @@ def test_a_command_takes_the_place_of_the_images_own() -> None:
 
 def test_a_container_is_limited_where_that_means_something() -> None:
     cpus, much = os.cpu_count() or 1, 1 << 50
-    tool = Tool(PODMAN, "podman", ROOT)
-    small = containers.run(tool, Container("n", "i", cpus=0.5, memory_bytes=1 << 28))
+    tool = ContainerTool(PODMAN, "podman", ROOT)
+    small = container_tool.run_command(tool, ContainerSpec("n", "i", cpus=0.5, memory_bytes=1 << 28))
     assert words_after(small, "--cpus") == ["0.5"]
     assert words_after(small, "--memory") == [str(1 << 28)]
     assert words_after(small, "--shm-size") == [str(1 << 27)]
-    large = containers.run(tool, Container("n", "i", cpus=cpus + 1, memory_bytes=much))
+    large = container_tool.run_command(tool, ContainerSpec("n", "i", cpus=cpus + 1, memory_bytes=much))
     assert not {"--cpus", "--memory"} & set(large), "more than the machine has is no limit"
-    unable = containers.run(Tool(PODMAN, "podman", ()), Container("n", "i", cpus=0.5, memory_bytes=1 << 28))
+    unable = container_tool.run_command(
+        ContainerTool(PODMAN, "podman", ()), ContainerSpec("n", "i", cpus=0.5, memory_bytes=1 << 28)
+    )
     assert not {"--cpus", "--memory", "--pids-limit"} & set(unable)
 
 
 def test_what_an_image_holds_can_be_kept_from_changes() -> None:
-    argv = containers.run(Tool(PODMAN, "podman", ROOT), Container("n", "i", read_only=True))
+    argv = container_tool.run_command(ContainerTool(PODMAN, "podman", ROOT), ContainerSpec("n", "i", read_only=True))
     assert "--read-only" in argv
     assert words_after(argv, "--tmpfs") == ["/tmp", "/var/tmp", "/run"]
 
 
-def tools(install: Install) -> list[Tool]:
+def tools(install: Install) -> list[ContainerTool]:
     install("podman", ROOTFUL)
     install("docker", DAEMON)
-    return containers.find()
+    return container_tool.find()
 
 
 def test_the_tool_that_has_the_images_runs_them(install: Install, tmp_path: Path) -> None:
     both = tools(install)
     add(tmp_path / "docker-images", "a/b")
-    tool, ids = images.ensure(both, ["a/b"], lambda line: None)
+    tool, ids = images.ensure_images(both, ["a/b"], lambda line: None)
     assert (tool.kind, ids) == (DOCKER, {"a/b": "id-of-a/b"})
     add(tmp_path / "podman-images", "a/b")
-    assert images.ensure(both, ["a/b"], lambda line: None)[0].kind == PODMAN
+    assert images.ensure_images(both, ["a/b"], lambda line: None)[0].kind == PODMAN
 
 
 def test_what_nobody_has_is_pulled_and_that_is_told(install: Install, tmp_path: Path) -> None:
@@ -218,7 +224,7 @@ def test_what_nobody_has_is_pulled_and_that_is_told(install: Install, tmp_path: 
     add(tmp_path / "registry", "here")
     add(tmp_path / "registry", "afar")
     said: list[str] = []
-    tool, ids = images.ensure(both, ["afar", "here"], said.append)
+    tool, ids = images.ensure_images(both, ["afar", "here"], said.append)
     assert (tool.kind, sorted(ids)) == (PODMAN, ["afar", "here"])
     assert said[:3] == [
         "The image afar is not on this machine: pulling it with podman.",
@@ -228,8 +234,8 @@ def test_what_nobody_has_is_pulled_and_that_is_told(install: Install, tmp_path: 
 
 
 def test_an_image_that_cannot_be_had_is_named_with_a_remedy(install: Install) -> None:
-    with pytest.raises(images.NoImage) as refused:
-        images.ensure(tools(install), ["a/b"], lambda line: None)
+    with pytest.raises(images.ImageError) as refused:
+        images.ensure_images(tools(install), ["a/b"], lambda line: None)
     assert str(refused.value) == (
         "The image a/b is not on this machine, and it can't be pulled: Error: connection refused. Build it here, with "
         "`podman build -t a/b .`, or check its name and whether this machine reaches the registry."
@@ -244,9 +250,9 @@ def test_an_image_for_another_machine_is_named_with_a_remedy(
     if way != "in no list":
         add(tmp_path / ("podman-images" if way == "here" else "registry"), "a/b", architecture="s390x")
     monkeypatch.setenv("PULL_ERROR", "Error: no image found in manifest list for architecture amd64")
-    with pytest.raises(images.NoImage) as refused:
-        images.ensure(both, ["a/b"], lambda line: None)
-    here = containers.architecture()
+    with pytest.raises(images.ImageError) as refused:
+        images.ensure_images(both, ["a/b"], lambda line: None)
+    here = container_tool.architecture()
     made_for = "other machines alone" if way == "in no list" else "s390x"
     assert str(refused.value) == (
         f"The image a/b is made for {made_for}, and this machine is {here}. Build it for this machine: "
@@ -266,9 +272,9 @@ def test_what_a_killed_keeper_left_is_removed_before_another_container_starts(
     living, own = gang / "worker-replica-0" / "1.0", gang / "master-replica-0" / "1.1"
     for folder in (stray, living):
         folder.mkdir(parents=True)
-        found = {"tool": Tool(PODMAN, str(path), ROOT).words(), "images": {}}
+        found = {"tool": ContainerTool(PODMAN, str(path), ROOT).words(), "images": {}}
         (folder / images.FOUND).write_text(json.dumps(found))
-        (tmp_path / "containers" / key(str(folder))).touch()
+        (tmp_path / "containers" / attempt_key(str(folder))).touch()
     own.mkdir(parents=True)
     order: dict[str, Any] = {
         "gang": "trainshed/p/j/1",
@@ -284,8 +290,8 @@ def test_what_a_killed_keeper_left_is_removed_before_another_container_starts(
     with open(order["lock"], "ab") as mine, open(f"{living.parent}.lock", "ab") as theirs:
         for lock in (mine, theirs):
             fcntl.flock(lock, fcntl.LOCK_EX)
-        assert prepare(str(own), order, str(own / "prepared.json")) == 0
-    assert [each.name for each in (tmp_path / "containers").iterdir()] == [key(str(living))]
+        assert prepare_node(str(own), order, str(own / "prepared.json")) == 0
+    assert [each.name for each in (tmp_path / "containers").iterdir()] == [attempt_key(str(living))]
     assert not (stray / images.FOUND).exists()
     assert (own / images.FOUND).exists()
 
@@ -322,15 +328,14 @@ def attempt(tmp_path: Path, how: str, kind: str = PODMAN) -> Path:
     common = {"tool": "auto", "read_only": False, "mounts": []}
     spec = {"project": "p", "job": "j", "attempt": 1, "env": {}, "replicas": [replica], "containers": common}
     (folder / "spec.json").write_text(json.dumps(spec))
-    found = {"tool": Tool(kind, str(tool), ROOT).words(), "images": {"i": "i"}}
+    found = {"tool": ContainerTool(kind, str(tool), ROOT).words(), "images": {"i": "i"}}
     (folder / images.FOUND).write_text(json.dumps(found))
     return folder
 
 
 def stand_in(folder: Path) -> subprocess.Popen[str]:
-    code = (
-        f"import os; from {contain.__module__} import contain; os._exit(contain({str(folder)!r}, 'master-replica-0'))"
-    )
+    run = f"run_replica({str(folder)!r}, 'master-replica-0')"
+    code = f"import os; from {run_replica.__module__} import run_replica; os._exit({run})"
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
 
 

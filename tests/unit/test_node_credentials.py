@@ -9,31 +9,31 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.artifacts import staging as parcels
-from trainshed.artifacts.staging import Package, Parcel
+from trainshed.artifacts import staging
+from trainshed.artifacts.staging import Package, StagedPackage
 from trainshed.buckets.addresses import resolve_uris
-from trainshed.buckets.backend import Trees
-from trainshed.buckets.file_backend import ObjectTree
+from trainshed.buckets.backend import BackendRouter
+from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Settings
-from trainshed.control.jobs.credentials import Equipped, NodeCredentials
-from trainshed.control.uri_resolver import Addresses
-from trainshed.engines.base import Launch, Replica
-from trainshed.errors import FailedPrecondition, NotFound, Refused
+from trainshed.control.jobs.credentials import RemoteAttempt, RemoteCredentials
+from trainshed.control.uri_resolver import UriResolver
+from trainshed.engines.base import AttemptSpec, Replica
+from trainshed.errors import CannotProceedError, FailedPreconditionError, NotFoundError
 from trainshed.proxy.google_hosts import PATTERN
-from trainshed.proxy.node_endpoint import NodeReach, check_reachable, host_for_nodes
+from trainshed.proxy.node_endpoint import NodeEndpoint, check_reachable, host_for_nodes
 
-REACH = NodeReach(tls_url="https://10.0.0.1:8471", authority="-----PEM-----", leads=True)
+REACH = NodeEndpoint(tls_url="https://10.0.0.1:8471", authority="-----PEM-----", leads=True)
 CONTENT = b"a package"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
-def launch(tmp_path: Path) -> Launch:
+def launch(tmp_path: Path) -> AttemptSpec:
     address = "@host:{0}@:@port:{0}@".format
     cluster = {"chief": [address("master-replica-0")], "worker": [address("worker-replica-0")]}
     names = (("master-replica-0", "master"), ("worker-replica-0", "worker"))
     path = tmp_path / "trainer.tar.gz"
     path.write_bytes(CONTENT)
-    return Launch(
+    return AttemptSpec(
         project="p-one",
         job="j",
         attempt=1,
@@ -54,7 +54,7 @@ def launch(tmp_path: Path) -> Launch:
     )
 
 
-def equipped(tmp_path: Path, reach: NodeReach = REACH) -> tuple[Equipped, list[tuple[str, str, str, float]]]:
+def equipped(tmp_path: Path, reach: NodeEndpoint = REACH) -> tuple[RemoteAttempt, list[tuple[str, str, str, float]]]:
     issued: list[tuple[str, str, str, float]] = []
 
     def issue(project: str, job: str, *, ttl_s: float) -> str:
@@ -65,7 +65,7 @@ def equipped(tmp_path: Path, reach: NodeReach = REACH) -> tuple[Equipped, list[t
         issued.append(("courier", project, job, ttl_s))
         return "ts_of_the_courier"
 
-    return NodeCredentials(reach, issue=issue, issue_courier=issue_courier).equip(launch(tmp_path)), issued
+    return RemoteCredentials(reach, issue=issue, issue_courier=issue_courier).equip(launch(tmp_path)), issued
 
 
 def test_packages_are_put_aside_and_told_by_content(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_packages_are_put_aside_and_told_by_content(tmp_path: Path) -> None:
     )
     assert made.launch.packages == ()
     (tmp_path / "trainer.tar.gz").write_bytes(b"another")
-    parcel = Parcel(tmp_path / "attempt", SHA256)
+    parcel = StagedPackage(tmp_path / "attempt", SHA256)
     assert (parcel.size, parcel.read(2, 4)) == (len(CONTENT), b"pack")
     parcel.close()
 
@@ -125,8 +125,8 @@ def test_with_the_real_cloud_chosen_nothing_but_packages_is_from_here(tmp_path: 
 def test_what_was_replaced_in_between_is_not_put_aside(tmp_path: Path) -> None:
     [package] = launch(tmp_path).packages
     package.path.write_bytes(b"another")
-    with pytest.raises(FailedPrecondition, match="was replaced"):
-        parcels.keep(tmp_path / "attempt", package)
+    with pytest.raises(FailedPreconditionError, match="was replaced"):
+        staging.stage_package(tmp_path / "attempt", package)
     assert [*(tmp_path / "attempt" / "parcels").iterdir()] == []
 
 
@@ -135,17 +135,17 @@ def test_what_was_replaced_in_between_is_not_put_aside(tmp_path: Path) -> None:
 )
 def test_only_what_was_put_aside_is_given_out(tmp_path: Path, sha256: str) -> None:
     [package] = launch(tmp_path).packages
-    parcels.keep(tmp_path / "attempt", package)
+    staging.stage_package(tmp_path / "attempt", package)
     (tmp_path / "attempt" / "spec.json").write_text("{}")
-    with pytest.raises(NotFound, match="no package"):
-        Parcel(tmp_path / "attempt", sha256)
+    with pytest.raises(NotFoundError, match="no package"):
+        StagedPackage(tmp_path / "attempt", sha256)
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "parcels").mkdir()
     (tmp_path / "parcels" / SHA256).symlink_to("/etc/passwd")
     with pytest.raises(OSError, match="symbolic"):
-        Parcel(tmp_path, SHA256)
+        StagedPackage(tmp_path, SHA256)
 
 
 # -- buckets, as other machines see them
@@ -153,14 +153,14 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 def owner(bucket: str) -> str:
     if bucket.startswith("absent"):
-        raise NotFound("no bucket")
+        raise NotFoundError("no bucket")
     return "p-two" if bucket == "theirs" else "p-one"
 
 
 @pytest.fixture
-def addresses(tmp_path: Path) -> Addresses:
-    tree = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
-    return Addresses(buckets=tmp_path / "buckets", shelves=Trees(tree, {}), owner=owner)
+def addresses(tmp_path: Path) -> UriResolver:
+    tree = FileBackend(tmp_path / "buckets", tmp_path / "uploads")
+    return UriResolver(buckets=tmp_path / "buckets", shelves=BackendRouter(tree, {}), owner=owner)
 
 
 @pytest.mark.parametrize(
@@ -172,21 +172,21 @@ def addresses(tmp_path: Path) -> Addresses:
         ("s3://mine/a", "s3://mine/a", "s3://mine/a"),
     ],
 )
-def test_addresses_in_arguments(addresses: Addresses, given: str, shared: str, led: str) -> None:
+def test_addresses_in_arguments(addresses: UriResolver, given: str, shared: str, led: str) -> None:
     assert resolve_uris(given, addresses.paths_there("p-one", "/mnt/b", leads=False)) == shared
     assert resolve_uris(given, addresses.paths_there("p-one", "", leads=True)) == led
 
 
-def test_an_address_that_would_be_looked_for_elsewhere_is_told_of(addresses: Addresses) -> None:
+def test_an_address_that_would_be_looked_for_elsewhere_is_told_of(addresses: UriResolver) -> None:
     path_of = addresses.paths_there("p-one", "", leads=False)
     assert resolve_uris("gs://absent/a s3://mine/a", path_of) == "gs://absent/a s3://mine/a"
-    with pytest.raises(FailedPrecondition, match=r"Set node_buckets .* TensorFlow 2, and set gs_in_trainers"):
+    with pytest.raises(FailedPreconditionError, match=r"Set node_buckets .* TensorFlow 2, and set gs_in_trainers"):
         resolve_uris("--data=gs://mine/a", path_of)
 
 
 def test_the_folder_of_buckets_is_a_whole_path() -> None:
     assert Settings(node_buckets="/mnt/buckets").node_buckets == "/mnt/buckets"
-    with pytest.raises(Refused, match="begins with"):
+    with pytest.raises(CannotProceedError, match="begins with"):
         Settings(node_buckets="mnt")
 
 
@@ -227,5 +227,5 @@ def test_a_server_that_a_cluster_cannot_reach_is_refused(host: str, cluster: str
     if good:
         check_reachable(host, cluster)
         return
-    with pytest.raises(Refused, match=r"can't reach it. Start it with --host 0\.0\.0\.0"):
+    with pytest.raises(CannotProceedError, match=r"can't reach it. Start it with --host 0\.0\.0\.0"):
         check_reachable(host, cluster)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from trainshed.node.process.sampler import oom_kills
-from trainshed.node.supervisor.failure_message import echo, explain, of_install
-from trainshed.node.supervisor.restart_policy import Exit
+from trainshed.node.supervisor.failure_message import explain, install_failure, is_peer_loss
+from trainshed.node.supervisor.restart_policy import ExitStatus
 
 SPEC: dict[str, Any] = {"job": "mnist_1", "module": "trainer.task"}
 MASTER: dict[str, Any] = {"type": "master", "index": 0, "name": "master-replica-0"}
@@ -18,72 +18,86 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "task.py", line 3, in <m
 
 def test_the_last_traceback_is_the_reason() -> None:
     tail = f"noise\n{TRACEBACK}KeyError: 'first'\nmore noise\n{TRACEBACK}ValueError: second\n"
-    assert explain(SPEC, MASTER, Exit(1), tail, False) == (
+    assert explain(SPEC, MASTER, ExitStatus(1), tail, False) == (
         f"The replica master 0 exited with a non-zero status of 1. \n{TRACEBACK}ValueError: second\n\n{LOGS}"
     )
 
 
 def test_without_a_traceback_the_last_lines_are() -> None:
-    said = explain(SPEC, MASTER, Exit(4), "".join(f"line {n}\n" for n in range(100)), False)
+    said = explain(SPEC, MASTER, ExitStatus(4), "".join(f"line {n}\n" for n in range(100)), False)
     assert said.splitlines()[:3] == ["The replica master 0 exited with a non-zero status of 4. ", "line 80", "line 81"]
-    assert explain(SPEC, MASTER, Exit(4), "", False) == (
+    assert explain(SPEC, MASTER, ExitStatus(4), "", False) == (
         f"The replica master 0 exited with a non-zero status of 4. \n\n{LOGS}"
     )
 
 
 def test_a_long_traceback_loses_its_oldest_frames() -> None:
     frames = "".join(f'  File "deep.py", line {n}, in f\n    f()\n' for n in range(500))
-    said = explain(SPEC, MASTER, Exit(1), f"Traceback (most recent call last):\n{frames}RecursionError: deep\n", False)
+    said = explain(
+        SPEC, MASTER, ExitStatus(1), f"Traceback (most recent call last):\n{frames}RecursionError: deep\n", False
+    )
     lines = said.splitlines()
     assert lines[1:3] == ["Traceback (most recent call last):", "  [...]"]
     assert "RecursionError: deep" in lines
     assert len(said) < 2500
-    assert len(explain(SPEC, MASTER, Exit(1), "x" * 100_000, False)) < 2500
+    assert len(explain(SPEC, MASTER, ExitStatus(1), "x" * 100_000, False)) < 2500
 
 
 @pytest.mark.parametrize(
     ("end", "tail", "oom", "words"),
     [
-        (Exit(1), TRACEBACK + "ModuleNotFoundError: No module named 'pandas'\n", False, "add that to install_requires"),
-        (Exit(1), "/r/bin/python: No module named trainer.task\n", False, "Check --module-name (it is trainer.task"),
         (
-            Exit(1),
+            ExitStatus(1),
+            TRACEBACK + "ModuleNotFoundError: No module named 'pandas'\n",
+            False,
+            "add that to install_requires",
+        ),
+        (
+            ExitStatus(1),
+            "/r/bin/python: No module named trainer.task\n",
+            False,
+            "Check --module-name (it is trainer.task",
+        ),
+        (
+            ExitStatus(1),
             "/r/bin/python3.7: Error while finding module specification for 'trainer.task' "
             "(ModuleNotFoundError: No module named 'trainer')\n",
             False,
             "There is no module trainer.task in the package",
         ),
-        (Exit(1), TRACEBACK + "ModuleNotFoundError: No module named 'trainer'\n", False, "Check --module-name"),
+        (ExitStatus(1), TRACEBACK + "ModuleNotFoundError: No module named 'trainer'\n", False, "Check --module-name"),
         (
-            Exit(2),
+            ExitStatus(2),
             "usage: task.py [-h]\ntask.py: error: unrecognized arguments: --job-dir /b/x\n",
             False,
             "parser.parse_known_args()",
         ),
-        (Exit(1), TRACEBACK + "MemoryError\n", False, "The replica master 0 ran out-of-memory and exited with"),
-        (Exit(None, 9), "", True, "ran out-of-memory and exited with a non-zero status of 9(SIGKILL)."),
-        (Exit(None, 9), "", False, "The replica master 0 was killed by signal 9 (SIGKILL)."),
-        (Exit(None, 11), "", True, "The replica master 0 was killed by signal 11 (SIGSEGV)."),
-        (Exit(None, 40), "", False, "was killed by signal 40 (SIGRTMIN+"),
-        (Exit(1), TRACEBACK + "OSError: [Errno 28] No space left on device\n", False, "The disk is full."),
+        (ExitStatus(1), TRACEBACK + "MemoryError\n", False, "The replica master 0 ran out-of-memory and exited with"),
+        (ExitStatus(None, 9), "", True, "ran out-of-memory and exited with a non-zero status of 9(SIGKILL)."),
+        (ExitStatus(None, 9), "", False, "The replica master 0 was killed by signal 9 (SIGKILL)."),
+        (ExitStatus(None, 11), "", True, "The replica master 0 was killed by signal 11 (SIGSEGV)."),
+        (ExitStatus(None, 40), "", False, "was killed by signal 40 (SIGRTMIN+"),
+        (ExitStatus(1), TRACEBACK + "OSError: [Errno 28] No space left on device\n", False, "The disk is full."),
         (
-            Exit(1),
+            ExitStatus(1),
             TRACEBACK + "importlib.metadata.PackageNotFoundError: tfx\n",
             False,
             "The package tfx is not installed",
         ),
     ],
 )
-def test_common_cases_come_with_advice(end: Exit, tail: str, oom: bool, words: str) -> None:
+def test_common_cases_come_with_advice(end: ExitStatus, tail: str, oom: bool, words: str) -> None:
     said = explain(SPEC, MASTER, end, tail, oom)
     assert words in said
     assert said.endswith(LOGS)
 
 
 def test_a_failed_installation_tells_what_its_installer_left(tmp_path: Any) -> None:
-    assert of_install(str(tmp_path), "j", Exit(None, 9)).startswith("The installation of the job's packages was killed")
+    assert install_failure(str(tmp_path), "j", ExitStatus(None, 9)).startswith(
+        "The installation of the job's packages was killed"
+    )
     (tmp_path / "install.error").write_text("It is broken.\n")
-    assert of_install(str(tmp_path), "j", Exit(1)) == (
+    assert install_failure(str(tmp_path), "j", ExitStatus(1)) == (
         "It is broken.\n\nTo find out more please check the logs: trainshed jobs logs j"
     )
 
@@ -110,11 +124,11 @@ def test_the_kernel_counts_its_kills() -> None:
     ],
 )
 def test_last_words_of_a_broken_connection_are_an_echo(tail: str, expected: bool) -> None:
-    assert echo(tail) is expected
+    assert is_peer_loss(tail) is expected
 
 
 def test_what_else_there_is_to_say_comes_before_the_advice() -> None:
-    said = explain(SPEC, MASTER, Exit(None, 9), "tail\n", True, "It was restarted before.")
+    said = explain(SPEC, MASTER, ExitStatus(None, 9), "tail\n", True, "It was restarted before.")
     parts = said.split("\n\n")
     assert parts[1] == "It was restarted before."
     assert parts[2].startswith("The machine had no memory left")

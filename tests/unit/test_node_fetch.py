@@ -17,7 +17,7 @@ import pytest
 
 from trainshed.certificates import Certificates, ensure_certificates
 from trainshed.node.remote import fetch
-from trainshed.node.remote.fetch import CannotFetch, fetch_all
+from trainshed.node.remote.fetch import FetchError, fetch_all
 
 CONTENT = os.urandom(300_000)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -137,7 +137,7 @@ def test_a_broken_connection_costs_only_what_was_missing(shop: Shop, tmp_path: P
 
 def test_another_content_is_not_used(shop: Shop, tmp_path: Path) -> None:
     shop.script = [lambda handler: send(handler, None, content=b"x" * len(CONTENT))]
-    with pytest.raises(CannotFetch, match="another content"):
+    with pytest.raises(FetchError, match="another content"):
         shop.fetch(tmp_path)
     assert [*tmp_path.rglob("*")] == [tmp_path / DIGEST]
 
@@ -149,7 +149,7 @@ def test_no_more_is_read_than_the_package_has(shop: Shop, tmp_path: Path) -> Non
 
 def test_a_refusal_is_told_at_once_in_the_servers_words(shop: Shop, tmp_path: Path) -> None:
     shop.script = [refuse(403, json.dumps({"error": {"message": "This is another job."}}).encode())]
-    with pytest.raises(CannotFetch, match=r"gs://b/trainer\.tar\.gz can't be fetched: This is another job\."):
+    with pytest.raises(FetchError, match=r"gs://b/trainer\.tar\.gz can't be fetched: This is another job\."):
         shop.fetch(tmp_path)
     assert len(shop.asked) == 1
     assert [*tmp_path.rglob("*")] == [tmp_path / DIGEST]
@@ -159,7 +159,7 @@ def test_nobody_else_is_sent_the_token(shop: Shop, certificates: Certificates, t
     other = Shop(certificates)
     try:
         shop.script = [refuse(302, Location=other.package()["url"])]
-        with pytest.raises(CannotFetch, match="status 302"):
+        with pytest.raises(FetchError, match="status 302"):
             shop.fetch(tmp_path)
         assert other.asked == []
     finally:
@@ -168,7 +168,7 @@ def test_nobody_else_is_sent_the_token(shop: Shop, certificates: Certificates, t
 
 def test_a_server_that_is_not_ours_is_asked_nothing(shop: Shop, tmp_path: Path) -> None:
     kit = {"ca": ensure_certificates(tmp_path / "other", hosts=("x",)).authority.read_text(), "token": TOKEN}
-    with pytest.raises(CannotFetch, match="node_host"):
+    with pytest.raises(FetchError, match="node_host"):
         fetch_all([shop.package()], kit, str(tmp_path / "cache"), print)
     assert shop.asked == []
 
@@ -179,7 +179,7 @@ def test_one_that_never_answers_is_given_up_with_a_sentence(
     monkeypatch.setattr(fetch, "PATIENCE_S", 0.1)
     package = shop.package()
     shop.script = [refuse(503)] * 1000
-    with pytest.raises(CannotFetch, match="has not answered for 0 s") as told:
+    with pytest.raises(FetchError, match="has not answered for 0 s") as told:
         fetch_all([package], {"ca": shop.certificates.authority.read_text(), "token": TOKEN}, str(tmp_path), print)
     assert TOKEN not in str(told.value)
 

@@ -15,12 +15,12 @@ from trainshed.node.supervisor.log_writer import (
     LINE_LIMIT,
     STDERR,
     STDOUT,
-    Lines,
-    LogFile,
+    LineSplitter,
+    LogWriter,
     ReplicaLog,
-    message,
+    printable,
     severity,
-    text,
+    strip_prefix,
 )
 
 
@@ -52,8 +52,8 @@ def test_severity(line: str, level: str) -> None:
 
 
 def test_control_characters_are_spelled_out() -> None:
-    assert text(b"a\tb\x00\x1b[0m\x7f\xff") == "a\tb\\x00\\x1b[0m\\x7f\\xff"
-    assert text("grüße 日本 \u0085".encode()) == "grüße 日本 \\x85"
+    assert printable(b"a\tb\x00\x1b[0m\x7f\xff") == "a\tb\\x00\\x1b[0m\\x7f\\xff"
+    assert printable("grüße 日本 \u0085".encode()) == "grüße 日本 \\x85"
 
 
 CHUNKS = st.lists(st.binary(max_size=40) | st.sampled_from([b"\n", b"\r", b" ", "ä…日".encode()]), max_size=30)
@@ -61,7 +61,7 @@ CHUNKS = st.lists(st.binary(max_size=40) | st.sampled_from([b"\n", b"\r", b" ", 
 
 @given(chunks=CHUNKS)
 def test_how_output_is_split_into_reads_makes_no_difference(chunks: list[bytes]) -> None:
-    bit_by_bit, at_once = Lines(), Lines()
+    bit_by_bit, at_once = LineSplitter(), LineSplitter()
     found = [line for chunk in chunks for line in bit_by_bit.feed(chunk)] + bit_by_bit.flush()
     whole = b"".join(chunks)
     assert found == at_once.feed(whole) + at_once.flush()
@@ -73,7 +73,7 @@ def test_how_output_is_split_into_reads_makes_no_difference(chunks: list[bytes])
 )
 def test_an_endless_line_comes_in_whole_characters_and_nothing_is_lost(size: int, letter: str, ended: bool) -> None:
     line = letter * (size // len(letter.encode()))
-    lines = Lines()
+    lines = LineSplitter()
     data = line.encode() + (b"\n" if ended else b"")
     found = []
     for start in range(0, len(data), 50_000):
@@ -90,7 +90,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def test_streams_do_not_mix_within_a_line(tmp_path: Path) -> None:
-    log = ReplicaLog("master-replica-0", LogFile(str(tmp_path / "log")), 1000)
+    log = ReplicaLog("master-replica-0", LogWriter(str(tmp_path / "log")), 1000)
     log.take(STDOUT, b"one ")
     log.take(STDERR, b"two ")
     log.take(STDOUT, b"three\n")
@@ -101,7 +101,7 @@ def test_streams_do_not_mix_within_a_line(tmp_path: Path) -> None:
 
 
 def test_times_grow_even_if_the_clock_steps_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = LogFile(str(tmp_path / "log"))
+    log = LogWriter(str(tmp_path / "log"))
     clock = iter([1000.0, 400.0, 1000.000002, 2000.0])
     monkeypatch.setattr(time, "time", lambda: next(clock))
     for _ in range(4):
@@ -122,7 +122,7 @@ def test_each_line_is_kept_or_counted(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "limited"
     path.unlink(missing_ok=True)
-    log = ReplicaLog("r", LogFile(str(path)), limit)
+    log = ReplicaLog("r", LogWriter(str(path)), limit)
     data = b"".join(b"line %d\n" % n for n in range(40))[: None if ended else -1]
     for size in [*counts, len(data)]:
         log.take(STDOUT, data[:size])
@@ -143,7 +143,7 @@ def test_each_line_is_kept_or_counted(
 
 
 def test_the_tail_is_of_stderr_and_goes_on_past_the_limit(tmp_path: Path) -> None:
-    log = ReplicaLog("r", LogFile(str(tmp_path / "log")), 10)
+    log = ReplicaLog("r", LogWriter(str(tmp_path / "log")), 10)
     log.take(STDOUT, b"out\n")
     assert log.tail() == "out\n"
     log.take(STDERR, b"a long line that is over the limit\n")
@@ -153,7 +153,7 @@ def test_the_tail_is_of_stderr_and_goes_on_past_the_limit(tmp_path: Path) -> Non
 
 def test_a_new_copy_begins_with_a_line_and_a_tail_of_its_own(tmp_path: Path) -> None:
     seen: list[bytes] = []
-    log = ReplicaLog("r", LogFile(str(tmp_path / "log")), 1000, seen.extend)
+    log = ReplicaLog("r", LogWriter(str(tmp_path / "log")), 1000, seen.extend)
     log.take(STDERR, b"step 1\nthe old copy was cut")
     log.renew()
     assert log.tail() == ""
@@ -174,4 +174,4 @@ def test_a_new_copy_begins_with_a_line_and_a_tail_of_its_own(tmp_path: Path) -> 
     ],
 )
 def test_the_level_and_name_of_pythons_logging_are_not_part_of_the_message(line: str, wanted: str) -> None:
-    assert message(line) == wanted
+    assert strip_prefix(line) == wanted

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.node.supervisor.start_order import LATEST_S, LOOK_S, Order, connected, sleeps
+from trainshed.node.supervisor.start_order import LOOK_S, MAX_DELAY_S, StartOrder, connected, workers_would_sleep
 
 NOW = 1000.0
 SLEEPY = "import tensorflow.compat.v1 as tf\nwith tf.train.MonitoredTrainingSession(master) as session: ...\n"
@@ -53,7 +53,7 @@ def _types(replicas: list[dict[str, Any]]) -> list[str]:
 
 
 def test_workers_wait_for_the_master_to_come_to_a_parameter_server(network: Network, site: Path) -> None:
-    order = Order(network)
+    order = StartOrder(network)
     assert _types(order.begin(SERVERS, str(site), NOW)) == ["master", "ps", "ps", "evaluator"]
     assert order.look_at == NOW + LOOK_S
     assert order.due(NOW + LOOK_S) == []
@@ -65,36 +65,36 @@ def test_workers_wait_for_the_master_to_come_to_a_parameter_server(network: Netw
 
 
 def test_workers_never_wait_long(network: Network, site: Path) -> None:
-    order = Order(network)
+    order = StartOrder(network)
     order.begin(SERVERS, str(site), NOW)
-    assert order.due(NOW + LATEST_S - 0.001) == []
-    assert _types(order.due(NOW + LATEST_S)) == ["worker", "worker"]
+    assert order.due(NOW + MAX_DELAY_S - 0.001) == []
+    assert _types(order.due(NOW + MAX_DELAY_S)) == ["worker", "worker"]
 
 
 @pytest.mark.parametrize(
     "types", [("master",), ("master", "worker", "worker"), ("master", "ps"), ("master", "evaluator")], ids="+".join
 )
 def test_a_gang_without_workers_or_servers_starts_whole(types: tuple[str, ...], network: Network, site: Path) -> None:
-    order = Order(network)
+    order = StartOrder(network)
     assert _types(order.begin(_gang(*types), str(site), NOW)) == [*types]
     assert order.look_at == float("inf")
     assert network.asked == []
 
 
 def test_a_job_that_ends_starts_nobody(network: Network, site: Path) -> None:
-    order = Order(network)
+    order = StartOrder(network)
     order.begin(SERVERS, str(site), NOW)
     order.clear()
-    assert order.due(NOW + LATEST_S) == []
+    assert order.due(NOW + MAX_DELAY_S) == []
 
 
 def test_a_gang_that_is_started_again_begins_in_the_same_order(network: Network, site: Path) -> None:
-    order = Order(network)
+    order = StartOrder(network)
     order.begin(SERVERS, str(site), NOW)
-    order.due(NOW + LATEST_S)
+    order.due(NOW + MAX_DELAY_S)
     assert _types(order.begin(SERVERS, str(site), NOW + 50.0)) == ["master", "ps", "ps", "evaluator"]
     assert order.due(NOW + 50.0 + LOOK_S) == []
-    assert len(order.due(NOW + 50.0 + LATEST_S)) == 2
+    assert len(order.due(NOW + 50.0 + MAX_DELAY_S)) == 2
 
 
 @pytest.mark.parametrize(
@@ -111,16 +111,16 @@ def test_a_gang_that_is_started_again_begins_in_the_same_order(network: Network,
 def test_only_trainers_whose_workers_would_sleep_are_held_back(source: str, expected: bool, tmp_path: Path) -> None:
     (tmp_path / "task.py").write_text(source)
     (tmp_path / "notes.txt").write_text(SLEEPY)
-    assert sleeps(str(tmp_path)) is expected
+    assert workers_would_sleep(str(tmp_path)) is expected
 
 
 def test_a_trainer_that_is_tuned_in_one_file_is_tuned(site: Path) -> None:
     (site / "trainer" / "waits.py").write_text("recovery_wait_secs = 0.1")
-    assert not sleeps(str(site))
+    assert not workers_would_sleep(str(site))
 
 
 def test_a_job_without_packages_has_nothing_to_look_into(tmp_path: Path) -> None:
-    assert not sleeps(str(tmp_path / "absent"))
+    assert not workers_would_sleep(str(tmp_path / "absent"))
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])

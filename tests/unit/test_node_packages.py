@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainshed.node.package_install import lacking, requirements
+from trainshed.node.package_install import missing_requirements, requirements
 
 
 def test_requirements_are_what_packages_say_but_for_extras_and_each_other(tmp_path: Path) -> None:
@@ -26,5 +26,5 @@ def test_a_plan_of_uv_tells_what_is_lacking() -> None:
         " - numpy==1.0\n + numpy==2.1.0\n \x1b[32m+\x1b[39m \x1b[1msix\x1b[0m\x1b[2m==1.17.0\x1b[0m\n"
         " + thing==1.0 (from https://example.com/thing-1.0.zip)\n"
     )
-    assert lacking(plan) == ["numpy==2.1.0", "six==1.17.0", "thing @ https://example.com/thing-1.0.zip"]
-    assert lacking("Audited 2 packages in 1ms\nWould make no changes\n") == []
+    assert missing_requirements(plan) == ["numpy==2.1.0", "six==1.17.0", "thing @ https://example.com/thing-1.0.zip"]
+    assert missing_requirements("Audited 2 packages in 1ms\nWould make no changes\n") == []

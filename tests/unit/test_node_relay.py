@@ -16,9 +16,9 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from trainshed.node.process.tree import stat_fields
-from trainshed.node.remote.sidecar_proxy import Relay
-from trainshed.node.remote.tunnels import Way
-from trainshed.proxy.google_hosts import PATTERN, served
+from trainshed.node.remote.sidecar_proxy import SidecarProxy
+from trainshed.node.remote.tunnels import EgressRoutes
+from trainshed.proxy.google_hosts import PATTERN, served_name
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.processes.ports import held_port
 
@@ -51,9 +51,9 @@ def saying(word: bytes) -> Iterator[tuple[int, list[bytes]]]:
 
 
 @contextmanager
-def relaying(port: int) -> Iterator[tuple[Relay, list[int]]]:
+def relaying(port: int) -> Iterator[tuple[SidecarProxy, list[int]]]:
     """A relay that leads to a server on that port, and the pids of its processes, which are ended."""
-    relay = Relay({"host": "127.0.0.1", "port": port, "names": PATTERN})
+    relay = SidecarProxy({"host": "127.0.0.1", "port": port, "names": PATTERN})
     pids = [relay.start()]
     try:
         yield relay, pids
@@ -73,7 +73,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def connected(relay: Relay) -> socket.socket:
+def connected(relay: SidecarProxy) -> socket.socket:
     host, _, port = relay.address.rpartition(":")
     return socket.create_connection((host, int(port)), timeout=WAIT_S)
 
@@ -85,7 +85,7 @@ def everything(connection: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def through(relay: Relay, place: str, text: bytes = b"hello") -> bytes:
+def through(relay: SidecarProxy, place: str, text: bytes = b"hello") -> bytes:
     """What comes back through the relay when a place is asked for, after the text was said."""
     with connected(relay) as connection:
         connection.sendall(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n".encode())
@@ -106,9 +106,9 @@ def through(relay: Relay, place: str, text: bytes = b"hello") -> bytes:
     ],
 )
 def test_the_relay_leads_the_names_that_the_server_answers_for(name: str) -> None:
-    way = Way({"host": "server", "port": 8471, "names": PATTERN}, {})
+    way = EgressRoutes({"host": "server", "port": 8471, "names": PATTERN}, {})
     led = way.place(name, 443) == (("server", 8471), None)
-    assert led == (served(name) is not None)
+    assert led == (served_name(name) is not None)
     assert way.place(name, 444) == ((name, 444), None)
 
 
@@ -183,8 +183,8 @@ def test_one_that_was_killed_goes_on_at_the_same_address() -> None:
 ORPHAN = """
 import sys
 from trainshed.node.process.tree import stat_fields
-from trainshed.node.remote.sidecar_proxy import Relay
-relay = Relay({"host": "127.0.0.1", "port": 1, "names": "x"})
+from trainshed.node.remote.sidecar_proxy import SidecarProxy
+relay = SidecarProxy({"host": "127.0.0.1", "port": 1, "names": "x"})
 print(relay.address, relay.start(), flush=True)
 sys.stdin.read()
 """

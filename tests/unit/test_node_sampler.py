@@ -11,16 +11,16 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from trainshed.node.process.sampler import COARSEST_S, Sampler, gap_s
+from trainshed.node.process.sampler import COARSEST_S, SampleWriter, gap_s
 from trainshed.node.process.tree import children
 from trainshed.testing.contracts.engines import wait_for
 
 SUPERVISOR = """
 import json, os, subprocess, sys, time
-from trainshed.node.process import tree as reap
-from trainshed.node.process.sampler import Sampler
+from trainshed.node.process import tree
+from trainshed.node.process.sampler import SampleWriter
 
-reap.become_subreaper()
+tree.become_subreaper()
 told, tell = os.pipe()
 replica = '''
 import os, subprocess, sys, time
@@ -37,7 +37,7 @@ time.sleep(600)
 '''
 process = subprocess.Popen([sys.executable, "-c", replica, str(tell)], pass_fds=[tell], start_new_session=True)
 os.read(told, 1)
-sampler = Sampler(sys.argv[1])
+sampler = SampleWriter(sys.argv[1])
 deadline = time.monotonic() + 90
 now, seen = 0.0, {"processes": 0, "rss": 0}
 while (seen["processes"] < 3 or seen["rss"] <= 80 << 20) and time.monotonic() < deadline:  # the orphan's memory grows
@@ -45,7 +45,7 @@ while (seen["processes"] < 3 or seen["rss"] <= 80 << 20) and time.monotonic() < 
     sampler.sample({"master-replica-0": process.pid}, now)
     seen = json.loads(open(sys.argv[1]).readlines()[-1])
     time.sleep(0.05)
-reap.end_all()
+tree.kill_descendants()
 """
 
 
@@ -66,7 +66,7 @@ def test_a_replica_is_its_whole_tree_with_those_that_lost_their_parent(tmp_path:
 
 def test_a_line_a_second_at_first_and_fewer_later(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
-    sampler = Sampler(str(path))
+    sampler = SampleWriter(str(path))
     pids = {"master-replica-0": os.getpid()}
     for second in range(60):
         sampler.sample(pids, 100.0 + second)
@@ -81,7 +81,7 @@ def test_a_line_a_second_at_first_and_fewer_later(tmp_path: Path) -> None:
 
 def test_a_new_copy_of_a_replica_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
-    sampler = Sampler(str(path))
+    sampler = SampleWriter(str(path))
     busy = (
         "import time\nwhile time.process_time() < 0.6: pass\nprint(bytearray(40 << 20).count(0), flush=True)\ninput()"
     )
@@ -100,7 +100,7 @@ def test_a_process_that_is_gone_counts_nothing(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         gone.wait()
-    Sampler(str(path)).sample({"worker-replica-0": gone.pid}, 1.0)
+    SampleWriter(str(path)).sample({"worker-replica-0": gone.pid}, 1.0)
     assert [(line["rss"], line["processes"]) for line in lines(path)] == [(0, 0)]
 
 
@@ -119,7 +119,7 @@ def test_what_runs_a_container_is_not_a_part_of_it(tmp_path: Path) -> None:
                 (tmp_path / name).mkdir()
                 if name == "elsewhere":  # as with Docker: its container is not below its client
                     (tmp_path / name / "master-replica-0.pid").write_text(str(first))
-                sampler = Sampler(str(tmp_path / name / "samples.jsonl"), inside=inside)
+                sampler = SampleWriter(str(tmp_path / name / "samples.jsonl"), inside=inside)
                 sampler.sample({"master-replica-0": pids[0].pid}, 10.0)
         finally:
             runner.kill()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainshed.node.supervisor.step_tracker import Progress, Restart, step_of
+from trainshed.node.supervisor.step_tracker import RestartCost, StepTracker, parse_step
 
 
 @pytest.mark.parametrize(
@@ -40,52 +40,55 @@ from trainshed.node.supervisor.step_tracker import Progress, Restart, step_of
     ],
 )
 def test_the_step_of_a_line(line: str, step: int | None) -> None:
-    assert step_of(line.encode()) == step
+    assert parse_step(line.encode()) == step
 
 
 @pytest.mark.parametrize(
     ("restart", "sentence"),
     [
-        (Restart("worker-replica-1", "killed by signal 9", False), "restarted worker-replica-1 (killed by signal 9)"),
         (
-            Restart("worker-replica-1", "killed by signal 9", False, 1241, 1204),
+            RestartCost("worker-replica-1", "killed by signal 9", False),
+            "restarted worker-replica-1 (killed by signal 9)",
+        ),
+        (
+            RestartCost("worker-replica-1", "killed by signal 9", False, 1241, 1204),
             "restarted worker-replica-1 (killed by signal 9), resumed at step 1,204, 37 steps repeated",
         ),
         (
-            Restart("worker-replica-1", "killed by signal 9", False, 1241, 1240),
+            RestartCost("worker-replica-1", "killed by signal 9", False, 1241, 1240),
             "restarted worker-replica-1 (killed by signal 9), resumed at step 1,240, 1 step repeated",
         ),
         (
-            Restart("ps-replica-0", "killed by signal 9", False, 1241, 1250),
+            RestartCost("ps-replica-0", "killed by signal 9", False, 1241, 1250),
             "restarted ps-replica-0 (killed by signal 9), resumed at step 1,250, 0 steps repeated",
         ),
         (
-            Restart("ps-replica-0", "killed by signal 9", False, None, 3),
+            RestartCost("ps-replica-0", "killed by signal 9", False, None, 3),
             "restarted ps-replica-0 (killed by signal 9), resumed at step 3",
         ),
         (
-            Restart("worker-replica-0", "killed by signal 9", True, 10, 0),
+            RestartCost("worker-replica-0", "killed by signal 9", True, 10, 0),
             "restarted the whole gang (worker-replica-0 was killed by signal 9), resumed at step 0, 10 steps repeated",
         ),
         (
-            Restart("worker-replica-0", "exited with 1 after ps-replica-0 was lost", True),
+            RestartCost("worker-replica-0", "exited with 1 after ps-replica-0 was lost", True),
             "restarted the whole gang (worker-replica-0 exited with 1 after ps-replica-0 was lost)",
         ),
     ],
 )
-def test_a_restart_in_words(restart: Restart, sentence: str) -> None:
+def test_a_restart_in_words(restart: RestartCost, sentence: str) -> None:
     assert restart.sentence == sentence
 
 
 def test_a_restart_is_resumed_by_the_first_step_of_a_replica_that_may_tell() -> None:
     resumed: list[tuple[str, int | None]] = []
-    progress = Progress(lambda restart: resumed.append((restart.name, restart.after)))
+    progress = StepTracker(lambda restart: resumed.append((restart.name, restart.after)))
     master, worker = progress.watch("m"), progress.watch("w")
     master([b"step 100", b"nothing"])
     worker([b"step 90"])
     assert (progress.last({"m", "w"}), progress.last({"w"}), progress.last({"p"})) == (100, 90, None)
-    progress.restarted(Restart("w", "killed", False, 90), {"w"})
-    progress.restarted(Restart("p", "killed", False, 100), {"m", "w"})
+    progress.restarted(RestartCost("w", "killed", False, 90), {"w"})
+    progress.restarted(RestartCost("p", "killed", False, 100), {"m", "w"})
     master([b"no news", b"step 80", b"step 81"])
     assert resumed == [("p", 80)]
     worker([b"step 82", b"step 83"])
@@ -95,9 +98,9 @@ def test_a_restart_is_resumed_by_the_first_step_of_a_replica_that_may_tell() -> 
 
 def test_a_restart_that_is_restarted_is_not_resumed() -> None:
     resumed: list[tuple[str, int | None]] = []
-    progress = Progress(lambda restart: resumed.append((restart.reason, restart.after)))
-    progress.restarted(Restart("w", "first", False), {"w"})
-    progress.restarted(Restart("w", "second", False), {"w"})
-    progress.restarted(Restart("v", "third", True), {"w", "v"})
+    progress = StepTracker(lambda restart: resumed.append((restart.reason, restart.after)))
+    progress.restarted(RestartCost("w", "first", False), {"w"})
+    progress.restarted(RestartCost("w", "second", False), {"w"})
+    progress.restarted(RestartCost("v", "third", True), {"w", "v"})
     progress.watch("w")([b"step 1", b"step 2"])
     assert resumed == [("third", 1)]

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home, Settings
-from trainshed.domain.jobs.reconcile import Phase
-from trainshed.engines.base import Launch, Replica
+from trainshed.domain.jobs.reconcile import AttemptPhase
+from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine
-from trainshed.errors import Refused
-from trainshed.node.warm import compatibility as fit
+from trainshed.errors import CannotProceedError
+from trainshed.node.warm import compatibility
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.testing.contracts.engines import settle, wait_for
 
@@ -186,7 +186,7 @@ class Ways:
         (package / "__init__.py").touch()
         (package / "task.py").write_text(code)
         engine.observe([])
-        launch = Launch(
+        launch = AttemptSpec(
             project="p",
             job=name,
             attempt=1,
@@ -204,7 +204,7 @@ class Ways:
         )
         engine.launch(launch)
         looking = LocalEngine(Home(self.tmp_path / "looking"), UV)  # remembers nothing of the attempt before
-        settle(looking, folder, Phase.ENDED)
+        settle(looking, folder, AttemptPhase.ENDED)
         events = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
         [started] = [event for event in events if event["event"] == "supervisor_started"]
         exits = [(event["code"], event["signal"]) for event in events if event["event"] == "replica_exited"]
@@ -292,14 +292,14 @@ def test_variables_that_python_reads_at_its_start_have_their_effect(ways: Ways) 
 class TestFit:
     def test_only_what_is_read_once_is_baked(self) -> None:
         env = {"PATH": "/bin", "GCS_BUCKET": "mine", "TF_CONFIG": "{}", "PYTHONPATH": "/x", "PYTHONUNBUFFERED": "1"}
-        assert fit.baked(env) == {}
+        assert compatibility.import_time_environment(env) == {}
         odd = {"PYTHONHASHSEED": "0", "LC_ALL": "C", "TF_ENABLE_ONEDNN_OPTS": "0", "LD_PRELOAD": "x", "HOME": "/h"}
-        assert fit.baked(env | odd) == odd
+        assert compatibility.import_time_environment(env | odd) == odd
 
     def test_a_variable_that_came_or_went_since_is_a_misfit(self, tmp_path: Path) -> None:
-        assert fit.misfit({"LANG": "C"}, str(tmp_path), {"LANG": "C"}) == ""
-        assert fit.misfit({}, str(tmp_path), {"LANG": "C"}).startswith("LANG ")
-        assert fit.misfit({"LANG": "C"}, str(tmp_path), {}).startswith("LANG ")
+        assert compatibility.cold_start_reason({"LANG": "C"}, str(tmp_path), {"LANG": "C"}) == ""
+        assert compatibility.cold_start_reason({}, str(tmp_path), {"LANG": "C"}).startswith("LANG ")
+        assert compatibility.cold_start_reason({"LANG": "C"}, str(tmp_path), {}).startswith("LANG ")
 
     def test_packages_that_share_a_name_space_are_compared_inside_it(self, tmp_path: Path) -> None:
         google, protobuf = types.ModuleType("google"), types.ModuleType("google.protobuf")
@@ -307,27 +307,27 @@ class TestFit:
         protobuf.__file__ = "/site/google/protobuf/__init__.py"
         loaded = {"google": google, "google.protobuf": protobuf}
         (tmp_path / "google" / "cloud").mkdir(parents=True)
-        assert fit.shadow(str(tmp_path), loaded) == ""
+        assert compatibility.shadowed_module(str(tmp_path), loaded) == ""
         (tmp_path / "google" / "protobuf").mkdir()
         (tmp_path / "google" / "protobuf" / "__init__.py").touch()
-        assert fit.shadow(str(tmp_path), loaded) == "google.protobuf"
+        assert compatibility.shadowed_module(str(tmp_path), loaded) == "google.protobuf"
 
     def test_a_folder_without_code_hides_nothing(self, tmp_path: Path) -> None:
         numpy = types.ModuleType("numpy")
         numpy.__file__ = "/site/numpy/__init__.py"
         (tmp_path / "numpy").mkdir()
-        assert fit.shadow(str(tmp_path), {"numpy": numpy}) == ""
+        assert compatibility.shadowed_module(str(tmp_path), {"numpy": numpy}) == ""
         (tmp_path / "numpy.cpython-311-x86_64-linux-gnu.so").touch()
-        assert fit.shadow(str(tmp_path), {"numpy": numpy}) == "numpy"
+        assert compatibility.shadowed_module(str(tmp_path), {"numpy": numpy}) == "numpy"
 
     def test_what_python_runs_at_its_start_is_run(self, tmp_path: Path) -> None:
         (tmp_path / "sitecustomize.py").touch()
-        assert fit.shadow(str(tmp_path), {}) == "sitecustomize"
+        assert compatibility.shadowed_module(str(tmp_path), {}) == "sitecustomize"
 
     def test_very_much_code_is_not_looked_through(self, tmp_path: Path) -> None:
         with open(tmp_path / "large.py", "wb") as file:
             os.truncate(file.fileno(), 33 << 20)
-        assert "too large" in fit.misfit({"PYTHONPATH": str(tmp_path)}, str(tmp_path / "work"), {})
+        assert "too large" in compatibility.cold_start_reason({"PYTHONPATH": str(tmp_path)}, str(tmp_path / "work"), {})
 
 
 def test_every_runtime_with_a_framework_has_a_warm_process() -> None:
@@ -336,5 +336,5 @@ def test_every_runtime_with_a_framework_has_a_warm_process() -> None:
 
 def test_the_setting_is_auto_or_off() -> None:
     assert Settings.read({"TRAINSHED_SERVER_WARM_START": "off"}).warm_start == "off"
-    with pytest.raises(Refused, match="auto or off"):
+    with pytest.raises(CannotProceedError, match="auto or off"):
         Settings.read({"TRAINSHED_SERVER_WARM_START": "sometimes"})

@@ -11,7 +11,7 @@ import pytest
 
 import trainshed
 from trainshed.config import Home
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 from trainshed.local import notebook
 from trainshed.runtimes.catalogue import CATALOGUE, NOTEBOOK
 from trainshed.sdk.drawing import SIDE, THREE, raster
@@ -22,7 +22,7 @@ SAMPLES = Path(__file__).parents[2] / "samples" / "notebooks"
 def test_a_port_that_is_taken_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(Refused, match=f"Port {port} can't be used"):
+        with pytest.raises(CannotProceedError, match=f"Port {port} can't be used"):
             notebook.check_port(port)
     notebook.check_port(port)
 
@@ -39,7 +39,7 @@ def test_samples_are_copied_once_and_never_over_what_is_there(tmp_path: Path) ->
     assert notebook.copy_samples(SAMPLES, folder) == []
     assert not (tmp_path / "elsewhere").exists()
     (tmp_path / "file").touch()
-    with pytest.raises(Refused, match="--dir"):
+    with pytest.raises(CannotProceedError, match="--dir"):
         notebook.copy_samples(SAMPLES, tmp_path / "file" / "below")
 
 
@@ -57,7 +57,7 @@ def test_it_runs_only_while_the_lock_is_held(tmp_path: Path) -> None:
         found = notebook.running(home)
         assert found is not None
         assert found.address == "http://127.0.0.1:8888/lab"
-        with pytest.raises(Refused, match="being started"), notebook._locked(home.notebook / "lock"):
+        with pytest.raises(CannotProceedError, match="being started"), notebook._locked(home.notebook / "lock"):
             pass
 
 

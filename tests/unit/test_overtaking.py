@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainshed.errors import Aborted, Overtaken
-from trainshed.store.conflicts import TRIES, until_first
+from trainshed.errors import AbortedError, WriteConflictError
+from trainshed.store.conflicts import MAX_ATTEMPTS, retry_on_conflict
 
 
 class Row:
@@ -20,19 +20,19 @@ class Row:
         if self.others > 0:
             self.others -= 1
             self.value += 10
-            raise Overtaken("someone was faster")
+            raise WriteConflictError("someone was faster")
         self.value = read + 1
         return self.value
 
 
 def test_what_others_wrote_is_read_again() -> None:
-    assert until_first(Row(others=3).add_one) == 31
+    assert retry_on_conflict(Row(others=3).add_one) == 31
 
 
 def test_it_is_not_tried_for_ever() -> None:
-    assert until_first(Row(others=TRIES - 1).add_one) == 10 * (TRIES - 1) + 1
-    with pytest.raises(Overtaken):
-        until_first(Row(others=TRIES).add_one)
+    assert retry_on_conflict(Row(others=MAX_ATTEMPTS - 1).add_one) == 10 * (MAX_ATTEMPTS - 1) + 1
+    with pytest.raises(WriteConflictError):
+        retry_on_conflict(Row(others=MAX_ATTEMPTS).add_one)
 
 
 def test_an_etag_that_is_not_the_current_one_is_refused_at_once() -> None:
@@ -40,8 +40,8 @@ def test_an_etag_that_is_not_the_current_one_is_refused_at_once() -> None:
 
     def refuse() -> None:
         asked.append("with an old etag")
-        raise Aborted("not the current one")
+        raise AbortedError("not the current one")
 
-    with pytest.raises(Aborted):
-        until_first(refuse)
+    with pytest.raises(AbortedError):
+        retry_on_conflict(refuse)
     assert len(asked) == 1

@@ -10,25 +10,25 @@ from typing import Any
 
 import pytest
 
-from trainshed.attempts.batch_progress import Predicted
+from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.domain.jobs.diagnosis import diagnose
 from trainshed.domain.jobs.job import Job, JobState
-from trainshed.domain.models.hosting import Standing
+from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.model import read_model
 from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.operations import Operation
-from trainshed.gateway.metrics import Metrics
+from trainshed.gateway.metrics import VersionMetrics
 from trainshed.gateway.routes import ModelRoute, Routes, VersionRoute
-from trainshed.services.console.machine_metrics import Glance, MachineHistory, glance_at
-from trainshed.services.console.overview import MOST_JOBS, Overview, Rows, Sights
+from trainshed.services.console.machine_metrics import MachineMetrics, MachineSample, sample_machine
+from trainshed.services.console.overview import MOST_JOBS, Overview, OverviewSources, OverviewStores
 from trainshed.store.database import Database
-from trainshed.store.job_search import JobTable
+from trainshed.store.job_search import JobSearchStore
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
 
 HOUR_US = 3_600_000_000
 NOW_US = 1_763_000_000_000_000
-MACHINE = Glance(
+MACHINE = MachineSample(
     time_us=NOW_US,
     cpu=0.5,
     memory_used_bytes=3 << 30,
@@ -55,14 +55,14 @@ class Project:
     def __init__(self, database: Database) -> None:
         self.jobs = JobStore(database)
         self.models = ModelStore(database)
-        self.routes, self.metrics = Routes(), Metrics()
+        self.routes, self.metrics = Routes(), VersionMetrics()
         self.machine = MACHINE
         self.restarts: list[str] = []
-        self.predicted: Predicted | None = None
+        self.predicted: BatchProgress | None = None
         self.looks = 0
         self.now_us = NOW_US
-        sights = Sights(
-            machine=MachineHistory(lambda: self.machine, cpus=4),
+        sights = OverviewSources(
+            machine=MachineMetrics(lambda: self.machine, cpus=4),
             routes=self.routes,
             metrics=self.metrics,
             prospects=Prospects(),
@@ -71,7 +71,7 @@ class Project:
             restarts=lambda job: self.restarts,
             diagnosed=lambda job: diagnose(job.error),
         )
-        rows = Rows(jobs=self.jobs, table=JobTable(database), models=self.models)
+        rows = OverviewStores(jobs=self.jobs, table=JobSearchStore(database), models=self.models)
         self.overview = Overview(rows, sights, clock=lambda: self.now_us, fresh_s=0.0)
         self.patient = Overview(rows, sights, clock=lambda: self.now_us, fresh_s=3600.0)
 
@@ -146,7 +146,7 @@ def test_jobs_are_counted_and_those_that_run_and_wait_are_shown(project: Project
 
 def test_a_batch_prediction_tells_how_much_it_has_read(project: Project) -> None:
     project.add("predicts", JobState.RUNNING)
-    project.predicted = Predicted(predictions=10, errors=0, read=1, bytes=4)
+    project.predicted = BatchProgress(predictions=10, errors=0, read=1, bytes=4)
     [row] = project.told()["running"]
     assert (row["progress"]["fraction"], row["progress"]["step"]) == (0.25, None)
 
@@ -207,7 +207,9 @@ def test_versions_that_failed_or_do_not_answer(project: Project) -> None:
     project.add_version("v1", VersionState.READY)
     project.add_version("v2", VersionState.FAILED, error="Create Version failed. Bad model.\nMore.")
     routes = {
-        name: VersionRoute(project="shed", model="digits", version=name, state=Standing.UNHEALTHY, reason="It died.")
+        name: VersionRoute(
+            project="shed", model="digits", version=name, state=ServingState.UNHEALTHY, reason="It died."
+        )
         for name in ("v1", "v2", "v3")
     }
     project.routes.publish(ModelRoute(project="shed", model="digits", versions=routes))
@@ -251,15 +253,15 @@ def test_replicas_that_were_started_again(project: Project) -> None:
 
 def test_the_machine_is_looked_at_and_its_past_is_bounded(tmp_path: Path) -> None:
     enough = threading.Event()
-    seen: list[Glance] = []
+    seen: list[MachineSample] = []
 
-    def look() -> Glance:
-        seen.append(glance_at(tmp_path))
+    def look() -> MachineSample:
+        seen.append(sample_machine(tmp_path))
         if len(seen) > 8:
             enough.set()
         return seen[-1]
 
-    history = MachineHistory(look, cpus=2, every_s=0.01)
+    history = MachineMetrics(look, cpus=2, every_s=0.01)
     history.begin()
     assert enough.wait(90)
     history.close()
@@ -269,14 +271,14 @@ def test_the_machine_is_looked_at_and_its_past_is_bounded(tmp_path: Path) -> Non
     assert 0 <= body["cpu"] <= 1
     assert 0 < body["memory_used_bytes"] < body["memory_bytes"]
     assert 0 <= body["disk_free_bytes"] <= body["disk_bytes"]
-    assert MachineHistory(look, cpus=2, every_s=300)._glances.maxlen == 2
+    assert MachineMetrics(look, cpus=2, every_s=300)._glances.maxlen == 2
 
 
 def test_a_look_that_fails_ends_nothing(tmp_path: Path) -> None:
     enough = threading.Event()
     looks = 0
 
-    def look() -> Glance:
+    def look() -> MachineSample:
         nonlocal looks
         looks += 1
         if looks == 2:
@@ -285,7 +287,7 @@ def test_a_look_that_fails_ends_nothing(tmp_path: Path) -> None:
             enough.set()
         return MACHINE
 
-    history = MachineHistory(look, cpus=2, every_s=0.01)
+    history = MachineMetrics(look, cpus=2, every_s=0.01)
     history.begin()
     assert enough.wait(90)
     history.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from trainshed import packaging
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +164,9 @@ def test_large_files_beside_a_setup_py_are_not_copied(trainer: Path, own_temp: P
 
 def test_a_setup_py_that_fails_says_so_in_its_own_words(trainer: Path) -> None:
     _write(trainer.parent, {"setup.py": "raise RuntimeError('no compiler here')\n"})
-    with pytest.raises(Invalid, match=r"(?s)by its setup\.py failed.*RuntimeError: no compiler here") as caught:
+    with pytest.raises(
+        InvalidArgumentError, match=r"(?s)by its setup\.py failed.*RuntimeError: no compiler here"
+    ) as caught:
         packaging.build(trainer)
     assert f'File "{trainer.parent}/setup.py"' in str(caught.value)
 
@@ -200,26 +202,26 @@ def test_a_pyproject_that_only_sets_up_tools_is_no_project(trainer: Path) -> Non
     _write(trainer.parent, {"pyproject.toml": "[tool.ruff]\nline-length = 100\n"})
     assert _built(trainer)[0] == "trainer-0.0.0.tar.gz"
     _write(trainer.parent, {"pyproject.toml": "[tool"})
-    with pytest.raises(Invalid, match="can't be read"):
+    with pytest.raises(InvalidArgumentError, match="can't be read"):
         packaging.build(trainer)
 
 
 def test_a_folder_that_is_no_package_is_refused_in_known_words(tmp_path: Path) -> None:
     folder = tmp_path / "trainer"
     folder.mkdir()
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         packaging.build(folder)
     assert str(caught.value) == (
         f"[{folder}] is not a valid Python package because it does not contain an `__init__.py` file. "
         f"Please create one and try again."
     )
-    with pytest.raises(Invalid, match="is not a folder"):
+    with pytest.raises(InvalidArgumentError, match="is not a folder"):
         packaging.build(tmp_path / "absent")
 
 
 def test_a_name_that_python_cannot_import_is_refused(tmp_path: Path) -> None:
     _write(tmp_path / "root" / "my-trainer", {"__init__.py": ""})
-    with pytest.raises(Invalid, match="can't import a package named"):
+    with pytest.raises(InvalidArgumentError, match="can't import a package named"):
         packaging.build(tmp_path / "root" / "my-trainer")
 
 
@@ -246,14 +248,14 @@ def test_links_are_followed_and_loops_are_not(trainer: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("limit, words", [("MAX_FILES", "more than 3 files"), ("MAX_BYTES", "put data in a bucket")])
 def test_a_package_is_not_for_data(trainer: Path, monkeypatch: pytest.MonkeyPatch, limit: str, words: str) -> None:
     monkeypatch.setattr(packaging, limit, 3)
-    with pytest.raises(Invalid, match=words):
+    with pytest.raises(InvalidArgumentError, match=words):
         packaging.build(trainer)
 
 
 def test_the_checksum_is_over_all_files_in_order(tmp_path: Path) -> None:
     _write(tmp_path, {"a": "one", "b": "two"})
     assert packaging.digest([tmp_path / "a", tmp_path / "b"]) == sha256(b"onetwo").hexdigest()
-    with pytest.raises(Invalid, match="can't be read"):
+    with pytest.raises(InvalidArgumentError, match="can't be read"):
         packaging.digest([tmp_path / "absent"])
 
 
@@ -287,13 +289,13 @@ def test_where_packages_go(tmp_path: Path, bucket: str | None, job_dir: str | No
     ],
 )
 def test_where_packages_cannot_go(tmp_path: Path, bucket: str | None, job_dir: str | None, words: str) -> None:
-    with pytest.raises(Invalid, match=words):
+    with pytest.raises(InvalidArgumentError, match=words):
         packaging.upload_names([], job_id="job_1", staging_bucket=bucket, job_dir=job_dir)
 
 
 def test_two_packages_of_one_name_are_refused(tmp_path: Path) -> None:
     _write(tmp_path, {"x/a.tar.gz": "one", "y/a.tar.gz": "two"})
-    with pytest.raises(Invalid, match=r"the same file name \[a\.tar\.gz\]"):
+    with pytest.raises(InvalidArgumentError, match=r"the same file name \[a\.tar\.gz\]"):
         packaging.upload_names(
             [tmp_path / "x/a.tar.gz", tmp_path / "y/a.tar.gz"], job_id="j", staging_bucket="b", job_dir=None
         )

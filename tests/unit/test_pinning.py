@@ -8,27 +8,27 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.buckets.file_backend import ObjectTree
-from trainshed.control.deployments.model_files import MAX_FILES, Pinned, Pins
-from trainshed.domain.objects import Draft
-from trainshed.errors import FailedPrecondition
+from trainshed.buckets.file_backend import FileBackend
+from trainshed.control.deployments.model_files import MAX_FILES, ModelFileStore, ModelSnapshot
+from trainshed.domain.objects import ObjectDraft
+from trainshed.errors import FailedPreconditionError
 
 
 class Shed:
     def __init__(self, path: Path) -> None:
-        self.tree = ObjectTree(path / "buckets", path / "uploads")
+        self.tree = FileBackend(path / "buckets", path / "uploads")
         self.tree.make_bucket("bucket")
         self.used: set[tuple[str, str]] = set()
         self.root = path / "models"
-        self.pins = Pins(self.root, self.tree, used=lambda project, digest: (project, digest) in self.used)
+        self.pins = ModelFileStore(self.root, self.tree, used=lambda project, digest: (project, digest) in self.used)
         self.folder = path / "buckets" / "bucket"
 
     def put(self, name: str, data: bytes) -> None:
         with self.tree.stage() as staged:
             staged.write(data)
-            self.tree.commit(staged, Draft(bucket="bucket", name=name))
+            self.tree.commit(staged, ObjectDraft(bucket="bucket", name=name))
 
-    def pin(self, uri: str, *, project: str = "p", check: Callable[[], None] = lambda: None) -> Pinned:
+    def pin(self, uri: str, *, project: str = "p", check: Callable[[], None] = lambda: None) -> ModelSnapshot:
         """Pin files that a version has from then on."""
         with self.pins.pinned(project, uri, check=check) as pinned:
             self.used.add((project, pinned.digest))
@@ -105,7 +105,7 @@ def test_files_that_change_while_they_are_copied_are_copied_again(shed: Shed) ->
 def test_files_that_never_rest_are_refused(shed: Shed) -> None:
     shed.put("a/one", b"0")
     count = iter(range(1000))
-    with pytest.raises(FailedPrecondition, match="are being written to"):
+    with pytest.raises(FailedPreconditionError, match="are being written to"):
         shed.pin("gs://bucket/a", check=lambda: shed.put("a/one", str(next(count)).encode()))
     assert shed.left() == []
 
@@ -125,7 +125,7 @@ def test_too_many_files_are_refused(shed: Shed) -> None:
     (shed.folder / "a").mkdir()
     for number in range(MAX_FILES + 1):
         (shed.folder / "a" / str(number)).touch()
-    with pytest.raises(FailedPrecondition, match="more than 1,000 files"):
+    with pytest.raises(FailedPreconditionError, match="more than 1,000 files"):
         shed.pin("gs://bucket/a")
 
 
@@ -137,7 +137,7 @@ def test_links_and_the_like_are_refused_by_name(shed: Shed, name: str, tmp_path:
         os.mkfifo(path)
     else:
         path.symlink_to(tmp_path)
-    with pytest.raises(FailedPrecondition, match=f"gs://bucket/a/{name} is a link"):
+    with pytest.raises(FailedPreconditionError, match=f"gs://bucket/a/{name} is a link"):
         shed.pin("gs://bucket/a")
     assert shed.left() == []
 
@@ -146,5 +146,5 @@ def test_a_folder_behind_a_link_is_no_model(shed: Shed, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "secret").write_text("secret")
     (shed.folder / "a").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(FailedPrecondition, match="no files in gs://bucket/a"):
+    with pytest.raises(FailedPreconditionError, match="no files in gs://bucket/a"):
         shed.pin("gs://bucket/a")

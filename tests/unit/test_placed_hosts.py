@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from trainshed.engines.hosts.base import Hosts, PlacedHosts
+from trainshed.engines.hosts.base import HostEngine, HostEngineRouter
 from trainshed.engines.local.hosts import HostSpec
-from trainshed.errors import EngineDown
+from trainshed.errors import EngineUnavailableError
 
 SPEC = HostSpec(
     project="example.com:p",
@@ -47,11 +47,11 @@ def table() -> dict[str, Noted]:
 
 
 @pytest.fixture
-def placed(table: dict[str, Noted]) -> PlacedHosts:
-    return PlacedHosts(cast(dict[str, Hosts], table))
+def placed(table: dict[str, Noted]) -> HostEngineRouter:
+    return HostEngineRouter(cast(dict[str, HostEngine], table))
 
 
-def test_a_key_leads_to_its_engine(placed: PlacedHosts, table: dict[str, Noted]) -> None:
+def test_a_key_leads_to_its_engine(placed: HostEngineRouter, table: dict[str, Noted]) -> None:
     near, far = placed.start(SPEC), placed.start(replace(SPEC, engine="far"))
     assert near != far
     placed.drain(near)
@@ -63,16 +63,16 @@ def test_a_key_leads_to_its_engine(placed: PlacedHosts, table: dict[str, Noted])
     assert table["far"].calls == [("kill", own, "so"), ("look", own), ("compare", own, Path("file"), 1.0)]
 
 
-def test_all_begin_and_end(placed: PlacedHosts, table: dict[str, Noted]) -> None:
+def test_all_begin_and_end(placed: HostEngineRouter, table: dict[str, Noted]) -> None:
     placed.begin(print)
     placed.close()
     assert [each.calls for each in table.values()] == [[("begin", print), ("close",)]] * 2
 
 
-def test_an_engine_that_is_gone_is_named(placed: PlacedHosts) -> None:
-    with pytest.raises(EngineDown, match=r"no engine 'moon' any more\. Those there are: local, far"):
+def test_an_engine_that_is_gone_is_named(placed: HostEngineRouter) -> None:
+    with pytest.raises(EngineUnavailableError, match=r"no engine 'moon' any more\. Those there are: local, far"):
         placed.start(replace(SPEC, engine="moon"))
 
 
-def test_what_is_needed_is_the_engines_own_affair(placed: PlacedHosts) -> None:
+def test_what_is_needed_is_the_engines_own_affair(placed: HostEngineRouter) -> None:
     assert placed.equip(replace(SPEC, engine="far"), again=True).alone

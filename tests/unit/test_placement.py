@@ -6,13 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.domain.capacity.machine_types import STANDARD, Machine, Machines
-from trainshed.domain.capacity.placement import GB, Amounts, Node, Shares, alternative, fits, outlook, within
+from trainshed.domain.capacity.machine_types import STANDARD, MachineType, MachineTypes
+from trainshed.domain.capacity.placement import (
+    GB,
+    NodeCapacity,
+    Resources,
+    ResourceShares,
+    fits,
+    fits_in_total,
+    largest_fitting_type,
+    pending_reason,
+)
 
 amounts = st.fixed_dictionaries({"CPU": st.integers(1, 8).map(float), "memory": st.integers(1, 8).map(float)})
 
 
-def cpus(*numbers: float) -> list[Amounts]:
+def cpus(*numbers: float) -> list[Resources]:
     return [{"CPU": number} for number in numbers]
 
 
@@ -30,18 +39,18 @@ def cpus(*numbers: float) -> list[Amounts]:
         (cpus(1), [], False),
     ],
 )
-def test_a_gang_fits_whole_or_not(bundles: list[Amounts], nodes: list[Amounts], wanted: bool) -> None:
+def test_a_gang_fits_whole_or_not(bundles: list[Resources], nodes: list[Resources], wanted: bool) -> None:
     assert fits(bundles, nodes) is wanted
 
 
 @given(st.lists(amounts, max_size=6), st.lists(amounts, max_size=4))
-def test_what_fits_is_within_what_all_have(bundles: list[Amounts], nodes: list[Amounts]) -> None:
-    assert within(bundles, nodes) or not fits(bundles, nodes)
-    assert not within([*nodes, {"GPU": 1.0}], nodes)
+def test_what_fits_is_within_what_all_have(bundles: list[Resources], nodes: list[Resources]) -> None:
+    assert fits_in_total(bundles, nodes) or not fits(bundles, nodes)
+    assert not fits_in_total([*nodes, {"GPU": 1.0}], nodes)
 
 
 @given(st.lists(amounts, max_size=6), st.lists(amounts, max_size=4))
-def test_what_fits_needs_no_more_than_there_is(bundles: list[Amounts], nodes: list[Amounts]) -> None:
+def test_what_fits_needs_no_more_than_there_is(bundles: list[Resources], nodes: list[Resources]) -> None:
     if fits(bundles, nodes):
         for kind in ("CPU", "memory"):
             assert sum(each[kind] for each in bundles) <= sum(each[kind] for each in nodes) + 1e-3
@@ -49,14 +58,14 @@ def test_what_fits_needs_no_more_than_there_is(bundles: list[Amounts], nodes: li
 
 
 def test_a_share_of_a_machine_is_asked_for() -> None:
-    machines = Machines({"own": Machine(cpu=2, memory_gb=1, gpu=2, resources={"disk": 3, "none": 0})})
-    assert Shares().bundle("n1-standard-4", machines) == {"CPU": 4.0, "memory": 15 * GB}
-    asked = Shares(cpu=0.25, memory=0.5).bundle("own", machines)
+    machines = MachineTypes({"own": MachineType(cpu=2, memory_gb=1, gpu=2, resources={"disk": 3, "none": 0})})
+    assert ResourceShares().bundle("n1-standard-4", machines) == {"CPU": 4.0, "memory": 15 * GB}
+    asked = ResourceShares(cpu=0.25, memory=0.5).bundle("own", machines)
     assert asked == {"CPU": 0.5, "memory": GB // 2, "GPU": 2, "disk": 3}
 
 
-def node(cpu: float, free: float | None) -> Node:
-    return Node(host="h", total={"CPU": cpu}, free=None if free is None else {"CPU": free})
+def node(cpu: float, free: float | None) -> NodeCapacity:
+    return NodeCapacity(host="h", total={"CPU": cpu}, free=None if free is None else {"CPU": free})
 
 
 @pytest.mark.parametrize(
@@ -75,13 +84,15 @@ def node(cpu: float, free: float | None) -> Node:
         ([{}], [node(4, 4)], "it needs 1 × nothing"),
     ],
 )
-def test_a_gang_that_waits_is_told_how_it_stands(bundles: list[Amounts], nodes: list[Node], words: str) -> None:
-    assert words in outlook(bundles, nodes)
+def test_a_gang_that_waits_is_told_how_it_stands(
+    bundles: list[Resources], nodes: list[NodeCapacity], words: str
+) -> None:
+    assert words in pending_reason(bundles, nodes)
 
 
 def test_the_largest_machine_type_that_would_fit_is_named() -> None:
-    nodes = [Node(host="h", total={"CPU": 4.0, "memory": 16.0 * GB}) for _ in range(2)]
-    assert alternative(2, nodes, STANDARD, Shares()) == "n1-standard-4"
-    assert alternative(3, nodes, STANDARD, Shares()) == "n1-standard-2"
-    assert alternative(3, nodes, STANDARD, Shares(cpu=0.5)) == "n1-highcpu-4"
-    assert alternative(100, nodes, STANDARD, Shares()) == ""
+    nodes = [NodeCapacity(host="h", total={"CPU": 4.0, "memory": 16.0 * GB}) for _ in range(2)]
+    assert largest_fitting_type(2, nodes, STANDARD, ResourceShares()) == "n1-standard-4"
+    assert largest_fitting_type(3, nodes, STANDARD, ResourceShares()) == "n1-standard-2"
+    assert largest_fitting_type(3, nodes, STANDARD, ResourceShares(cpu=0.5)) == "n1-highcpu-4"
+    assert largest_fitting_type(100, nodes, STANDARD, ResourceShares()) == ""

@@ -6,78 +6,90 @@ import itertools
 
 import pytest
 
-from trainshed.domain.jobs.job import ENDS, NEXT, Job, JobState
-from trainshed.domain.jobs.reconcile import LOST_SUPERVISOR, Cancel, Launch, Move, Phase, Sighting, Wait, plan
-from trainshed.errors import FailedPrecondition
+from trainshed.domain.jobs.job import TERMINAL_STATES, TRANSITIONS, Job, JobState
+from trainshed.domain.jobs.reconcile import (
+    LOST_SUPERVISOR,
+    AttemptPhase,
+    CancelAttempt,
+    NoAction,
+    ObservedAttempt,
+    StartAttempt,
+    Transition,
+    reconcile,
+)
+from trainshed.errors import FailedPreconditionError
 
 NOW = 1_000_000_000
-ACTIVE = set(JobState) - ENDS - {JobState.QUEUED}  # those that may hold processes
+ACTIVE = set(JobState) - TERMINAL_STATES - {JobState.QUEUED}  # those that may hold processes
 
 
 def job(state: JobState) -> Job:
-    return Job(project="p-one", id="j", body={}, state=state, created_us=1, started_us=5 if state in ENDS else None)
+    return Job(
+        project="p-one", id="j", body={}, state=state, created_us=1, started_us=5 if state in TERMINAL_STATES else None
+    )
 
 
-def sightings() -> list[Sighting]:
+def sightings() -> list[ObservedAttempt]:
     ended = [
-        Sighting(phase=Phase.ENDED, outcome=end, started_us=10, ended_us=20, message="why") for end in sorted(ENDS)
+        ObservedAttempt(phase=AttemptPhase.ENDED, outcome=end, started_us=10, ended_us=20, message="why")
+        for end in sorted(TERMINAL_STATES)
     ]
-    return [*(Sighting(phase=phase) for phase in Phase if phase is not Phase.ENDED), *ended]
+    return [*(ObservedAttempt(phase=phase) for phase in AttemptPhase if phase is not AttemptPhase.ENDED), *ended]
 
 
 @pytest.mark.parametrize(("state", "seen"), list(itertools.product(sorted(ACTIVE), sightings())))
-def test_every_active_state_has_a_step_that_leads_to_an_end(state: JobState, seen: Sighting) -> None:
-    action = plan(job(state), seen, now_us=NOW)
-    gone = seen.phase in (Phase.ENDED, Phase.LOST)
+def test_every_active_state_has_a_step_that_leads_to_an_end(state: JobState, seen: ObservedAttempt) -> None:
+    action = reconcile(job(state), seen, now_us=NOW)
+    gone = seen.phase in (AttemptPhase.ENDED, AttemptPhase.LOST)
     if gone:
-        assert isinstance(action, Move)
+        assert isinstance(action, Transition)
         assert action.job.ended
         assert action.events[-1].text.startswith("Job ")
-    if isinstance(action, Move):
-        assert action.job.state in NEXT[state]
-    if isinstance(action, Wait):
-        assert seen.phase in (Phase.PREPARING, Phase.RUNNING)
+    if isinstance(action, Transition):
+        assert action.job.state in TRANSITIONS[state]
+    if isinstance(action, NoAction):
+        assert seen.phase in (AttemptPhase.PREPARING, AttemptPhase.RUNNING)
 
 
 @pytest.mark.parametrize(
     ("state", "seen", "wanted"),
     [
-        (JobState.PREPARING, Sighting(phase=Phase.ABSENT), Launch),
-        (JobState.PREPARING, Sighting(phase=Phase.PREPARING), Wait),
-        (JobState.PREPARING, Sighting(phase=Phase.RUNNING), Move),
-        (JobState.RUNNING, Sighting(phase=Phase.RUNNING), Wait),
-        (JobState.CANCELLING, Sighting(phase=Phase.PREPARING), Cancel),
-        (JobState.CANCELLING, Sighting(phase=Phase.RUNNING), Cancel),
-        (JobState.CANCELLING, Sighting(phase=Phase.ABSENT), Move),
+        (JobState.PREPARING, ObservedAttempt(phase=AttemptPhase.ABSENT), StartAttempt),
+        (JobState.PREPARING, ObservedAttempt(phase=AttemptPhase.PREPARING), NoAction),
+        (JobState.PREPARING, ObservedAttempt(phase=AttemptPhase.RUNNING), Transition),
+        (JobState.RUNNING, ObservedAttempt(phase=AttemptPhase.RUNNING), NoAction),
+        (JobState.CANCELLING, ObservedAttempt(phase=AttemptPhase.PREPARING), CancelAttempt),
+        (JobState.CANCELLING, ObservedAttempt(phase=AttemptPhase.RUNNING), CancelAttempt),
+        (JobState.CANCELLING, ObservedAttempt(phase=AttemptPhase.ABSENT), Transition),
     ],
 )
-def test_the_step_is_the_one_that_is_due(state: JobState, seen: Sighting, wanted: type) -> None:
-    assert isinstance(plan(job(state), seen, now_us=NOW), wanted)
+def test_the_step_is_the_one_that_is_due(state: JobState, seen: ObservedAttempt, wanted: type) -> None:
+    assert isinstance(reconcile(job(state), seen, now_us=NOW), wanted)
 
 
 def test_a_job_that_ended_before_it_was_seen_running_keeps_its_start_time() -> None:
-    seen = Sighting(phase=Phase.ENDED, outcome=JobState.SUCCEEDED, started_us=10, ended_us=20)
-    action = plan(job(JobState.PREPARING), seen, now_us=NOW)
-    assert isinstance(action, Move)
+    seen = ObservedAttempt(phase=AttemptPhase.ENDED, outcome=JobState.SUCCEEDED, started_us=10, ended_us=20)
+    action = reconcile(job(JobState.PREPARING), seen, now_us=NOW)
+    assert isinstance(action, Transition)
     assert (action.job.state, action.job.started_us, action.job.ended_us) == (JobState.SUCCEEDED, 10, 20)
 
 
 def test_a_lost_supervisor_fails_the_job_and_says_so() -> None:
-    action = plan(job(JobState.RUNNING), Sighting(phase=Phase.LOST), now_us=NOW)
-    assert isinstance(action, Move)
+    action = reconcile(job(JobState.RUNNING), ObservedAttempt(phase=AttemptPhase.LOST), now_us=NOW)
+    assert isinstance(action, Transition)
     assert (action.job.state, action.job.error) == (JobState.FAILED, LOST_SUPERVISOR)
 
 
 def test_a_cancelled_job_ends_cancelled_even_if_it_finished_first() -> None:
-    seen = Sighting(phase=Phase.ENDED, outcome=JobState.SUCCEEDED, started_us=10, ended_us=20)
-    action = plan(job(JobState.CANCELLING), seen, now_us=NOW)
-    assert isinstance(action, Move)
+    seen = ObservedAttempt(phase=AttemptPhase.ENDED, outcome=JobState.SUCCEEDED, started_us=10, ended_us=20)
+    action = reconcile(job(JobState.CANCELLING), seen, now_us=NOW)
+    assert isinstance(action, Transition)
     assert action.job.state is JobState.CANCELLED
 
 
-@pytest.mark.parametrize(("end", "other"), list(itertools.product(sorted(ENDS), sorted(JobState))))
+@pytest.mark.parametrize(("end", "other"), list(itertools.product(sorted(TERMINAL_STATES), sorted(JobState))))
 def test_an_end_is_final(end: JobState, other: JobState) -> None:
-    with pytest.raises(FailedPrecondition, match="can't become"):
+    with pytest.raises(FailedPreconditionError, match="can't become"):
         job(end).to(other, now_us=NOW)
 
 

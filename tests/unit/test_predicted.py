@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.attempts.batch_progress import FOLDER, Predicted, predicted
+from trainshed.attempts.batch_progress import FOLDER, BatchProgress, read_batch_progress
 
 TOLD = {"predictions": 3, "errors": 1, "read": 50, "bytes": 200}
 
@@ -21,10 +21,10 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_what_was_told(tmp_path: Path, file: Path) -> None:
-    assert predicted(tmp_path) is None
+    assert read_batch_progress(tmp_path) is None
     file.write_text(json.dumps(TOLD))
-    found = predicted(tmp_path)
-    assert found == Predicted(**TOLD)
+    found = read_batch_progress(tmp_path)
+    assert found == BatchProgress(**TOLD)
     assert found.fraction == 0.25
 
 
@@ -50,4 +50,4 @@ def _link(file: Path) -> None:
 )
 def test_whatever_is_there_nothing_fails(tmp_path: Path, file: Path, tamper: Callable[[Path], object]) -> None:
     tamper(file)
-    assert predicted(tmp_path) is None
+    assert read_batch_progress(tmp_path) is None

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from trainshed.domain.jobs.batch_prediction import DataFormat, Prediction
+from trainshed.domain.jobs.batch_prediction import BatchPrediction, DataFormat
 from trainshed.domain.jobs.gang import gang
-from trainshed.domain.jobs.workload import read_job, work_of
-from trainshed.errors import Invalid
+from trainshed.domain.jobs.workload import read_job, workload_of
+from trainshed.errors import InvalidArgumentError
 
 INPUT = {
     "dataFormat": "JSON",
@@ -25,9 +25,9 @@ def job(**changes: Any) -> dict[str, Any]:
     return {"jobId": "p1", "predictionInput": given}
 
 
-def read(**changes: Any) -> Prediction:
+def read(**changes: Any) -> BatchPrediction:
     work = read_job(job(**changes)).work
-    assert isinstance(work, Prediction)
+    assert isinstance(work, BatchPrediction)
     return work
 
 
@@ -36,7 +36,7 @@ def test_a_model_and_its_default_version() -> None:
     assert (prediction.project, prediction.model, prediction.version) == ("shed", "digits", "")
     assert prediction.data_format is DataFormat.JSON
     assert (prediction.batch_size, prediction.signature) == (10, "other")
-    assert work_of({"predictionInput": prediction.input}) == prediction
+    assert workload_of({"predictionInput": prediction.input}) == prediction
     assert [replica.name for replica in gang(prediction)] == ["master-replica-0"]
 
 
@@ -80,11 +80,11 @@ def test_what_has_no_effect_is_said() -> None:
     ],
 )
 def test_what_makes_no_sense_is_named(changes: dict[str, Any], field: str) -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         read(**changes)
     assert caught.value.field == field
 
 
 def test_a_job_does_one_thing() -> None:
-    with pytest.raises(Invalid, match="trains or predicts"):
+    with pytest.raises(InvalidArgumentError, match="trains or predicts"):
         read_job(job() | {"trainingInput": {}})

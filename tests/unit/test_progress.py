@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.domain.jobs.progress import Pace, Report, Standing, Target, target
-from trainshed.domain.time_series import Series
+from trainshed.domain.jobs.progress import ProgressReport, StepRate, TrainingProgress, TrainingTarget, target_from_args
+from trainshed.domain.time_series import TimeSeries
 
 SECOND = 1_000_000
 
@@ -33,36 +33,43 @@ SECOND = 1_000_000
 def test_the_length_is_taken_from_arguments_that_are_clear(
     args: list[str], steps: int | None, epochs: int | None
 ) -> None:
-    assert target(args) == Target(steps=steps, epochs=epochs)
+    assert target_from_args(args) == TrainingTarget(steps=steps, epochs=epochs)
 
 
 def test_the_time_left_follows_from_the_last_reports() -> None:
-    pace = Pace()
+    pace = StepRate()
     assert pace.rate is None
     for second in range(10):
         pace.add(second * SECOND, 100 + second * 20)
-    standing = Standing(report=Report(time_us=9 * SECOND, step=280), target=Target(steps=1280), rate=pace.rate)
+    standing = TrainingProgress(
+        report=ProgressReport(time_us=9 * SECOND, step=280), target=TrainingTarget(steps=1280), rate=pace.rate
+    )
     assert standing.fraction == pytest.approx(0.21875)
     assert standing.left_s == pytest.approx(50.0)
 
 
 def test_steps_that_a_restart_threw_away_are_not_counted_as_progress() -> None:
-    pace = Pace()
+    pace = StepRate()
     for time_s, step in ((0, 100), (10, 200), (20, 300), (40, 210), (50, 310)):
         pace.add(time_s * SECOND, step)
     assert pace.rate == pytest.approx((310 - 100) / 50)
 
 
 def test_nothing_is_foretold_without_a_total_or_a_rate() -> None:
-    told = Report(time_us=1, step=10)
-    assert Standing(report=told, rate=5.0).left_s is None
-    assert Standing(report=told, target=Target(steps=100)).left_s is None
-    assert Standing(report=told, target=Target(steps=5), rate=5.0).total_steps is None  # it went past it
-    assert Standing(report=Report(time_us=1, epoch=2), target=Target(steps=100), rate=5.0).left_s is None
+    told = ProgressReport(time_us=1, step=10)
+    assert TrainingProgress(report=told, rate=5.0).left_s is None
+    assert TrainingProgress(report=told, target=TrainingTarget(steps=100)).left_s is None
+    assert (
+        TrainingProgress(report=told, target=TrainingTarget(steps=5), rate=5.0).total_steps is None
+    )  # it went past it
+    assert (
+        TrainingProgress(report=ProgressReport(time_us=1, epoch=2), target=TrainingTarget(steps=100), rate=5.0).left_s
+        is None
+    )
 
 
 def test_a_trainer_that_falls_silent_is_noticed_by_its_own_habits() -> None:
-    pace = Pace()
+    pace = StepRate()
     assert pace.silent(0)
     for minute in range(3):
         pace.add(minute * 60 * SECOND, minute)
@@ -72,7 +79,7 @@ def test_a_trainer_that_falls_silent_is_noticed_by_its_own_habits() -> None:
 
 @given(values=st.lists(st.floats(0, 1000), min_size=1, max_size=300), limit=st.integers(2, 20))
 def test_a_series_stays_small_and_keeps_its_mean_its_peak_and_its_end(values: list[float], limit: int) -> None:
-    mean, peak = Series(limit=limit), Series(limit=limit, peak=True)
+    mean, peak = TimeSeries(limit=limit), TimeSeries(limit=limit, peak=True)
     for number, value in enumerate(values):
         mean.add(number, value, step=number * 2)
         peak.add(number, value)
@@ -87,7 +94,7 @@ def test_a_series_stays_small_and_keeps_its_mean_its_peak_and_its_end(values: li
 
 
 def test_points_of_a_long_series_are_as_far_apart_at_its_start_as_at_its_end() -> None:
-    series = Series(limit=10)
+    series = TimeSeries(limit=10)
     for number in range(1000):
         series.add(number, float(number))
     gaps = [b.time_us - a.time_us for a, b in zip(list(series), list(series)[1:], strict=False)]
@@ -96,7 +103,7 @@ def test_points_of_a_long_series_are_as_far_apart_at_its_start_as_at_its_end() -
 
 
 def test_weights_count_in_the_mean() -> None:
-    series = Series()
+    series = TimeSeries()
     series.add(1, 1.0, weight=1)
     series.add(2, 4.0, weight=2)
     assert series.mean == pytest.approx(3.0)

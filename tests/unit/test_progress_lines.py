@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.attempts.progress_lines import LineReader, folder_told
-from trainshed.domain.jobs.progress import Report
+from trainshed.attempts.progress_lines import ProgressParser, folder_in_line
+from trainshed.domain.jobs.progress import ProgressReport
 
 
-def told(report: Report | None) -> dict[str, Any] | None:
+def told(report: ProgressReport | None) -> dict[str, Any] | None:
     if report is None:
         return None
-    names = (name for name in Report.__slots__ if name != "time_us")
+    names = (name for name in ProgressReport.__slots__ if name != "time_us")
     return {name: getattr(report, name) for name in names if getattr(report, name) is not None}
 
 
 def read(*lines: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """What the last of these lines tells of training and of an evaluation."""
-    reader = LineReader()
-    found: tuple[Report | None, Report | None] = (None, None)
+    reader = ProgressParser()
+    found: tuple[ProgressReport | None, ProgressReport | None] = (None, None)
     for line in lines:
         found = reader.read(1, line)
     return told(found[0]), told(found[1])
@@ -161,12 +161,12 @@ def test_a_first_epoch_of_unknown_length_has_no_total() -> None:
     ],
 )
 def test_folders_that_lines_name(line: str, folder: str | None) -> None:
-    assert folder_told(line) == folder
+    assert folder_in_line(line) == folder
 
 
 @given(st.lists(st.text(max_size=200) | st.from_regex(r"(Epoch|step|loss|\d+)[ :=/]+[\d./e+naif]*.*"), max_size=6))
 def test_no_line_does_harm(lines: list[str]) -> None:
-    reader = LineReader()
+    reader = ProgressParser()
     for line in lines:
         reader.read(1, line)
-        folder_told(line)
+        folder_in_line(line)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.artifacts.manifest import NOTE, Provisions
+from trainshed.artifacts.manifest import MANIFEST_FILE, ArtifactManifest
 from trainshed.artifacts.staging import Package
-from trainshed.control.deployments.artifact_access import TOKEN_S, HostWays
+from trainshed.control.deployments.artifact_access import TOKEN_S, ArtifactAccessIssuer
 from trainshed.engines.local.hosts import HostSpec
-from trainshed.errors import FailedPrecondition, NotFound
-from trainshed.proxy.node_endpoint import NodeReach
+from trainshed.errors import FailedPreconditionError, NotFoundError
+from trainshed.proxy.node_endpoint import NodeEndpoint
 
 
 def sha256(content: bytes) -> str:
@@ -37,10 +37,10 @@ def package(tmp_path: Path) -> Package:
 
 def test_files_and_packages_are_found_by_content(tmp_path: Path, models: Path, package: Package) -> None:
     folder = tmp_path / "hosts"
-    made = Provisions.gather(folder, models / "digest", [package])
+    made = ArtifactManifest.gather(folder, models / "digest", [package])
     assert [each.name for each in made.files] == ["saved_model.pb", "variables/data"]
     package.path.write_bytes(b"another")  # what it was is kept
-    read = Provisions.read(folder)
+    read = ArtifactManifest.read(folder)
     assert read == made
     for content in (b"graph", b"weights", b"code"):
         file = read.open(folder, models, sha256(content))
@@ -51,28 +51,28 @@ def test_files_and_packages_are_found_by_content(tmp_path: Path, models: Path, p
 @pytest.mark.parametrize("digest", ["0" * 64, "", "../../token", "saved_model.pb"])
 def test_nothing_else_is(tmp_path: Path, models: Path, digest: str) -> None:
     folder = tmp_path / "hosts"
-    with pytest.raises(NotFound):
-        Provisions.gather(folder, models / "digest", []).open(folder, models, digest)
+    with pytest.raises(NotFoundError):
+        ArtifactManifest.gather(folder, models / "digest", []).open(folder, models, digest)
 
 
 def test_a_note_that_was_changed_leads_nowhere(tmp_path: Path, models: Path) -> None:
     (models.parent / "secret").write_bytes(b"secret")
     folder = tmp_path / "hosts"
-    Provisions.gather(folder, models / "digest", [])
-    note = (folder / NOTE).read_text()
-    (folder / NOTE).write_text(
+    ArtifactManifest.gather(folder, models / "digest", [])
+    note = (folder / MANIFEST_FILE).read_text()
+    (folder / MANIFEST_FILE).write_text(
         note.replace("saved_model.pb", "../../secret").replace(sha256(b"graph"), sha256(b"secret"))
     )
-    with pytest.raises(NotFound):
-        Provisions.read(folder).open(folder, models, sha256(b"secret"))
+    with pytest.raises(NotFoundError):
+        ArtifactManifest.read(folder).open(folder, models, sha256(b"secret"))
 
 
 @pytest.mark.parametrize("note", [None, "", "[]", '{"model": "x", "files": [{}], "packages": []}'])
 def test_a_note_that_is_gone_or_damaged_is_told_of(tmp_path: Path, note: str | None) -> None:
     if note is not None:
-        (tmp_path / NOTE).write_text(note)
-    with pytest.raises(FailedPrecondition, match="Create the version again"):
-        Provisions.read(tmp_path)
+        (tmp_path / MANIFEST_FILE).write_text(note)
+    with pytest.raises(FailedPreconditionError, match="Create the version again"):
+        ArtifactManifest.read(tmp_path)
 
 
 def test_a_token_is_used_for_half_of_its_life(tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_a_token_is_used_for_half_of_its_life(tmp_path: Path) -> None:
         issued.append((project, model, version))
         return f"ts_{len(issued)}"
 
-    reach = NodeReach(tls_url="https://here:1", authority="pem", leads=False)
-    ways = HostWays(reach, issue=issue, clock=lambda: now[0])
+    reach = NodeEndpoint(tls_url="https://here:1", authority="pem", leads=False)
+    ways = ArtifactAccessIssuer(reach, issue=issue, clock=lambda: now[0])
     spec = HostSpec(
         project="p",
         model="m",

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainshed.certificates import ensure_certificates, write_bundle
-from trainshed.config import Machine, Settings
-from trainshed.control.jobs.credentials import Credentials, environment
-from trainshed.engines.base import Launch, Replica
-from trainshed.errors import Invalid, Refused
-from trainshed.proxy.client_config import Reach, files
-from trainshed.proxy.egress import Gateway
-from trainshed.proxy.google_hosts import served, target
-from trainshed.proxy.request_normalizer import Cleaner
+from trainshed.config import MachineEnvironment, Settings
+from trainshed.control.jobs.credentials import LocalCredentials, environment
+from trainshed.engines.base import AttemptSpec, Replica
+from trainshed.errors import CannotProceedError, InvalidArgumentError
+from trainshed.proxy.client_config import ServerEndpoints, config_files
+from trainshed.proxy.egress import Egress
+from trainshed.proxy.google_hosts import rewrite_path, served_name
+from trainshed.proxy.request_normalizer import RequestNormalizer
 
 WWW = "www.googleapis.com"
 HOST = b"Host: www.googleapis.com\r\n"
@@ -59,7 +59,7 @@ def test_the_requests_of_tensorflow_that_strict_servers_refuse() -> None:
         b"Transfer-Encoding: chunked\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
         b"4\r\nabcd\r\n5\r\nefghi\r\n0\r\n\r\n"
     )
-    first, second = Parsed(Cleaner(WWW).feed(begin + put)).requests
+    first, second = Parsed(RequestNormalizer(WWW).feed(begin + put)).requests
     assert first[:2] == (b"POST", b"/upload/storage/v1/b/mine/o?uploadType=resumable&name=x")
     assert first[2] == {
         b"host": b"www.googleapis.com",
@@ -102,7 +102,7 @@ def test_however_the_stream_is_cut_a_strict_parser_finds_the_same_requests(
 ) -> None:
     texts = [written(kind, pieces) for kind, pieces in requests]
     stream = b"".join(text for text, _ in texts)
-    cleaner, out, at, turn = Cleaner(WWW), b"", 0, 0
+    cleaner, out, at, turn = RequestNormalizer(WWW), b"", 0, 0
     while at < len(stream):
         step = cuts[turn % len(cuts)]
         out += cleaner.feed(stream[at : at + step])
@@ -165,13 +165,13 @@ UNCLEAR = {
 
 @pytest.mark.parametrize("name", UNCLEAR)
 def test_what_is_unclear_is_refused(name: str) -> None:
-    with pytest.raises(Invalid):
-        Cleaner(WWW).feed(UNCLEAR[name])
+    with pytest.raises(InvalidArgumentError):
+        RequestNormalizer(WWW).feed(UNCLEAR[name])
 
 
 def test_what_concerns_the_connection_alone_is_not_passed_on() -> None:
     hop = b"Connection: close, X\r\nUpgrade: websocket\r\nProxy-Authorization: Basic x\r\nTE: trailers\r\n"
-    [(_, _, headers, _)] = Parsed(Cleaner(WWW).feed(GET + hop + b"\r\n")).requests
+    [(_, _, headers, _)] = Parsed(RequestNormalizer(WWW).feed(GET + hop + b"\r\n")).requests
     assert headers == {b"host": b"www.googleapis.com", b"connection": b"close"}
 
 
@@ -193,7 +193,7 @@ def test_what_concerns_the_connection_alone_is_not_passed_on() -> None:
     ],
 )
 def test_where_a_path_leads(name: str, asked: str, wanted: str) -> None:
-    assert target(name, asked) == wanted
+    assert rewrite_path(name, asked) == wanted
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_where_a_path_leads(name: str, asked: str, wanted: str) -> None:
     ],
 )
 def test_which_hosts_are_ours(host: str, name: str | None) -> None:
-    assert served(host) == name
+    assert served_name(host) == name
 
 
 @pytest.mark.parametrize(
@@ -217,31 +217,31 @@ def test_which_hosts_are_ours(host: str, name: str | None) -> None:
     [("pypi.org", True), ("a.corp", False), ("corp", False), ("acorp", True), ("10.0.0.1", False)],
 )
 def test_the_machines_own_proxy_and_its_exceptions(host: str, through: bool) -> None:
-    gateway = Gateway.of("http://me:p%40ss@gate.corp:3128", bypass=".corp, 10.0.0.1")
+    gateway = Egress.of("http://me:p%40ss@gate.corp:3128", bypass=".corp, 10.0.0.1")
     assert (gateway.host, gateway.port, gateway.authorization) == ("gate.corp", 3128, "bWU6cEBzcw==")
     assert gateway.for_host(host) is through
-    assert not Gateway.of("", bypass="").for_host(host)
-    assert not Gateway.of("gate:1", bypass="*").for_host(host)
+    assert not Egress.of("", bypass="").for_host(host)
+    assert not Egress.of("gate:1", bypass="*").for_host(host)
 
 
 @pytest.mark.parametrize("proxy", ["https://gate:1", "http://:1", "socks5://gate:1", "http://gate:x"])
 def test_a_proxy_that_can_not_be_used_stops_the_server(proxy: str) -> None:
-    with pytest.raises(Refused, match="GS_IN_TRAINERS"):
-        Gateway.of(proxy, bypass="")
+    with pytest.raises(CannotProceedError, match="GS_IN_TRAINERS"):
+        Egress.of(proxy, bypass="")
 
 
 def test_real_credentials_make_gs_the_real_one(tmp_path: Path) -> None:
-    nothing = Machine.read({"HOME": str(tmp_path)})
-    variable = Machine.read({"HOME": str(tmp_path), "GOOGLE_APPLICATION_CREDENTIALS": "/key.json"})
+    nothing = MachineEnvironment.read({"HOME": str(tmp_path)})
+    variable = MachineEnvironment.read({"HOME": str(tmp_path), "GOOGLE_APPLICATION_CREDENTIALS": "/key.json"})
     (tmp_path / ".config" / "gcloud").mkdir(parents=True)
     (tmp_path / ".config" / "gcloud" / "application_default_credentials.json").touch()
-    login = Machine.read({"HOME": str(tmp_path)})
+    login = MachineEnvironment.read({"HOME": str(tmp_path)})
     answers = {
         setting: [Settings(gs_in_trainers=setting).serves_gs(machine) for machine in (nothing, variable, login)]
         for setting in ("auto", "trainshed", "google")
     }
     assert answers == {"auto": [True, False, False], "trainshed": [True] * 3, "google": [False] * 3}
-    with pytest.raises(Refused, match="auto, trainshed or google"):
+    with pytest.raises(CannotProceedError, match="auto, trainshed or google"):
         Settings(gs_in_trainers="real")
 
 
@@ -257,7 +257,7 @@ def test_a_bundle_holds_what_the_machine_trusts_and_our_authority(tmp_path: Path
     assert ensure_certificates(tmp_path / "certificates", hosts=("localhost",)).authority == made.authority
 
 
-REACH = Reach(
+REACH = ServerEndpoints(
     url="http://127.0.0.1:1",
     tls_url="https://127.0.0.1:2",
     proxy_url="http://127.0.0.1:3",
@@ -266,12 +266,12 @@ REACH = Reach(
 )
 
 
-def launch(folder: Path) -> Launch:
+def launch(folder: Path) -> AttemptSpec:
     config = {"cluster": {"master": ["node-1:2222"], "worker": ["node-2:2222", "node-1:2223"]}}
     replica = Replica(
         name="master-replica-0", type="master", index=0, primary=True, env={"TF_CONFIG": json.dumps(config)}
     )
-    return Launch(
+    return AttemptSpec(
         project="p-one",
         job="j",
         attempt=1,
@@ -302,13 +302,13 @@ def test_the_token_is_in_files_of_this_user_alone(tmp_path: Path) -> None:
         return "ts_secret"
 
     given = launch(tmp_path / "attempt")
-    made = Credentials(REACH, issue=issue).equip(given)
+    made = LocalCredentials(REACH, issue=issue).equip(given)
     assert issued == [("p-one", "j", 86_460)]
     assert "ts_secret" not in repr(made)
     assert (made.env["MINE"], made.env["https_proxy"]) == ("1", "http://chosen:1")
     folder = tmp_path / "attempt" / "credentials"
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == dict.fromkeys(
-        files(REACH, project="p-one", folder=folder, token=""), 0o600
+        config_files(REACH, project="p-one", folder=folder, token=""), 0o600
     )
     assert json.loads(Path(made.env["GOOGLE_APPLICATION_CREDENTIALS"]).read_text())["refresh_token"] == "ts_secret"

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.domain.capacity.machine_types import Machine, Machines
-from trainshed.domain.capacity.placement import GB, Shares
-from trainshed.domain.jobs.reconcile import Phase
+from trainshed.domain.capacity.machine_types import MachineType, MachineTypes
+from trainshed.domain.capacity.placement import GB, ResourceShares
+from trainshed.domain.jobs.reconcile import AttemptPhase
 from trainshed.domain.times import now_us
-from trainshed.engines.base import Away, Elsewhere, Engine, Gang, Launch, Replica, Reserved, Waiting
+from trainshed.engines.base import AttemptSpec, Engine, GangRequest, Outage, Pending, RemoteSpec, Replica, Reserved
 from trainshed.engines.local.engine import LocalEngine
-from trainshed.engines.ray import engine as ray
-from trainshed.engines.ray.engine import RayEngine, Rules, name_of
-from trainshed.testing.contracts.engines import RoomContract, settle, wait_for
-from trainshed.testing.fakes.scripted_bridge import ScriptedLink
+from trainshed.engines.ray import engine as ray_engine
+from trainshed.engines.ray.engine import PlacementConfig, RayEngine, gang_name
+from trainshed.testing.contracts.engines import CapacityContract, settle, wait_for
+from trainshed.testing.fakes.scripted_bridge import ScriptedBridge
 
 NODE = {"CPU": 4.0, "memory": 16.0 * GB}
 BEGUN: list[RayEngine] = []  # to be ended after each test
@@ -30,19 +30,24 @@ BEGUN: list[RayEngine] = []  # to be ended after each test
 
 @pytest.fixture(autouse=True)
 def _quick_and_ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(ray, "LOOK_S", 0.01)
-    monkeypatch.setattr(ray, "SOON_S", 0.01)
+    monkeypatch.setattr(ray_engine, "LOOK_S", 0.01)
+    monkeypatch.setattr(ray_engine, "SOON_S", 0.01)
     yield
     while BEGUN:
         BEGUN.pop().close()
 
 
-def engine_on(tmp_path: Path, link: ScriptedLink, **changes: Any) -> RayEngine:
+def engine_on(tmp_path: Path, link: ScriptedBridge, **changes: Any) -> RayEngine:
     """An engine that has looked at its cluster."""
-    own = Machines({"with_gpu": Machine(cpu=2, memory_gb=4, gpu=1, resources={"tpu": 1})})
-    given: dict[str, Any] = {"address": "10.0.0.1:6379", "strategy": "PACK", "machines": own, "shares": Shares()}
+    own = MachineTypes({"with_gpu": MachineType(cpu=2, memory_gb=4, gpu=1, resources={"tpu": 1})})
+    given: dict[str, Any] = {
+        "address": "10.0.0.1:6379",
+        "strategy": "PACK",
+        "machines": own,
+        "shares": ResourceShares(),
+    }
     supervisors = LocalEngine(Home(tmp_path / "home"), Path("uv"))
-    engine = RayEngine(Rules(**given | changes), supervisors, link, gangs=tmp_path / "gangs")
+    engine = RayEngine(PlacementConfig(**given | changes), supervisors, link, gangs=tmp_path / "gangs")
     BEGUN.append(engine)
     engine.begin(lambda: None)
     probe, silent = gang(tmp_path, "probe"), bool(link.silent_since_us)
@@ -50,17 +55,17 @@ def engine_on(tmp_path: Path, link: ScriptedLink, **changes: Any) -> RayEngine:
     return engine
 
 
-def gang(tmp_path: Path, name: str = "a", *, count: int = 1, machine: str = "n1-standard-4") -> Gang:
+def gang(tmp_path: Path, name: str = "a", *, count: int = 1, machine: str = "n1-standard-4") -> GangRequest:
     machines = {f"worker-replica-{number}": machine for number in range(count)}
-    return Gang(project="p-one", job=name, attempt=1, folder=tmp_path / "p-one" / name / "1", machines=machines)
+    return GangRequest(project="p-one", job=name, attempt=1, folder=tmp_path / "p-one" / name / "1", machines=machines)
 
 
-def reserved(engine: RayEngine, asked: Gang) -> None:
+def reserved(engine: RayEngine, asked: GangRequest) -> None:
     wait_for(lambda: engine.reserve(asked, ()), lambda answer: answer == Reserved())
 
 
-def launch(tmp_path: Path, name: str) -> Launch:
-    return Launch(
+def launch(tmp_path: Path, name: str) -> AttemptSpec:
+    return AttemptSpec(
         project="p-one",
         job=name,
         attempt=1,
@@ -76,37 +81,37 @@ def launch(tmp_path: Path, name: str) -> Launch:
         max_running_s=1,
         log_limit_bytes=1,
         warm=False,
-        elsewhere=Elsewhere(runtime={"name": "python"}, packages=({"uri": "gs://b/p"},), kit={"files": {}}),
+        elsewhere=RemoteSpec(runtime={"name": "python"}, packages=({"uri": "gs://b/p"},), kit={"files": {}}),
     )
 
 
-class TestRoom(RoomContract):
+class TestRoom(CapacityContract):
     def engine(self, tmp_path: Path) -> Engine:
-        return engine_on(tmp_path, ScriptedLink([NODE, NODE]))
+        return engine_on(tmp_path, ScriptedBridge([NODE, NODE]))
 
     def most(self, engine: Engine) -> int:
         return 8
 
-    def attempt(self, tmp_path: Path, name: str) -> Launch:
+    def attempt(self, tmp_path: Path, name: str) -> AttemptSpec:
         return launch(tmp_path, name)
 
 
 def test_a_gang_is_asked_for_by_a_name_that_is_its_own(tmp_path: Path) -> None:
-    link = ScriptedLink([NODE])
+    link = ScriptedBridge([NODE])
     reserved(engine_on(tmp_path, link), gang(tmp_path))
     assert link.groups == {"trainshed/p-one/a/1": [{"CPU": 4.0, "memory": 15 * GB}]}
 
 
 def test_gpus_beside_a_machine_are_asked_for_with_it(tmp_path: Path) -> None:
-    link = ScriptedLink([NODE])
+    link = ScriptedBridge([NODE])
     asked = replace(gang(tmp_path), gpus={"worker-replica-0": 2})
     engine = engine_on(tmp_path, link)
-    assert engine.reserve(asked, ()) == Waiting(holds=False)
+    assert engine.reserve(asked, ()) == Pending(holds=False)
     assert engine.outlook(asked, ()).startswith("it needs 1 × 4 CPUs, 15 GB and 2 GPUs; the cluster has 1 machine with")
 
 
 def test_the_loop_is_woken_when_there_is_room_and_when_it_is_given_back(tmp_path: Path) -> None:
-    link, woken = ScriptedLink([NODE]), threading.Event()
+    link, woken = ScriptedBridge([NODE]), threading.Event()
     engine = engine_on(tmp_path, link)
     engine._wake = woken.set
     reserved(engine, gang(tmp_path))
@@ -118,7 +123,7 @@ def test_the_loop_is_woken_when_there_is_room_and_when_it_is_given_back(tmp_path
 
 
 def test_what_was_asked_for_is_known_to_the_next_server_until_it_is_gone(tmp_path: Path) -> None:
-    link = ScriptedLink([NODE])
+    link = ScriptedBridge([NODE])
     first = gang(tmp_path)
     reserved(engine_on(tmp_path, link), first)
     BEGUN.pop().close()
@@ -134,10 +139,10 @@ def test_what_was_asked_for_is_known_to_the_next_server_until_it_is_gone(tmp_pat
 
 
 def test_a_gang_that_could_never_fit_holds_nobody_up_and_is_told_what_would(tmp_path: Path) -> None:
-    link = ScriptedLink([NODE, NODE])
+    link = ScriptedBridge([NODE, NODE])
     engine = engine_on(tmp_path, link)
     wide = gang(tmp_path, count=3, machine="n1-highcpu-8")
-    assert engine.reserve(wide, ()) == Waiting(holds=False)
+    assert engine.reserve(wide, ()) == Pending(holds=False)
     assert engine.outlook(wide, ()) == (
         "it needs 3 × 8 CPUs and 7.2 GB; the cluster has 2 machines with 4 CPUs and 16 GB; "
         "a gang of machine type n1-standard-2 would fit"
@@ -147,10 +152,10 @@ def test_a_gang_that_could_never_fit_holds_nobody_up_and_is_told_what_would(tmp_
 
 
 def test_a_gang_that_waits_for_others_holds_up_those_behind_it(tmp_path: Path) -> None:
-    engine = engine_on(tmp_path, ScriptedLink([NODE, NODE]))
+    engine = engine_on(tmp_path, ScriptedBridge([NODE, NODE]))
     reserved(engine, gang(tmp_path, "busy"))
     both = gang(tmp_path, "both", count=2)
-    assert engine.reserve(both, ()) == Waiting(holds=True)
+    assert engine.reserve(both, ()) == Pending(holds=True)
     words = "it needs 2 × 4 CPUs and 15 GB; free on its machines are 0 CPUs and 1 GB on 1, 4 CPUs and 16 GB on 1"
     wait_for(lambda: engine.outlook(both, ()), lambda said: said == words)
 
@@ -158,32 +163,32 @@ def test_a_gang_that_waits_for_others_holds_up_those_behind_it(tmp_path: Path) -
 def test_gangs_that_there_is_room_for_do_not_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = ScriptedLink([NODE, NODE])
+    link = ScriptedBridge([NODE, NODE])
     engine = engine_on(tmp_path, link)
     link.placing = True
     first, second, third = (gang(tmp_path, name) for name in ("first", "second", "third"))
-    assert engine.reserve(first, ()) == engine.reserve(second, ()) == Waiting(holds=False)
-    assert engine.reserve(third, ()) == Waiting(holds=True)  # there is room for two
-    monkeypatch.setattr(ray, "PLACING_S", 0.0)
-    assert engine.reserve(first, ()) == Waiting(holds=True)  # it has been given time enough
+    assert engine.reserve(first, ()) == engine.reserve(second, ()) == Pending(holds=False)
+    assert engine.reserve(third, ()) == Pending(holds=True)  # there is room for two
+    monkeypatch.setattr(ray_engine, "PLACING_S", 0.0)
+    assert engine.reserve(first, ()) == Pending(holds=True)  # it has been given time enough
     link.placing = False
     reserved(engine, first)
     reserved(engine, second)
 
 
 def test_only_so_many_gangs_are_placed_at_once(tmp_path: Path) -> None:
-    link = ScriptedLink([NODE] * (ray.AHEAD + 1))
+    link = ScriptedBridge([NODE] * (ray_engine.AHEAD + 1))
     engine = engine_on(tmp_path, link)
     link.placing = True
-    answers = [engine.reserve(gang(tmp_path, f"g{number}"), ()) for number in range(ray.AHEAD)]
-    assert answers == [Waiting(holds=False)] * (ray.AHEAD - 1) + [Waiting(holds=True)]
+    answers = [engine.reserve(gang(tmp_path, f"g{number}"), ()) for number in range(ray_engine.AHEAD)]
+    assert answers == [Pending(holds=False)] * (ray_engine.AHEAD - 1) + [Pending(holds=True)]
 
 
 def test_machines_of_one_s_own_ask_for_what_they_have(tmp_path: Path) -> None:
-    link = ScriptedLink([NODE])
-    engine = engine_on(tmp_path, link, shares=Shares(cpu=0.5, memory=0.25))
+    link = ScriptedBridge([NODE])
+    engine = engine_on(tmp_path, link, shares=ResourceShares(cpu=0.5, memory=0.25))
     special = gang(tmp_path, machine="with_gpu")
-    assert engine.reserve(special, ()) == Waiting(holds=False)
+    assert engine.reserve(special, ()) == Pending(holds=False)
     assert engine.outlook(special, ()).startswith(
         "it needs 1 × 1 CPU, 1 GB, 1 GPU and 1 tpu; the cluster has 1 machine"
     )
@@ -192,9 +197,9 @@ def test_machines_of_one_s_own_ask_for_what_they_have(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_there_is_no_more_waits_and_says_so(tmp_path: Path) -> None:
-    engine = engine_on(tmp_path, ScriptedLink([NODE]))
+    engine = engine_on(tmp_path, ScriptedBridge([NODE]))
     old = gang(tmp_path, machine="taken_out")
-    assert engine.reserve(old, ()) == Waiting(holds=False)
+    assert engine.reserve(old, ()) == Pending(holds=False)
     assert "'taken_out' is not a machine type" in engine.outlook(old, ())
     assert engine.held() == []
 
@@ -202,15 +207,15 @@ def test_a_machine_that_there_is_no_more_waits_and_says_so(tmp_path: Path) -> No
 def test_a_cluster_that_is_silent_is_away_and_what_waits_says_since_when(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray, "AWAY_S", 3600.0)
-    link = ScriptedLink([NODE])
+    monkeypatch.setattr(ray_engine, "AWAY_S", 3600.0)
+    link = ScriptedBridge([NODE])
     link.silent_since_us, link.why = 36_131_000_000, "It said nothing."
     engine = engine_on(tmp_path, link)
     waits = gang(tmp_path)
-    assert engine.reserve(waits, ()) == Waiting()
+    assert engine.reserve(waits, ()) == Pending()
     assert engine.away() is None  # the link may just be starting
-    monkeypatch.setattr(ray, "AWAY_S", 0.0)
-    wait_for(engine.away, lambda away: away == Away(what="The Ray cluster at 10.0.0.1:6379", since_us=36_131_000_000))
+    monkeypatch.setattr(ray_engine, "AWAY_S", 0.0)
+    wait_for(engine.away, lambda away: away == Outage(what="The Ray cluster at 10.0.0.1:6379", since_us=36_131_000_000))
     assert engine.outlook(waits, ()) == (
         "the Ray cluster at 10.0.0.1:6379 has not answered since 10:02:11 UTC (It said nothing.)"
     )
@@ -222,24 +227,24 @@ def test_a_cluster_that_is_silent_is_away_and_what_waits_says_since_when(
 def test_a_server_that_was_given_no_cluster_says_so_to_jobs_that_are_on_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray, "AWAY_S", 0.0)
-    rules = Rules(address="", strategy="PACK", machines=Machines(), shares=Shares())
+    monkeypatch.setattr(ray_engine, "AWAY_S", 0.0)
+    rules = PlacementConfig(address="", strategy="PACK", machines=MachineTypes(), shares=ResourceShares())
     began = now_us()
     supervisors = LocalEngine(Home(tmp_path / "home"), Path("uv"))
-    away = RayEngine(rules, supervisors, ScriptedLink([]), gangs=tmp_path / "gangs").away()
+    away = RayEngine(rules, supervisors, ScriptedBridge([]), gangs=tmp_path / "gangs").away()
     assert away is not None
     assert began <= away.since_us <= now_us()
     assert "whose address the server was not given" in away.what
 
 
 def test_an_attempt_is_launched_with_all_that_the_machines_there_need(tmp_path: Path) -> None:
-    engine = engine_on(tmp_path, ScriptedLink([NODE]))
+    engine = engine_on(tmp_path, ScriptedBridge([NODE]))
     given = launch(tmp_path, "a")
     engine.launch(given)
     spec = json.loads((given.folder / "spec.json").read_text())
     assert spec["cluster"] == {
         "socket": "/nowhere/sock",
-        "gang": name_of(given.folder),
+        "gang": gang_name(given.folder),
         "strategy": "PACK",
         "bundles": {"master-replica-0": {"CPU": 1, "memory": 3.75 * GB}},
         "runtime": {"name": "python"},
@@ -249,4 +254,4 @@ def test_an_attempt_is_launched_with_all_that_the_machines_there_need(tmp_path: 
     }
     assert spec["packages"] == []
     engine.cancel(given.folder)
-    settle(engine, given.folder, Phase.ENDED)
+    settle(engine, given.folder, AttemptPhase.ENDED)

@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home, Settings
-from trainshed.control.jobs.credentials import NodeCredentials
-from trainshed.control.jobs.engines import Sites
+from trainshed.control.jobs.credentials import RemoteCredentials
+from trainshed.control.jobs.engines import EngineRegistry
 from trainshed.domain.capacity.machine_types import STANDARD
 from trainshed.domain.jobs.training import Training
-from trainshed.domain.jobs.workload import work_of
+from trainshed.domain.jobs.workload import workload_of
 from trainshed.engines.local.engine import LocalEngine
-from trainshed.errors import Invalid, Refused
-from trainshed.proxy.node_endpoint import NodeReach
-from trainshed.wiring.ray import Ground, RaySite
+from trainshed.errors import CannotProceedError, InvalidArgumentError
+from trainshed.proxy.node_endpoint import NodeEndpoint
+from trainshed.wiring.ray import RayDependencies, RayIntegration
 
 
 def issue(project: str, job: str, *, ttl_s: float) -> str:
     return f"token of {project}/{job} for {ttl_s:g} s"
 
 
-def ray_site(tmp_path: Path, *, listening: str, **settings: Any) -> RaySite:
+def ray_site(tmp_path: Path, *, listening: str, **settings: Any) -> RayIntegration:
     home = Home(tmp_path)
-    nodes = NodeReach(tls_url=f"https://{listening}:8471", authority="", leads=True)
+    nodes = NodeEndpoint(tls_url=f"https://{listening}:8471", authority="", leads=True)
     known = {
         "home": home,
         "settings": Settings(**settings),
@@ -33,11 +33,11 @@ def ray_site(tmp_path: Path, *, listening: str, **settings: Any) -> RaySite:
         "machines": STANDARD,
         "supervisors": LocalEngine(home, Path("uv")),
         "nodes": nodes,
-        "credentials": NodeCredentials(nodes, issue=issue, issue_courier=issue),
+        "credentials": RemoteCredentials(nodes, issue=issue, issue_courier=issue),
     }
     # what it is asked about buckets and folders comes up when a job is prepared
-    asked = {name: lambda *_: None for name in Ground.__dataclass_fields__ if name not in known}
-    return RaySite(Ground(**known, **asked))  # type: ignore[arg-type]
+    asked = {name: lambda *_: None for name in RayDependencies.__dataclass_fields__ if name not in known}
+    return RayIntegration(RayDependencies(**known, **asked))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -56,20 +56,20 @@ def test_a_job_may_name_it_if_the_server_and_the_cluster_can_reach_each_other(
     site = ray_site(tmp_path, listening=listening, ray_address=address).site
     assert words in site.lacking
     assert bool(site.lacking) == bool(words)
-    sites = Sites(
+    sites = EngineRegistry(
         {"local": ray_site(tmp_path, listening="127.0.0.1", ray_address="127.0.0.1:1").site, "ray": site},
         default="local",
     )
-    training = work_of({"trainingInput": {"pythonModule": "trainer.task"}})
+    training = workload_of({"trainingInput": {"pythonModule": "trainer.task"}})
     if words:
-        with pytest.raises(Invalid) as caught:
+        with pytest.raises(InvalidArgumentError) as caught:
             sites.choose({"trainshed-engine": "ray"}, training)
         assert words in str(caught.value)
-        with pytest.raises(Refused, match="The setting engine is ray"):
-            Sites(sites.table, default="ray")
+        with pytest.raises(CannotProceedError, match="The setting engine is ray"):
+            EngineRegistry(sites.table, default="ray")
     else:
         assert sites.choose({"trainshed-engine": "ray"}, training) == "ray"
-        assert Sites(sites.table, default="ray").choose({}, training) == "ray"
+        assert EngineRegistry(sites.table, default="ray").choose({}, training) == "ray"
 
 
 def test_a_server_without_a_cluster_starts_nothing_and_ends_at_once(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from trainshed.config import Home
-from trainshed.engines import reaped_process as guarded
+from trainshed.engines import reaped_process
 from trainshed.engines.local.hosts import HostSpec
-from trainshed.engines.local.reference_outputs import References
+from trainshed.engines.local.reference_outputs import ReferenceOutputs
 from trainshed.engines.local.warm import WarmProcesses
-from trainshed.errors import EngineDown
+from trainshed.errors import EngineUnavailableError
 from trainshed.node.process.tree import stat_fields
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.fakes.scripted_hosts import ship_scripted
@@ -28,7 +28,7 @@ class Shed:
         self.path = path
         self.checks = 0
         self.warm = WarmProcesses(Home(path / "home"), modules={PYTHON: modules}, ship=self.ship)
-        self.references = References(self.warm, ship=self.ship)
+        self.references = ReferenceOutputs(self.warm, ship=self.ship)
 
     def ship(self) -> Path:
         return ship_scripted(self.path / "node")
@@ -68,12 +68,12 @@ def test_the_answers_are_in_a_file(shed: Shed) -> None:
 
 
 def test_a_failure_is_told_in_its_own_words(shed: Shed) -> None:
-    with pytest.raises(EngineDown, match="TensorFlow can not load it"):
+    with pytest.raises(EngineUnavailableError, match="TensorFlow can not load it"):
         shed.compute("no-reference")
 
 
 def test_a_crash_is_told(shed: Shed) -> None:
-    with pytest.raises(EngineDown, match="SIGKILL"):
+    with pytest.raises(EngineUnavailableError, match="SIGKILL"):
         shed.compute("reference-dies")
 
 
@@ -86,8 +86,8 @@ def test_it_ends_when_it_takes_too_long_and_so_does_what_it_started(
         """Its time is over when it has started something."""
         return time.monotonic() + (120.0 if started.exists() and started.read_text() else 0.0)
 
-    monkeypatch.setattr(guarded, "time", SimpleNamespace(monotonic=clock))
-    with pytest.raises(EngineDown, match="did not answer within 120 s"):
+    monkeypatch.setattr(reaped_process, "time", SimpleNamespace(monotonic=clock))
+    with pytest.raises(EngineUnavailableError, match="did not answer within 120 s"):
         shed.compute("spawn", "reference-hangs", timeout_s=120.0)
     child = int(started.read_text())
     wait_for(lambda: stat_fields(child)[:1], lambda state: state in ([], [b"Z"]))

@@ -10,27 +10,27 @@ from typing import Any
 
 import pytest
 
-from trainshed.artifacts.manifest import Provisions
+from trainshed.artifacts.manifest import ArtifactManifest
 from trainshed.config import Home
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.policies import MODELS
 from trainshed.errors import (
-    Aborted,
-    AlreadyExists,
-    Denied,
-    FailedPrecondition,
-    Invalid,
-    NotFound,
-    NotServed,
+    AbortedError,
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
     TrainshedError,
+    UnimplementedError,
 )
 from trainshed.services.access.policies import Policies
-from trainshed.services.artifacts import VersionFiles
-from trainshed.services.models.models import Models, Serving
+from trainshed.services.artifacts import VersionArtifacts
+from trainshed.services.models.models import Models, ServingDependencies
 from trainshed.services.models.versions import Versions
 from trainshed.services.operations import Operations
 from trainshed.services.paging import PageRequest
-from trainshed.services.storage.uris import Places
+from trainshed.services.storage.uris import UriChecker
 from trainshed.store.database import Database
 from trainshed.store.models import ModelStore
 from trainshed.store.operations import OperationStore
@@ -50,13 +50,13 @@ class Chosen:
 
 def resolve_runtime(runtime: str, python: str) -> Chosen:
     if runtime == "9.9":
-        raise Invalid("There is no runtime 9.9 or newer.", field="training_input.runtime_version")
+        raise InvalidArgumentError("There is no runtime 9.9 or newer.", field="training_input.runtime_version")
     return Chosen("2.15", (f"Runtime {runtime} is not offered any more.",)) if runtime == "2.1" else Chosen("2.21")
 
 
 def bucket_owner(name: str) -> str:
     if name not in BUCKETS:
-        raise NotFound(f"The bucket {name} does not exist.")
+        raise NotFoundError(f"The bucket {name} does not exist.")
     return BUCKETS[name]
 
 
@@ -72,7 +72,7 @@ class Shed:
         self.used = {"v1": 0}
         self.deployments = FakeDeployments(database, clock=self.tick)
         self.store = ModelStore(database)
-        serving = Serving(
+        serving = ServingDependencies(
             wake=self.deployments.wake,
             publish=self.deployments.publish,
             hosts=lambda project, model, version: [{"pid": 7}],
@@ -80,7 +80,7 @@ class Shed:
             choose_engine=lambda labels, what: labels.get("trainshed-engine", "local"),
             traffic=lambda project, model: {"v1": {"count": 3}},
         )
-        places = Places(
+        places = UriChecker(
             bucket_owner=bucket_owner,
             object_exists=lambda bucket, name: (bucket, name) in FILES,
             folder_holds_files=folder_holds_files,
@@ -163,12 +163,12 @@ class TestModels:
         ],
     )
     def test_what_makes_no_sense_is_refused_by_name(self, shed: Shed, body: dict[str, Any], field: str) -> None:
-        with pytest.raises(Invalid) as caught:
+        with pytest.raises(InvalidArgumentError) as caught:
             shed.models.create("shed", body)
         assert caught.value.field == field
 
     def test_a_name_is_free_again_when_its_model_is_gone(self, shed: Shed) -> None:
-        with pytest.raises(AlreadyExists) as caught:
+        with pytest.raises(AlreadyExistsError) as caught:
             shed.models.create("shed", {"name": "m"})
         assert (caught.value.field, str(caught.value)) == ("model.name", "A model with the same name already exists.")
         shed.policies.set("shed", "m", {"policy": {"bindings": [{"role": "roles/ml.viewer", "members": ["user:a"]}]}})
@@ -179,14 +179,14 @@ class TestModels:
         assert gone["metadata"]["operationType"] == "DELETE_MODEL"
         assert gone["metadata"]["projectNumber"] == "4242"
         assert gone["metadata"]["createTime"] <= gone["metadata"]["endTime"]
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             shed.models.delete("shed", "m")
         shed.models.create("shed", {"name": "m"})
         assert "bindings" not in shed.policies.get("shed", "m")
 
     def test_a_model_with_versions_stays(self, shed: Shed) -> None:
         shed.create()
-        with pytest.raises(FailedPrecondition, match="has versions"):
+        with pytest.raises(FailedPreconditionError, match="has versions"):
             shed.models.delete("shed", "m")
 
     def test_pages_and_filters(self, shed: Shed) -> None:
@@ -219,15 +219,15 @@ class TestModels:
 
     @pytest.mark.parametrize("mask", ["", "name", "regions", "default_version", "defaultVersion.name"])
     def test_a_patch_that_makes_no_sense(self, shed: Shed, mask: str) -> None:
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidArgumentError):
             shed.models.patch("shed", "m", mask=mask, body={"name": "z"})
 
     def test_a_patch_with_an_old_etag_is_aborted(self, shed: Shed) -> None:
         old = shed.models.get("shed", "m")["etag"]
         shed.models.patch("shed", "m", mask="description", body={"description": "x", "etag": old})
-        with pytest.raises(Aborted):
+        with pytest.raises(AbortedError):
             shed.models.patch("shed", "m", mask="description", body={"description": "y", "etag": old})
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidArgumentError):
             shed.models.patch("shed", "m", mask="etag", body={})
 
     def test_a_patch_sets_the_default(self, shed: Shed) -> None:
@@ -237,7 +237,7 @@ class TestModels:
             body = {"defaultVersion": {"name": name}}
             shed.models.patch("shed", "m", mask="default_version.name", body=body)
             assert shed.default() == name.rpartition("/")[2]
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             shed.models.patch("shed", "m", mask="default_version.name", body={"defaultVersion": {"name": "v3"}})
 
 
@@ -253,7 +253,7 @@ class TestEngines:
 
     def test_it_stays_there(self, shed: Shed) -> None:
         shed.create("v1", labels={"trainshed-engine": "ray"})
-        with pytest.raises(FailedPrecondition, match="are on engine ray, and stay there"):
+        with pytest.raises(FailedPreconditionError, match="are on engine ray, and stay there"):
             shed.versions.patch("shed", "m", "v1", mask="labels", body={"labels": {"trainshed-engine": "local"}})
         shed.versions.patch("shed", "m", "v1", mask="labels", body={"labels": {"team": "vision"}})
         assert shed.versions.details("shed", "m", "v1")["engine"] == "ray"
@@ -263,17 +263,17 @@ class TestFiles:
     """What a host on another machine fetches."""
 
     @pytest.fixture
-    def files(self, shed: Shed, tmp_path: Path) -> VersionFiles:
+    def files(self, shed: Shed, tmp_path: Path) -> VersionArtifacts:
         home = Home(tmp_path / "home")
         shed.create("v1")
         shed.create("v2")
         folder = home.models / "shed" / "digest"
         folder.mkdir(parents=True)
         (folder / "saved_model.pb").write_bytes(b"graph")
-        Provisions.gather(home.hosts / "shed" / "m" / "v1", folder, [])
-        return VersionFiles(shed.store, home)
+        ArtifactManifest.gather(home.hosts / "shed" / "m" / "v1", folder, [])
+        return VersionArtifacts(shed.store, home)
 
-    def test_its_own_courier_gets_them(self, files: VersionFiles) -> None:
+    def test_its_own_courier_gets_them(self, files: VersionArtifacts) -> None:
         digest = hashlib.sha256(b"graph").hexdigest()
         found = files.open(Principal.of_version("shed", "m", "v1"), "shed", "m", "v1", digest)
         assert found.read(0, 10) == b"graph"
@@ -288,12 +288,12 @@ class TestFiles:
         ],
         ids=lambda holder: holder.user,
     )
-    def test_that_of_another_does_not(self, files: VersionFiles, holder: Principal) -> None:
-        with pytest.raises(Denied):
+    def test_that_of_another_does_not(self, files: VersionArtifacts, holder: Principal) -> None:
+        with pytest.raises(PermissionDeniedError):
             files.open(holder, "shed", "m", "v1", hashlib.sha256(b"graph").hexdigest())
 
-    def test_a_version_that_is_served_here_has_none(self, files: VersionFiles) -> None:
-        with pytest.raises(FailedPrecondition):
+    def test_a_version_that_is_served_here_has_none(self, files: VersionArtifacts) -> None:
+        with pytest.raises(FailedPreconditionError):
             files.open(Principal.of_version("shed", "m", "v2"), "shed", "m", "v2", "0" * 64)
 
 
@@ -336,7 +336,7 @@ class TestVersions:
         assert details["version"] == found
         assert (details["runtime"], details["loader"], details["hosts"]) == ("2.21", "fake", [{"pid": 7}])
         assert shed.versions.sample("shed", "m", "v1")["instances"] == []
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             shed.versions.sample("shed", "m", "v9")
 
     def test_a_failure_is_on_the_version_and_its_operation(self, shed: Shed) -> None:
@@ -345,9 +345,9 @@ class TestVersions:
         assert shed.operation(begun)["error"] == {"code": 9, "message": shed.deployments.failure}
         assert shed.versions.get("shed", "m", "v1")["errorMessage"] == shed.deployments.failure
         assert shed.default() == ""
-        with pytest.raises(AlreadyExists):
+        with pytest.raises(AlreadyExistsError):
             shed.create()
-        with pytest.raises(FailedPrecondition, match="FAILED"):
+        with pytest.raises(FailedPreconditionError, match="FAILED"):
             shed.versions.set_default("shed", "m", "v1")
         shed.deployments.failure = ""
         shed.versions.delete("shed", "m", "v1")
@@ -421,7 +421,7 @@ class TestVersions:
         ],
     )
     def test_what_can_not_be_served_is_refused_by_name(self, shed: Shed, changes: dict[str, Any], field: str) -> None:
-        with pytest.raises(Invalid) as caught:
+        with pytest.raises(InvalidArgumentError) as caught:
             shed.create(**changes)
         assert caught.value.field == field
         assert not shed.store.versions("shed", "m")
@@ -433,7 +433,7 @@ class TestVersions:
         ],
     )
     def test_what_is_not_served_is_refused_by_name(self, shed: Shed, changes: dict[str, Any], word: str) -> None:
-        with pytest.raises(NotServed, match=word):
+        with pytest.raises(UnimplementedError, match=word):
             shed.create(**changes)
 
     def test_what_is_accepted_is_kept(self, shed: Shed) -> None:
@@ -469,7 +469,7 @@ class TestVersions:
 
     def test_a_bucket_of_another_project_is_as_good_as_absent(self, shed: Shed) -> None:
         def refused(**changes: Any) -> str:
-            with pytest.raises(FailedPrecondition) as caught:
+            with pytest.raises(FailedPreconditionError) as caught:
                 shed.create(**changes)
             return f"{caught.value.field}: {caught.value}"
 
@@ -488,13 +488,13 @@ class TestVersions:
         assert "There are no files in" in refused(deploymentUri="gs://mine/export/1/saved_model.pb")
 
     def test_where_there_is_no_model_there_is_no_version(self, shed: Shed) -> None:
-        with pytest.raises(NotFound, match="no model x"):
+        with pytest.raises(NotFoundError, match="no model x"):
             shed.versions.create("shed", "x", VERSION)
-        with pytest.raises(NotFound, match="no model x"):
+        with pytest.raises(NotFoundError, match="no model x"):
             shed.versions.page("shed", "x", PageRequest(size=1))
-        with pytest.raises(NotFound, match="no version v1 of model m"):
+        with pytest.raises(NotFoundError, match="no version v1 of model m"):
             shed.versions.get("shed", "m", "v1")
-        with pytest.raises(NotFound, match="no version v1 of model m"):
+        with pytest.raises(NotFoundError, match="no version v1 of model m"):
             shed.versions.delete("shed", "m", "v1")
 
     def test_pages_and_filters(self, shed: Shed) -> None:
@@ -541,9 +541,9 @@ class TestVersions:
         assert "done" not in begun
         assert begun["metadata"]["version"]["state"] == shed.state() == "UPDATING"
         assert shed.store.version("shed", "m", "v1").nodes == 2
-        with pytest.raises(FailedPrecondition, match="being changed already"):
+        with pytest.raises(FailedPreconditionError, match="being changed already"):
             shed.versions.patch("shed", "m", "v1", mask="manualScaling.nodes", body=one)
-        with pytest.raises(FailedPrecondition, match="being updated"):
+        with pytest.raises(FailedPreconditionError, match="being updated"):
             shed.versions.delete("shed", "m", "v1")
         assert shed.versions.patch("shed", "m", "v1", mask="description", body={"description": "x"})["done"]
         shed.versions.set_default("shed", "m", "v1")  # it answers
@@ -571,7 +571,7 @@ class TestVersions:
     def test_a_patch_that_makes_no_sense(self, shed: Shed, mask: str, body: dict[str, Any]) -> None:
         shed.create()
         before = shed.versions.get("shed", "m", "v1")
-        with pytest.raises((Invalid, FailedPrecondition)):
+        with pytest.raises((InvalidArgumentError, FailedPreconditionError)):
             shed.versions.patch("shed", "m", "v1", mask=mask, body=body)
         assert shed.versions.get("shed", "m", "v1") == before
 
@@ -580,18 +580,18 @@ class TestVersions:
         old = shed.versions.get("shed", "m", "v1")["etag"]
         body = {"description": "x", "etag": old}
         shed.versions.patch("shed", "m", "v1", mask="description", body=body)
-        with pytest.raises(Aborted):
+        with pytest.raises(AbortedError):
             shed.versions.patch("shed", "m", "v1", mask="description", body=body)
 
     def test_the_default_can_go_only_as_the_last(self, shed: Shed) -> None:
         shed.create("v1")
         shed.create("v2")
-        with pytest.raises(FailedPrecondition, match="default version"):
+        with pytest.raises(FailedPreconditionError, match="default version"):
             shed.versions.delete("shed", "m", "v1")
         begun = shed.versions.delete("shed", "m", "v2")
         assert begun["name"].startswith("projects/shed/operations/delete_m_v2-")
         assert shed.operation(begun)["response"] == {"@type": "type.googleapis.com/google.protobuf.Empty"}
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             shed.versions.get("shed", "m", "v2")
         shed.versions.delete("shed", "m", "v1")
         assert shed.default() == ""
@@ -600,20 +600,20 @@ class TestVersions:
     def test_a_version_on_its_way_in_or_out_can_not_be_deleted(self, shed: Shed) -> None:
         shed.deployments.hold = True
         shed.create()
-        with pytest.raises(FailedPrecondition, match="trainshed operations cancel create_m_v1-"):
+        with pytest.raises(FailedPreconditionError, match="trainshed operations cancel create_m_v1-"):
             shed.versions.delete("shed", "m", "v1")
         shed.deployments.hold = False
         shed.deployments.wake()
         shed.deployments.hold = True
         shed.versions.delete("shed", "m", "v1")
         assert shed.state() == "DELETING"
-        with pytest.raises(FailedPrecondition):
+        with pytest.raises(FailedPreconditionError):
             shed.versions.delete("shed", "m", "v1")
-        with pytest.raises(FailedPrecondition):
+        with pytest.raises(FailedPreconditionError):
             shed.versions.set_default("shed", "m", "v1")
-        with pytest.raises(FailedPrecondition):
+        with pytest.raises(FailedPreconditionError):
             shed.versions.patch("shed", "m", "v1", mask="description", body={})
-        with pytest.raises(FailedPrecondition):
+        with pytest.raises(FailedPreconditionError):
             shed.models.delete("shed", "m")
 
     def test_set_default(self, shed: Shed) -> None:
@@ -625,7 +625,7 @@ class TestVersions:
         assert "isDefault" not in shed.versions.get("shed", "m", "v1")
         shed.deployments.hold = True
         shed.create("v3")
-        with pytest.raises(FailedPrecondition, match="CREATING"):
+        with pytest.raises(FailedPreconditionError, match="CREATING"):
             shed.versions.set_default("shed", "m", "v3")
 
 
@@ -642,7 +642,7 @@ class TestRollout:
         assert shed.store.get("shed", "m").split == {"v1": 90, "v2": 10}
         assert shed.deployments.published[-1] == ("shed", "m")
         assert shed.default() == "v1"
-        with pytest.raises(FailedPrecondition, match="10 % of the requests"):
+        with pytest.raises(FailedPreconditionError, match="10 % of the requests"):
             shed.versions.delete("shed", "m", "v2")
         assert shed.models.split("shed", "m", {"weights": {}})["split"] == {}
         assert shed.store.get("shed", "m").split == {}
@@ -651,14 +651,14 @@ class TestRollout:
     @pytest.mark.parametrize(
         ("weights", "error"),
         [
-            ({"v1": 90}, Invalid),
-            ({"v1": 90, "v2": 20}, Invalid),
-            ({"v1": 110, "v2": -10}, Invalid),
-            ({"v1": 100, "v2": 0}, Invalid),
-            ({"v1": 99.5, "v2": 0.5}, Invalid),
-            ({"v1": "x", "v2": 10}, Invalid),
-            ([], Invalid),
-            ({"v1": 90, "v9": 10}, NotFound),
+            ({"v1": 90}, InvalidArgumentError),
+            ({"v1": 90, "v2": 20}, InvalidArgumentError),
+            ({"v1": 110, "v2": -10}, InvalidArgumentError),
+            ({"v1": 100, "v2": 0}, InvalidArgumentError),
+            ({"v1": 99.5, "v2": 0.5}, InvalidArgumentError),
+            ({"v1": "x", "v2": 10}, InvalidArgumentError),
+            ([], InvalidArgumentError),
+            ({"v1": 90, "v9": 10}, NotFoundError),
         ],
     )
     def test_a_split_that_makes_no_sense(self, shed: Shed, weights: Any, error: type[TrainshedError]) -> None:
@@ -669,7 +669,7 @@ class TestRollout:
     def test_only_versions_that_are_ready_take_part(self, shed: Shed) -> None:
         shed.deployments.failure = "no"
         shed.create("bad")
-        with pytest.raises(FailedPrecondition, match="bad is FAILED"):
+        with pytest.raises(FailedPreconditionError, match="bad is FAILED"):
             shed.models.split("shed", "m", {"weights": {"v1": 50, "bad": 50}})
 
     def test_set_default_ends_a_split(self, shed: Shed) -> None:
@@ -682,7 +682,7 @@ class TestRollout:
         assert shed.models.details("shed", "m")["previousVersion"] == "v1"
 
     def test_rollback_leads_to_the_default_of_before_and_back(self, shed: Shed) -> None:
-        with pytest.raises(FailedPrecondition, match="no version to go back to"):
+        with pytest.raises(FailedPreconditionError, match="no version to go back to"):
             shed.models.rollback("shed", "m")
         shed.versions.set_default("shed", "m", "v2")
         shed.versions.set_default("shed", "m", "v3")
@@ -701,14 +701,14 @@ class TestRollout:
     def test_there_is_no_way_back_to_a_version_that_is_gone(self, shed: Shed) -> None:
         shed.versions.set_default("shed", "m", "v2")
         shed.versions.delete("shed", "m", "v1")
-        with pytest.raises(FailedPrecondition, match="no version to go back to"):
+        with pytest.raises(FailedPreconditionError, match="no version to go back to"):
             shed.models.rollback("shed", "m")
 
     def test_there_is_no_way_back_to_a_version_that_is_going(self, shed: Shed) -> None:
         shed.versions.set_default("shed", "m", "v2")
         shed.deployments.hold = True
         shed.versions.delete("shed", "m", "v1")
-        with pytest.raises(FailedPrecondition, match="DELETING"):
+        with pytest.raises(FailedPreconditionError, match="DELETING"):
             shed.models.rollback("shed", "m")
 
 
@@ -724,14 +724,14 @@ class TestPolicies:
 
     def test_roles_and_permissions_of_jobs_are_none_of_a_models(self, shed: Shed) -> None:
         for role in ("roles/ml.jobOwner", "roles/owner"):
-            with pytest.raises(Invalid, match="can't be held on a model"):
+            with pytest.raises(InvalidArgumentError, match="can't be held on a model"):
                 shed.policies.set("shed", "m", {"policy": {"bindings": [{"role": role, "members": ["user:a"]}]}})
         owner = Principal(user="o", project="shed", role=Role.OWNER)
-        with pytest.raises(Invalid, match="not a permission on a model"):
+        with pytest.raises(InvalidArgumentError, match="not a permission on a model"):
             shed.policies.test("shed", "m", owner, {"permissions": ["ml.jobs.get"]})
 
     def test_without_a_model_there_is_no_policy(self, shed: Shed) -> None:
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             shed.policies.get("shed", "x")
         owner = Principal(user="o", project="shed", role=Role.OWNER)
         assert shed.policies.test("shed", "x", owner, {"permissions": ["ml.models.get"]}) == {}

@@ -6,9 +6,9 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainshed.api.http.routing import Route, Router, Scope
+from trainshed.api.http.routing import ProjectScope, Route, Router
 from trainshed.domain.iam import Access
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 
 async def handler(_request: Request) -> Response:
@@ -16,7 +16,7 @@ async def handler(_request: Request) -> Response:
 
 
 def route(method: str, path: str) -> Route:
-    return Route(method=method, path=path, access=Access.READ, scope=Scope.PATH, handler=handler)
+    return Route(method=method, path=path, access=Access.READ, scope=ProjectScope.PATH, handler=handler)
 
 
 ROUTER = Router(
@@ -77,5 +77,5 @@ def test_nothing_else_is_there(path: bytes) -> None:
 
 
 def test_a_path_that_is_not_utf8_is_refused() -> None:
-    with pytest.raises(Invalid, match="UTF-8"):
+    with pytest.raises(InvalidArgumentError, match="UTF-8"):
         ROUTER.find("GET", b"/b/x/o/%ff")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.errors import Invalid, OutOfSpace, Unavailable
+from trainshed.errors import DiskFullError, InvalidArgumentError, UnavailableError
 from trainshed.runtimes.catalogue import CATALOGUE, DEFAULT, read_pins
-from trainshed.runtimes.progress import Meter, rising
-from trainshed.runtimes.resolution import Choice, resolve
+from trainshed.runtimes.progress import BuildMeter, rising
+from trainshed.runtimes.resolution import RuntimeChoice, resolve
 from trainshed.runtimes.uv import explain_failure, find_uv, last_words
 
 ALL = frozenset(CATALOGUE)
@@ -17,12 +17,12 @@ WITHOUT_37 = ALL - {"1.15"}
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_a_runtime_of_the_catalogue_is_itself(name: str) -> None:
-    assert resolve(name, None, available=ALL) == Choice(name)
+    assert resolve(name, None, available=ALL) == RuntimeChoice(name)
 
 
 @pytest.mark.parametrize("asked", [None, ""])
 def test_a_job_that_names_none_gets_the_newest(asked: str | None) -> None:
-    assert resolve(asked, None, available=ALL) == Choice("2.21")
+    assert resolve(asked, None, available=ALL) == RuntimeChoice("2.21")
 
 
 def _nearest(asked: tuple[int, int], available: frozenset[str]) -> str | None:
@@ -38,7 +38,7 @@ def test_every_number_gets_the_nearest_that_is_not_older(available: frozenset[st
             asked = f"{major}.{minor}"
             wanted = _nearest((major, minor), available)
             if wanted is None:
-                with pytest.raises(Invalid, match=r"2\.21 \(Python 3\.11\)") as caught:
+                with pytest.raises(InvalidArgumentError, match=r"2\.21 \(Python 3\.11\)") as caught:
                     resolve(asked, None, available=available)
                 assert caught.value.field == "training_input.runtime_version"
                 continue
@@ -69,7 +69,7 @@ def test_every_number_gets_the_nearest_that_is_not_older(available: frozenset[st
     ],
 )
 def test_the_user_is_told_about_another_runtime(asked: str, available: frozenset[str], name: str, note: str) -> None:
-    assert resolve(asked, None, available=available) == Choice(name, (note,))
+    assert resolve(asked, None, available=available) == RuntimeChoice(name, (note,))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_the_user_is_told_about_another_runtime(asked: str, available: frozenset
     ],
 )
 def test_newer_than_all_and_nonsense_list_what_there_is(asked: str) -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         resolve(asked, None, available=ALL)
     assert caught.value.field == "training_input.runtime_version"
     assert "The runtimes are: 2.21 (Python 3.11), 2.15 (Python 3.11), 1.15 (Python 3.7), python (Python 3.11)." in str(
@@ -102,10 +102,10 @@ def test_newer_than_all_and_nonsense_list_what_there_is(asked: str) -> None:
 
 
 def test_what_cannot_be_had_here_is_not_listed() -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         resolve("nonsense", None, available=WITHOUT_37)
     assert "1.15" not in str(caught.value)
-    with pytest.raises(Invalid, match=r"needs Python 3\.11.*No runtime can be had"):
+    with pytest.raises(InvalidArgumentError, match=r"needs Python 3\.11.*No runtime can be had"):
         resolve("python", None, available=())
 
 
@@ -128,7 +128,7 @@ def test_an_old_runtime_and_an_old_python_are_two_sentences() -> None:
 
 @pytest.mark.parametrize("python", ["3", "4.0", "2.6", "python3.7", "3.7.16", "3.05", "3.7 ", "snake"])
 def test_a_python_that_is_none_is_refused(python: str) -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         resolve(None, python, available=ALL)
     assert caught.value.field == "training_input.python_version"
 
@@ -167,15 +167,19 @@ def test_uv_is_found() -> None:
 @pytest.mark.parametrize(
     "output, kind, words",
     [
-        ("error: failed to write\n  Caused by: No space left on device (os error 28)", OutOfSpace, "disk is full"),
-        ("error: Failed to fetch: `https://x/simple/a/`\n  Caused by: dns error", Unavailable, "check the network"),
+        ("error: failed to write\n  Caused by: No space left on device (os error 28)", DiskFullError, "disk is full"),
+        (
+            "error: Failed to fetch: `https://x/simple/a/`\n  Caused by: dns error",
+            UnavailableError,
+            "check the network",
+        ),
         (
             "  × No solution found when resolving dependencies:\n  ╰─▶ Because a was not found in the package registry",
-            Unavailable,
+            UnavailableError,
             "does not have this package",
         ),
-        ("error: something else", Unavailable, "something else"),
-        ("", Unavailable, "it said nothing"),
+        ("error: something else", UnavailableError, "something else"),
+        ("", UnavailableError, "it said nothing"),
     ],
 )
 def test_what_uv_says_becomes_a_sentence_with_a_remedy(output: str, kind: type[Exception], words: str) -> None:
@@ -201,7 +205,7 @@ def test_progress_never_falls() -> None:
 
 
 def test_the_meter_counts_packages_then_compiled_files(tmp_path: Path) -> None:
-    meter = Meter(site=tmp_path, packages=2, unpacked_bytes=1 << 20)
+    meter = BuildMeter(site=tmp_path, packages=2, unpacked_bytes=1 << 20)
     gone = 2**22 - 1  # no such process: nothing is written
     start, text = meter.look(gone)
     assert text.startswith("Fetching packages: 0 MB")

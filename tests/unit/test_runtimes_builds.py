@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.errors import FailedPrecondition, NotFound, OutOfSpace, TrainshedError, Unavailable
+from trainshed.errors import DiskFullError, FailedPreconditionError, NotFoundError, TrainshedError, UnavailableError
 from trainshed.runtimes.catalogue import Runtime
 from trainshed.runtimes.environments import Runtimes, RuntimeState
 from trainshed.runtimes.pythons import Pythons
@@ -152,7 +152,10 @@ def test_a_builder_that_is_killed_leaves_nothing_that_passes_for_whole(bench: Be
 
 @pytest.mark.parametrize(
     "words, kind",
-    [("error: Caused by: No space left on device (os error 28)", OutOfSpace), ("error: dns error", Unavailable)],
+    [
+        ("error: Caused by: No space left on device (os error 28)", DiskFullError),
+        ("error: dns error", UnavailableError),
+    ],
 )
 def test_a_failed_build_gives_its_space_back_and_says_why(bench: Bench, words: str, kind: type[TrainshedError]) -> None:
     bench.uv.fail(words)
@@ -187,7 +190,7 @@ def test_closing_ends_builds_and_waits(bench: Bench) -> None:
     def use() -> None:
         try:
             bench.runtimes.ensure("tiny", quiet)
-        except Unavailable as exc:
+        except UnavailableError as exc:
             ends.append(str(exc))
 
     threads = [threading.Thread(target=use) for _ in range(2)]
@@ -218,7 +221,7 @@ def test_what_is_being_built_is_not_removed(bench: Bench) -> None:
     builder = threading.Thread(target=bench.runtimes.ensure, args=("tiny", quiet))
     builder.start()
     until(bench.half_built)
-    with pytest.raises(FailedPrecondition, match="is being built"):
+    with pytest.raises(FailedPreconditionError, match="is being built"):
         bench.runtimes.remove("tiny")
     bench.uv.open_gate()
     builder.join(90)
@@ -229,9 +232,9 @@ def test_a_runtime_without_its_python_cannot_be_had(bench: Bench) -> None:
     info = bench.runtimes.get("lost")
     assert info.state is RuntimeState.UNAVAILABLE
     assert "needs Python 3.0" in info.error
-    with pytest.raises(FailedPrecondition, match="Install it"):
+    with pytest.raises(FailedPreconditionError, match="Install it"):
         bench.runtimes.ensure("lost", quiet)
-    with pytest.raises(NotFound, match="The runtimes are: tiny, lost"):
+    with pytest.raises(NotFoundError, match="The runtimes are: tiny, lost"):
         bench.runtimes.ensure("nonsense", quiet)
 
 
@@ -242,7 +245,7 @@ def test_the_service_installs_in_the_background(bench: Bench) -> None:
     assert started["state"] == "BUILDING"
     assert started.keys() >= {"name", "python", "summary", "state", "fraction", "text", "error", "path"}
     assert service.install("tiny")["state"] == "BUILDING"
-    with pytest.raises(FailedPrecondition, match="being built"):
+    with pytest.raises(FailedPreconditionError, match="being built"):
         service.remove("tiny")
     bench.uv.open_gate()
     until(lambda: service.visible()[0]["state"] == "READY")
@@ -259,9 +262,9 @@ def test_the_service_shows_why_an_install_failed(bench: Bench) -> None:
     service.install("tiny")
     until(lambda: service.visible()[0]["state"] == "ABSENT")
     assert "check the network" in service.visible()[0]["error"]
-    with pytest.raises(FailedPrecondition, match=r"needs Python 3\.0"):
+    with pytest.raises(FailedPreconditionError, match=r"needs Python 3\.0"):
         service.install("lost")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         service.install("1.2")
     service.close()
 
@@ -269,7 +272,7 @@ def test_the_service_shows_why_an_install_failed(bench: Bench) -> None:
 def test_a_runtime_in_use_is_not_removed(bench: Bench) -> None:
     bench.runtimes.ensure("tiny", quiet)
     service = RuntimeService(bench.runtimes, in_use=lambda name: name == "tiny")
-    with pytest.raises(FailedPrecondition, match="A job runs from runtime tiny"):
+    with pytest.raises(FailedPreconditionError, match="A job runs from runtime tiny"):
         service.remove("tiny")
     assert bench.state() is RuntimeState.READY
 
@@ -289,7 +292,7 @@ def test_a_job_that_begins_during_a_removal_keeps_its_runtime_or_has_it_built_ag
 
     service = RuntimeService(bench.runtimes, in_use=in_use)
     if seen:
-        with pytest.raises(FailedPrecondition, match="A job runs from runtime tiny"):
+        with pytest.raises(FailedPreconditionError, match="A job runs from runtime tiny"):
             service.remove("tiny")
     else:
         service.remove("tiny")
@@ -302,9 +305,9 @@ def test_a_question_that_fails_leaves_the_runtime_as_it_is(bench: Bench) -> None
     bench.runtimes.ensure("tiny", quiet)
 
     def fails(name: str) -> bool:
-        raise Unavailable("The database is busy.")
+        raise UnavailableError("The database is busy.")
 
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         RuntimeService(bench.runtimes, in_use=fails).remove("tiny")
     assert bench.state() is RuntimeState.READY
 

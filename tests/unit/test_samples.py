@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from trainshed.cli.commands import main
-from trainshed.errors import AlreadyExists, NotFound
+from trainshed.errors import AlreadyExistsError, NotFoundError
 from trainshed.local import samples
 from trainshed.runtimes.catalogue import CATALOGUE
 
@@ -53,15 +53,15 @@ def test_a_copy_holds_the_shared_data_and_nothing_compiled(tmp_path: Path) -> No
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(AlreadyExists, match="not empty"):
+    with pytest.raises(AlreadyExistsError, match="not empty"):
         samples.copy(samples.find(SAMPLES, "iris"), tmp_path)
-    with pytest.raises(AlreadyExists, match="not a folder"):
+    with pytest.raises(AlreadyExistsError, match="not a folder"):
         samples.copy(samples.find(SAMPLES, "iris"), tmp_path / "notes.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_an_unknown_sample_is_answered_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match=r"'irs'.*iris, taxi"):
+    with pytest.raises(NotFoundError, match=r"'irs'.*iris, taxi"):
         samples.find(SAMPLES, "irs")
 
 

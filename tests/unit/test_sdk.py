@@ -13,7 +13,7 @@ import pytest
 import trainshed
 from trainshed import sdk
 from trainshed.client.transport import Client
-from trainshed.errors import Invalid, NotFound, Refused, TrainshedError
+from trainshed.errors import CannotProceedError, InvalidArgumentError, NotFoundError, TrainshedError
 from trainshed.sdk import display, models
 from trainshed.sdk.jobs import Jobs, _arguments, _new_name
 from trainshed.sdk.predictions import Predictions, vector
@@ -65,7 +65,7 @@ def test_the_package_is_cheap_to_import_until_the_client_is_asked_for() -> None:
 def test_a_client_without_a_server_is_told_how_to_start_one(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINSHED_HOME", str(tmp_path))
     monkeypatch.delenv("TRAINSHED_URL", raising=False)
-    with pytest.raises(Refused, match="Start one with: trainshed up"):
+    with pytest.raises(CannotProceedError, match="Start one with: trainshed up"):
         trainshed.connect()
 
 
@@ -75,7 +75,7 @@ def test_what_is_given_wins_over_the_environment(tmp_path: Any, monkeypatch: pyt
     assert (trainshed.connect().url, trainshed.connect().project) == ("http://127.0.0.1:1", "from-environment")
     given = trainshed.connect("http://127.0.0.1:2/", project="from-argument")
     assert (given.url, given.project) == ("http://127.0.0.1:2", "from-argument")
-    with pytest.raises(Invalid, match="project id"):
+    with pytest.raises(InvalidArgumentError, match="project id"):
         trainshed.connect(project="No Project")
 
 
@@ -89,7 +89,7 @@ def test_a_job_gets_a_name_that_sorts_by_time_and_is_its_own() -> None:
 def test_arguments_may_be_words_or_a_mapping() -> None:
     assert _arguments(["--steps", 5]) == ["--steps", "5"]
     assert _arguments({"steps": 5, "--rate": 0.1}) == ["--steps", "5", "--rate", "0.1"]
-    with pytest.raises(Invalid, match="not one text"):
+    with pytest.raises(InvalidArgumentError, match="not one text"):
         _arguments("--steps 5")
 
 
@@ -99,7 +99,7 @@ def test_arguments_may_be_words_or_a_mapping() -> None:
 )
 def test_what_no_job_can_run_with_is_said_before_anything_is_sent(arguments: dict[str, Any], words: str) -> None:
     nobody = sdk.Trainshed(Client("http://127.0.0.1:1"), "some-project")
-    with pytest.raises(Invalid, match=words):
+    with pytest.raises(InvalidArgumentError, match=words):
         Jobs(nobody).submit("job_1", **arguments)
 
 
@@ -124,7 +124,7 @@ def test_instances_become_what_json_can_hold() -> None:
         {"image": [[0.5]], "raw": {"b64": "AA=="}},
         [1, 2],
     ]
-    with pytest.raises(Invalid, match="must be a list"):
+    with pytest.raises(InvalidArgumentError, match="must be a list"):
         models._instances({"x": 1})
 
 
@@ -226,7 +226,7 @@ def test_metrics_are_series_by_name() -> None:
 
 def test_a_frame_without_pandas_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(Refused, match="pip install pandas"):
+    with pytest.raises(CannotProceedError, match="pip install pandas"):
         Metrics({}).frame()
 
 
@@ -248,7 +248,7 @@ def test_where_there_is_no_notebook_lines_are_said_once(capsys: pytest.CaptureFi
 def test_errors_of_the_server_are_of_the_kind_that_their_code_says() -> None:
     from trainshed.client import transport
 
-    error = transport.ApiNotFound("There is no job.", code=404, status="NOT_FOUND")
-    assert isinstance(error, NotFound)
+    error = transport.ApiNotFoundError("There is no job.", code=404, status="NOT_FOUND")
+    assert isinstance(error, NotFoundError)
     assert isinstance(error, transport.ApiError)
-    assert issubclass(transport.ApiUnavailable, TrainshedError)
+    assert issubclass(transport.ApiUnavailableError, TrainshedError)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.domain.models.version_container import ServedContainer
-from trainshed.engines.local.containers import BRIDGE, HOST, ContainerToRun, ServedContainers, Surroundings, render
+from trainshed.domain.models.version_container import ServingContainer
+from trainshed.engines.local.containers import BRIDGE, HOST, ContainerOptions, HostContainers, ResolvedContainer, render
 from trainshed.engines.local.hosts import HostSpec
-from trainshed.serving.container.container import Order
+from trainshed.serving.container.container import HostContainerSpec
 
-WANTED = ContainerToRun(
-    container=ServedContainer(
+WANTED = ResolvedContainer(
+    container=ServingContainer(
         image="example/predictor:1.0",
         command=(),
         args=("--port=$(AIP_HTTP_PORT)", "--model=$(AIP_STORAGE_URI)"),
@@ -46,7 +46,7 @@ SPEC = HostSpec(
 
 def rendered(network: str, *, port: int = 0) -> dict[str, Any]:
     wanted = replace(WANTED, container=replace(WANTED.container, port=port))
-    return render(SPEC, wanted, Surroundings(network=network), name="n", port=12345)
+    return render(SPEC, wanted, ContainerOptions(network=network), name="n", port=12345)
 
 
 def test_on_a_network_of_its_own_it_listens_where_it_likes() -> None:
@@ -72,9 +72,9 @@ def test_on_the_machines_network_it_listens_on_a_free_port_or_its_own() -> None:
 
 
 def test_the_order_is_one_that_hosts_take(tmp_path: Path) -> None:
-    containers = ServedContainers(Home(tmp_path), free_port=lambda: 12345)
+    containers = HostContainers(Home(tmp_path), free_port=lambda: 12345)
     order = containers.order(SPEC, WANTED)
-    taken = Order.from_json(order)
+    taken = HostContainerSpec.from_json(order)
     assert taken.image == "example/predictor:1.0 (0123456789ab)"
     assert taken.run[:2] == ("/usr/bin/podman", "run")
     words = " ".join(taken.run)
@@ -92,7 +92,7 @@ def test_the_order_is_one_that_hosts_take(tmp_path: Path) -> None:
 
 
 def test_without_files_nothing_is_mounted() -> None:
-    order = render(SPEC, replace(WANTED, folder=""), Surroundings(), name="n", port=12345)
+    order = render(SPEC, replace(WANTED, folder=""), ContainerOptions(), name="n", port=12345)
     assert order["box"].mounts == []
 
 
@@ -102,4 +102,4 @@ def test_where_there_were_none_nothing_is_swept(tmp_path: Path, content: bytes |
     if content is not None:
         home.hosts.mkdir()
         (home.hosts / ".containers").write_bytes(content)
-    ServedContainers(home, free_port=lambda: 1).sweep()
+    HostContainers(home, free_port=lambda: 1).sweep()

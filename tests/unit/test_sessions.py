@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.errors import Busy, Unauthenticated
+from trainshed.errors import ResourceExhaustedError, UnauthenticatedError
 from trainshed.services.access.sessions import CODE_S, SESSION_S, BrowserSessions
 from trainshed.services.access.tokens import OWNER, Tokens
 from trainshed.store.database import Database
@@ -87,9 +87,9 @@ def test_signing_out_ends_this_session_alone(tokens: Tokens, sessions: BrowserSe
 
 def test_no_session_begets_another(tokens: Tokens, sessions: BrowserSessions) -> None:
     session = sessions.begin(make(tokens)["token"], address="a")
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(UnauthenticatedError):
         sessions.begin(session, address="a")
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(UnauthenticatedError):
         sessions.link(session, "p-one")
 
 
@@ -133,12 +133,12 @@ def test_links_that_nobody_opens_are_forgotten(tokens: Tokens, sessions: Browser
 
 def test_guessing_is_slowed_down_for_one_address(tokens: Tokens, sessions: BrowserSessions, clock: Clock) -> None:
     for number in range(10):
-        with pytest.raises(Unauthenticated):
+        with pytest.raises(UnauthenticatedError):
             sessions.begin(f"ts_{number}", address="a")
         assert sessions.enter(f"guess-{number}", address="a") is None
-    with pytest.raises(Busy):
+    with pytest.raises(ResourceExhaustedError):
         sessions.begin("ts_guess", address="a")
-    with pytest.raises(Busy):
+    with pytest.raises(ResourceExhaustedError):
         sessions.enter("guess", address="a")
     assert sessions.enter("guess", address="b") is None
     clock.now += 61 * SECOND
@@ -187,6 +187,6 @@ def test_a_token_revoked_while_a_session_begins_leaves_none(database: Database, 
     tokens = Tokens(store, clock=clock)
     made = make(tokens)
     store.victim = made["id"]
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(UnauthenticatedError):
         BrowserSessions(tokens, clock=clock).begin(made["token"], address="a")
     assert all(token["revoked"] for token in tokens.visible(OWNER))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from trainshed.config import Settings
-from trainshed.services.settings import SettingsInForce, masked
+from trainshed.services.settings import EffectiveSettings, masked
 
 
 def shown(settings: Settings, env: dict[str, str], file: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    body = SettingsInForce(settings, settings.sources(env, file)).body()
+    body = EffectiveSettings(settings, settings.sources(env, file)).body()
     return {each["name"]: (each["value"], each["source"]) for each in body["settings"]}
 
 
@@ -34,7 +34,7 @@ def test_defaults_and_descriptions_are_told() -> None:
     settings = Settings()
     [port] = [
         each
-        for each in SettingsInForce(settings, settings.sources({}, {})).body()["settings"]
+        for each in EffectiveSettings(settings, settings.sources({}, {})).body()["settings"]
         if each["name"] == "port"
     ]
     assert port == {

@@ -17,12 +17,12 @@ import pytest
 from trainshed.cli.toolkit.lazy_group import LazyGroup
 from trainshed.cli.workspace import gcloud, gsutil
 from trainshed.config import Home
-from trainshed.errors import Refused
-from trainshed.proxy.client_config import Reach
+from trainshed.errors import CannotProceedError
+from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.shell import datalab, git, shims, startup
 from trainshed.shell import gcloud as gcloud_lines
 from trainshed.shell import gsutil as gsutil_lines
-from trainshed.shell.environment import OUTSIDE, Place, google_cli, inside, outside
+from trainshed.shell.environment import OUTSIDE, ShellTarget, google_cli, inner_environment, outer_environment
 from trainshed.testing.processes.resources import cpu_s
 
 #: every line of gcloud in the five documents, with values for their variables
@@ -172,39 +172,39 @@ def test_everything_else_is_left_to_git(args: str) -> None:
     assert git.clone(args.split()) is None
 
 
-REACH = Reach(
+REACH = ServerEndpoints(
     url="http://127.0.0.1:1", tls_url="https://127.0.0.1:2", proxy_url="http://127.0.0.1:3", bundle=Path("/b.pem")
 )
 
 
-def place(tmp_path: Path, **more: Any) -> Place:
+def place(tmp_path: Path, **more: Any) -> ShellTarget:
     shell = tmp_path / "shell"
     home = Home(tmp_path)
-    return Place(home=home, project="p-one", reach=REACH, shims=shell / "bin", credentials=shell / "c", **more)
+    return ShellTarget(home=home, project="p-one", reach=REACH, shims=shell / "bin", credentials=shell / "c", **more)
 
 
 def test_the_way_out_leads_back_to_where_the_shell_was_opened(tmp_path: Path) -> None:
     around = {"PATH": "/usr/bin:/bin", "HOME": "/me", "https_proxy": "http://corp:8080"}
-    within = inside(around, place(tmp_path), {"PS1": "x"})
+    within = inner_environment(around, place(tmp_path), {"PS1": "x"})
     assert within["PATH"] == f"{tmp_path}/shell/bin:/usr/bin:/bin"
     assert within["https_proxy"] == "http://127.0.0.1:3"
     assert within["DEVSHELL_PROJECT_ID"] == within["GOOGLE_CLOUD_PROJECT"] == "p-one"
     assert "TRAINSHED_PROJECT" not in within
-    assert outside(within) == around
+    assert outer_environment(within) == around
     activated = {**within, "PATH": f"/venv/bin:{within['PATH']}", "MINE": "1"}
-    assert outside(activated) == around | {"PATH": "/venv/bin:/usr/bin:/bin", "MINE": "1"}
-    assert outside(around) == around
+    assert outer_environment(activated) == around | {"PATH": "/venv/bin:/usr/bin:/bin", "MINE": "1"}
+    assert outer_environment(around) == around
 
 
 @pytest.mark.parametrize("said", ["", "x", "[]", "{}", '{"shims": "a", "variables": 1}'])
 def test_a_way_out_that_somebody_else_wrote_is_refused(said: str) -> None:
-    with pytest.raises(Refused, match="Unset it"):
-        outside({"PATH": "/bin", "TRAINSHED_SHELL": said})
+    with pytest.raises(CannotProceedError, match="Unset it"):
+        outer_environment({"PATH": "/bin", "TRAINSHED_SHELL": said})
 
 
 def test_a_project_that_was_chosen_stays_and_no_value_is_a_secret(tmp_path: Path) -> None:
     fixed = place(tmp_path, fixed_project=True)
-    within = inside({"PATH": "/bin"}, fixed, google_cli(fixed, REACH))
+    within = inner_environment({"PATH": "/bin"}, fixed, google_cli(fixed, REACH))
     assert within["TRAINSHED_PROJECT"] == "p-one"
     assert within["CLOUDSDK_API_ENDPOINT_OVERRIDES_ML"] == "http://127.0.0.1:1/"
     assert within["CLOUDSDK_CONFIG"].startswith(str(tmp_path))

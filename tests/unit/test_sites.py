@@ -6,31 +6,31 @@ from typing import Any
 
 import pytest
 
-from trainshed.control.jobs.engines import Site, Sites
-from trainshed.domain.capacity.machine_types import Machine, Machines
+from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
+from trainshed.domain.capacity.machine_types import MachineType, MachineTypes
 from trainshed.domain.jobs.job import Job
-from trainshed.domain.jobs.workload import Work, work_of
+from trainshed.domain.jobs.workload import Workload, workload_of
 from trainshed.domain.models.version import HOSTED, HOSTED_CONTAINER
-from trainshed.engines.base import Launch
-from trainshed.errors import Invalid
+from trainshed.engines.base import AttemptSpec
+from trainshed.errors import InvalidArgumentError
 from trainshed.testing.contracts.engines import FakeEngine
 
-TRAINING = work_of({"trainingInput": {"pythonModule": "trainer.task"}})
-IN_CONTAINERS = work_of({"trainingInput": {"masterConfig": {"imageUri": "trainer:1"}}})
-PREDICTION = work_of(
+TRAINING = workload_of({"trainingInput": {"pythonModule": "trainer.task"}})
+IN_CONTAINERS = workload_of({"trainingInput": {"masterConfig": {"imageUri": "trainer:1"}}})
+PREDICTION = workload_of(
     {"predictionInput": {"uri": "gs://b/m", "inputPaths": ["gs://b/i"], "outputPath": "gs://b/o", "dataFormat": "JSON"}}
 )
 
 
-def prepare(job: Job) -> Launch:
+def prepare(job: Job) -> AttemptSpec:
     raise NotImplementedError(job.id)
 
 
-def site(*takes: str, lacking: str = "", gpus: bool = False) -> Site:
-    return Site(engine=FakeEngine(), prepare=prepare, takes=frozenset(takes), lacking=lacking, gpus=gpus)
+def site(*takes: str, lacking: str = "", gpus: bool = False) -> RegisteredEngine:
+    return RegisteredEngine(engine=FakeEngine(), prepare=prepare, takes=frozenset(takes), lacking=lacking, gpus=gpus)
 
 
-SITES = Sites(
+SITES = EngineRegistry(
     {
         "local": site(
             *("training job", "training job with a container image", "batch prediction"),
@@ -54,7 +54,7 @@ SITES = Sites(
         ({"trainshed-engine": "local"}, PREDICTION, "local"),
     ],
 )
-def test_a_job_gets_an_engine(labels: dict[str, str], work: Work, engine: str) -> None:
+def test_a_job_gets_an_engine(labels: dict[str, str], work: Workload, engine: str) -> None:
     assert SITES.choose(labels, work) == engine
 
 
@@ -66,8 +66,8 @@ def test_a_job_gets_an_engine(labels: dict[str, str], work: Work, engine: str) -
         ("shut", TRAINING, "There is no way to shut. Open it."),
     ],
 )
-def test_an_engine_that_cannot_take_it_is_refused(named: str, work: Work, words: str) -> None:
-    with pytest.raises(Invalid) as caught:
+def test_an_engine_that_cannot_take_it_is_refused(named: str, work: Workload, words: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
         SITES.choose({"trainshed-engine": named}, work)
     assert (str(caught.value), caught.value.field) == (words, "job.labels.trainshed-engine")
 
@@ -99,7 +99,7 @@ def test_a_version_gets_an_engine(labels: dict[str, str], what: str, engine: str
     ],
 )
 def test_an_engine_that_cannot_host_it_is_refused(named: str, what: str, words: str) -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         SITES.choose_for_hosts({"trainshed-engine": named}, what)
     assert (str(caught.value), caught.value.field) == (words, "version.labels.trainshed-engine")
 
@@ -119,17 +119,19 @@ ASKING = [
 
 @pytest.mark.parametrize(("gang", "field", "word"), ASKING)
 def test_a_job_that_needs_gpus_gets_an_engine_that_may_have_some(gang: dict[str, Any], field: str, word: str) -> None:
-    work = work_of({"trainingInput": {"pythonModule": "trainer.task"} | gang})
-    mine = Machines({"mine": Machine(cpu=1, memory_gb=1, gpu=1)})
+    work = workload_of({"trainingInput": {"pythonModule": "trainer.task"} | gang})
+    mine = MachineTypes({"mine": MachineType(cpu=1, memory_gb=1, gpu=1)})
     table = {"local": site("training job"), "far": site("training job", gpus=True)}
     for default in table:
-        assert Sites(table, default=default, machines=mine).choose({}, work) == "far"
-    with pytest.raises(Invalid, match=f"{word} needs GPUs, and engine local has none") as caught:
-        Sites(table, default="far", machines=mine).choose({"trainshed-engine": "local"}, work)
+        assert EngineRegistry(table, default=default, machines=mine).choose({}, work) == "far"
+    with pytest.raises(InvalidArgumentError, match=f"{word} needs GPUs, and engine local has none") as caught:
+        EngineRegistry(table, default="far", machines=mine).choose({"trainshed-engine": "local"}, work)
     assert caught.value.field == field
     assert str(caught.value).endswith("or let it run on engine far.")
     alone = {"local": site("training job"), "far": site("training job", gpus=True, lacking="It is shut.")}
-    with pytest.raises(Invalid, match=f"{word} needs GPUs, and engine local has none.*--ray-address HOST:PORT"):
-        Sites(alone, default="local", machines=mine).choose({}, work)
-    with pytest.raises(Invalid, match="It is shut"):
-        Sites(alone, default="local", machines=mine).choose({"trainshed-engine": "far"}, work)
+    with pytest.raises(
+        InvalidArgumentError, match=f"{word} needs GPUs, and engine local has none.*--ray-address HOST:PORT"
+    ):
+        EngineRegistry(alone, default="local", machines=mine).choose({}, work)
+    with pytest.raises(InvalidArgumentError, match="It is shut"):
+        EngineRegistry(alone, default="local", machines=mine).choose({"trainshed-engine": "far"}, work)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 from trainshed.store import database as database_module
 from trainshed.store.database import Database
 from trainshed.store.projects import ProjectStore
@@ -60,7 +60,7 @@ def test_a_file_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) 
     connection.commit()
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(Refused, match="is not a Trainshed database"):
+    with pytest.raises(CannotProceedError, match="is not a Trainshed database"):
         Database(path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
@@ -79,7 +79,7 @@ def test_an_older_database_is_copied_before_it_is_migrated(older: Path) -> None:
 
 def test_without_a_copy_there_is_no_migration(older: Path) -> None:
     older.with_name("state.db.backup.new").mkdir()
-    with pytest.raises(Refused, match=r"a copy must be made at .*state\.db\.backup"):
+    with pytest.raises(CannotProceedError, match=r"a copy must be made at .*state\.db\.backup"):
         opened(older)
     assert "later" not in tables(older)
 

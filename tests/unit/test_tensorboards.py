@@ -15,12 +15,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from trainshed.api.console.tensorboards import start
-from trainshed.buckets.backend import Trees
-from trainshed.buckets.file_backend import ObjectTree
+from trainshed.buckets.backend import BackendRouter
+from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.engines.local.tensorboards import TensorBoard, TensorBoardStarter
-from trainshed.errors import EngineDown, FailedPrecondition, NotFound, Unavailable
+from trainshed.errors import EngineUnavailableError, FailedPreconditionError, NotFoundError, UnavailableError
 from trainshed.services.console.tensorboards import AT_ONCE, IDLE_S, TensorBoards
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.storage.mirrors import Mirrors
@@ -37,7 +37,7 @@ class Process:
 
     def port(self) -> int:
         if self.broken:
-            raise EngineDown("TensorBoard ended with the exit status 1: no such thing")
+            raise EngineUnavailableError("TensorBoard ended with the exit status 1: no such thing")
         self.looks += 1
         return 6006 if self.looks > 1 else 0
 
@@ -85,7 +85,7 @@ def boards(world: World, tmp_path: Path) -> Iterator[TensorBoards]:
         Home(tmp_path),
         cast(TensorBoardStarter, world),
         cast(RuntimeService, world),
-        Mirrors(tmp_path / "mirrors", Trees(ObjectTree(tmp_path / "buckets", tmp_path / "uploads"), {})),
+        Mirrors(tmp_path / "mirrors", BackendRouter(FileBackend(tmp_path / "buckets", tmp_path / "uploads"), {})),
         owner=lambda bucket: bucket.removesuffix("-bucket"),
         clock=lambda: world.now,
     )
@@ -120,7 +120,7 @@ def test_a_job_without_a_folder_shows_where_it_runs(boards: TensorBoards, world:
 
 
 def test_a_prediction_has_none(boards: TensorBoards) -> None:
-    with pytest.raises(FailedPrecondition, match="prediction"):
+    with pytest.raises(FailedPreconditionError, match="prediction"):
         boards.open("p-one", "batch")
 
 
@@ -133,7 +133,7 @@ def test_the_one_that_nobody_asked_for_longest_gives_way(boards: TensorBoards, w
     boards.port(keys[0])
     boards.open("p-one", "job9")
     assert [process.ended for process in world.started] == [False, True, *[False] * (AT_ONCE - 1)]
-    with pytest.raises(NotFound, match="Open it again"):
+    with pytest.raises(NotFoundError, match="Open it again"):
         boards.port(keys[1])
     assert boards.port(keys[0])
 
@@ -145,7 +145,7 @@ def test_one_that_nobody_looks_at_ends(boards: TensorBoards, world: World) -> No
     world.now = IDLE_S + 1
     boards.sweep()
     assert [process.ended for process in world.started] == [False, True]
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         boards.port(unseen)
     assert boards.port(seen) == 6006
 
@@ -153,7 +153,7 @@ def test_one_that_nobody_looks_at_ends(boards: TensorBoards, world: World) -> No
 def test_those_of_a_project_end_when_somebody_loses_its_token(boards: TensorBoards, world: World) -> None:
     one, two = boards.open("p-one", "job1"), boards.open("p-two", "job1")
     boards.end_of("p-one")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         boards.port(key_of(one))
     assert boards.port(key_of(two)) == 6006
     assert boards.open("p-one", "job1") != one
@@ -202,17 +202,17 @@ def test_all_end_with_the_server(boards: TensorBoards, world: World) -> None:
 
 def test_one_that_fails_says_so_and_the_next_starts_anew(boards: TensorBoards, world: World) -> None:
     world.broken = True
-    with pytest.raises(EngineDown, match="no such thing"):
+    with pytest.raises(EngineUnavailableError, match="no such thing"):
         boards.open("p-one", "job1")
     assert world.started[0].ended
     world.broken = False
     path = boards.open("p-one", "job1")
     world.started[1].broken = True
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         boards.port(key_of(path))
 
 
 def test_without_a_runtime_one_is_built(boards: TensorBoards, world: World) -> None:
     world.python = None
-    with pytest.raises(Unavailable, match=r"being built now \(25%\)"):
+    with pytest.raises(UnavailableError, match=r"being built now \(25%\)"):
         boards.open("p-one", "job1")

@@ -12,8 +12,8 @@ from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from trainshed.api import protocol as connections
-from trainshed.api.ml.fast_path import ShortWay
+from trainshed.api import protocol
+from trainshed.api.ml.fast_path import FastPath
 from trainshed.api.protocol import TimedProtocol
 from trainshed.services.registry import Services
 
@@ -21,7 +21,7 @@ from trainshed.services.registry import Services
 class Large:
     """Answers everything with more than the buffers on the way hold."""
 
-    short_way = ShortWay(cast(Services, None), authentication=True, body_limit=0)
+    short_way = FastPath(cast(Services, None), authentication=True, body_limit=0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await Response(bytes(32 << 20))(scope, receive, send)
@@ -48,7 +48,7 @@ async def _let_go(request: bytes) -> bool:
 
 @pytest.mark.parametrize("header", [b"", b"connection: close\r\n"])
 def test_who_takes_nothing_of_an_answer_is_let_go(monkeypatch: pytest.MonkeyPatch, header: bytes) -> None:
-    monkeypatch.setattr(connections, "LOOK_S", 0.05)
-    monkeypatch.setattr(connections, "HEADER_S", 0.2)
-    monkeypatch.setattr(connections, "BODY_S", 0.5)
+    monkeypatch.setattr(protocol, "LOOK_S", 0.05)
+    monkeypatch.setattr(protocol, "HEADER_S", 0.2)
+    monkeypatch.setattr(protocol, "BODY_S", 0.5)
     assert asyncio.run(_let_go(b"GET / HTTP/1.1\r\nhost: localhost\r\n" + header + b"\r\n"))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.domain.iam import EVERY_PROJECT, Access, Principal, Role
-from trainshed.errors import Invalid
+from trainshed.domain.iam import ALL_PROJECTS, Access, Principal, Role
+from trainshed.errors import InvalidArgumentError
 from trainshed.services.access.tokens import OWNER, Tokens
 from trainshed.store.database import Database
 from trainshed.store.tokens import Token, TokenStore
@@ -120,7 +120,7 @@ def test_the_owners_token_is_made_once_and_is_the_owners_alone(store: TokenStore
     assert path.stat().st_mode & 0o777 == 0o600
     principal = tokens.find(first.strip())
     assert principal is not None
-    assert (principal.project, principal.role) == (EVERY_PROJECT, Role.OWNER)
+    assert (principal.project, principal.role) == (ALL_PROJECTS, Role.OWNER)
 
 
 def test_a_courier_is_good_for_nothing_but_fetching(store: TokenStore) -> None:
@@ -130,7 +130,7 @@ def test_a_courier_is_good_for_nothing_but_fetching(store: TokenStore) -> None:
     holder = tokens.find(secret)
     assert holder == Principal.of_job("p-one", "j", Role.COURIER)
     assert holder.job == "j"
-    for project in ("p-one", "p-two", EVERY_PROJECT):
+    for project in ("p-one", "p-two", ALL_PROJECTS):
         assert holder.may(Access.FETCH, project) == (project == "p-one")
         assert not any(holder.may(access, project) for access in Access if access > Access.FETCH)
     assert tokens.known(secret) is None  # the end of the job is looked for each time
@@ -155,14 +155,14 @@ def test_a_courier_of_a_version_ends_with_it(store: TokenStore) -> None:
 
 @pytest.mark.parametrize("role", ["courier", "admin", "", None, ["owner"], 3])
 def test_people_have_the_roles_of_people(store: TokenStore, role: object) -> None:
-    with pytest.raises(Invalid, match="A role is one of viewer, editor, owner"):
+    with pytest.raises(InvalidArgumentError, match="A role is one of viewer, editor, owner"):
         make(Tokens(store), role=role)
 
 
 def test_no_name_of_a_person_is_that_of_a_job(store: TokenStore) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArgumentError):
         make(Tokens(store), user="job:j")
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArgumentError):
         make(Tokens(store), user="version:m/v")
     alice = Principal(user="alice", project="p-one", role=Role.EDITOR)
     assert (alice.job, alice.version) == ("", None)

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from trainshed.buckets.backend import Trees
-from trainshed.buckets.file_backend import ObjectTree
+from trainshed.buckets.backend import BackendRouter
+from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
 from trainshed.domain.jobs.job import Job, JobState
-from trainshed.errors import Invalid, NotFound
-from trainshed.services.jobs import tracker as tracking
+from trainshed.errors import InvalidArgumentError, NotFoundError
+from trainshed.services.jobs import tracker
 from trainshed.services.jobs.output_folders import addresses
-from trainshed.services.jobs.progress import Progress
+from trainshed.services.jobs.progress import ProgressService
 from trainshed.services.storage.mirrors import Mirrors
 from trainshed.store.jobs import JobStore
 from trainshed.testing.workloads.event_files import write_events
@@ -38,7 +38,7 @@ GANG = {
 class Written:
     """A job that runs, in the files that its supervisor and its trainer would write."""
 
-    progress: Progress
+    progress: ProgressService
     jobs: JobStore
     job: Job
     home: Home
@@ -80,11 +80,13 @@ def job_with(tmp_path: Path, **training: Any) -> Written:
 
     def owner(bucket: str) -> str:
         if bucket == "absent":
-            raise NotFound("There is no such bucket.")
+            raise NotFoundError("There is no such bucket.")
         return "p" if bucket.startswith("mine") else "other"
 
-    mirrors = Mirrors(home.mirrors, Trees(ObjectTree(home.buckets, home.uploads), {}))
-    made = Written(Progress(jobs, home, mirrors, owner=owner, clock=lambda: int(made.now_s * SECOND)), jobs, job, home)
+    mirrors = Mirrors(home.mirrors, BackendRouter(FileBackend(home.buckets, home.uploads), {}))
+    made = Written(
+        ProgressService(jobs, home, mirrors, owner=owner, clock=lambda: int(made.now_s * SECOND)), jobs, job, home
+    )
     jobs.add(job, [])
     return made
 
@@ -249,12 +251,12 @@ def test_the_use_of_cpu_and_memory_is_a_series_with_its_mean_and_its_peak(tmp_pa
     assert (found["memory_bytes"]["mean"], found["memory_bytes"]["max"]) == (2000, 3999)
     assert 50 < len(found["cpu"]["value"]) <= 100
     assert len(found["cpu"]["time"]) == len(found["cpu"]["value"])
-    with pytest.raises(Invalid, match="from 1 to 1000"):
+    with pytest.raises(InvalidArgumentError, match="from 1 to 1000"):
         job.progress.stats("p", "j", points=100_000)
 
 
 def test_of_a_huge_log_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "LOG_BYTES", 2000)
+    monkeypatch.setattr(tracker, "LOG_BYTES", 2000)
     job = job_with(tmp_path)
     for second in range(90):
         job.say(second, f"loss = 0.5, step = {second}")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.domain.jobs.containers import ContainerSpec
+from trainshed.domain.jobs.containers import TrainingContainer
 from trainshed.domain.jobs.training import MAX_INPUT_BYTES, ScaleTier, Training
 from trainshed.domain.jobs.workload import read_job
-from trainshed.errors import Invalid, TrainshedError
+from trainshed.errors import InvalidArgumentError, TrainshedError
 
 INPUT: dict[str, Any] = {
     "scaleTier": "BASIC",
@@ -28,8 +28,8 @@ def job(**changes: Any) -> dict[str, Any]:
     return {"jobId": "j1", "trainingInput": merged}
 
 
-def refusal(body: dict[str, Any]) -> Invalid:
-    with pytest.raises(Invalid) as caught:
+def refusal(body: dict[str, Any]) -> InvalidArgumentError:
+    with pytest.raises(InvalidArgumentError) as caught:
         read_job(body)
     return caught.value
 
@@ -146,7 +146,7 @@ def test_a_field_given_in_both_spellings_is_refused() -> None:
 IMAGE = {"pythonModule": None, "packageUris": None, "runtimeVersion": None, "pythonVersion": None}
 
 
-def contained(**changes: Any) -> Mapping[str, ContainerSpec]:
+def contained(**changes: Any) -> Mapping[str, TrainingContainer]:
     work = read_job(job(**IMAGE, **changes)).work
     assert isinstance(work, Training)
     return work.containers

@@ -11,18 +11,24 @@ from typing import Any
 
 import pytest
 
-from trainshed.attempts.batch_progress import Predicted
+from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.domain.capacity.machine_types import STANDARD
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.jobs.gang import shortfall
 from trainshed.domain.jobs.job import Job, JobState
-from trainshed.domain.models.model import no_model
+from trainshed.domain.models.model import model_not_found
 from trainshed.domain.policies import JOBS
-from trainshed.errors import Aborted, AlreadyExists, FailedPrecondition, Invalid, NotFound
+from trainshed.errors import (
+    AbortedError,
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+)
 from trainshed.services.access.policies import Policies
-from trainshed.services.jobs.jobs import Jobs, World
+from trainshed.services.jobs.jobs import JobDependencies, Jobs
 from trainshed.services.paging import PageRequest
-from trainshed.services.storage.uris import Places
+from trainshed.services.storage.uris import UriChecker
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.store.policies import PolicyStore
@@ -39,19 +45,19 @@ class Chosen:
 
 def resolve_runtime(runtime: str, python: str) -> Chosen:
     if runtime == "9.9":
-        raise Invalid("There is no runtime 9.9 or newer.", field="training_input.runtime_version")
+        raise InvalidArgumentError("There is no runtime 9.9 or newer.", field="training_input.runtime_version")
     return Chosen("2.15", ("Runtime 1.2 is not offered any more.",)) if runtime == "1.2" else Chosen("2.21")
 
 
 def bucket_owner(name: str) -> str:
     if name not in BUCKETS:
-        raise NotFound(f"The bucket {name} does not exist.")
+        raise NotFoundError(f"The bucket {name} does not exist.")
     return BUCKETS[name]
 
 
 def model_runtime(project: str, model: str, version: str) -> str:
     if model != "digits":
-        raise no_model(project, model)
+        raise model_not_found(project, model)
     return "2.15"
 
 
@@ -73,10 +79,10 @@ class Shed:
         self.policies = Policies(PolicyStore(database), JOBS, self.store.get)
         self.woken = 0
         self.now = 1_000_000
-        self.predicted: Predicted | None = None
-        world = World(
+        self.predicted: BatchProgress | None = None
+        world = JobDependencies(
             resolve_runtime=resolve_runtime,
-            places=Places(
+            places=UriChecker(
                 bucket_owner=bucket_owner,
                 object_exists=lambda bucket, name: (bucket, name) in OBJECTS,
                 folder_holds_files=lambda bucket, folder: any((bucket, folder) < found for found in OBJECTS),
@@ -151,7 +157,7 @@ def test_a_new_job_is_queued_with_its_history(shed: Shed) -> None:
 
 def test_a_name_is_used_once(shed: Shed) -> None:
     shed.create()
-    with pytest.raises(AlreadyExists) as caught:
+    with pytest.raises(AlreadyExistsError) as caught:
         shed.create()
     assert (caught.value.field, str(caught.value)) == ("job.job_id", "A job with this id already exists.")
 
@@ -160,7 +166,7 @@ def test_a_name_is_used_once(shed: Shed) -> None:
     "uri", ["gs://absent/trainer.tar.gz", "gs://theirs/trainer.tar.gz", "gs://mine/absent", "gs://mine"]
 )
 def test_a_package_must_be_there_and_ones_own(shed: Shed, uri: str) -> None:
-    with pytest.raises(FailedPrecondition, match="The provided GCS paths cannot be read") as caught:
+    with pytest.raises(FailedPreconditionError, match="The provided GCS paths cannot be read") as caught:
         shed.create(packageUris=["gs://mine/trainer.tar.gz", uri])
     assert caught.value.field == "package_uris"
     assert uri in str(caught.value)
@@ -168,7 +174,7 @@ def test_a_package_must_be_there_and_ones_own(shed: Shed, uri: str) -> None:
 
 @pytest.mark.parametrize("bucket", ["absent", "theirs"])
 def test_a_job_dir_must_be_in_a_bucket_of_ones_own(shed: Shed, bucket: str) -> None:
-    with pytest.raises(FailedPrecondition) as caught:
+    with pytest.raises(FailedPreconditionError) as caught:
         shed.create(jobDir=f"gs://{bucket}/out")
     assert str(caught.value).startswith(f"The bucket gs://{bucket} does not exist in project shed.")
     assert shed.create(jobDir="gs://mine/out/")["trainingInput"]["jobDir"] == "gs://mine/out/"
@@ -179,15 +185,15 @@ def test_a_job_dir_must_be_in_a_bucket_of_ones_own(shed: Shed, bucket: str) -> N
 )
 def test_what_is_no_address_in_a_bucket_is_refused_by_field(shed: Shed, uri: str) -> None:
     for field, changes in (("package_uris", {"packageUris": [uri]}), ("job_dir", {"jobDir": uri})):
-        with pytest.raises(Invalid) as caught:
+        with pytest.raises(InvalidArgumentError) as caught:
             shed.create(**changes)
         assert caught.value.field == field
 
 
 def test_a_bad_runtime_fails_at_submit(shed: Shed) -> None:
-    with pytest.raises(Invalid, match=r"9\.9"):
+    with pytest.raises(InvalidArgumentError, match=r"9\.9"):
         shed.create(runtimeVersion="9.9")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         shed.jobs.get("shed", "j1")
 
 
@@ -232,7 +238,7 @@ class TestCancel:
     def test_a_job_that_ended_stays_so(self, shed: Shed, end: JobState) -> None:
         ended = shed.in_state("j1", JobState.PREPARING, end)
         for _ in range(2):
-            with pytest.raises(FailedPrecondition, match=f"has ended \\({end}\\)"):
+            with pytest.raises(FailedPreconditionError, match=f"has ended \\({end}\\)"):
                 shed.jobs.cancel("shed", "j1", user="ann")
         assert shed.store.get("shed", "j1") == ended
 
@@ -242,7 +248,7 @@ class TestCancel:
         def cancel(_: int) -> str:
             try:
                 shed.jobs.cancel("shed", "j1", user="ann")
-            except FailedPrecondition:
+            except FailedPreconditionError:
                 return "too late"
             return "done"
 
@@ -271,7 +277,7 @@ class TestPatch:
         new = shed.jobs.patch("shed", "j1", mask="labels,etag", body={"labels": {"a": "1"}, "etag": old["etag"]})
         assert new["etag"] != old["etag"]
         for etag in (old["etag"], "", "%%%", "AAAA"):
-            with pytest.raises(Aborted):
+            with pytest.raises(AbortedError):
                 shed.jobs.patch("shed", "j1", mask="labels", body={"labels": {}, "etag": etag})
         assert shed.jobs.get("shed", "j1") == new
 
@@ -279,14 +285,14 @@ class TestPatch:
         shed.jobs.create("shed", body("j1") | {"labels": {"trainshed-engine": "far"}})
         assert shed.store.get("shed", "j1").engine == "far"
         for labels in ({"trainshed-engine": "local"}, {}):
-            with pytest.raises(FailedPrecondition, match="is on engine far, and stays there"):
+            with pytest.raises(FailedPreconditionError, match="is on engine far, and stays there"):
                 shed.jobs.patch("shed", "j1", mask="labels", body={"labels": labels})
         shed.jobs.patch("shed", "j1", mask="labels.a", body={"labels": {"a": "1"}})
 
     @pytest.mark.parametrize("mask", ["", ",", "state", "labels,trainingInput.args", "*"])
     def test_only_labels_can_be_changed(self, shed: Shed, mask: str) -> None:
         shed.create()
-        with pytest.raises(Invalid) as caught:
+        with pytest.raises(InvalidArgumentError) as caught:
             shed.jobs.patch("shed", "j1", mask=mask, body={"labels": {}})
         assert caught.value.field == "update_mask"
 
@@ -334,7 +340,7 @@ class TestPages:
         assert len(pages) == 4
 
     def test_a_filter_that_makes_no_sense_is_refused(self, shed: Shed) -> None:
-        with pytest.raises(Invalid) as caught:
+        with pytest.raises(InvalidArgumentError) as caught:
             shed.jobs.page("shed", PageRequest(size=5, query="state="))
         assert caught.value.field == "filter"
 
@@ -368,7 +374,7 @@ class TestPolicies:
         shed.create()
         first = shed.policies.get("shed", "j1")
         second = shed.policies.set("shed", "j1", self.policy("user:ann", etag=first["etag"]))
-        with pytest.raises(Aborted):
+        with pytest.raises(AbortedError):
             shed.policies.set("shed", "j1", self.policy("user:bob", etag=first["etag"]))
         assert shed.policies.get("shed", "j1") == second
 
@@ -403,20 +409,20 @@ class TestPolicies:
         self, shed: Shed, request_body: dict[str, Any], field: str
     ) -> None:
         shed.create()
-        with pytest.raises(Invalid) as caught:
+        with pytest.raises(InvalidArgumentError) as caught:
             shed.policies.set("shed", "j1", request_body)
         assert caught.value.field == field
 
     def test_a_job_that_is_not_there_has_no_policy_and_no_permissions(self, shed: Shed) -> None:
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             shed.policies.get("shed", "none")
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             shed.policies.set("shed", "none", self.policy("user:ann"))
         assert shed.policies.test("shed", "none", self.VIEWER, {"permissions": ["ml.jobs.get"]}) == {}
 
     @pytest.mark.parametrize("permission", ["*", "ml.jobs.*", "storage.objects.get", ""])
     def test_a_permission_that_no_job_has_is_refused(self, shed: Shed, permission: str) -> None:
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidArgumentError):
             shed.policies.test("shed", "j1", self.VIEWER, {"permissions": [permission]})
 
 
@@ -441,7 +447,7 @@ def test_a_batch_prediction_counts_its_rows(shed: Shed) -> None:
     }
     assert "trainingOutput" not in made
     assert shed.store.get("shed", "p1").runtime == "2.15"
-    shed.predicted = Predicted(predictions=1200, errors=1, read=40, bytes=100)
+    shed.predicted = BatchProgress(predictions=1200, errors=1, read=40, bytes=100)
     shown = shed.jobs.details("shed", "p1")
     assert shown["job"]["predictionOutput"]["predictionCount"] == "1200"
     assert shown["notes"] == ["40% of the input is read: 1,200 rows were predicted, one had an error."]
@@ -453,14 +459,14 @@ def test_a_batch_prediction_counts_its_rows(shed: Shed) -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"modelName": "projects/shed/models/letters"}, NotFound, "no model letters"),
-        ({"modelName": "projects/other-shed/models/digits"}, NotFound, "no model digits in project other-shed"),
-        ({"inputPaths": ["gs://mine/*.json"]}, FailedPrecondition, r"No object matches gs://mine/\*.json"),
-        ({"inputPaths": ["gs://theirs/*"]}, FailedPrecondition, "No object matches gs://theirs"),
-        ({"inputPaths": ["/etc/passwd"]}, Invalid, "gs://"),
-        ({"outputPath": "gs://theirs/out"}, FailedPrecondition, "gs://theirs does not exist in project shed"),
-        ({"outputPath": "gs://in-cloud/out"}, FailedPrecondition, "gs://in-cloud/out is kept in s3://lab-data"),
-        ({"modelName": None, "uri": "gs://theirs/model"}, FailedPrecondition, "no files in gs://theirs/model"),
+        ({"modelName": "projects/shed/models/letters"}, NotFoundError, "no model letters"),
+        ({"modelName": "projects/other-shed/models/digits"}, NotFoundError, "no model digits in project other-shed"),
+        ({"inputPaths": ["gs://mine/*.json"]}, FailedPreconditionError, r"No object matches gs://mine/\*.json"),
+        ({"inputPaths": ["gs://theirs/*"]}, FailedPreconditionError, "No object matches gs://theirs"),
+        ({"inputPaths": ["/etc/passwd"]}, InvalidArgumentError, "gs://"),
+        ({"outputPath": "gs://theirs/out"}, FailedPreconditionError, "gs://theirs does not exist in project shed"),
+        ({"outputPath": "gs://in-cloud/out"}, FailedPreconditionError, "gs://in-cloud/out is kept in s3://lab-data"),
+        ({"modelName": None, "uri": "gs://theirs/model"}, FailedPreconditionError, "no files in gs://theirs/model"),
     ],
 )
 def test_a_batch_prediction_of_what_is_not_there(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trainshed.domain.models.model import read_model, read_model_patch, read_split
 from trainshed.domain.models.version_request import PATCHABLE, patched, read_version, read_version_patch
-from trainshed.errors import Invalid, NotFound, NotServed
+from trainshed.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 
 SCHEMAS = json.loads((files("googleapiclient") / "discovery_cache" / "documents" / "ml.v1.json").read_text())["schemas"]
 PREFIX = "GoogleCloudMlV1__"
@@ -39,7 +39,7 @@ def test_every_field_of_a_version_is_known(name: str, value: Any) -> None:
     read_version_patch({name: value})
     try:
         read_version({"name": "v1", "deploymentUri": "gs://b/d", name: value})
-    except (Invalid, NotServed) as exc:
+    except (InvalidArgumentError, UnimplementedError) as exc:
         assert "Unknown name" not in str(exc)
 
 
@@ -48,7 +48,7 @@ def test_every_field_of_a_model_is_known(name: str, value: Any) -> None:
     read_model_patch({name: value})
     try:
         read_model({"name": "m", name: value}, "p", now_us=1)
-    except Invalid as exc:
+    except InvalidArgumentError as exc:
         assert "Unknown name" not in str(exc)
 
 
@@ -85,5 +85,5 @@ def test_whatever_comes_is_read_or_refused(body: dict[str, Any], paths: list[str
     ):
         try:
             json.dumps(read(), default=str, allow_nan=False)
-        except (Invalid, NotServed, NotFound) as exc:
+        except (InvalidArgumentError, UnimplementedError, NotFoundError) as exc:
             assert str(exc)

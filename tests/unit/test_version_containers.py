@@ -7,9 +7,15 @@ from typing import Any
 import pytest
 
 from trainshed.domain.models.version import Version
-from trainshed.domain.models.version_container import aip_environment, container_of, expanded, model_folder, settled
+from trainshed.domain.models.version_container import (
+    aip_environment,
+    container_of,
+    expanded,
+    model_folder,
+    resolve_command,
+)
 from trainshed.domain.models.version_request import read_version
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 
 def version(**body: Any) -> Version:
@@ -93,7 +99,7 @@ def test_later_variables_may_refer_to_earlier_ones_and_all_words_to_all() -> Non
         )
     )
     assert container is not None
-    env, command, args = settled(container, {"AIP_HTTP_PORT": "8080"})
+    env, command, args = resolve_command(container, {"AIP_HTTP_PORT": "8080"})
     assert env == {"AIP_HTTP_PORT": "8080", "LATE": "$(EARLY)", "EARLY": "$(EARLY)!"}
     assert command == ["serve", "$(EARLY)"]
     assert args == ["--port=8080"]
@@ -125,12 +131,12 @@ def test_later_variables_may_refer_to_earlier_ones_and_all_words_to_all() -> Non
     ],
 )
 def test_what_can_not_be_served_is_refused_by_name(body: dict[str, Any], field: str) -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         version(**body)
     assert caught.value.field == field
 
 
 def test_routes_go_with_a_container() -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         read_version({"name": "v1", "deploymentUri": "gs://b/m", "routes": {"predict": "/p"}})
     assert caught.value.field == "version.routes"

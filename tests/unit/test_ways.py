@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainshed.buckets import circuit_breaker as ways
-from trainshed.buckets.circuit_breaker import Way
-from trainshed.errors import Unavailable
+from trainshed.buckets import circuit_breaker
+from trainshed.buckets.circuit_breaker import CircuitBreaker
+from trainshed.errors import UnavailableError
 
 LONG_S = 60.0
 
@@ -33,44 +33,48 @@ class Cloud:
 
 
 @pytest.fixture
-def way() -> Iterator[Way]:
+def way() -> Iterator[CircuitBreaker]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    yield Way("kept", "s3://lab-data", loop, failures=(KeyError,))
+    yield CircuitBreaker("kept", "s3://lab-data", loop, failures=(KeyError,))
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
 
 
-def test_one_at_a_time_waits_for_a_cloud_that_does_not_answer(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "SLOW_S", 0.01)
-    monkeypatch.setattr(ways, "PAUSE_S", 3600)
+def test_one_at_a_time_waits_for_a_cloud_that_does_not_answer(
+    way: CircuitBreaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(circuit_breaker, "SLOW_S", 0.01)
+    monkeypatch.setattr(circuit_breaker, "PAUSE_S", 3600)
     cloud = Cloud()
     assert way.ask(LONG_S, cloud.answer) == "yes"
     cloud.silent = True
-    with pytest.raises(Unavailable, match=r"s3://lab-data, where gs://kept is kept, can't .* did not answer within"):
+    with pytest.raises(
+        UnavailableError, match=r"s3://lab-data, where gs://kept is kept, can't .* did not answer within"
+    ):
         way.ask(0.05, cloud.answer)
     cloud.silent = False
-    with pytest.raises(Unavailable, match="did not answer within"):
+    with pytest.raises(UnavailableError, match="did not answer within"):
         way.ask(LONG_S, cloud.answer)
     assert cloud.asked == 2
 
 
 def test_after_the_pause_somebody_tries_and_the_others_are_told_until_then(
-    way: Way, monkeypatch: pytest.MonkeyPatch
+    way: CircuitBreaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ways, "SLOW_S", 0.01)
-    monkeypatch.setattr(ways, "PAUSE_S", 0)
+    monkeypatch.setattr(circuit_breaker, "SLOW_S", 0.01)
+    monkeypatch.setattr(circuit_breaker, "PAUSE_S", 0)
     cloud = Cloud()
     cloud.silent = True
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         way.ask(0.05, cloud.answer)
     told = []
 
     async def meanwhile() -> str:
         def another() -> None:
-            with pytest.raises(Unavailable):
+            with pytest.raises(UnavailableError):
                 way.ask(LONG_S, cloud.answer)
             told.append(cloud.asked)
 
@@ -83,8 +87,8 @@ def test_after_the_pause_somebody_tries_and_the_others_are_told_until_then(
     assert way.ask(LONG_S, cloud.answer) == "yes"
 
 
-def test_what_fails_at_once_holds_up_nobody(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "SLOW_S", LONG_S)  # a busy machine may hold up what fails at once
+def test_what_fails_at_once_holds_up_nobody(way: CircuitBreaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit_breaker, "SLOW_S", LONG_S)  # a busy machine may hold up what fails at once
     cloud = Cloud()
     for error, sentence in (
         (KeyError("odd.\n  words."), r"can't be used now: 'odd\.\\n words\.'\. If that does not pass"),
@@ -92,7 +96,7 @@ def test_what_fails_at_once_holds_up_nobody(way: Way, monkeypatch: pytest.Monkey
         (OSError(5, "broken"), r"can't be used now: \[Errno 5\] broken\."),
     ):
         cloud.error = error
-        with pytest.raises(Unavailable, match=sentence):
+        with pytest.raises(UnavailableError, match=sentence):
             way.ask(LONG_S, cloud.answer)
     for answer in (FileNotFoundError, FileExistsError):
         cloud.error = answer()

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from trainshed.api.app import ROUTES
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
-from trainshed.testing.clusters.node_tokens import courier_of
+from trainshed.testing.clusters.node_tokens import fetch_token_of
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 
@@ -59,7 +59,7 @@ def courier(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> 
     jobs = Submitter(server, PROJECT, tmp_path_factory.mktemp("courier"))
     jobs.submit("carried", WAITING)
     jobs.wait("carried", {"RUNNING"})
-    yield courier_of(server, PROJECT, "carried")
+    yield fetch_token_of(server, PROJECT, "carried")
     server.call("POST", f"/v1/projects/{PROJECT}/jobs/carried:cancel")
     jobs.wait("carried")
 
@@ -67,7 +67,7 @@ def courier(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> 
 def path_of(route: Route) -> str:
     known = {"project": PROJECT, "bucket": BUCKET, "dbucket": BUCKET}
     path = re.sub(r"\{(\w+)\*?\}", lambda m: known.get(m[1], f"no-such-{m[1]}"), route.path)
-    return f"{path}?project={PROJECT}" if route.scope is Scope.QUERY else path
+    return f"{path}?project={PROJECT}" if route.scope is ProjectScope.QUERY else path
 
 
 GUARDED = [route for route in ROUTES if route.access is not Access.PUBLIC]
@@ -97,11 +97,11 @@ def test_without_a_good_token_there_is_no_way_in(call: Caller, tokens: dict[str,
 def test_another_projects_token_sees_nothing(call: Caller, tokens: dict[str, str], route: Route) -> None:
     status, body = call(route.method, path_of(route), token=tokens["other"], body={})
     match route.scope:
-        case Scope.PATH | Scope.QUERY:
+        case ProjectScope.PATH | ProjectScope.QUERY:
             assert (status, body["error"]["status"]) == (403, "PERMISSION_DENIED")
-        case Scope.BUCKET:
+        case ProjectScope.BUCKET:
             assert (status, body["error"]["status"]) == (404, "NOT_FOUND")
-        case Scope.SERVER if route.access > Access.READ:
+        case ProjectScope.SERVER if route.access > Access.READ:
             assert status == 403
         case _:
             assert PROJECT not in json.dumps(body if not isinstance(body, bytes) else body.decode("latin-1"))
@@ -110,7 +110,7 @@ def test_another_projects_token_sees_nothing(call: Caller, tokens: dict[str, str
 @pytest.mark.parametrize("route", GUARDED, ids=NAMES)
 def test_a_read_only_token_changes_nothing(call: Caller, tokens: dict[str, str], route: Route) -> None:
     status, body = call(route.method, path_of(route), token=tokens["viewer"], body={})
-    if route.access > Access.READ and route.scope is not Scope.BODY:
+    if route.access > Access.READ and route.scope is not ProjectScope.BODY:
         assert (status, body["error"]["status"]) == (403, "PERMISSION_DENIED")
     elif route.access > Access.READ:
         assert status in (400, 403, 404), body

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from google.oauth2.credentials import Credentials
 
-from trainshed.errors import Aborted, Unavailable
+from trainshed.errors import AbortedError, UnavailableError
 from trainshed.store.database import Database
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.fakes.deployments import FakeDeployments
@@ -50,7 +50,7 @@ class Following:
         while not self._ended.wait(FOLLOW_S):
             try:
                 self.fake.wake()
-            except (Aborted, Unavailable):
+            except (AbortedError, UnavailableError):
                 continue  # a test was faster, or still writes; the next look sees what it wrote
 
     def __enter__(self) -> FakeDeployments:

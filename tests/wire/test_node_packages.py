@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from trainshed.artifacts import staging as parcels
+from trainshed.artifacts import staging
 from trainshed.artifacts.staging import Package
-from trainshed.node.remote.fetch import CannotFetch, fetch_all
-from trainshed.testing.clusters.node_tokens import courier_of
+from trainshed.node.remote.fetch import FetchError, fetch_all
+from trainshed.testing.clusters.node_tokens import fetch_token_of
 from trainshed.testing.processes.servers import RunningServer, ask, files_of
 from trainshed.testing.workloads.submitter import Submitter
 
@@ -39,7 +39,7 @@ class Sender:
         path = scratch / "package.whl"
         path.write_bytes(CONTENT)
         uri = f"gs://{self.jobs.bucket}/package.whl"
-        parcels.keep(self.jobs.attempt(job), Package(uri=uri, path=path, sha256=SHA256))
+        staging.stage_package(self.jobs.attempt(job), Package(uri=uri, path=path, sha256=SHA256))
         self.path = f"/trainshed/v1/projects/{self.jobs.project}/jobs/{job}/packages/{SHA256}"
         self.package = {
             "uri": uri,
@@ -47,7 +47,7 @@ class Sender:
             "size": len(CONTENT),
             "url": server.tls_url + self.path,
         }
-        self.kit = {"ca": server.authority.read_text(), "token": courier_of(server, self.jobs.project, job)}
+        self.kit = {"ca": server.authority.read_text(), "token": fetch_token_of(server, self.jobs.project, job)}
 
     def fetch(self, folder: Path, **kit: Any) -> bytes:
         [found] = fetch_all([self.package], {**self.kit, **kit}, str(folder), lambda line: None)
@@ -83,8 +83,8 @@ def test_any_part_of_it_can_be_asked_for(sender: Sender, server: RunningServer) 
 
 
 def test_another_jobs_courier_gets_nothing(sender: Sender, server: RunningServer, tmp_path: Path) -> None:
-    other = courier_of(server, sender.jobs.project, "other")  # a job that is not there
-    with pytest.raises(CannotFetch, match="unknown, expired or revoked"):
+    other = fetch_token_of(server, sender.jobs.project, "other")  # a job that is not there
+    with pytest.raises(FetchError, match="unknown, expired or revoked"):
         sender.fetch(tmp_path, token=other)
 
 
@@ -99,7 +99,7 @@ def test_it_ends_with_the_job_and_is_in_no_log(server: RunningServer, tmp_path: 
     sender = Sender(server, "ending", tmp_path / "scratch")
     assert sender.fetch(tmp_path / "one") == CONTENT
     sender.end()
-    with pytest.raises(CannotFetch, match="unknown, expired or revoked"):
+    with pytest.raises(FetchError, match="unknown, expired or revoked"):
         sender.fetch(tmp_path / "two")
     searched = set()
     for path, content in files_of(server.home):

@@ -17,7 +17,7 @@ from trainshed.api.app import ROUTES
 from trainshed.api.http.routing import Route
 from trainshed.domain.iam import Access
 from trainshed.testing.contracts.engines import wait_for
-from trainshed.testing.processes.servers import Answer, RunningServer, ask
+from trainshed.testing.processes.servers import HttpAnswer, RunningServer, ask
 
 PROJECT, BUCKET = "session-project", "session-bucket"
 SESSION = "/trainshed/v1/session"
@@ -36,7 +36,7 @@ class Browser:
         path: str,
         body: Any = None,
         headers: Mapping[str, str | None] | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """A request of the console's own script; `headers` overrides, None leaves one out."""
         sent: dict[str, str | None] = {"sec-fetch-site": "same-origin", "x-trainshed-console": "1"}
         if method != "GET":

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from trainshed.testing.processes.servers import Answer, RunningServer, ask
+from trainshed.testing.processes.servers import HttpAnswer, RunningServer, ask
 
 BUCKET = "wire-api"
 
@@ -19,15 +19,17 @@ class Storage:
         self._url = server.url
         self._token = token or server.token
 
-    def __call__(self, method: str, path: str, body: bytes | Mapping[str, Any] | None = None, **headers: str) -> Answer:
+    def __call__(
+        self, method: str, path: str, body: bytes | Mapping[str, Any] | None = None, **headers: str
+    ) -> HttpAnswer:
         sent = {"authorization": f"Bearer {self._token}"} | {k.replace("_", "-"): v for k, v in headers.items()}
         return ask(self._url, method, path, body=body, headers=sent)
 
-    def put(self, name: str, data: bytes, query: str = "", **headers: str) -> Answer:
+    def put(self, name: str, data: bytes, query: str = "", **headers: str) -> HttpAnswer:
         path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={quote(name, safe='')}{query}"
         return self("POST", path, body=data, **headers)
 
-    def get(self, name: str, **headers: str) -> Answer:
+    def get(self, name: str, **headers: str) -> HttpAnswer:
         return self("GET", f"/storage/v1/b/{BUCKET}/o/{quote(name, safe='')}?alt=media", body=None, **headers)
 
 

@@ -13,41 +13,47 @@ from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from trainshed.api import (
-    logging as log_routes,
-)
-from trainshed.api.console import assets as console
-from trainshed.api.console import sessions, tensorboards
+from trainshed.api import logging as log_routes
+from trainshed.api.console import assets, sessions, tensorboards
 from trainshed.api.http import auth, cookies
-from trainshed.api.http.problems import problem, problem_response
-from trainshed.api.http.responses import ALWAYS
-from trainshed.api.http.routing import Route, Router, Scope
+from trainshed.api.http.problems import error_response, problem_response
+from trainshed.api.http.responses import SECURITY_HEADERS
+from trainshed.api.http.routing import ProjectScope, Route, Router
 from trainshed.api.ml import jobs as ml_jobs
 from trainshed.api.ml import models as ml_models
 from trainshed.api.ml import operations as ml_operations
 from trainshed.api.ml import predict
 from trainshed.api.ml import projects as ml_projects
-from trainshed.api.ml import unimplemented as ml_unserved
+from trainshed.api.ml import unimplemented as ml_unimplemented
 from trainshed.api.ml import versions as ml_versions
-from trainshed.api.ml.fast_path import ShortWay
-from trainshed.api.native import artifacts as packages
-from trainshed.api.native import chaos, health, job_progress, oauth, overview, runtimes, server, tokens
-from trainshed.api.native import job_logs as lines
-from trainshed.api.native import jobs as job_table
-from trainshed.api.native import models as replays
+from trainshed.api.ml.fast_path import FastPath
+from trainshed.api.native import (
+    artifacts,
+    chaos,
+    health,
+    job_logs,
+    job_progress,
+    oauth,
+    overview,
+    runtimes,
+    server,
+    tokens,
+)
+from trainshed.api.native import jobs as native_jobs
+from trainshed.api.native import models as native_models
 from trainshed.api.storage import batch as storage_batch
 from trainshed.api.storage import buckets as storage_buckets
 from trainshed.api.storage import objects as storage_objects
 from trainshed.api.storage import uploads as storage_uploads
 from trainshed.domain.iam import Access, Principal
-from trainshed.errors import NotFound, NotServed
+from trainshed.errors import NotFoundError, UnimplementedError
 from trainshed.services.registry import Services
 
 LOG = logging.getLogger("trainshed.api")
 
 ROUTES: tuple[Route, ...] = (
     *health.ROUTES,
-    *console.ROUTES,
+    *assets.ROUTES,
     *sessions.ROUTES,
     *tensorboards.ROUTES,
     *oauth.ROUTES,
@@ -60,15 +66,15 @@ ROUTES: tuple[Route, ...] = (
     *ml_versions.ROUTES,
     *chaos.ROUTES,
     *job_progress.ROUTES,
-    *job_table.ROUTES,
-    *packages.ROUTES,
+    *native_jobs.ROUTES,
+    *artifacts.ROUTES,
     *overview.ROUTES,
     *ml_operations.ROUTES,
     *predict.ROUTES,
-    *replays.ROUTES,
-    *ml_unserved.ROUTES,
+    *native_models.ROUTES,
+    *ml_unimplemented.ROUTES,
     *log_routes.ROUTES,
-    *lines.ROUTES,
+    *job_logs.ROUTES,
     *storage_buckets.ROUTES,
     *storage_objects.ROUTES,
     *storage_uploads.ROUTES,
@@ -87,7 +93,7 @@ class Api:
         self._hosts = frozenset(allowed_hosts)
         self._authentication = authentication
         self._body_limit = body_limit
-        self.short_way = ShortWay(services, authentication=authentication, body_limit=body_limit)
+        self.short_way = FastPath(services, authentication=authentication, body_limit=body_limit)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -98,8 +104,8 @@ class Api:
         try:
             response = await self._answer(Request(scope, receive))
         except Exception as exc:  # noqa: BLE001  the edge: whatever went wrong becomes an answer, and unforeseen errors a log entry
-            response = problem(exc)
-        for name, value in ALWAYS.items():
+            response = error_response(exc)
+        for name, value in SECURITY_HEADERS.items():
             response.headers.setdefault(name, value)
         if scope.get("trainshed.session") is not None:  # a cookie tells no cache that the answer is one person's
             response.headers.setdefault("cache-control", "no-store")
@@ -132,7 +138,7 @@ class Api:
         if route is None:
             return _no_route(scope, methods)
         scope["trainshed.principal"] = principal
-        if route.scope is Scope.BUCKET:
+        if route.scope is ProjectScope.BUCKET:
             project = await run_in_threadpool(auth.authorise, request, route, principal, self._services.buckets.owner)
         else:
             project = auth.authorise(request, route, principal, self._services.buckets.owner)
@@ -154,7 +160,7 @@ def _check_transfer(request: Request) -> None:
     """Chunks are put together on the way here. Any other coding would be taken for the body itself."""
     codings = ", ".join(request.headers.getlist("transfer-encoding"))
     if codings.lower() not in ("", "chunked"):
-        raise NotServed(
+        raise UnimplementedError(
             f"A body with Transfer-Encoding {codings[:40]!r} is not read here. Send it as it is, or chunked."
         )
 
@@ -175,4 +181,4 @@ def _no_route(scope: AsgiScope, methods: tuple[str, ...]) -> Response:
         return problem_response(
             405, "UNIMPLEMENTED", "methodNotAllowed", message, headers={"allow": ", ".join(methods)}
         )
-    raise NotFound(f"There is nothing at {scope['path']}.")
+    raise NotFoundError(f"There is nothing at {scope['path']}.")

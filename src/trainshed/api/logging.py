@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.api.http.bodies import read_json_object
-from trainshed.api.http.long_poll import first_news, wait_s
+from trainshed.api.http.long_poll import wait_for_news, wait_s
 from trainshed.api.http.request import principal, project, services
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
-from trainshed.domain.logs import Cursor, Entry, Selection, since
+from trainshed.domain.logs import LogCursor, LogEntry, LogSelection, parse_since
 from trainshed.domain.times import now_us, rfc3339
-from trainshed.errors import Invalid
-from trainshed.services.logs.entries import Batch, Query
+from trainshed.errors import InvalidArgumentError
+from trainshed.services.logs.entries import LogBatch, LogQuery
 
 _LISTED = frozenset({"resourceNames", "projectIds", "filter", "orderBy", "pageSize", "pageToken"})
 _FOLLOWED = frozenset({"replica", "since", "grep", "tail", "after", "until", "wait_s"})
@@ -34,7 +34,7 @@ async def follow(request: Request) -> Response:
     asked = _asked(request)
     selection, until = _selection(asked), _cursor(asked, "until")
     reader, job, where = services(request).logs, request.path_params["job"], project(request)
-    batch = await first_news(
+    batch = await wait_for_news(
         lambda after: reader.follow(where, job, selection, after, until),
         lambda cursor: reader.sizes(where, job, cursor),
         _cursor(asked, "after"),
@@ -45,21 +45,21 @@ async def follow(request: Request) -> Response:
     return _json(_batch_body(batch) | since_then)
 
 
-def _batch_body(batch: Batch) -> dict[str, Any]:
+def _batch_body(batch: LogBatch) -> dict[str, Any]:
     body = {"entries": [_line(entry) for entry in batch.entries], "next": str(batch.cursor)}
     end = {"end": str(batch.end)} if batch.end is not None else {}
     return body | end | {"more": batch.more, "ended": batch.ended}
 
 
-def _cursor(asked: dict[str, str], name: str) -> Cursor | None:
-    return Cursor.read(asked[name], field=name) if asked[name] else None
+def _cursor(asked: dict[str, str], name: str) -> LogCursor | None:
+    return LogCursor.read(asked[name], field=name) if asked[name] else None
 
 
-def _query(body: dict[str, Any]) -> Query:
+def _query(body: dict[str, Any]) -> LogQuery:
     if unknown := set(body) - _LISTED:
-        raise Invalid(f"Unknown field {min(unknown)!r}. The fields are: {', '.join(sorted(_LISTED))}.")
+        raise InvalidArgumentError(f"Unknown field {min(unknown)!r}. The fields are: {', '.join(sorted(_LISTED))}.")
     resources = [*_strings(body, "resourceNames"), *(f"projects/{name}" for name in _strings(body, "projectIds"))]
-    return Query(
+    return LogQuery(
         resource_names=tuple(resources),
         filter=_text(body, "filter"),
         order_by=_text(body, "orderBy"),
@@ -71,14 +71,16 @@ def _query(body: dict[str, Any]) -> Query:
 def _asked(request: Request) -> dict[str, str]:
     given = dict(request.query_params)
     if unknown := set(given) - _FOLLOWED:
-        raise Invalid(f"Unknown parameter {min(unknown)!r}. The parameters are: {', '.join(sorted(_FOLLOWED))}.")
+        raise InvalidArgumentError(
+            f"Unknown parameter {min(unknown)!r}. The parameters are: {', '.join(sorted(_FOLLOWED))}."
+        )
     return dict.fromkeys(_FOLLOWED, "") | given
 
 
-def _selection(asked: dict[str, str]) -> Selection:
-    return Selection(
+def _selection(asked: dict[str, str]) -> LogSelection:
+    return LogSelection(
         replica=asked["replica"],
-        since_us=since(asked["since"], now_us=now_us()) if asked["since"] else 0,
+        since_us=parse_since(asked["since"], now_us=now_us()) if asked["since"] else 0,
         grep=asked["grep"],
         tail=_count(asked["tail"], "tail") if asked["tail"] else None,
     )
@@ -87,25 +89,25 @@ def _selection(asked: dict[str, str]) -> Selection:
 def _strings(body: dict[str, Any], name: str) -> list[str]:
     value = body.get(name, [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value) or len(value) > 100:
-        raise Invalid(f"`{name}` is a list of at most 100 strings.", field=name)
+        raise InvalidArgumentError(f"`{name}` is a list of at most 100 strings.", field=name)
     return value
 
 
 def _text(body: dict[str, Any], name: str) -> str:
     value = body.get(name, "")
     if not isinstance(value, str):
-        raise Invalid(f"`{name}` is a string.", field=name)
+        raise InvalidArgumentError(f"`{name}` is a string.", field=name)
     return value
 
 
 def _count(value: object, name: str) -> int:
     text = str(value)
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise Invalid(f"`{name}` is a whole number, 0 or more.", field=name)
+        raise InvalidArgumentError(f"`{name}` is a whole number, 0 or more.", field=name)
     return int(text)
 
 
-def _line(entry: Entry) -> dict[str, str]:
+def _line(entry: LogEntry) -> dict[str, str]:
     return {
         "time": rfc3339(entry.time_us),
         "insertId": entry.insert_id,
@@ -120,12 +122,12 @@ def _json(body: dict[str, Any]) -> Response:
 
 
 ROUTES = (
-    Route(method="POST", path="/v2/entries:list", access=Access.READ, scope=Scope.BODY, handler=list_entries),
+    Route(method="POST", path="/v2/entries:list", access=Access.READ, scope=ProjectScope.BODY, handler=list_entries),
     Route(
         method="GET",
         path="/trainshed/v1/projects/{project}/jobs/{job}/logs",
         access=Access.READ,
-        scope=Scope.PATH,
+        scope=ProjectScope.PATH,
         handler=follow,
     ),
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from trainshed.api.ml.fast_path import Exchange, ShortWay
+from trainshed.api.ml.fast_path import FastPath, FastPathExchange
 
 if TYPE_CHECKING:
     from trainshed.api.app import Api
@@ -26,11 +26,11 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close
 class TimedProtocol(HttpToolsProtocol):
     """uvicorn's own protocol, with a look every few seconds at whether the client goes on."""
 
-    cycle: Any  # uvicorn's, or an `Exchange`
+    cycle: Any  # uvicorn's, or an `FastPathExchange`
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._short_way: ShortWay = cast("Api", self.config.app).short_way
+        self._short_way: FastPath = cast("Api", self.config.app).short_way
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -62,7 +62,7 @@ class TimedProtocol(HttpToolsProtocol):
             super().on_headers_complete()
             return
         keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
-        self.cycle = Exchange(self, self._short_way.predictions, target, keep_alive=keep_alive)
+        self.cycle = FastPathExchange(self, self._short_way.predictions, target, keep_alive=keep_alive)
 
     def _is_free(self) -> bool:
         """Nothing is to be answered before this request, the client reads, and there is room for it."""

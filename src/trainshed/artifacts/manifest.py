@@ -16,17 +16,17 @@ from typing import Any, Self
 
 import orjson
 
-from trainshed.artifacts import staging as parcels
-from trainshed.artifacts.staging import FOR_WRITING, OpenFile, Package, Parcel
-from trainshed.errors import FailedPrecondition, NotFound
+from trainshed.artifacts import staging
+from trainshed.artifacts.staging import SAFE_WRITE_FLAGS, OpenFile, Package, StagedPackage
+from trainshed.errors import FailedPreconditionError, NotFoundError
 
-NOTE = "provisions.json"  #: in the folder of the version's hosts
+MANIFEST_FILE = "provisions.json"  #: in the folder of the version's hosts
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Provision:
+class ManifestEntry:
     """One file, by its content."""
 
     name: str  #: with `/` between folders; of a package, where it came from
@@ -38,12 +38,12 @@ class Provision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Provisions:
+class ArtifactManifest:
     """All that the hosts of one version need."""
 
     model: str  #: the name of the folder with its files
-    files: tuple[Provision, ...]
-    packages: tuple[Provision, ...]
+    files: tuple[ManifestEntry, ...]
+    packages: tuple[ManifestEntry, ...]
 
     @classmethod
     def gather(cls, folder: Path, model_dir: Path, packages: Sequence[Package]) -> Self:
@@ -58,42 +58,42 @@ class Provisions:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """What was written down. `FailedPrecondition` if that is gone."""
+        """What was written down. `FailedPreconditionError` if that is gone."""
         try:
-            note = orjson.loads((folder / NOTE).read_bytes())
-            lists = {key: tuple(Provision(**each) for each in note[key]) for key in ("files", "packages")}
+            note = orjson.loads((folder / MANIFEST_FILE).read_bytes())
+            lists = {key: tuple(ManifestEntry(**each) for each in note[key]) for key in ("files", "packages")}
             return cls(model=str(note["model"]), **lists)
         except (OSError, ValueError, LookupError, TypeError) as exc:
-            raise FailedPrecondition(
-                f"What the hosts of this version need is not known any more: {folder / NOTE} is missing or damaged. "
-                f"Create the version again."
+            raise FailedPreconditionError(
+                f"What the hosts of this version need is not known any more: {folder / MANIFEST_FILE} is missing "
+                f"or damaged. Create the version again."
             ) from exc
 
     def _write(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = folder / f".{NOTE}"
+        draft = folder / f".{MANIFEST_FILE}"
         draft.unlink(missing_ok=True)
         note = {
             "model": self.model,
             "files": [each.as_json() for each in self.files],
             "packages": [each.as_json() for each in self.packages],
         }
-        with open(os.open(draft, FOR_WRITING, 0o600), "wb") as file:
+        with open(os.open(draft, SAFE_WRITE_FLAGS, 0o600), "wb") as file:
             file.write(orjson.dumps(note))
             file.flush()
             os.fsync(file.fileno())
-        draft.rename(folder / NOTE)
+        draft.rename(folder / MANIFEST_FILE)
 
     def open(self, folder: Path, models: Path, sha256: str) -> OpenFile:
         """The file or package with this content; the caller closes it. `models` holds the folders of files.
 
-        `NotFound` if the version has none.
+        `NotFoundError` if the version has none.
         """
-        missing = NotFound(f"This version has no file with the SHA-256 {sha256[:64]!r}.")
+        missing = NotFoundError(f"This version has no file with the SHA-256 {sha256[:64]!r}.")
         if not _SHA256.fullmatch(sha256):
             raise missing
         if any(each.sha256 == sha256 for each in self.packages):
-            return Parcel(folder, sha256)
+            return StagedPackage(folder, sha256)
         for each in self.files:
             parts = each.name.split("/")
             if each.sha256 == sha256 and "/" not in self.model and not {"", ".", ".."} & {self.model, *parts}:
@@ -105,15 +105,15 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def _provision(path: Path, name: str) -> Provision:
+def _provision(path: Path, name: str) -> ManifestEntry:
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
             digest.update(piece)
             size += len(piece)
-    return Provision(name=name, sha256=digest.hexdigest(), size=size)
+    return ManifestEntry(name=name, sha256=digest.hexdigest(), size=size)
 
 
-def _parcel(folder: Path, package: Package) -> Provision:
-    kept = parcels.keep(folder, package)
-    return Provision(name=package.uri, sha256=package.sha256, size=kept.stat().st_size)
+def _parcel(folder: Path, package: Package) -> ManifestEntry:
+    kept = staging.stage_package(folder, package)
+    return ManifestEntry(name=package.uri, sha256=package.sha256, size=kept.stat().st_size)

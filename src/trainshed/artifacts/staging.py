@@ -13,14 +13,14 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainshed.errors import FailedPrecondition, NotFound
+from trainshed.errors import FailedPreconditionError, NotFoundError
 
 FOLDER = "parcels"  #: in the attempt's own
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PIECE = 1 << 20
 
 
-def keep(attempt: Path, package: Package) -> Path:
+def stage_package(attempt: Path, package: Package) -> Path:
     """Copy a package into the attempt's folder, unless it is there. It appears whole and unchanged, or not at all."""
     kept = attempt / FOLDER / package.sha256
     if kept.is_file():
@@ -29,7 +29,7 @@ def keep(attempt: Path, package: Package) -> Path:
     draft = kept.with_name(f".{kept.name}-{os.getpid()}-{threading.get_ident()}")
     try:
         if _copy(package.path, draft) != package.sha256:
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"The package {package.uri} was replaced while the job was being started. Submit the job again under a "
                 f"new name."
             )
@@ -65,12 +65,12 @@ class OpenFile:
         os.close(self._fd)
 
 
-class Parcel(OpenFile):
+class StagedPackage(OpenFile):
     """A copy of a package."""
 
     def __init__(self, attempt: Path, sha256: str) -> None:
-        """The one with this content. `NotFound` if the attempt has none."""
-        missing = NotFound(f"There is no package with the SHA-256 {sha256[:64]!r} here.")
+        """The one with this content. `NotFoundError` if the attempt has none."""
+        missing = NotFoundError(f"There is no package with the SHA-256 {sha256[:64]!r} here.")
         if not _SHA256.fullmatch(sha256):
             raise missing
         try:
@@ -89,4 +89,4 @@ class Package:
 
 
 #: models can reach their folders; a link there is not followed, and a FIFO in the place of a file does not stop us
-FOR_WRITING = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+SAFE_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -17,7 +17,7 @@ _LIMIT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
+class BatchProgress:
     """Rows and bytes of the input so far."""
 
     predictions: int
@@ -30,7 +30,7 @@ class Predicted:
         return min(1.0, self.read / self.bytes) if self.bytes > 0 else 1.0
 
 
-def predicted(attempt: Path) -> Predicted | None:
+def read_batch_progress(attempt: Path) -> BatchProgress | None:
     """None if nothing was told yet, or nothing that makes sense: models may write there too, and whatever they put
     there must not keep their job, or a list that it is in, from being shown.
     """
@@ -53,4 +53,4 @@ def predicted(attempt: Path) -> Predicted | None:
         return None
     if not all(type(value) is int and value >= 0 for value in values.values()):
         return None
-    return Predicted(**values)
+    return BatchProgress(**values)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from trainshed.attempts import event_records as summaries
+from trainshed.attempts import event_records
 
 LOOK_BYTES = 2 << 20  #: of one look, over all files
 MAX_RECORD = 64 * 1024  #: a longer record is a graph, an image or the like: passed over without being read
@@ -26,7 +26,7 @@ _CHUNK = 256 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Place(NamedTuple):
+class EventFolder(NamedTuple):
     """A folder. `root` is trusted, the names below it are not."""
 
     root: Path
@@ -57,11 +57,11 @@ class EventFiles:
     def __init__(self, *, since_us: int) -> None:
         """What was written before is of another training in the same folder."""
         self._since_us = since_us
-        self._files: dict[tuple[Place, str], _File] = {}
+        self._files: dict[tuple[EventFolder, str], _File] = {}
         self._left = 0  #: bytes that this look may still read
         self.complete = True  #: whether the last look came to the end of all files
 
-    def look(self, places: Iterable[Place]) -> Iterator[Scalar]:
+    def look(self, places: Iterable[EventFolder]) -> Iterator[Scalar]:
         """What is new below these folders. A look that is `not complete` leaves the rest to the next."""
         self._left = LOOK_BYTES
         seen: set[tuple[int, int]] = set()
@@ -78,7 +78,7 @@ class EventFiles:
                     yield scalar._replace(folder=below)
         self.complete = self._left > 0
 
-    def _file(self, place: Place, name: str, status: os.stat_result) -> _File:
+    def _file(self, place: EventFolder, name: str, status: os.stat_result) -> _File:
         file = self._files.get((place, name))
         if file is None or file.inode != status.st_ino or file.offset > status.st_size:
             file = self._files[place, name] = _File(status.st_ino)
@@ -87,30 +87,30 @@ class EventFiles:
     def _read(self, file: _File, fd: int, size: int) -> Iterator[Scalar]:
         """The scalars of whole records, as far as this look may read."""
         data, start = b"", file.offset  # what is read, and where in the file that begins
-        while not file.damaged and self._left > 0 and file.offset + summaries.HEADER <= size:
+        while not file.damaged and self._left > 0 and file.offset + event_records.HEADER <= size:
             at = file.offset - start
-            if len(data) - at < summaries.HEADER + MAX_RECORD + summaries.FOOTER and start + len(data) < size:
+            if len(data) - at < event_records.HEADER + MAX_RECORD + event_records.FOOTER and start + len(data) < size:
                 data, start, at = os.pread(fd, _CHUNK, file.offset), file.offset, 0
                 self._left -= len(data)
-            if len(data) - at < summaries.HEADER:
+            if len(data) - at < event_records.HEADER:
                 return  # it was cut meanwhile
             try:
-                length = summaries.record_length(data[at : at + summaries.HEADER])
-                end = at + summaries.HEADER + length + summaries.FOOTER
+                length = event_records.record_length(data[at : at + event_records.HEADER])
+                end = at + event_records.HEADER + length + event_records.FOOTER
                 if start + end > size or (length <= MAX_RECORD and end > len(data)):
                     return  # not all of it is written yet
                 if length <= MAX_RECORD:
-                    yield from self._scalars(file, data[at + summaries.HEADER : end])
+                    yield from self._scalars(file, data[at + event_records.HEADER : end])
                 file.offset = start + end
                 if end > len(data):
                     data, start = b"", file.offset
-            except summaries.Damaged:
+            except event_records.BadRecordError:
                 file.damaged = True
 
     def _scalars(self, file: _File, framed: bytes) -> Iterator[Scalar]:
-        record, footer = framed[: -summaries.FOOTER], framed[-summaries.FOOTER :]
-        summaries.check_record(record, footer)
-        event = summaries.scalars(record, file.known)
+        record, footer = framed[: -event_records.FOOTER], framed[-event_records.FOOTER :]
+        event_records.check_record(record, footer)
+        event = event_records.scalars(record, file.known)
         if not 0 <= event.time_s < 1e11 or not 0 <= event.step < 1 << 53:
             return
         time_us = int(event.time_s * 1e6)
@@ -119,9 +119,9 @@ class EventFiles:
                 yield Scalar((), tag, time_us, event.step, value)
 
 
-def _found(places: Iterable[Place]) -> Iterator[tuple[Place, tuple[str, ...], str]]:
+def _found(places: Iterable[EventFolder]) -> Iterator[tuple[EventFolder, tuple[str, ...], str]]:
     """(folder, its names below the place, file) of what is called an event file, the nearest first."""
-    waiting: list[tuple[Place, tuple[str, ...]]] = [(place, ()) for place in dict.fromkeys(places)]
+    waiting: list[tuple[EventFolder, tuple[str, ...]]] = [(place, ()) for place in dict.fromkeys(places)]
     names = files = 0
     for place, below in waiting:  # grows while it is walked
         for name, is_folder in _listed(place):
@@ -129,13 +129,13 @@ def _found(places: Iterable[Place]) -> Iterator[tuple[Place, tuple[str, ...], st
             if names > MAX_NAMES or files >= MAX_FILES:
                 return
             if is_folder and len(below) < MAX_DEPTH:
-                waiting.append((Place(place.root, (*place.parts, name)), (*below, name)))
+                waiting.append((EventFolder(place.root, (*place.parts, name)), (*below, name)))
             elif not is_folder and "tfevents" in name:
                 files += 1
                 yield place, below, name
 
 
-def _listed(place: Place) -> list[tuple[str, bool]]:
+def _listed(place: EventFolder) -> list[tuple[str, bool]]:
     """Names and whether they are folders, so many at most; nothing for a folder that is not there."""
     found: list[tuple[str, bool]] = []
     with _opened(place) as fd:
@@ -150,7 +150,7 @@ def _listed(place: Place) -> list[tuple[str, bool]]:
 
 
 @contextmanager
-def _opened(place: Place, name: str = "") -> Iterator[int | None]:
+def _opened(place: EventFolder, name: str = "") -> Iterator[int | None]:
     """A descriptor of the folder, or of what is called `name` in it; None if it can't be had without a link."""
     try:
         fd = os.open(place.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -191,7 +191,7 @@ _RATES = frozenset(("global_step/sec", "batch_steps_per_second", "steps_per_seco
 _EVALUATES = re.compile(r"(?:^|[/_ .-])(?:eval\w*|val|validation|valid|test\w*)(?:$|[/_ .-])")
 
 
-class Meaning(NamedTuple):
+class MetricMeaning(NamedTuple):
     """What a scalar is about."""
 
     name: str  #: loss, accuracy or rate
@@ -199,17 +199,17 @@ class Meaning(NamedTuple):
     by_epoch: bool  #: its `step` counts epochs
 
 
-def meaning(scalar: Scalar) -> Meaning | None:
+def meaning(scalar: Scalar) -> MetricMeaning | None:
     """What a tag stands for, by the names that Estimators, Keras and people give; None if it is something else."""
     tag = scalar.tag.lower()
     evaluation = bool(_EVALUATES.search(tag) or any(_EVALUATES.search(part.lower()) for part in scalar.folder))
     if tag in _RATES:
-        return Meaning("rate", evaluation, False)
+        return MetricMeaning("rate", evaluation, False)
     for part in tag.split("/"):
         part = part.removeprefix("val_").removeprefix("eval_").removeprefix("test_").removeprefix("validation_")
         by_epoch = part.startswith("epoch_")
         if _LOSS.fullmatch(part):
-            return Meaning("loss", evaluation, by_epoch)
+            return MetricMeaning("loss", evaluation, by_epoch)
         if _ACCURACY.fullmatch(part):
-            return Meaning("accuracy", evaluation, by_epoch)
+            return MetricMeaning("accuracy", evaluation, by_epoch)
     return None

@@ -1,7 +1,7 @@
 """TensorBoard's event records, read without TensorFlow: the framing of a record, and the scalars in its protobuf.
 
-Whoever wrote the bytes is not trusted. A reader here takes bytes and gives values or `Damaged`; it opens nothing,
-keeps nothing and its work is bounded by the length of what it is given.
+Whoever wrote the bytes is not trusted. A reader here takes bytes and gives values or `BadRecordError`; it opens
+nothing, keeps nothing and its work is bounded by the length of what it is given.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _CONTENT = {1: "<f", 2: "<d", 3: "<i", 9: "<q", 4: "<B", 6: "<b", 5: "<h", 19: "
 _HALF, _HALF_FIELD, _BFLOAT16 = 19, 13, 14
 
 
-class Damaged(Exception):
+class BadRecordError(Exception):
     """Bytes that are no record, or no event."""
 
 
-class Event(NamedTuple):
+class ScalarEvent(NamedTuple):
     """The scalars of one event, each with its tag."""
 
     time_s: float
@@ -44,23 +44,23 @@ def masked_crc(data: bytes) -> int:
 
 
 def record_length(header: bytes) -> int:
-    """How many bytes the record behind a header has. `Damaged` if the header is not one."""
+    """How many bytes the record behind a header has. `BadRecordError` if the header is not one."""
     length, crc = struct.unpack("<QI", header)
     if masked_crc(header[:8]) != crc:
-        raise Damaged("the header of a record has a wrong checksum")
+        raise BadRecordError("the header of a record has a wrong checksum")
     return int(length)
 
 
 def check_record(record: bytes, footer: bytes) -> None:
     if masked_crc(record) != struct.unpack("<I", footer)[0]:
-        raise Damaged("a record has a wrong checksum")
+        raise BadRecordError("a record has a wrong checksum")
 
 
-def scalars(record: bytes, known: set[str]) -> Event:
+def scalars(record: bytes, known: set[str]) -> ScalarEvent:
     """The scalars of an event: TF1's `simple_value` and TF2's tensors with the plugin of scalars.
 
     `known` are the tags that were scalars before, and grows by new ones: some writers name the plugin of a tag once
-    only. `Damaged` if the record is not an event.
+    only. `BadRecordError` if the record is not an event.
     """
     time_s, step = 0.0, 0
     values: list[tuple[str, float]] = []
@@ -73,7 +73,7 @@ def scalars(record: bytes, known: set[str]) -> Event:
             for inner, inner_kind, part in _fields(value):
                 if inner == 1 and inner_kind == _BYTES and len(values) < MAX_VALUES:
                     values.extend(_value(part, known))
-    return Event(time_s, step, tuple(values))
+    return ScalarEvent(time_s, step, tuple(values))
 
 
 def _value(data: bytes, known: set[str]) -> Iterator[tuple[str, float]]:
@@ -164,9 +164,9 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
         elif kind in (_FIXED64, _FIXED32):
             size = 8 if kind == _FIXED64 else 4
         else:
-            raise Damaged(f"a field has the wire type {kind}")
+            raise BadRecordError(f"a field has the wire type {kind}")
         if size > len(data) - at:
-            raise Damaged("a field is longer than its message")
+            raise BadRecordError("a field is longer than its message")
         yield key >> 3, kind, data[at : at + size]
         at += size
 
@@ -180,7 +180,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFFFFFFFFFFFFFF, at
         shift += 7
-    raise Damaged("a number has no end")
+    raise BadRecordError("a number has no end")
 
 
 def _signed(value: int) -> int:

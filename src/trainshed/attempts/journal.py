@@ -7,12 +7,12 @@ import os
 import stat
 from pathlib import Path
 
-from trainshed.errors import EngineDown
+from trainshed.errors import EngineUnavailableError
 
 PIECE = 4 << 20  #: bytes read at once; a supervisor writes a few hundred in the life of a job
 
 
-def lines_since(attempt: Path, offset: int = 0) -> tuple[list[bytes], int]:
+def read_lines(attempt: Path, offset: int = 0) -> tuple[list[bytes], int]:
     """The whole lines of the journal after `offset`, at most a piece of them, and the offset behind the last.
 
     Nothing for an attempt that never was, and for anything but a regular file in its place.
@@ -23,7 +23,7 @@ def lines_since(attempt: Path, offset: int = 0) -> tuple[list[bytes], int]:
     except OSError as exc:
         if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
             return [], offset
-        raise EngineDown(f"{journal} can't be read: {exc.strerror}.") from exc
+        raise EngineUnavailableError(f"{journal} can't be read: {exc.strerror}.") from exc
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return [], offset

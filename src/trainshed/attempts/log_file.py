@@ -27,7 +27,7 @@ _MAX_RUN = 10_000  #: damaged lines told of in one
 _LOOK_BACK = 1024 * 1024
 
 
-class Line(NamedTuple):
+class LogRecord(NamedTuple):
     """One line and the bytes that it takes: `start` up to, and not including, `end`."""
 
     start: int
@@ -45,7 +45,7 @@ class _Raw(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogFile:
+class AttemptLog:
     """The log of one attempt. Each call sees the file as it is by then; a last line without its end is not there yet.
 
     `root` is trusted, each name in `folder` is not. Lines before the first readable one are given the time `floor_us`.
@@ -63,7 +63,7 @@ class LogFile:
         except OSError:
             return 0
 
-    def forwards(self, start: int = 0) -> Iterator[Line]:
+    def forwards(self, start: int = 0) -> Iterator[LogRecord]:
         """The lines from the one that begins at byte `start`, oldest first."""
         if (trouble := self._trouble()) is not None:
             yield from (trouble,) if start == 0 else ()
@@ -85,7 +85,7 @@ class LogFile:
         if damaged:
             yield _damaged(damaged, self._good_before(damaged[0].start) if last_us is None else last_us)
 
-    def backwards(self, stop: int | None = None) -> Iterator[Line]:
+    def backwards(self, stop: int | None = None) -> Iterator[LogRecord]:
         """The lines before byte `stop`, at which one begins, newest first. None: from the end."""
         if (trouble := self._trouble()) is not None:
             yield trouble
@@ -156,7 +156,7 @@ class LogFile:
         finally:
             os.close(fd)
 
-    def _trouble(self) -> Line | None:
+    def _trouble(self) -> LogRecord | None:
         """A line that says why the file can't be read, if it is there and can't."""
         try:
             with self._opened():
@@ -165,7 +165,7 @@ class LogFile:
             return None
         except OSError as exc:
             text = f"The log of this attempt can't be read: {exc.strerror or exc}. The job may have replaced it."
-            return Line(0, 1, self.floor_us, "service", "WARNING", text)
+            return LogRecord(0, 1, self.floor_us, "service", "WARNING", text)
 
     def _pread(self, size: int, at: int) -> bytes:
         """Opens anew each time, so that many files being read at once hold no descriptors."""
@@ -236,7 +236,7 @@ class LogFile:
             at = begin
         return 0
 
-    def _good_from(self, at: int, before: int) -> Line | None:
+    def _good_from(self, at: int, before: int) -> LogRecord | None:
         """The first readable line that begins in that range."""
         start = self._line_start(at)
         if start is None:
@@ -258,7 +258,7 @@ class LogFile:
         return self.floor_us
 
 
-def _parsed(raw: _Raw, not_before_us: int) -> Line | None:
+def _parsed(raw: _Raw, not_before_us: int) -> LogRecord | None:
     if raw.data is None:
         return None
     value = _json(raw.data)
@@ -270,7 +270,7 @@ def _parsed(raw: _Raw, not_before_us: int) -> Line | None:
     if type(replica) is not str or type(severity) is not str or type(text) is not str or len(replica) > 128:
         return None
     known = severity if severity in SEVERITIES else "DEFAULT"
-    return Line(raw.start, raw.end, max(time_us, not_before_us), replica, known, text)
+    return LogRecord(raw.start, raw.end, max(time_us, not_before_us), replica, known, text)
 
 
 def _json(data: bytes) -> Any:
@@ -288,8 +288,8 @@ def _json(data: bytes) -> Any:
     return {k: v.encode(errors="backslashreplace").decode() if isinstance(v, str) else v for k, v in value.items()}
 
 
-def _damaged(run: list[_Raw], time_us: int) -> Line:
+def _damaged(run: list[_Raw], time_us: int) -> LogRecord:
     start, end = run[0].start, run[-1].end
     what = "A damaged line was" if len(run) == 1 else f"{len(run):,} damaged lines were"
     text = f"{what} left out here: {end - start:,} bytes at byte {start:,} of the job's log can't be read."
-    return Line(start, end, time_us, "service", "WARNING", text)
+    return LogRecord(start, end, time_us, "service", "WARNING", text)

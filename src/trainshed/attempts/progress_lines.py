@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from trainshed.domain.jobs.progress import Report
-from trainshed.node.supervisor.step_tracker import step_of
+from trainshed.domain.jobs.progress import ProgressReport
+from trainshed.node.supervisor.step_tracker import parse_step
 
 MAX_TEXT = 4096  #: a progress line is short; what is beyond is not looked at
 
@@ -30,7 +30,7 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _HINTS = ("tep", "poch", "oss", "TEP", "POCH", "OSS", "cc", "estoring")
 
 
-class LineReader:
+class ProgressParser:
     """Reads the lines of one replica, in their order: Keras tells the epoch in one line and the batch in others."""
 
     def __init__(self) -> None:
@@ -38,15 +38,15 @@ class LineReader:
         self._epochs: int | None = None
         self._fitted: int | None = None  #: the batches of an epoch, once the last of all was seen
 
-    def read(self, time_us: int, text: str) -> tuple[Report | None, Report | None]:
+    def read(self, time_us: int, text: str) -> tuple[ProgressReport | None, ProgressReport | None]:
         """What the line tells of training, and of an evaluation."""
         if not any(hint in text for hint in _HINTS):
             return None, None
         text = _ESCAPES.sub(" ", text[:MAX_TEXT])
-        told = Report(time_us=time_us, loss=_number(_LOSS, text), accuracy=_number(_ACC, text))
+        told = ProgressReport(time_us=time_us, loss=_number(_LOSS, text), accuracy=_number(_ACC, text))
         if (batch := _BATCH.match(text)) is not None:
             return self._keras(told, text, batch)
-        step = step_of(text.encode(errors="replace"))
+        step = parse_step(text.encode(errors="replace"))
         if _EVALUATION.match(text):
             after = _AFTER.search(text)
             told = replace(told, step=int(after[1]) if after else step)
@@ -64,12 +64,14 @@ class LineReader:
             self._epoch, self._epochs = int(found[1]), int(found[2]) if found[2] else None
             self._fitted = None
 
-    def _with_epoch(self, told: Report, text: str) -> Report:
+    def _with_epoch(self, told: ProgressReport, text: str) -> ProgressReport:
         if _EPOCH.search(text) is None:
             return told
         return replace(told, epoch=self._epoch, total_epochs=self._epochs)
 
-    def _keras(self, told: Report, text: str, batch: re.Match[str]) -> tuple[Report | None, Report | None]:
+    def _keras(
+        self, told: ProgressReport, text: str, batch: re.Match[str]
+    ) -> tuple[ProgressReport | None, ProgressReport | None]:
         """A line of Keras' progress bar, or the one line of an epoch: 120/468 ... 8ms/step - loss: 0.3."""
         done, size = int(batch[1]), None if batch[2] == "Unknown" else int(batch[2])
         if self._fitted is not None and not (done == size == self._fitted):
@@ -98,14 +100,14 @@ class LineReader:
         return report, self._validation(report, text)
 
     @staticmethod
-    def _validation(told: Report, text: str) -> Report | None:
+    def _validation(told: ProgressReport, text: str) -> ProgressReport | None:
         loss, accuracy = _number(_VAL_LOSS, text), _number(_VAL_ACC, text)
         if loss is None and accuracy is None:
             return None
-        return Report(time_us=told.time_us, step=told.step, epoch=told.epoch, loss=loss, accuracy=accuracy)
+        return ProgressReport(time_us=told.time_us, step=told.step, epoch=told.epoch, loss=loss, accuracy=accuracy)
 
 
-def _by_epochs(told: Report, text: str) -> int | None:
+def _by_epochs(told: ProgressReport, text: str) -> int | None:
     """The steps of all epochs, once the step at the end of one of them is known."""
     if not (told.step and told.epoch and told.total_epochs) or not _EPOCH_END.match(text):
         return None
@@ -136,7 +138,7 @@ def _float(text: str) -> float:
         return 0.0
 
 
-def folder_told(text: str) -> str | None:
+def folder_in_line(text: str) -> str | None:
     """The folder that a line names as that of checkpoints or summaries: a gs:// address or a path."""
     for mark in _FILES:
         if (end := text.find(mark, 0, MAX_TEXT)) > 0:

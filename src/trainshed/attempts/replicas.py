@@ -9,22 +9,22 @@ from typing import Any
 
 import orjson
 
-from trainshed.attempts.journal import lines_since
+from trainshed.attempts.journal import read_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaState:
+class ReplicaStatus:
     """One word or a few, for people: waiting, running, done, stopped, exit status 1, killed by signal 9."""
 
     state: str = "waiting"
     restarts: int = 0
 
 
-def replica_states(attempt: Path, names: Iterable[str]) -> Mapping[str, ReplicaState]:
+def replica_states(attempt: Path, names: Iterable[str]) -> Mapping[str, ReplicaStatus]:
     """Each replica as it is now. Nothing but `waiting` for an attempt that never was."""
-    found = dict.fromkeys(names, ReplicaState())
+    found = dict.fromkeys(names, ReplicaStatus())
     stopping = False
-    for line in lines_since(attempt)[0]:
+    for line in read_lines(attempt)[0]:
         try:
             event = orjson.loads(line)
             stopping = stopping or event["event"] == "stopping"
@@ -36,11 +36,11 @@ def replica_states(attempt: Path, names: Iterable[str]) -> Mapping[str, ReplicaS
     return found
 
 
-def _after(seen: ReplicaState, event: Mapping[str, Any], stopping: bool) -> ReplicaState:
+def _after(seen: ReplicaStatus, event: Mapping[str, Any], stopping: bool) -> ReplicaStatus:
     match event["event"]:
         case "replica_started":
             restarts = seen.restarts if seen.state == "waiting" else seen.restarts + 1
-            return ReplicaState(state="running", restarts=restarts)
+            return ReplicaStatus(state="running", restarts=restarts)
         case "replica_exited":
             return replace(seen, state=_ending(event, stopping))
     return seen

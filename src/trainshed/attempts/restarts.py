@@ -8,12 +8,12 @@ from typing import Any
 
 import orjson
 
-from trainshed.attempts.journal import lines_since
-from trainshed.node.supervisor import step_tracker as steps
+from trainshed.attempts.journal import read_lines
+from trainshed.node.supervisor import step_tracker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
+class RestartRecord:
     """A replica that was started again, or a whole gang because of one."""
 
     time_us: int
@@ -26,14 +26,14 @@ class Restart:
     @property
     def sentence(self) -> str:
         """For people, without a full stop: restarted worker-replica-1 (killed by signal 9), resumed at step ..."""
-        told = steps.Restart(self.name, self.reason, self.whole_gang, self.step_before, self.step_after)
+        told = step_tracker.RestartCost(self.name, self.reason, self.whole_gang, self.step_before, self.step_after)
         return told.sentence
 
 
-def restarts(attempt: Path) -> list[Restart]:
+def restarts(attempt: Path) -> list[RestartRecord]:
     """All of them so far, the oldest first. None for an attempt that never was."""
-    found: list[Restart] = []
-    for line in lines_since(attempt)[0]:
+    found: list[RestartRecord] = []
+    for line in read_lines(attempt)[0]:
         if b"restarted" not in line and b"resumed" not in line:
             continue
         try:
@@ -43,10 +43,10 @@ def restarts(attempt: Path) -> list[Restart]:
     return found
 
 
-def _follow(found: list[Restart], event: dict[str, Any]) -> None:
+def _follow(found: list[RestartRecord], event: dict[str, Any]) -> None:
     match event["event"]:
         case "replica_restarted" | "gang_restarted" as kind:
-            restart = Restart(
+            restart = RestartRecord(
                 time_us=int(event["t"]),
                 name=str(event["name"]),
                 reason=str(event["reason"]),

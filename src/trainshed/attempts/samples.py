@@ -15,7 +15,7 @@ _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 _MAX_SPAN_S = 3600.0
 
 
-class Sample(NamedTuple):
+class ResourceSample(NamedTuple):
     """One replica over `span_s` seconds up to a time: cores in use, and the most bytes and processes seen."""
 
     time_us: int
@@ -26,7 +26,7 @@ class Sample(NamedTuple):
     span_s: float
 
 
-def samples_since(attempt: Path, offset: int = 0) -> tuple[list[Sample], int, bool]:
+def samples_since(attempt: Path, offset: int = 0) -> tuple[list[ResourceSample], int, bool]:
     """What comes after `offset`, the offset behind it, and whether that is all there is now.
 
     The folder is the trainer's too: a line that is none of ours is passed over, and anything but a plain file is empty.
@@ -52,7 +52,7 @@ def samples_since(attempt: Path, offset: int = 0) -> tuple[list[Sample], int, bo
     return [sample for sample in read if sample is not None], offset + len(whole) + 1, complete
 
 
-def _sample(line: bytes) -> Sample | None:
+def _sample(line: bytes) -> ResourceSample | None:
     try:
         given = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -63,7 +63,7 @@ def _sample(line: bytes) -> Sample | None:
     if any(number is None for number in numbers):
         return None
     time_us, cpu, rss, processes, span_s = (number or 0 for number in numbers)
-    return Sample(int(time_us), name, cpu, int(rss), int(processes), min(max(span_s, 0.001), _MAX_SPAN_S))
+    return ResourceSample(int(time_us), name, cpu, int(rss), int(processes), min(max(span_s, 0.001), _MAX_SPAN_S))
 
 
 def _number(value: Any) -> float | None:

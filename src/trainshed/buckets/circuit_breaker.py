@@ -8,19 +8,19 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from trainshed.errors import FailedPrecondition, Unavailable
+from trainshed.errors import FailedPreconditionError, UnavailableError
 
-ANSWER_S = 20.0  #: within which a question is answered, or fails
-BYTES_S = 120.0  #: the same for one that takes some megabytes there or back
-SLOW_S = 3.0  #: what fails later than this holds a thread of the server for too long
-PAUSE_S = 5  #: after such a failure, until somebody tries again
+CALL_TIMEOUT_S = 20.0  #: within which a question is answered, or fails
+TRANSFER_TIMEOUT_S = 120.0  #: the same for one that takes some megabytes there or back
+TRIP_AFTER_S = 3.0  #: what fails later than this holds a thread of the server for too long
+OPEN_S = 5  #: after such a failure, until somebody tries again
 _MAX_REASON = 300
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Way:
+class CircuitBreaker:
     """To the place `url`, where the bucket `bucket` is kept. Threads may share it.
 
     A cloud that does not answer is asked by one at a time: the others are told at once, so that they don't hold
@@ -42,7 +42,7 @@ class Way:
     def ask(self, limit_s: float, work: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """What `work` brings. `FileNotFoundError` and `FileExistsError` are answers, and passed on.
 
-        `Unavailable` for all that goes wrong on the way, and if the cloud does not let us in.
+        `UnavailableError` for all that goes wrong on the way, and if the cloud does not let us in.
         """
         begun = self._enter(limit_s)
         limited = asyncio.wait_for(work(*args, **kwargs), limit_s)
@@ -53,21 +53,21 @@ class Way:
             raise
         except PermissionError as exc:
             self._open()
-            raise Unavailable(
+            raise UnavailableError(
                 f"{self._place} does not let this server in: {_reason(exc)}. Look at the credentials in the "
                 f"environment that the server was started in, and at what they are good for.",
-                retry_after_s=PAUSE_S,
+                retry_after_s=OPEN_S,
             ) from exc
         except self._failures as exc:
             reason = _reason(exc) or f"it did not answer within {limit_s:.0f} s"
-            if time.monotonic() - begun > SLOW_S:
+            if time.monotonic() - begun > TRIP_AFTER_S:
                 self._shut(reason)
             raise self._unusable(reason) from exc
         self._open()
         return found
 
-    def no_bucket(self, name: str) -> FailedPrecondition:
-        return FailedPrecondition(
+    def no_bucket(self, name: str) -> FailedPreconditionError:
+        return FailedPreconditionError(
             f"{self._place} can't be used: there is no bucket {name} there. Make it, or correct {self._table} in "
             f"config.toml."
         )
@@ -87,14 +87,14 @@ class Way:
 
     def _shut(self, reason: str) -> None:
         with self._lock:
-            self._shut_until = time.monotonic() + PAUSE_S
+            self._shut_until = time.monotonic() + OPEN_S
             self._reason = reason
 
-    def _unusable(self, reason: str) -> Unavailable:
-        return Unavailable(
+    def _unusable(self, reason: str) -> UnavailableError:
+        return UnavailableError(
             f"{self._place} can't be used now: {reason}. If that does not pass, look at the network and at the "
             f"credentials in the environment that the server was started in.",
-            retry_after_s=PAUSE_S,
+            retry_after_s=OPEN_S,
         )
 
 

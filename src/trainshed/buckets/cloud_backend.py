@@ -16,13 +16,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from trainshed.buckets import xattrs as attributes
+from trainshed.buckets import xattrs
 from trainshed.buckets.listing import nameable
 from trainshed.buckets.names import components, is_folder
-from trainshed.buckets.staging import Reader, Staged
-from trainshed.domain.objects import Conditions, Draft, ListQuery, ObjectInfo, Page, Traits, no_object
+from trainshed.buckets.staging import ObjectReader, StagedObject
+from trainshed.domain.objects import (
+    ListQuery,
+    ObjectDraft,
+    ObjectInfo,
+    ObjectMetadata,
+    ObjectPage,
+    Preconditions,
+    object_not_found,
+)
 from trainshed.domain.times import now_us
-from trainshed.errors import ConditionNotMet, Damaged, FailedPrecondition, Invalid, Refused, Unavailable
+from trainshed.errors import (
+    CannotProceedError,
+    ConditionNotMetError,
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    UnavailableError,
+)
 
 STRIPES = 64
 AHEAD = 8 << 20  #: bytes asked for at once where an object is read from one end to the other
@@ -31,51 +46,54 @@ _LAST = "\U0010ffff"  #: no name goes on with this, or hardly any
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CloudObject:
     """An object that a cloud holds, and the cloud's own word for these very bytes."""
 
     info: ObjectInfo
     version: str
 
 
-class Row(NamedTuple):
+class CloudListItem(NamedTuple):
     """A line of a cloud's listing: an object, or what several have in common up to the delimiter."""
 
     name: str
     info: ObjectInfo | None
 
 
-class Cloud(Protocol):
+class CloudClient(Protocol):
     """One place in a cloud. Names are those below it. Whatever it raises is a `TrainshedError`."""
 
     url: str
 
-    def head(self, name: str) -> Held | None:
+    def head(self, name: str) -> CloudObject | None:
         """What is known of an object without reading it; None if there is none."""
 
-    def rows(self, *, prefix: str, delimiter: str, after: str, most: int) -> Iterator[Sequence[Row]]:
+    def rows(self, *, prefix: str, delimiter: str, after: str, most: int) -> Iterator[Sequence[CloudListItem]]:
         """Everything from `after` on, in order, so many at a time. An object comes with what a listing tells of it."""
 
-    def read(self, held: Held, offset: int, size: int) -> bytes:
-        """Bytes of just this version. `Damaged` if it was replaced or removed."""
+    def read(self, held: CloudObject, offset: int, size: int) -> bytes:
+        """Bytes of just this version. `DataLossError` if it was replaced or removed."""
 
     def put(self, path: Path, info: ObjectInfo, *, over: int | None) -> None:
-        """Store a file, all at once. `ConditionNotMet` if it must be `over` this generation and is not; 0 is that of
-        an absent object, which every cloud looks at. Others are looked at by a cloud that can.
+        """Store a file, all at once. `ConditionNotMetError` if it must be `over` this generation and is not; 0 is
+        that of an absent object, which every cloud looks at. Others are looked at by a cloud that can.
         """
 
     def delete(self, name: str, *, generation: int | None) -> None:
-        """Remove an object, if it is there. `ConditionNotMet` if it is another generation, where a cloud can tell."""
+        """Remove an object, if it is there.
+
+        `ConditionNotMetError` if it is another generation, where a cloud can tell.
+        """
 
 
-class CloudTree:
+class CloudBackend:
     """The objects of the one bucket that is kept in `cloud`. One process at a time may write through it.
 
     Others may write to the cloud meanwhile. Conditions of a request are checked before it is done: they hold among all
     that this server does, and against others as far as the cloud itself checks them.
     """
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: CloudClient) -> None:
         self.url = cloud.url
         self._cloud = cloud
         self._stripes = tuple(threading.Lock() for _ in range(STRIPES))
@@ -84,10 +102,10 @@ class CloudTree:
         """Checksums are known of what came through this server; nothing is read for them."""
         return self._held(bucket, name).info
 
-    def open(self, bucket: str, name: str, *, checksums: bool = False) -> Reader:
+    def open(self, bucket: str, name: str, *, checksums: bool = False) -> ObjectReader:
         return CloudReader(self._cloud, self._held(bucket, name))
 
-    def list(self, bucket: str, query: ListQuery) -> Page:
+    def list(self, bucket: str, query: ListQuery) -> ObjectPage:
         page = _Listing(self._cloud, query).page()
         if not query.checksums or all(item.crc32c for item in page.items):
             return page
@@ -95,22 +113,24 @@ class CloudTree:
             found = list(pool.map(self._cloud.head, (item.name for item in page.items)))
         return replace(page, items=tuple(held.info for held in found if held is not None))
 
-    def commit(self, staged: Staged, draft: Draft) -> ObjectInfo:
+    def commit(self, staged: StagedObject, draft: ObjectDraft) -> ObjectInfo:
         """The cloud may have taken it although no answer came. Whoever sends it again as the same upload is told so."""
         components(draft.name)
         if is_folder(draft.name) and staged.size:
-            raise Invalid(f"{draft.name} is the mark of a folder, as it ends in a slash, and can't hold bytes.")
+            raise InvalidArgumentError(
+                f"{draft.name} is the mark of a folder, as it ends in a slash, and can't hold bytes."
+            )
         md5, crc32c = staged.seal(draft)
         info = _new(draft, staged.size, md5, crc32c)
         with self._writing(draft.name):
-            if draft.conditions != Conditions():
+            if draft.conditions != Preconditions():
                 found = self._cloud.head(draft.name)
                 if found is not None and found.info.upload == info.upload:
                     return found.info
                 draft.conditions.check_write(found.info if found else None)
             stored = self._put(staged.path, info, over=draft.conditions.generation)
         if (stored.size, stored.crc32c, stored.upload) != (info.size, info.crc32c, info.upload):
-            raise Unavailable(
+            raise UnavailableError(
                 f"{self.url} holds other bytes of {draft.name} than those that were sent: they were not kept, or "
                 f"someone else wrote it at the same time. Send them again."
             )
@@ -120,24 +140,24 @@ class CloudTree:
         """What the cloud has afterwards. It is asked again where an answer is lost, and then finds its own object."""
         try:
             self._cloud.put(path, info, over=over)
-        except ConditionNotMet:
+        except ConditionNotMetError:
             found = self._cloud.head(info.name)
             if found is None or found.info.upload != info.upload:
                 raise
             return found.info
         return self._held(info.bucket, info.name).info
 
-    def delete(self, bucket: str, name: str, conditions: Conditions, *, generation: int | None = None) -> None:
+    def delete(self, bucket: str, name: str, conditions: Preconditions, *, generation: int | None = None) -> None:
         with self._writing(name):
             found = self._held(bucket, name).info
             if generation not in (None, found.generation):
-                raise no_object(bucket, name)
+                raise object_not_found(bucket, name)
             conditions.check_write(found)
             self._cloud.delete(name, generation=conditions.generation if generation is None else generation)
 
-    def patch(self, bucket: str, name: str, change: Callable[[ObjectInfo], Traits]) -> ObjectInfo:
+    def patch(self, bucket: str, name: str, change: Callable[[ObjectInfo], ObjectMetadata]) -> ObjectInfo:
         """Never done: S3 would make another generation of it, and no one could tell from its metageneration."""
-        raise FailedPrecondition(
+        raise FailedPreconditionError(
             f"gs://{bucket} is kept in {self.url}, where the metadata of an object can't be changed from here "
             f"without writing it anew. Upload it again with other metadata, or copy it onto itself."
         )
@@ -145,12 +165,12 @@ class CloudTree:
     def check_plain(self, bucket: str, name: str) -> None:
         """There is nothing but objects in a cloud."""
 
-    def _held(self, bucket: str, name: str) -> Held:
+    def _held(self, bucket: str, name: str) -> CloudObject:
         """Dots that others take for folders lead nowhere: an address must not be put together of them."""
         lost = not name or {".", ".."} & set(name.split("/"))
         held = None if lost else self._cloud.head(name)
         if held is None:
-            raise no_object(bucket, name)
+            raise object_not_found(bucket, name)
         return held
 
     @contextmanager
@@ -160,10 +180,10 @@ class CloudTree:
             yield
 
 
-class CloudReader(Reader):
+class CloudReader(ObjectReader):
     """One version of an object, read in parts."""
 
-    def __init__(self, cloud: Cloud, held: Held) -> None:
+    def __init__(self, cloud: CloudClient, held: CloudObject) -> None:
         super().__init__(held.info)
         self._cloud = cloud
         self._held = held
@@ -189,20 +209,20 @@ class CloudReader(Reader):
 class _Listing:
     """One page of what a query asks for."""
 
-    def __init__(self, cloud: Cloud, query: ListQuery) -> None:
+    def __init__(self, cloud: CloudClient, query: ListQuery) -> None:
         self._cloud = cloud
         self._query = query
         told = _group(query.after, query.prefix, query.delimiter)
         self._skip = query.after if told else ""  #: told by a page before
 
-    def page(self) -> Page:
+    def page(self) -> ObjectPage:
         query = self._query
         items: list[ObjectInfo] = []
         prefixes: list[str] = []
         last = ""
         for row in self._rows(query.prefix, query.delimiter):
             if len(items) + len(prefixes) >= query.limit:
-                return Page(items=tuple(items), prefixes=tuple(prefixes), next=last)
+                return ObjectPage(items=tuple(items), prefixes=tuple(prefixes), next=last)
             if row.info is not None:
                 items.append(row.info)
             else:
@@ -210,9 +230,9 @@ class _Listing:
                 if query.delimiter_objects and (mark := self._cloud.head(row.name)) is not None:
                     items.append(mark.info)
             last = row.name
-        return Page(items=tuple(items), prefixes=tuple(prefixes))
+        return ObjectPage(items=tuple(items), prefixes=tuple(prefixes))
 
-    def _rows(self, prefix: str, delimiter: str) -> Iterator[Row]:
+    def _rows(self, prefix: str, delimiter: str) -> Iterator[CloudListItem]:
         query = self._query
         start = _group(query.start, prefix, delimiter) or query.start  # clouds may leave out one that began before
         after = max(_before(start), self._skip + _LAST if self._skip else query.after)
@@ -223,7 +243,7 @@ class _Listing:
                 if self._wanted(row):
                     yield row
 
-    def _wanted(self, row: Row) -> bool:
+    def _wanted(self, row: CloudListItem) -> bool:
         query, name = self._query, row.name
         if not name or not nameable(name) or (self._skip and name.startswith(self._skip)):
             return False
@@ -249,11 +269,11 @@ def _before(name: str) -> str:
     return name[:-1] + chr(below) + _LAST
 
 
-def _new(draft: Draft, size: int, md5: str, crc32c: str) -> ObjectInfo:
+def _new(draft: ObjectDraft, size: int, md5: str, crc32c: str) -> ObjectInfo:
     """What is to be known of an object on its way. Its generation is the cloud's to say."""
     traits = draft.traits
     if not traits.content_type:
-        traits = replace(traits, content_type=attributes.guess_type(draft.name))
+        traits = replace(traits, content_type=xattrs.guess_type(draft.name))
     now = now_us()
     return ObjectInfo(
         bucket=draft.bucket,
@@ -271,12 +291,14 @@ def _new(draft: Draft, size: int, md5: str, crc32c: str) -> ObjectInfo:
     )
 
 
-def replaced(info: ObjectInfo) -> Damaged:
-    return Damaged(f"gs://{info.bucket}/{info.name} was replaced or removed while it was being read. Read it again.")
+def replaced(info: ObjectInfo) -> DataLossError:
+    return DataLossError(
+        f"gs://{info.bucket}/{info.name} was replaced or removed while it was being read. Read it again."
+    )
 
 
-def not_installed(bucket: str, url: str, package: str) -> Refused:
-    return Refused(
+def not_installed(bucket: str, url: str, package: str) -> CannotProceedError:
+    return CannotProceedError(
         f"[buckets.{bucket}] in config.toml keeps gs://{bucket} in {url}, and that takes the package {package}, which "
         f"is not installed here. Install it: {sys.executable} -m pip install {package}"
     )

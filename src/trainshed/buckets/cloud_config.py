@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainshed.buckets.cloud_backend import Cloud
-from trainshed.buckets.gcs import CloudStorage
+from trainshed.buckets.cloud_backend import CloudClient
+from trainshed.buckets.gcs import GcsClient
 from trainshed.buckets.names import bucket_name
-from trainshed.buckets.s3 import S3
+from trainshed.buckets.s3 import S3Client
 from trainshed.domain import names
-from trainshed.errors import Invalid, Refused
+from trainshed.errors import CannotProceedError, InvalidArgumentError
 
-_CLOUDS: Mapping[str, Callable[[str, str], Cloud]] = {"s3": S3, "gs": CloudStorage}
+_CLOUDS: Mapping[str, Callable[[str, str], CloudClient]] = {"s3": S3Client, "gs": GcsClient}
 _URL = re.compile(r"([a-z0-9]+)://[a-z0-9][a-z0-9._-]+(?:/[^\s?#]*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class CloudBucketConfig:
     """A bucket, where it is kept, and whose it is."""
 
     name: str
@@ -30,32 +30,32 @@ class Declared:
     def kind(self) -> str:
         return self.url.partition(":")[0]
 
-    def cloud(self) -> Cloud:
-        """Asks nobody anything. `Refused` if what it takes is not installed."""
+    def cloud(self) -> CloudClient:
+        """Asks nobody anything. `CannotProceedError` if what it takes is not installed."""
         return _CLOUDS[self.kind](self.name, self.url)
 
 
-def read_declared(tables: Mapping[str, Any], *, default_project: str) -> tuple[Declared, ...]:
-    """`Refused`, naming the table, for one that makes no sense."""
+def read_cloud_buckets(tables: Mapping[str, Any], *, default_project: str) -> tuple[CloudBucketConfig, ...]:
+    """`CannotProceedError`, naming the table, for one that makes no sense."""
     return tuple(_read(name, table, default_project) for name, table in tables.items())
 
 
-def _read(name: str, table: Any, default_project: str) -> Declared:
+def _read(name: str, table: Any, default_project: str) -> CloudBucketConfig:
     where = f"[buckets.{name}] in config.toml"
     try:
         bucket_name(name)
-    except Invalid as exc:
-        raise Refused(f"{where}: {exc}") from exc
+    except InvalidArgumentError as exc:
+        raise CannotProceedError(f"{where}: {exc}") from exc
     if not isinstance(table, Mapping) or set(table) - {"url", "project"} or not isinstance(table.get("url"), str):
-        raise Refused(
+        raise CannotProceedError(
             f'{where} must have a url, such as "s3://lab-data/mnist", and can have project, and nothing else.'
         )
     match = _URL.fullmatch(table["url"])
     if match is None or match[1] not in _CLOUDS:
         known = " or ".join(f"{kind}://BUCKET/FOLDER" for kind in _CLOUDS)
-        raise Refused(f"{where}: the url is {table['url']!r}; it must be {known}.")
+        raise CannotProceedError(f"{where}: the url is {table['url']!r}; it must be {known}.")
     try:
         project = names.project_id(str(table.get("project", default_project)))
-    except Invalid as exc:
-        raise Refused(f"{where}: {exc}") from exc
-    return Declared(name=name, url=table["url"], project=project)
+    except InvalidArgumentError as exc:
+        raise CannotProceedError(f"{where}: {exc}") from exc
+    return CloudBucketConfig(name=name, url=table["url"], project=project)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from trainshed.buckets.xattrs import has_mark
-from trainshed.errors import FailedPrecondition, OutOfSpace, Unavailable
+from trainshed.errors import DiskFullError, FailedPreconditionError, UnavailableError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not keep us waiting
@@ -27,18 +27,18 @@ def disk_errors() -> Iterator[None]:
         yield
     except OSError as exc:
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise OutOfSpace(
+            raise DiskFullError(
                 "The disk that holds the buckets is full; nothing was stored. Free some space and try again."
             ) from exc
         if exc.errno in (errno.EACCES, errno.EPERM):
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 "A file or folder behind this object has permissions that keep the server out. Change them with chmod."
             ) from exc
         raise
 
 
 @contextmanager
-def opened(root: Path, parts: Sequence[str]) -> Iterator[int]:
+def open_directory(root: Path, parts: Sequence[str]) -> Iterator[int]:
     """A descriptor of the folder at `parts` below `root`, closed at the end. OSError with an errno in ABSENT."""
     fd = os.open(root, _FOLDER)
     try:
@@ -61,8 +61,11 @@ def open_folder(part: str, *, folder: int) -> int:
 
 
 @contextmanager
-def made(root: Path, parts: Sequence[str]) -> Iterator[int]:
-    """Like `opened`, and makes what is missing, durably. `FailedPrecondition` where an object is in the way."""
+def make_directories(root: Path, parts: Sequence[str]) -> Iterator[int]:
+    """Like `open_directory`, and makes what is missing, durably.
+
+    `FailedPreconditionError` where an object is in the way.
+    """
     fd = os.open(root, _FOLDER)
     try:
         for depth, part in enumerate(parts):
@@ -80,21 +83,21 @@ def _enter(part: str, *, folder: int, shown: str) -> int:
             try:
                 return open_folder(part, folder=folder)
             except NotADirectoryError:
-                raise FailedPrecondition(
+                raise FailedPreconditionError(
                     f"{shown} is an object, so nothing can be stored below {shown}/: objects are files here, and their "
                     f"folders can't have the name of a file. Delete it first, or choose another name."
                 ) from None
         with suppress(FileExistsError):
             os.mkdir(part, 0o700, dir_fd=folder)
             os.fsync(folder)
-    raise FailedPrecondition(f"The folder {shown} is deleted as fast as it is made. Try again.")
+    raise FailedPreconditionError(f"The folder {shown} is deleted as fast as it is made. Try again.")
 
 
 def prune(root: Path, parts: Sequence[str], *, keep: int) -> None:
     """Remove the folder at `parts` and those above it as far as they are empty and have no mark. `keep` always stay."""
     while len(parts) > keep:
         try:
-            with opened(root, parts[:-1]) as above:
+            with open_directory(root, parts[:-1]) as above:
                 below = open_folder(parts[-1], folder=above)
                 try:
                     marked = has_mark(below)
@@ -110,10 +113,10 @@ def prune(root: Path, parts: Sequence[str], *, keep: int) -> None:
         parts = parts[:-1]
 
 
-class Steps:
+class DirectoryWalk:
     """Goes down and up in a tree of folders however deep it is, with one descriptor and without recursion.
 
-    Going up leads to the folder one came from, or raises `Unavailable` if the tree was moved about meanwhile.
+    Going up leads to the folder one came from, or raises `UnavailableError` if the tree was moved about meanwhile.
     """
 
     def __init__(self, folder: int) -> None:
@@ -134,7 +137,7 @@ class Steps:
             self._hold(open_folder("..", folder=self.fd))
             if os.path.samestat(os.fstat(self.fd), status):
                 return name
-        raise Unavailable(f"The folder {name} was moved while it was looked through. Try again.")
+        raise UnavailableError(f"The folder {name} was moved while it was looked through. Try again.")
 
     def _hold(self, fd: int) -> None:
         os.close(self.fd)
@@ -174,7 +177,7 @@ def remove_tree(part: str, *, folder: int) -> None:
 
 def _remove(part: str, *, folder: int, look: Callable[[int], list[str] | None]) -> bool:
     """Remove a tree from its leaves on. `look` gives the folders in a folder, or None to stop there."""
-    with Steps(folder) as place:
+    with DirectoryWalk(folder) as place:
         levels = [[part]]
         while True:
             if levels[-1]:

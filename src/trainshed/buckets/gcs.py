@@ -9,11 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from trainshed.buckets import xattrs as attributes
-from trainshed.buckets.circuit_breaker import ANSWER_S, BYTES_S, Way
-from trainshed.buckets.cloud_backend import Held, Row, not_installed, replaced
-from trainshed.domain.objects import ObjectInfo, Traits
-from trainshed.errors import ConditionNotMet, Unavailable
+from trainshed.buckets import xattrs
+from trainshed.buckets.circuit_breaker import CALL_TIMEOUT_S, TRANSFER_TIMEOUT_S, CircuitBreaker
+from trainshed.buckets.cloud_backend import CloudListItem, CloudObject, not_installed, replaced
+from trainshed.domain.objects import ObjectInfo, ObjectMetadata
+from trainshed.errors import ConditionNotMetError, UnavailableError
 
 KEY = "trainshed"  #: of the metadata that holds what Cloud Storage does not keep
 PART = 8 << 20  #: an object that is larger is sent in parts of this size, which must be a multiple of 256 KB
@@ -30,7 +30,7 @@ _HEADERS = {  #: names of Cloud Storage, and those of the traits
 }
 
 
-class CloudStorage:
+class GcsClient:
     """The place `url`, as the bucket `bucket` of this server. Threads may share it."""
 
     def __init__(self, bucket: str, url: str) -> None:
@@ -52,17 +52,17 @@ class CloudStorage:
             session_kwargs={"auto_decompress": False},  # bytes are passed on as they are kept
         )
         failures = (HttpError, ClientError, GoogleAuthError, RequestException, ValueError)
-        self._way = Way(bucket, url, self._fs.loop, failures=failures)
+        self._way = CircuitBreaker(bucket, url, self._fs.loop, failures=failures)
 
-    def head(self, name: str) -> Held | None:
+    def head(self, name: str) -> CloudObject | None:
         try:
             _, text = self._call("GET", _OBJECT, self._there, self._root + name, headers=_PLAIN, projection="noAcl")
         except FileNotFoundError:
             return None
         info = self._object(json.loads(text))
-        return Held(info, str(info.generation))
+        return CloudObject(info, str(info.generation))
 
-    def rows(self, *, prefix: str, delimiter: str, after: str, most: int) -> Iterator[Sequence[Row]]:
+    def rows(self, *, prefix: str, delimiter: str, after: str, most: int) -> Iterator[Sequence[CloudListItem]]:
         asked: dict[str, Any] = {"prefix": self._root + prefix, "maxResults": min(most, _PAGE), "projection": "noAcl"}
         if delimiter:
             asked["delimiter"] = delimiter
@@ -74,19 +74,19 @@ class CloudStorage:
             except FileNotFoundError as exc:
                 raise self._way.no_bucket(self._there) from exc
             page = json.loads(text)
-            objects = (Row(self._name(each["name"]), self._object(each)) for each in page.get("items", ()))
-            prefixes = (Row(self._name(each), None) for each in page.get("prefixes", ()))
+            objects = (CloudListItem(self._name(each["name"]), self._object(each)) for each in page.get("items", ()))
+            prefixes = (CloudListItem(self._name(each), None) for each in page.get("prefixes", ()))
             yield sorted((*objects, *prefixes), key=lambda row: row.name)
             if not (token := page.get("nextPageToken")):
                 return
             asked["pageToken"] = token
 
-    def read(self, held: Held, offset: int, size: int) -> bytes:
+    def read(self, held: CloudObject, offset: int, size: int) -> bytes:
         part = {"Range": f"bytes={offset}-{offset + size - 1}", "Accept-Encoding": "gzip"}
         where = (self._there, self._root + held.info.name)
         try:
             _, data = self._call(
-                "GET", _OBJECT, *where, limit_s=BYTES_S, headers=part, alt="media", generation=held.version
+                "GET", _OBJECT, *where, limit_s=TRANSFER_TIMEOUT_S, headers=part, alt="media", generation=held.version
             )
         except FileNotFoundError as exc:
             raise replaced(held.info) from exc
@@ -105,14 +105,14 @@ class CloudStorage:
             boundary = secrets.token_hex(16)
             self._call(
                 *("POST", where, self._there),
-                limit_s=BYTES_S,
+                limit_s=TRANSFER_TIMEOUT_S,
                 headers={"Content-Type": f"multipart/related; boundary={boundary}"},
                 data=_related(boundary, described, path.read_bytes()),
                 uploadType="multipart",
                 **asked,
             )
         except FileExistsError as exc:
-            raise ConditionNotMet(
+            raise ConditionNotMetError(
                 f"gs://{info.bucket}/{info.name} is not what it must be over: there is another one by now."
             ) from exc
         except FileNotFoundError as exc:
@@ -122,7 +122,7 @@ class CloudStorage:
         try:
             self._call("DELETE", _OBJECT, self._there, self._root + name, **_only_over(generation))
         except FileExistsError as exc:
-            raise ConditionNotMet(f"gs://{self._bucket}/{name} is another one by now.") from exc
+            raise ConditionNotMetError(f"gs://{self._bucket}/{name} is another one by now.") from exc
         except FileNotFoundError:
             return
 
@@ -134,16 +134,18 @@ class CloudStorage:
                 file.seek(offset)
                 data = file.read(PART)
                 span = f"bytes {offset}-{offset + len(data) - 1}/{size}"
-                headers, text = self._call("PUT", location, limit_s=BYTES_S, headers={"Content-Range": span}, data=data)
+                headers, text = self._call(
+                    "PUT", location, limit_s=TRANSFER_TIMEOUT_S, headers={"Content-Range": span}, data=data
+                )
                 if text:
                     return  # it is an object now
                 taken = int(headers["Range"].rpartition("-")[2]) + 1 if "Range" in headers else 0
                 if taken <= offset:
-                    raise Unavailable(f"{self.url} took nothing of what was sent. Send it again.", retry_after_s=5)
+                    raise UnavailableError(f"{self.url} took nothing of what was sent. Send it again.", retry_after_s=5)
                 offset = taken
 
     def _call(
-        self, method: str, path: str, *args: str, limit_s: float = ANSWER_S, **asked: Any
+        self, method: str, path: str, *args: str, limit_s: float = CALL_TIMEOUT_S, **asked: Any
     ) -> tuple[Mapping[str, str], bytes]:
         """The headers and the body of an answer."""
         return self._way.ask(limit_s, self._asked, method, path, *args, **asked)
@@ -178,7 +180,7 @@ class CloudStorage:
         metadata = dict(found.get("metadata", {}))
         own = _own(metadata.pop(KEY, ""))
         said = {trait: str(found.get(header, "")) for header, trait in _HEADERS.items()}
-        said["content_type"] = said["content_type"] or attributes.guess_type(name)
+        said["content_type"] = said["content_type"] or xattrs.guess_type(name)
         return ObjectInfo(
             bucket=self._bucket,
             name=name,
@@ -191,7 +193,7 @@ class CloudStorage:
             crc32c=found.get("crc32c", ""),
             components=int(found.get("componentCount") or own.get("components") or 0),
             upload=str(own.get("upload", "")),
-            traits=Traits(storage_class=found.get("storageClass", "STANDARD"), metadata=metadata, **said),
+            traits=ObjectMetadata(storage_class=found.get("storageClass", "STANDARD"), metadata=metadata, **said),
         )
 
 

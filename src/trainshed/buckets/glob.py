@@ -7,29 +7,29 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from trainshed.domain.objects import ListQuery, Page
+from trainshed.domain.objects import ListQuery, ObjectPage
 
 _WILD = re.compile(r"[*?]")
 _PART = re.compile(r"\*+|.", re.DOTALL)
 
 
-class Lists(Protocol):
-    def list(self, bucket: str, query: ListQuery) -> Page: ...
+class Lister(Protocol):
+    def list(self, bucket: str, query: ListQuery) -> ObjectPage: ...
 
 
-def matching(tree: Lists, bucket: str, pattern: str) -> Iterator[str]:
+def glob_objects(tree: Lister, bucket: str, pattern: str) -> Iterator[str]:
     """The names of a bucket's objects that match, in order. A pattern without wildcards is a name or a folder."""
     wild = _WILD.search(pattern)
     if wild is not None:
         start = wild.start()
-        yield from _named(tree, bucket, pattern[:start], Pattern(pattern[start:]).matches)
+        yield from _named(tree, bucket, pattern[:start], GlobPattern(pattern[start:]).matches)
     elif folder := pattern.rstrip("/"):
         yield from _named(tree, bucket, folder, lambda rest: not rest or (rest[0] == "/" and "/" not in rest[1:]))
     else:
-        yield from _named(tree, bucket, "", Pattern("*").matches)
+        yield from _named(tree, bucket, "", GlobPattern("*").matches)
 
 
-class Pattern:
+class GlobPattern:
     """A pattern with wildcards. The time to match grows with the lengths of pattern and name, whatever is in them."""
 
     def __init__(self, text: str) -> None:
@@ -62,7 +62,7 @@ def _bits(flags: Iterable[bool]) -> int:
     return sum(1 << number for number, flag in enumerate(flags) if flag)
 
 
-def _named(tree: Lists, bucket: str, prefix: str, fits: Callable[[str], bool]) -> Iterator[str]:
+def _named(tree: Lister, bucket: str, prefix: str, fits: Callable[[str], bool]) -> Iterator[str]:
     """Objects that begin with the prefix and whose rest fits."""
     query = ListQuery(prefix=prefix, checksums=False)
     while True:

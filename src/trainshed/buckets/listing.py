@@ -9,26 +9,26 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainshed.buckets import xattrs as attributes
-from trainshed.buckets.dirfd import ABSENT, Steps, opened
+from trainshed.buckets import xattrs
+from trainshed.buckets.dirfd import ABSENT, DirectoryWalk, open_directory
 from trainshed.buckets.names import MAX_NAME, components
-from trainshed.domain.objects import ListQuery, ObjectInfo, Page, no_bucket
-from trainshed.errors import Invalid
+from trainshed.domain.objects import ListQuery, ObjectInfo, ObjectPage, bucket_not_found
+from trainshed.errors import InvalidArgumentError
 
 _NOTHING = ("", "", False)
 
 
-def list_page(root: Path, bucket: str, query: ListQuery) -> Page:
+def list_page(root: Path, bucket: str, query: ListQuery) -> ObjectPage:
     """What the query asks for. Objects that programs wrote as files come without checksums."""
     base = query.prefix[: query.prefix.rfind("/") + 1]
     try:
         parts = components(base) if base else ()
-    except Invalid:
+    except InvalidArgumentError:
         _check_bucket(root / bucket)
-        return Page()  # a name that no object can have begins no object's name either
+        return ObjectPage()  # a name that no object can have begins no object's name either
     walk = _Walk(bucket, query)
     try:
-        with opened(root, (bucket, *parts)) as folder, Steps(folder) as place:
+        with open_directory(root, (bucket, *parts)) as folder, DirectoryWalk(folder) as place:
             walk.go(place, base)
     except OSError as exc:
         if exc.errno not in ABSENT:
@@ -39,7 +39,7 @@ def list_page(root: Path, bucket: str, query: ListQuery) -> Page:
 
 def _check_bucket(path: Path) -> None:
     if not path.is_dir():
-        raise no_bucket(path.name)
+        raise bucket_not_found(path.name)
 
 
 class _Walk:
@@ -53,10 +53,12 @@ class _Walk:
         after_is_prefix = bool(query.delimiter) and query.delimiter in query.after[len(query.prefix) :]
         self._skip = query.after if after_is_prefix else ""  #: what begins with this is on a page already
 
-    def page(self) -> Page:
-        return Page(items=tuple(self._items), prefixes=tuple(self._prefixes), next=self._last if self._more else "")
+    def page(self) -> ObjectPage:
+        return ObjectPage(
+            items=tuple(self._items), prefixes=tuple(self._prefixes), next=self._last if self._more else ""
+        )
 
-    def go(self, place: Steps, base: str) -> None:
+    def go(self, place: DirectoryWalk, base: str) -> None:
         """Go through a folder and those below it until the page is full or there is nothing more to look for."""
         if not self._enter(place, base):
             return
@@ -84,16 +86,16 @@ class _Walk:
                 if not goes_on:
                     return
 
-    def _enter(self, place: Steps, base: str) -> bool:
+    def _enter(self, place: DirectoryWalk, base: str) -> bool:
         """Look at a folder's mark. False when there is nothing more to look for."""
         if base and self._wanted(base):
-            mark = attributes.read_mark(place.fd, bucket=self._bucket, name=base)
+            mark = xattrs.read_mark(place.fd, bucket=self._bucket, name=base)
             if mark is not None and (self._ends(base) or not self._add(mark)):
                 return False
         return True
 
-    def _prefix(self, place: Steps, key: str) -> bool:
-        mark = attributes.read_mark(place.fd, bucket=self._bucket, name=key)
+    def _prefix(self, place: DirectoryWalk, key: str) -> bool:
+        mark = xattrs.read_mark(place.fd, bucket=self._bucket, name=key)
         return not (mark or _holds_object(place.fd, key)) or self._add_prefix(self._prefix_of(key), mark)
 
     def _entries(self, folder: int, base: str) -> list[tuple[str, str, bool]]:
@@ -126,7 +128,7 @@ class _Walk:
     def _file(self, folder: int, name: str, key: str) -> bool:
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            info = attributes.read(f"/proc/self/fd/{folder}/{name}", status, bucket=self._bucket, name=key)
+            info = xattrs.read(f"/proc/self/fd/{folder}/{name}", status, bucket=self._bucket, name=key)
         except FileNotFoundError:
             return True  # deleted since the folder was read
         return self._add(info)
@@ -176,7 +178,7 @@ class _Walk:
         return all(key > bound or bound.startswith(key) for bound in (query.start, query.after) if bound)
 
 
-def _went_down(place: Steps, name: str) -> bool:
+def _went_down(place: DirectoryWalk, name: str) -> bool:
     try:
         place.down(name)
     except OSError as exc:
@@ -188,7 +190,7 @@ def _went_down(place: Steps, name: str) -> bool:
 
 def _holds_object(folder: int, base: str) -> bool:
     """Whether there is an object below a folder, `base` being its name. Its own mark doesn't count."""
-    with Steps(folder) as place:
+    with DirectoryWalk(folder) as place:
         levels = [(base, _look(place.fd, base))]
         while levels:
             key, folders = levels[-1]
@@ -202,7 +204,7 @@ def _holds_object(folder: int, base: str) -> bool:
             name = folders.pop()
             if _went_down(place, name):
                 below = f"{key}{name}/"
-                if attributes.read_mark(place.fd, bucket="", name=below) is not None:
+                if xattrs.read_mark(place.fd, bucket="", name=below) is not None:
                     return True
                 levels.append((below, _look(place.fd, below)))
     return False

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from trainshed.buckets.glob import Lists
+from trainshed.buckets.glob import Lister
 from trainshed.domain.objects import MAX_PAGE, ListQuery
-from trainshed.errors import NotFound
+from trainshed.errors import NotFoundError
 
 MAX_NAMES = 20_000  #: looked at in one look
 MAX_DEPTH = 8
@@ -25,7 +25,7 @@ class ModelFolder(NamedTuple):
 
 
 def model_folders(
-    tree: Lists, parts: Sequence[str], *, holds_model: Callable[[Collection[str]], bool]
+    tree: Lister, parts: Sequence[str], *, holds_model: Callable[[Collection[str]], bool]
 ) -> Iterator[ModelFolder]:
     """Those at or below `parts`, a bucket and folders in it, shallow ones first. What is within a model's folder is a
     part of that model.
@@ -44,7 +44,7 @@ def model_folders(
             waiting.extend((*folder, name) for name in sorted(inner) if not name.startswith(_UNFINISHED))
 
 
-def _listed(tree: Lists, folder: Sequence[str], most: int) -> tuple[list[str], list[str], int]:
+def _listed(tree: Lister, folder: Sequence[str], most: int) -> tuple[list[str], list[str], int]:
     """The objects and the folders in one, and when the newest of the objects was written."""
     bucket, prefix = folder[0], "".join(f"{part}/" for part in folder[1:])
     query = ListQuery(prefix=prefix, delimiter="/", checksums=False, limit=min(most, MAX_PAGE))
@@ -54,7 +54,7 @@ def _listed(tree: Lists, folder: Sequence[str], most: int) -> tuple[list[str], l
     while len(names) + len(inner) < most:
         try:
             page = tree.list(bucket, query)
-        except NotFound:
+        except NotFoundError:
             break
         files = [item for item in page.items if item.name != prefix]
         names += [item.name.removeprefix(prefix) for item in files]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 MAX_NAME = 1024  #: bytes of an object's name
 MAX_COMPONENT = 255  #: bytes between two slashes
@@ -18,7 +18,7 @@ _URI = re.compile(r"gs://([^/]+)(?:/(.*))?", re.DOTALL)
 def bucket_name(text: str) -> str:
     """The name, if a bucket may have it."""
     if not _BUCKET.fullmatch(text) or _ADDRESS.fullmatch(text):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"Invalid bucket name: {text!r}. A bucket's name is 3 to 63 lower-case letters, digits, hyphens, "
             f"underscores and single dots, and starts and ends with a letter or a digit."
         )
@@ -28,23 +28,29 @@ def bucket_name(text: str) -> str:
 def components(name: str) -> tuple[str, ...]:
     """The folders and the file of an object's name. One slash at the end, which marks a folder, is dropped.
 
-    Each is safe below a directory. `Invalid`, with the reason, for a name that is not kept here.
+    Each is safe below a directory. `InvalidArgumentError`, with the reason, for a name that is not kept here.
     """
     if not name:
-        raise Invalid("An object needs a name.")
+        raise InvalidArgumentError("An object needs a name.")
     if len(name.encode(errors="surrogatepass")) > MAX_NAME:
-        raise Invalid(f"An object's name has at most {MAX_NAME} bytes; this one has {len(name.encode()):,}.")
+        raise InvalidArgumentError(
+            f"An object's name has at most {MAX_NAME} bytes; this one has {len(name.encode()):,}."
+        )
     if any(char in "\0\r\n" or "\ud800" <= char <= "\udfff" for char in name):
-        raise Invalid(f"The object name {name!r} holds a character that names may not hold: NUL or a line end.")
+        raise InvalidArgumentError(
+            f"The object name {name!r} holds a character that names may not hold: NUL or a line end."
+        )
     parts = tuple(name.removesuffix("/").split("/"))
     for part in parts:
         if part in ("", ".", ".."):
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"The object name {name!r} has an empty part, `.` or `..` between its slashes. Objects are kept as "
                 f"files in folders, so choose a name without."
             )
         if len(part.encode()) > MAX_COMPONENT:
-            raise Invalid(f"A part of an object's name between slashes has at most {MAX_COMPONENT} bytes: {name!r}.")
+            raise InvalidArgumentError(
+                f"A part of an object's name between slashes has at most {MAX_COMPONENT} bytes: {name!r}."
+            )
     return parts
 
 
@@ -57,7 +63,7 @@ def split_uri(uri: str) -> tuple[str, str]:
     """`gs://bucket/a/b` as `("bucket", "a/b")`. The name is empty for the bucket itself."""
     match = _URI.fullmatch(uri)
     if match is None:
-        raise Invalid(f"{uri!r} is not an address like gs://bucket/object.")
+        raise InvalidArgumentError(f"{uri!r} is not an address like gs://bucket/object.")
     return bucket_name(match[1]), match[2] or ""
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import google_crc32c
 
-from trainshed.buckets import xattrs as attributes
-from trainshed.buckets.circuit_breaker import ANSWER_S, BYTES_S, Way
-from trainshed.buckets.cloud_backend import Held, Row, not_installed, replaced
-from trainshed.domain.objects import ObjectInfo, Traits
-from trainshed.errors import ConditionNotMet, Invalid
+from trainshed.buckets import xattrs
+from trainshed.buckets.circuit_breaker import CALL_TIMEOUT_S, TRANSFER_TIMEOUT_S, CircuitBreaker
+from trainshed.buckets.cloud_backend import CloudListItem, CloudObject, not_installed, replaced
+from trainshed.domain.objects import ObjectInfo, ObjectMetadata
+from trainshed.errors import ConditionNotMetError, InvalidArgumentError
 
 KEY = "trainshed"  #: of the metadata that holds what S3 has no place for
 MAX_METADATA = 2000  #: bytes; S3 takes 2,048 with the names
@@ -37,7 +37,7 @@ _HEADERS = {  #: what S3 has a place for: its name, and that of the trait
 }
 
 
-class S3:
+class S3Client:
     """The place `url`, as the bucket `bucket` of this server. Threads may share it."""
 
     def __init__(self, bucket: str, url: str) -> None:
@@ -57,16 +57,16 @@ class S3:
             config_kwargs={"connect_timeout": 5, "read_timeout": 30, "retries": {"total_max_attempts": 2}},
         )
         self._fs.retries = 3
-        self._way = Way(bucket, url, self._fs.loop, failures=(BotoCoreError, ClientError))
+        self._way = CircuitBreaker(bucket, url, self._fs.loop, failures=(BotoCoreError, ClientError))
 
-    def head(self, name: str) -> Held | None:
+    def head(self, name: str) -> CloudObject | None:
         try:
             found = self._call("head_object", Key=self._root + name)
         except FileNotFoundError:
             return None
-        return Held(self._told(name, found), str(found["ETag"]))
+        return CloudObject(self._told(name, found), str(found["ETag"]))
 
-    def rows(self, *, prefix: str, delimiter: str, after: str, most: int) -> Iterator[Sequence[Row]]:
+    def rows(self, *, prefix: str, delimiter: str, after: str, most: int) -> Iterator[Sequence[CloudListItem]]:
         asked: dict[str, Any] = {"Prefix": self._root + prefix, "MaxKeys": min(most, _PAGE)}
         if delimiter:
             asked["Delimiter"] = delimiter
@@ -77,19 +77,19 @@ class S3:
                 page = self._call("list_objects_v2", **asked)
             except FileNotFoundError as exc:
                 raise self._way.no_bucket(self._there) from exc
-            objects = (Row(self._name(each["Key"]), self._listed(each)) for each in page.get("Contents", ()))
-            prefixes = (Row(self._name(each["Prefix"]), None) for each in page.get("CommonPrefixes", ()))
+            objects = (CloudListItem(self._name(each["Key"]), self._listed(each)) for each in page.get("Contents", ()))
+            prefixes = (CloudListItem(self._name(each["Prefix"]), None) for each in page.get("CommonPrefixes", ()))
             yield sorted((*objects, *prefixes), key=lambda row: row.name)
             if not page.get("IsTruncated"):
                 return
             asked = {key: value for key, value in asked.items() if key != "StartAfter"}
             asked["ContinuationToken"] = page["NextContinuationToken"]
 
-    def read(self, held: Held, offset: int, size: int) -> bytes:
+    def read(self, held: CloudObject, offset: int, size: int) -> bytes:
         part = f"bytes={offset}-{offset + size - 1}"
         try:
             return self._way.ask(
-                BYTES_S, self._bytes, Key=self._root + held.info.name, Range=part, IfMatch=held.version
+                TRANSFER_TIMEOUT_S, self._bytes, Key=self._root + held.info.name, Range=part, IfMatch=held.version
             )
         except (FileNotFoundError, FileExistsError) as exc:  # the latter: it has another ETag now
             raise replaced(held.info) from exc
@@ -102,24 +102,26 @@ class S3:
                 return
             condition = {"IfNoneMatch": "*"} if over == 0 else {}
             whole = {"Key": self._root + info.name, "Body": path.read_bytes(), "ContentMD5": info.md5}
-            self._call("put_object", limit_s=BYTES_S, **whole, **condition, **said)
+            self._call("put_object", limit_s=TRANSFER_TIMEOUT_S, **whole, **condition, **said)
         except FileExistsError as exc:
-            raise ConditionNotMet(f"gs://{info.bucket}/{info.name} is there already.") from exc
+            raise ConditionNotMetError(f"gs://{info.bucket}/{info.name} is there already.") from exc
         except FileNotFoundError as exc:
             raise self._way.no_bucket(self._there) from exc
 
     def _put_in_parts(self, path: Path, info: ObjectInfo, said: Mapping[str, Any], *, mode: str) -> None:
         if _VERSION in self._root + info.name:
-            raise Invalid(f"An object of more than {PART >> 20} MB can't have {_VERSION!r} in its name here.")
+            raise InvalidArgumentError(
+                f"An object of more than {PART >> 20} MB can't have {_VERSION!r} in its name here."
+            )
         there = f"{self._there}/{self._root}{info.name}"
-        limit_s = BYTES_S * (1 + info.size // PART)
+        limit_s = TRANSFER_TIMEOUT_S * (1 + info.size // PART)
         parts = {"chunksize": PART, "max_concurrency": PARTS_AT_ONCE}
         self._way.ask(limit_s, self._asked, self._fs._put_file, str(path), there, mode=mode, **parts, **said)
 
     def delete(self, name: str, *, generation: int | None) -> None:
         self._call("delete_object", Key=self._root + name)
 
-    def _call(self, method: str, *, limit_s: float = ANSWER_S, **values: Any) -> Any:
+    def _call(self, method: str, *, limit_s: float = CALL_TIMEOUT_S, **values: Any) -> Any:
         return self._way.ask(limit_s, self._asked, self._fs._call_s3, method, Bucket=self._there, **values)
 
     async def _bytes(self, **values: Any) -> bytes:
@@ -143,17 +145,17 @@ class S3:
     def _listed(self, row: Mapping[str, Any]) -> ObjectInfo:
         """As far as a listing tells: a type is guessed from the name."""
         name = self._name(row["Key"])
-        traits = Traits(content_type=attributes.guess_type(name))
+        traits = ObjectMetadata(content_type=xattrs.guess_type(name))
         return self._object(name, row["Size"], row, traits)
 
     def _told(self, name: str, found: Mapping[str, Any]) -> ObjectInfo:
         size = int(found["ContentLength"])
         own = {trait: str(found.get(header) or "") for header, trait in _HEADERS.items()}
         told = {key: str(text) for key, text in found.get("Metadata", {}).items() if key != KEY}
-        traits = Traits(**own, metadata=told)
+        traits = ObjectMetadata(**own, metadata=told)
         plain = self._object(name, size, found, traits)
         try:
-            kept = attributes.decode(found.get("Metadata", {}).get(KEY, "").encode(), bucket=self._bucket, name=name)
+            kept = xattrs.decode(found.get("Metadata", {}).get(KEY, "").encode(), bucket=self._bucket, name=name)
         except ValueError:
             return plain  # it was not written by way of this server
         if kept.size != size:
@@ -166,7 +168,7 @@ class S3:
             metageneration=1,
         )
 
-    def _object(self, name: str, size: int, row: Mapping[str, Any], traits: Traits) -> ObjectInfo:
+    def _object(self, name: str, size: int, row: Mapping[str, Any], traits: ObjectMetadata) -> ObjectInfo:
         written: datetime = row["LastModified"]
         second_us = int(written.timestamp()) * 1_000_000
         return ObjectInfo(
@@ -183,16 +185,16 @@ class S3:
 
 def _record(info: ObjectInfo, url: str) -> str:
     """All that is known of an object, as one line of ASCII."""
-    text = json.dumps(json.loads(attributes.encode(info)), separators=(",", ":"))
+    text = json.dumps(json.loads(xattrs.encode(info)), separators=(",", ":"))
     if len(text) > MAX_METADATA:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"The metadata of {info.name} takes {len(text):,} bytes; in {url} an object can keep {MAX_METADATA:,} of "
             f"them. Shorten its custom metadata."
         )
     return text
 
 
-def _headers(traits: Traits) -> dict[str, str]:
+def _headers(traits: ObjectMetadata) -> dict[str, str]:
     """For whoever reads the object there."""
     said = {header: getattr(traits, trait) for header, trait in _HEADERS.items()}
     return {header: text for header, text in said.items() if text and text.isascii()}

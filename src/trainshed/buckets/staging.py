@@ -12,13 +12,13 @@ from typing import Self
 
 from trainshed.buckets.checksums import PIECE, Checksums, checksums_of, crc_add, crc_text
 from trainshed.buckets.dirfd import disk_errors
-from trainshed.domain.objects import Draft, ObjectInfo
-from trainshed.errors import Damaged, Invalid
+from trainshed.domain.objects import ObjectDraft, ObjectInfo
+from trainshed.errors import DataLossError, InvalidArgumentError
 
 LOG = logging.getLogger("trainshed.buckets")
 
 
-class Staged:
+class StagedObject:
     """A file beside the buckets that becomes an object when it is complete. One user at a time; not seen by readers."""
 
     def __init__(self, path: Path, fd: int, sums: Checksums | None) -> None:
@@ -30,7 +30,7 @@ class Staged:
         self.known: tuple[str, str] | None = None  #: MD5 and CRC32C of the whole, where they came with the bytes
 
     def write(self, data: bytes) -> None:
-        """Append. `OutOfSpace` if the disk is full."""
+        """Append. `DiskFullError` if the disk is full."""
         with disk_errors():
             view = memoryview(data)
             while view:
@@ -40,8 +40,8 @@ class Staged:
         if self.sums is not None:
             self.sums.add(data)
 
-    def seal(self, draft: Draft) -> tuple[str, str]:
-        """The MD5 and CRC32C of the whole. `Invalid` if they aren't those that the sender announced."""
+    def seal(self, draft: ObjectDraft) -> tuple[str, str]:
+        """The MD5 and CRC32C of the whole. `InvalidArgumentError` if they aren't those that the sender announced."""
         if self.known is None:
             sums = self.sums or checksums_of(self.fd)
             self.known = sums.md5, sums.crc32c
@@ -69,13 +69,13 @@ class Staged:
 
 def _compare(field: str, wanted: str, found: str) -> None:
     if wanted and wanted != found:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"The {field} of the request is {wanted!r}, but the bytes received amount to {found!r}. "
             f"Nothing was stored; send them again."
         )
 
 
-class Reader(ABC):
+class ObjectReader(ABC):
     """An object's bytes as they were when it was opened, whatever is written to its name meanwhile."""
 
     def __init__(self, info: ObjectInfo) -> None:
@@ -96,23 +96,28 @@ class Reader(ABC):
         """Nobody reads any more. May be repeated."""
 
     def read(self, offset: int, size: int = PIECE) -> bytes:
-        """Bytes at a place. `Damaged` if the last piece of a read from the beginning to the end shows other bytes."""
+        """Bytes at a place.
+
+        `DataLossError` if the last piece of a read from the beginning to the end shows other bytes.
+        """
         size = min(size, self.info.size - offset)
         data = self._bytes(offset, size) if size > 0 else b""
         if len(data) < size:
-            raise Damaged(f"The file behind {self.info.bucket}/{self.info.name} was cut off while it was being read.")
+            raise DataLossError(
+                f"The file behind {self.info.bucket}/{self.info.name} was cut off while it was being read."
+            )
         if offset == self._checked and self.info.crc32c:
             self._crc = crc_add(self._crc, data)
             self._checked += len(data)
             if self._checked == self.info.size and crc_text(self._crc) != self.info.crc32c and self._unchanged():
                 LOG.error("object.damaged bucket=%s name=%r", self.info.bucket, self.info.name)
-                raise Damaged(
+                raise DataLossError(
                     f"The bytes of {self.info.bucket}/{self.info.name} on the disk aren't those that were stored: "
                     f"their CRC32C is {crc_text(self._crc)}, not {self.info.crc32c}. Restore the object from a copy."
                 )
         return data
 
-    def copy_to(self, staged: Staged) -> None:
+    def copy_to(self, staged: StagedObject) -> None:
         """Append the whole object."""
         for offset in range(0, self.info.size, PIECE):
             staged.write(self.read(offset))
@@ -124,7 +129,7 @@ class Reader(ABC):
         self.close()
 
 
-class FileReader(Reader):
+class FileReader(ObjectReader):
     """An open file."""
 
     def __init__(self, fd: int, info: ObjectInfo) -> None:
@@ -137,7 +142,7 @@ class FileReader(Reader):
     def _unchanged(self) -> bool:
         return os.fstat(self._fd).st_mtime_ns // 1000 == self.info.generation
 
-    def copy_to(self, staged: Staged) -> None:
+    def copy_to(self, staged: StagedObject) -> None:
         """Append the whole object. Its known checksums go along where nothing was there before."""
         if staged.size or not self.info.crc32c:
             super().copy_to(staged)
@@ -147,7 +152,7 @@ class FileReader(Reader):
                 left = self.info.size - staged.size
                 done = os.copy_file_range(self._fd, staged.fd, left, offset_src=staged.size, offset_dst=staged.size)
                 if done == 0:
-                    raise Damaged(
+                    raise DataLossError(
                         f"The file behind {self.info.bucket}/{self.info.name} was cut off while it was copied."
                     )
                 staged.size += done

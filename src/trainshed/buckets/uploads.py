@@ -18,10 +18,10 @@ import orjson
 
 from trainshed.buckets.checksums import Checksums
 from trainshed.buckets.dirfd import disk_errors
-from trainshed.buckets.staging import Staged
-from trainshed.domain.objects import Conditions, Draft, Traits
+from trainshed.buckets.staging import StagedObject
+from trainshed.domain.objects import ObjectDraft, ObjectMetadata, Preconditions
 from trainshed.domain.times import now_us
-from trainshed.errors import NotFound, Unavailable
+from trainshed.errors import NotFoundError, UnavailableError
 
 KEPT_US = 7 * 24 * 3600 * 1_000_000  #: a session not written to for this long is given up
 SWEEP_US = 3600 * 1_000_000  #: how often sessions are looked through, and how old a half of one must be to be an orphan
@@ -30,10 +30,10 @@ LOG = logging.getLogger("trainshed.buckets")
 _REMEMBERED = 256  #: sessions whose checksums are kept in memory between requests
 
 
-class Session(Staged):
+class UploadSession(StagedObject):
     """One session, held by this request alone until it is closed. `draft` is what was said when it began."""
 
-    def __init__(self, path: Path, fd: int, draft: Draft, sums: Checksums | None) -> None:
+    def __init__(self, path: Path, fd: int, draft: ObjectDraft, sums: Checksums | None) -> None:
         super().__init__(path, fd, sums)
         self.draft = draft
 
@@ -47,7 +47,7 @@ class Session(Staged):
             os.fdatasync(self.fd)
 
 
-class Sessions:
+class UploadSessions:
     """The resumable uploads of one server. Threads may share it."""
 
     def __init__(self, folder: Path, *, clock: Callable[[], int] = now_us) -> None:
@@ -57,7 +57,7 @@ class Sessions:
         self._lock = threading.Lock()
         self._sums: OrderedDict[str, Checksums] = OrderedDict()
 
-    def begin(self, draft: Draft) -> str:
+    def begin(self, draft: ObjectDraft) -> str:
         """A new session's id. It is on the disk when this returns."""
         upload = secrets.token_hex(16)
         record = {**asdict(draft), "upload": upload}
@@ -71,8 +71,11 @@ class Sessions:
             _sync_folder(self._folder)
         return upload
 
-    def open(self, bucket: str, upload: str) -> Session:
-        """The session, with what it has received. `NotFound` once it has ended; `Unavailable` while another uses it."""
+    def open(self, bucket: str, upload: str) -> UploadSession:
+        """The session, with what it has received.
+
+        `NotFoundError` once it has ended; `UnavailableError` while another uses it.
+        """
         try:
             draft = _draft(self._record(upload).read_bytes())
             fd = os.open(self._data(upload), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -84,15 +87,15 @@ class Sessions:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not _is_at(fd, self._data(upload)):
                 raise _gone()  # it became an object, or was given up, before the lock was ours
-            return Session(self._data(upload), fd, draft, self._remembered(upload, os.fstat(fd).st_size))
+            return UploadSession(self._data(upload), fd, draft, self._remembered(upload, os.fstat(fd).st_size))
         except BlockingIOError:
             os.close(fd)
-            raise Unavailable("Another request is still sending to this upload. Try again in a moment.") from None
+            raise UnavailableError("Another request is still sending to this upload. Try again in a moment.") from None
         except BaseException:
             os.close(fd)
             raise
 
-    def keep(self, session: Session) -> None:
+    def keep(self, session: UploadSession) -> None:
         """Let go of a session that is to go on, in this process or the next."""
         if session.sums is not None:
             with self._lock:
@@ -101,7 +104,7 @@ class Sessions:
                     self._sums.popitem(last=False)
         session.close()
 
-    def end(self, session: Session) -> None:
+    def end(self, session: UploadSession) -> None:
         """Remove what is left of a session: it has become an object, or was given up."""
         with self._lock:
             self._sums.pop(session.draft.upload, None)
@@ -180,8 +183,8 @@ def _is_at(fd: int, path: Path) -> bool:
         return False
 
 
-def _gone() -> NotFound:
-    return NotFound("There is no such upload: it was finished, cancelled or given up. Begin a new one.")
+def _gone() -> NotFoundError:
+    return NotFoundError("There is no such upload: it was finished, cancelled or given up. Begin a new one.")
 
 
 def _write_durably(path: Path, data: bytes) -> None:
@@ -201,14 +204,14 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def _draft(record: bytes) -> Draft:
+def _draft(record: bytes) -> ObjectDraft:
     """What was said when a session began. A record that can't be read is as good as none."""
     try:
         values: dict[str, Any] = dict(orjson.loads(record))
         conditions = dict(values["conditions"])
         conditions |= {key: tuple(conditions[key]) for key in ("etags", "etags_not")}
-        values |= {"traits": Traits(**values["traits"]), "conditions": Conditions(**conditions)}
-        return Draft(**values)
+        values |= {"traits": ObjectMetadata(**values["traits"]), "conditions": Preconditions(**conditions)}
+        return ObjectDraft(**values)
     except (ValueError, TypeError, KeyError):
         LOG.warning("upload.unreadable record=%r", record[:200])
         raise _gone() from None

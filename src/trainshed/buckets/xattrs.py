@@ -15,15 +15,15 @@ from typing import Any
 
 import orjson
 
-from trainshed.domain.objects import ObjectInfo, Traits
-from trainshed.errors import FailedPrecondition, Invalid
+from trainshed.domain.objects import ObjectInfo, ObjectMetadata
+from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 
 ATTRIBUTE = "user.trainshed"
 LATEST_US = 13_569_465_600_000_000  #: the year 2400; file systems end soon after. Times from 1970 to here are kept
 MAX_BYTES = 3500  #: ext4 keeps the attributes of a file in one block of 4096 bytes
 
-_PLAIN = Traits()
-_TRAITS = tuple(f.name for f in fields(Traits))
+_PLAIN = ObjectMetadata()
+_TRAITS = tuple(f.name for f in fields(ObjectMetadata))
 _MANY = (1 << 63) - 1
 _NUMBERS = {  # and the most that each may be
     "generation": LATEST_US,
@@ -43,9 +43,9 @@ _CHECKSUMS = len(',"md5":"","crc32c":""') + 24 + 8  #: bytes that come in when t
 
 
 def encode(info: ObjectInfo) -> bytes:
-    """The attribute's bytes. `Invalid` if they're more than a file can hold."""
+    """The attribute's bytes. `InvalidArgumentError` if they're more than a file can hold."""
     if not 0 <= info.generation <= LATEST_US:
-        raise FailedPrecondition(
+        raise FailedPreconditionError(
             f"The file behind {info.name} has a modification time before 1970 or after 2400, so nothing can be noted "
             f"about it. Change it with `touch`, or write the object anew."
         )
@@ -56,7 +56,7 @@ def encode(info: ObjectInfo) -> bytes:
     values |= {name: value for name, value in asdict(info.traits).items() if value != getattr(_PLAIN, name)}
     data = orjson.dumps(values)
     if len(data) > MAX_BYTES - (0 if info.crc32c else _CHECKSUMS):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"The metadata of {info.name} takes {len(data):,} bytes; an object can keep {MAX_BYTES:,} of them. "
             f"Shorten its custom metadata."
         )
@@ -67,7 +67,7 @@ def read(target: int | str, status: os.stat_result, *, bucket: str, name: str) -
     """What is known about a file, by its descriptor or its path, without reading it."""
     info = _read(target, bucket=bucket, name=name)
     if info is None or (info.size, info.generation) != (status.st_size, status.st_mtime_ns // 1000):
-        return untold(status, bucket=bucket, name=name)
+        return plain_file_info(status, bucket=bucket, name=name)
     return info
 
 
@@ -94,7 +94,7 @@ def _read(target: int | str, *, bucket: str, name: str) -> ObjectInfo | None:
         return None  # any program may write to the attribute; what makes no sense says nothing
 
 
-def untold(status: os.stat_result, *, bucket: str, name: str) -> ObjectInfo:
+def plain_file_info(status: os.stat_result, *, bucket: str, name: str) -> ObjectInfo:
     """An object that some program wrote as a file: what its file says, and a type guessed from its name."""
     generation = status.st_mtime_ns // 1000
     shown = min(max(generation, 0), LATEST_US)
@@ -106,7 +106,7 @@ def untold(status: os.stat_result, *, bucket: str, name: str) -> ObjectInfo:
         metageneration=1,
         created_us=shown,
         updated_us=shown,
-        traits=Traits(content_type=guess_type(name)),
+        traits=ObjectMetadata(content_type=guess_type(name)),
     )
 
 
@@ -120,7 +120,7 @@ def decode(data: bytes, *, bucket: str, name: str) -> ObjectInfo:
     values = orjson.loads(data) if len(data) <= MAX_BYTES else None
     if not isinstance(values, dict):
         raise ValueError("not an object's attribute")
-    traits = Traits(**{key: _trait(key, values[key]) for key in _TRAITS if key in values})
+    traits = ObjectMetadata(**{key: _trait(key, values[key]) for key in _TRAITS if key in values})
     rest: dict[str, Any] = {key: _number(values.get(key), most=most) for key, most in _NUMBERS.items()}
     rest["components"] = _number(values.get("components", 0), most=_MANY)
     rest |= {key: _text(values[key], pattern) for key, pattern in _TEXTS.items() if key in values}

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import click
 
-from trainshed.cli.toolkit.lazy_group import Failure
+from trainshed.cli.toolkit.lazy_group import CommandError
 from trainshed.cli.toolkit.output import say
 from trainshed.config import environment
-from trainshed.errors import Refused, TrainshedError
+from trainshed.errors import CannotProceedError, TrainshedError
 from trainshed.shell import datalab as datalab_lines
 from trainshed.shell import git as git_lines
-from trainshed.shell.environment import outside
+from trainshed.shell.environment import outer_environment
 
 
 def gcloud(args: Sequence[str]) -> None:
@@ -39,7 +39,7 @@ def datalab(args: Sequence[str]) -> None:
 
     words = datalab_lines.words(args)
     if words is None:
-        raise Refused(datalab_lines.refusal(args))
+        raise CannotProceedError(datalab_lines.refusal(args))
     if words[0] == "notebook":
         say("The notebook runs on this machine, whatever the zone.")
     main(words, prog_name="trainshed")
@@ -56,9 +56,9 @@ def git(args: Sequence[str]) -> None:
     """A known repository becomes a copy of a sample; everything else is the real git's."""
     asked = git_lines.clone(args)
     if asked is None:
-        program = shutil.which("git", path=outside(environment())["PATH"])
+        program = shutil.which("git", path=outer_environment(environment())["PATH"])
         if program is None:
-            raise Refused("git is not installed. `trainshed samples list` shows what needs no clone.")
+            raise CannotProceedError("git is not installed. `trainshed samples list` shows what needs no clone.")
         os.execv(program, [program, *args])  # noqa: S606  the real one, with the words it was given
     from trainshed.local import samples
 
@@ -85,7 +85,7 @@ def main(name: str, args: Sequence[str]) -> None:
     try:
         PROGRAMS[name](args)
     except TrainshedError as exc:
-        failure = Failure(name, str(exc))
+        failure = CommandError(name, str(exc))
         failure.show()
         sys.exit(failure.exit_code)
     except click.exceptions.Exit as exc:

@@ -1,7 +1,16 @@
 """The client of the HTTP API, for the command line and for scripts. `http.client` only: it must start at once."""
 
-from trainshed.client.discovery import NotRunning, Running, connect, running
+from trainshed.client.discovery import ServerNotRunningError, ServerProcess, connect, running
 from trainshed.client.storage import Storage
-from trainshed.client.transport import ApiError, Client, Lost
+from trainshed.client.transport import ApiError, Client, ConnectionLostError
 
-__all__ = ["ApiError", "Client", "Lost", "NotRunning", "Running", "Storage", "connect", "running"]
+__all__ = [
+    "ApiError",
+    "Client",
+    "ConnectionLostError",
+    "ServerNotRunningError",
+    "ServerProcess",
+    "Storage",
+    "connect",
+    "running",
+]

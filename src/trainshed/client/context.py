@@ -8,7 +8,7 @@ from trainshed.client.storage import Storage
 from trainshed.client.transport import Client, segment
 
 
-class Scope(Protocol):
+class ClientContext(Protocol):
     """One project of one server. The command line's session is one, and so is the Python client's."""
 
     @property
@@ -25,6 +25,6 @@ class Scope(Protocol):
         ...
 
 
-def own_job_path(here: Scope, job: str) -> str:
+def own_job_path(here: ClientContext, job: str) -> str:
     """Where the server tells of a job what the ml API has no field for."""
     return f"/trainshed/v1/projects/{here.project}/jobs/{segment(job)}"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainshed.client.storage import Progress, Storage
-from trainshed.client.urls import Source, Url, exists_below, expand
-from trainshed.errors import Invalid, NotFound
+from trainshed.client.urls import CopySource, Url, exists_below, expand
+from trainshed.errors import InvalidArgumentError, NotFoundError
 
 _SEVERAL = (
     "Destination URL must name a directory, bucket, or bucket subdirectory for the multiple source form of the cp "
@@ -22,7 +22,7 @@ _SEVERAL = (
 class Transfer:
     """One file or object, and where it goes."""
 
-    source: Source
+    source: CopySource
     to: Url
 
 
@@ -31,30 +31,37 @@ class _Destination:
     url: Url
     exists: bool  #: as a folder or bucket
 
-    def place(self, source: Source, *, alone: bool, keep: bool) -> Url:
+    def place(self, source: CopySource, *, alone: bool, keep: bool) -> Url:
         """Where one of the sources goes. `alone`: the destination may be its very name."""
         if alone and not self.exists:
             return self.url
         if source.url.is_stream:
-            raise Invalid("Destination object name needed when source is a stream.")
+            raise InvalidArgumentError("Destination object name needed when source is a stream.")
         rest = source.kept if keep else source.stripped
         if any("\ud800" <= char <= "\udfff" for char in rest):
-            raise Invalid(f"The name of {source.url!s:.200} is not UTF-8, so it can't be an object's name. Rename it.")
+            raise InvalidArgumentError(
+                f"The name of {source.url!s:.200} is not UTF-8, so it can't be an object's name. Rename it."
+            )
         if not self.url.is_cloud and (".." in rest.split("/") or rest.startswith("/")):
-            raise Invalid(f"{source.url} would be written outside of {self.url}.")
+            raise InvalidArgumentError(f"{source.url} would be written outside of {self.url}.")
         return self.url.below(rest)
 
 
-def plan(storage: Storage, project: str, given: Sequence[str], destination: str, *, recursive: bool) -> list[Transfer]:
-    """All transfers of one copy. `NotFound` if a source is nothing, `Invalid` if they don't fit the destination."""
+def plan_copy(
+    storage: Storage, project: str, given: Sequence[str], destination: str, *, recursive: bool
+) -> list[Transfer]:
+    """All transfers of one copy.
+
+    `NotFoundError` if a source is nothing, `InvalidArgumentError` if they don't fit the destination.
+    """
     to = _destination(storage, Url.parse(destination))
     urls = [Url.parse(text) for text in given]
     if not to.url.is_cloud and any(not url.is_cloud for url in urls):
-        raise Invalid("Both sides are local: one of them must be a gs:// name.")
+        raise InvalidArgumentError("Both sides are local: one of them must be a gs:// name.")
     sources = [source for url in urls for source in _expanded(storage, project, url, recursive)]
     alone = len(sources) == 1 and sources[0].kept == sources[0].stripped
     if not alone and not to.exists and not to.url.is_cloud and not to.url.is_stream:
-        raise Invalid(_SEVERAL)
+        raise InvalidArgumentError(_SEVERAL)
     if to.url.is_stream:
         return [Transfer(source, to.url) for source in sources]
     keep = to.exists or len(urls) > 1 or urls[0].is_wild
@@ -65,36 +72,36 @@ def plan(storage: Storage, project: str, given: Sequence[str], destination: str,
 
 def _destination(storage: Storage, url: Url) -> _Destination:
     if url.is_wild and url.is_cloud:
-        raise Invalid(f"The destination {url} must not have wildcards.")
+        raise InvalidArgumentError(f"The destination {url} must not have wildcards.")
     if url.is_stream:
         return _Destination(url, False)
     if not url.is_cloud:
         if url.name.endswith("/") and not Path(url.name).is_dir():
-            raise Invalid(f"There is no directory {url.name}. Make it first.")
+            raise InvalidArgumentError(f"There is no directory {url.name}. Make it first.")
         return _Destination(url, Path(url.name).is_dir())
     return _Destination(url, not url.name or url.name.endswith("/") or exists_below(storage, url))
 
 
-def _expanded(storage: Storage, project: str, url: Url, recursive: bool) -> list[Source]:
+def _expanded(storage: Storage, project: str, url: Url, recursive: bool) -> list[CopySource]:
     if not recursive and not url.is_cloud and Path(url.name).is_dir():
-        raise Invalid(f"{url.name} is a directory. Copy it with -r.")
+        raise InvalidArgumentError(f"{url.name} is a directory. Copy it with -r.")
     try:
         return list(expand(storage, project, url, recursive=recursive))
-    except NotFound as exc:
+    except NotFoundError as exc:
         if not recursive and url.is_cloud and url.name and not url.is_wild and exists_below(storage, url):
-            raise NotFound(f"No URLs matched: {url}. Do you mean a folder? Copy it with -r.") from exc
+            raise NotFoundError(f"No URLs matched: {url}. Do you mean a folder? Copy it with -r.") from exc
         raise
 
 
 def _check_distinct(transfers: Sequence[Transfer]) -> None:
-    seen: dict[str, Source] = {}
+    seen: dict[str, CopySource] = {}
     for transfer in transfers:
         other = seen.setdefault(str(transfer.to), transfer.source)
         if other is not transfer.source:
-            raise Invalid(f"{other.url} and {transfer.source.url} would both be copied to {transfer.to}.")
+            raise InvalidArgumentError(f"{other.url} and {transfer.source.url} would both be copied to {transfer.to}.")
 
 
-def carry_out(storage: Storage, transfer: Transfer, *, progress: Progress) -> None:
+def run_transfer(storage: Storage, transfer: Transfer, *, progress: Progress) -> None:
     """Do one transfer. A file or object that is being replaced is whole at every moment, old or new."""
     source, to = transfer.source, transfer.to
     if source.url.bucket is None:
@@ -110,7 +117,7 @@ def carry_out(storage: Storage, transfer: Transfer, *, progress: Progress) -> No
             with open(source.url.name, "rb") as file:
                 storage.upload(file, target, content_type=kind, size=source.size, progress=progress)
         except OSError as exc:
-            raise Invalid(f"{source.url.name} can't be read: {exc.strerror}.") from exc
+            raise InvalidArgumentError(f"{source.url.name} can't be read: {exc.strerror}.") from exc
     elif to.bucket is not None:
         storage.copy((source.url.bucket, source.url.name), (to.bucket, to.name))
         progress(source.size or 0)
@@ -121,7 +128,7 @@ def carry_out(storage: Storage, transfer: Transfer, *, progress: Progress) -> No
         _download(storage, source, Path(to.name), progress)
 
 
-def _download(storage: Storage, source: Source, path: Path, progress: Progress) -> None:
+def _download(storage: Storage, source: CopySource, path: Path, progress: Progress) -> None:
     if source.url.name.endswith("/"):  # an object that stands for an empty folder
         path.mkdir(parents=True, exist_ok=True)
         return
@@ -132,6 +139,6 @@ def _download(storage: Storage, source: Source, path: Path, progress: Progress) 
             storage.download(source.meta, file, progress=progress)
         fresh.replace(path)
     except OSError as exc:
-        raise Invalid(f"{path} can't be written: {exc.strerror}.") from exc
+        raise InvalidArgumentError(f"{path} can't be written: {exc.strerror}.") from exc
     finally:
         fresh.unlink(missing_ok=True)

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 from trainshed.client.transport import Client
 from trainshed.config import ClientSettings, Home
-from trainshed.errors import Refused
-from trainshed.proxy.client_config import Reach
+from trainshed.errors import CannotProceedError
+from trainshed.proxy.client_config import ServerEndpoints
 
 
-class NotRunning(Refused):
+class ServerNotRunningError(CannotProceedError):
     """There is no server to talk to."""
 
     def __init__(self, home: Home) -> None:
@@ -23,7 +23,7 @@ class NotRunning(Refused):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class ServerProcess:
     """A server that is alive: it holds the lock of its state folder."""
 
     url: str
@@ -33,25 +33,25 @@ class Running:
     version: str
 
 
-def running(home: Home) -> Running | None:
+def running(home: Home) -> ServerProcess | None:
     """The server of this state folder. What server.json says counts only while that very process holds the lock."""
     if not locked(home):
         return None
     try:
         body = json.loads(home.server.read_text())
-        server = Running(**{name: body[name] for name in Running.__slots__})
+        server = ServerProcess(**{name: body[name] for name in ServerProcess.__slots__})
     except (OSError, ValueError, KeyError, TypeError):
         return None  # it has the lock, but has not yet written who it is
     holders = _holders(home)
     return server if not holders or server.pid in holders else None  # else the file is its predecessor's
 
 
-def reach(home: Home) -> Reach | None:
+def reach(home: Home) -> ServerEndpoints | None:
     """How programs here are led to this state folder's server under Google's names; None if it leads nobody."""
     if running(home) is None:
         return None
     said = json.loads(home.server.read_text()).get("reach")
-    return Reach(**said | {"bundle": Path(said["bundle"])}) if said else None
+    return ServerEndpoints(**said | {"bundle": Path(said["bundle"])}) if said else None
 
 
 def _holders(home: Home) -> set[int]:
@@ -88,11 +88,11 @@ def locked(home: Home) -> bool:
 
 
 def connect(settings: ClientSettings) -> Client:
-    """A client of TRAINSHED_URL, else of this state folder's server. `NotRunning` if there is none."""
+    """A client of TRAINSHED_URL, else of this state folder's server. `ServerNotRunningError` if there is none."""
     if settings.url is None:
         server = running(settings.home)
         if server is None:
-            raise NotRunning(settings.home)
+            raise ServerNotRunningError(settings.home)
         return Client(server.url, token=settings.token or owner_token(settings.home))
     token = settings.token
     if token is None and (is_loopback(settings.url) or _is_for(settings.home, settings.url)):
@@ -114,7 +114,7 @@ def owner_token(home: Home) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as exc:
-        raise Refused(f"The token in {home.token} can't be read: {exc.strerror}.") from exc
+        raise CannotProceedError(f"The token in {home.token} can't be read: {exc.strerror}.") from exc
 
 
 def is_loopback(url: str) -> bool:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from trainshed.client.context import Scope, own_job_path
-from trainshed.domain.jobs.job import ENDS, JobState
+from trainshed.client.context import ClientContext, own_job_path
+from trainshed.domain.jobs.job import TERMINAL_STATES, JobState
 
 WAIT_S = 20.0  #: how long the server may hold a request that has nothing to tell yet
 LOOK_S = 1.0
@@ -15,7 +15,7 @@ _STATS_LOOKS = 100  #: each reads on where the last one ended
 
 
 def entries(
-    here: Scope, job: str, *, query: dict[str, Any] | None = None, follow: bool, pause_s: float | None = None
+    here: ClientContext, job: str, *, query: dict[str, Any] | None = None, follow: bool, pause_s: float | None = None
 ) -> Iterator[dict[str, Any]]:
     """The job's log entries in order; with `follow` until the job has ended and all of them are out.
 
@@ -37,24 +37,24 @@ def entries(
             time.sleep(pause_s)
 
 
-def looks(here: Scope, job: str, interval_s: float) -> Iterator[dict[str, Any]]:
+def progress_updates(here: ClientContext, job: str, interval_s: float) -> Iterator[dict[str, Any]]:
     """The job's progress at each interval, as soon as its state changes, and at its end."""
     path = own_job_path(here, job)
     state, due_s = "", 0.0
-    while state not in ENDS:
+    while state not in TERMINAL_STATES:
         found: dict[str, Any] = here.client.call("GET", f"{path}/progress")
         now_s = time.monotonic()
         if found["state"] != state or now_s >= due_s:
             due_s = now_s + interval_s
             state = found["state"]
-            quiet = state == JobState.RUNNING or state in ENDS
+            quiet = state == JobState.RUNNING or state in TERMINAL_STATES
             found["waiting"] = "" if quiet else here.client.call("GET", path)["waiting"]
             yield found
-        if state not in ENDS:
+        if state not in TERMINAL_STATES:
             time.sleep(min(LOOK_S, interval_s))
 
 
-def stats(here: Scope, job: str, points: int) -> dict[str, Any]:
+def stats(here: ClientContext, job: str, points: int) -> dict[str, Any]:
     """The series of a job, once the server has read all of them."""
     for _ in range(_STATS_LOOKS):
         found: dict[str, Any] = here.client.call("GET", f"{own_job_path(here, job)}/stats", query={"points": points})

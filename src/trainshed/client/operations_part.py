@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from trainshed.client.context import Scope
+from trainshed.client.context import ClientContext
 from trainshed.client.transport import segment
 
 POLL_S = 1.0  #: between two looks, once it takes long
@@ -18,12 +18,12 @@ def id_of(operation: dict[str, Any]) -> str:
     return str(operation["name"]).rpartition("/")[2]
 
 
-def fetch(here: Scope, name: str) -> dict[str, Any]:
+def fetch(here: ClientContext, name: str) -> dict[str, Any]:
     found: dict[str, Any] = here.client.call("GET", here.ml(f"operations/{segment(name)}"))
     return found
 
 
-def followed(here: Scope, operation: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def follow(here: ClientContext, operation: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The operation as it was given, and at each look after that; the last one is done."""
     name, pause_s = id_of(operation), _FIRST_POLL_S
     yield operation

@@ -6,18 +6,18 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from trainshed.client.context import Scope
+from trainshed.client.context import ClientContext
 from trainshed.client.copy_plan import Transfer
 from trainshed.client.submission import no_bucket
 from trainshed.client.transport import ApiError
-from trainshed.client.urls import Source, Url, expand
-from trainshed.errors import Invalid, NotFound, Refused
+from trainshed.client.urls import CopySource, Url, expand
+from trainshed.errors import CannotProceedError, InvalidArgumentError, NotFoundError
 
 Carry = Callable[[list[Transfer]], None]  #: carries transfers out
 Say = Callable[[str], None]
 
 
-def staged(here: Scope, path: Path, staging: str | None, *, carry: Carry, say: Say) -> str:
+def staged(here: ClientContext, path: Path, staging: str | None, *, carry: Carry, say: Say) -> str:
     """Upload a local folder or file below a checksum of it; the gs:// name that it has then.
 
     `staging` None means gs://PROJECT-staging, which is made if need be.
@@ -29,7 +29,7 @@ def staged(here: Scope, path: Path, staging: str | None, *, carry: Carry, say: S
     return f"gs://{bucket}/{prefix}/" + ("" if path.is_dir() else path.name)
 
 
-def staging_bucket(here: Scope, given: str | None, *, say: Say) -> str:
+def staging_bucket(here: ClientContext, given: str | None, *, say: Say) -> str:
     """The name of the bucket for uploads, which is there: the given one, else the project's own."""
     bucket = (given or f"gs://{here.project}-staging").removeprefix("gs://").rstrip("/")
     try:
@@ -44,25 +44,29 @@ def staging_bucket(here: Scope, given: str | None, *, say: Say) -> str:
     return bucket
 
 
-def _make(here: Scope, bucket: str) -> None:
+def _make(here: ClientContext, bucket: str) -> None:
     try:
         here.storage.create_bucket(here.project, {"name": bucket})
     except ApiError as exc:
-        raise Refused(
+        raise CannotProceedError(
             f"The bucket gs://{bucket} for uploads can't be made: {exc} Choose another one as the staging bucket."
         ) from exc
 
 
-def _files(here: Scope, path: Path) -> list[Source]:
+def _files(here: ClientContext, path: Path) -> list[CopySource]:
     if not path.expanduser().exists():
-        raise Invalid(f"There is no folder or file [{path}] on this machine. What is in a bucket begins with gs://.")
+        raise InvalidArgumentError(
+            f"There is no folder or file [{path}] on this machine. What is in a bucket begins with gs://."
+        )
     try:
         return list(expand(here.storage, here.project, Url(None, str(path.expanduser())), recursive=True))
-    except NotFound as exc:
-        raise Invalid(f"The folder [{path}] is empty. Name the folder that holds the exported model.") from exc
+    except NotFoundError as exc:
+        raise InvalidArgumentError(
+            f"The folder [{path}] is empty. Name the folder that holds the exported model."
+        ) from exc
 
 
-def _digest(sources: list[Source]) -> str:
+def _digest(sources: list[CopySource]) -> str:
     """Of names and contents: a file that is renamed makes another folder, and never a second file in the same one."""
     total = hashlib.sha256()
     for source in sources:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
-from trainshed.client.transport import AGAIN, ATTEMPTS, ApiError, Client, Lost, segment, target
-from trainshed.errors import Damaged
+from trainshed.client.transport import AGAIN, ATTEMPTS, ApiError, Client, ConnectionLostError, segment, target
+from trainshed.errors import DataLossError
 
 CHUNK = 8 << 20  #: a multiple of 256 KiB, as the protocol wants
 _PIECE = 1 << 20
@@ -38,7 +38,7 @@ def _quiet(_count: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ObjectListing:
     """Objects under a prefix and, with a delimiter, the folders there. Both in order of name."""
 
     objects: list[dict[str, Any]]
@@ -63,9 +63,11 @@ class Storage:
     def delete_bucket(self, bucket: str) -> None:
         self._client.call("DELETE", f"/storage/v1/b/{segment(bucket)}")
 
-    def list(self, bucket: str, *, prefix: str = "", delimiter: str | None = None, limit: int | None = None) -> Listing:
+    def list(
+        self, bucket: str, *, prefix: str = "", delimiter: str | None = None, limit: int | None = None
+    ) -> ObjectListing:
         """All objects whose names start with `prefix`; with `limit`, the first ones only."""
-        found = Listing([], [])
+        found = ObjectListing([], [])
         query = {"prefix": prefix or None, "delimiter": delimiter, "maxResults": limit, "pageToken": None}
         while True:
             page = self._client.call("GET", f"/storage/v1/b/{segment(bucket)}/o", query=query)
@@ -91,7 +93,7 @@ class Storage:
     def upload(
         self, source: BinaryIO, to: tuple[str, str], *, content_type: str, size: int | None, progress: Progress = _quiet
     ) -> dict[str, Any]:
-        """Store `source`; `size` None means that it is a stream. `Damaged` if the server got something else."""
+        """Store `source`; `size` None means that it is a stream. `DataLossError` if the server got something else."""
         checksum = crc32c()
         if size is not None and size <= CHUNK:
             data = source.read(CHUNK + 1)
@@ -102,7 +104,7 @@ class Storage:
             answer = _Resumable(self._client, to, content_type, progress).send(source, size, checksum)
         if answer.get("crc32c") != encoded(checksum):
             self.delete(*to)
-            raise Damaged(f"gs://{to[0]}/{to[1]} arrived damaged and was removed. Copy it again.")
+            raise DataLossError(f"gs://{to[0]}/{to[1]} arrived damaged and was removed. Copy it again.")
         return answer
 
     def _upload_small(self, data: bytes, to: tuple[str, str], content_type: str, crc: str) -> dict[str, Any]:
@@ -124,7 +126,10 @@ class Storage:
         return json.loads(self._client.persist(once))  # type: ignore[no-any-return]
 
     def download(self, of: dict[str, Any], sink: BinaryIO, *, progress: Progress = _quiet) -> None:
-        """Write the object's bytes to `sink`, of the very generation that `of` describes. `Damaged` if they differ."""
+        """Write the object's bytes to `sink`, of the very generation that `of` describes.
+
+        `DataLossError` if they differ.
+        """
         checksum = crc32c()
         done, size, failures = 0, int(of["size"]), 0
         where = target(_path(of["bucket"], of["name"]), {"alt": "media", "generation": of["generation"]})
@@ -137,8 +142,8 @@ class Storage:
                     done += len(piece)
                     progress(len(piece))
                 if done < size:
-                    raise Lost(f"gs://{of['bucket']}/{of['name']} ended early.", sent=True)
-            except (Lost, ApiError) as exc:
+                    raise ConnectionLostError(f"gs://{of['bucket']}/{of['name']} ended early.", sent=True)
+            except (ConnectionLostError, ApiError) as exc:
                 if isinstance(exc, ApiError) and exc.code not in AGAIN:
                     raise
                 failures = 0 if done > before else failures + 1
@@ -146,7 +151,7 @@ class Storage:
                     raise
                 self._client.pause(failures)
         if of.get("crc32c") and of["crc32c"] != encoded(checksum):
-            raise Damaged(f"gs://{of['bucket']}/{of['name']} arrived damaged. Copy it again.")
+            raise DataLossError(f"gs://{of['bucket']}/{of['name']} arrived damaged. Copy it again.")
 
     def _pieces(self, where: str, start: int) -> Iterator[bytes]:
         headers = {"range": f"bytes={start}-"} if start else {}
@@ -177,7 +182,7 @@ class _Resumable:
             self._progress(len(chunk))
             if not following:
                 if answer is None:
-                    raise Damaged(f"The server wants more of gs://{self._to[0]}/{self._to[1]} than there is.")
+                    raise DataLossError(f"The server wants more of gs://{self._to[0]}/{self._to[1]} than there is.")
                 return answer
             offset, chunk = end, following
 
@@ -202,7 +207,7 @@ class _Resumable:
             span = f"{offset + sent}-{offset + len(chunk) - 1}" if rest else "*"
             try:
                 answer, kept = self._put(session, rest, f"bytes {span}/{total}")
-            except (Lost, ApiError) as exc:
+            except (ConnectionLostError, ApiError) as exc:
                 if isinstance(exc, ApiError) and exc.code not in AGAIN:
                     raise
                 failures += 1
@@ -213,13 +218,13 @@ class _Resumable:
             if answer is not None:
                 return answer
             if not offset <= kept <= offset + len(chunk):
-                raise Damaged(f"The server lost part of gs://{self._to[0]}/{self._to[1]}. Copy it again.")
+                raise DataLossError(f"The server lost part of gs://{self._to[0]}/{self._to[1]}. Copy it again.")
             failures = 0 if kept - offset > sent else failures + (kept - offset < len(chunk))
             sent = kept - offset
             if sent == len(chunk) and total != str(offset + len(chunk)):
                 return None
             if failures >= ATTEMPTS:
-                raise Lost(f"The server takes no more of gs://{self._to[0]}/{self._to[1]}.", sent=True)
+                raise ConnectionLostError(f"The server takes no more of gs://{self._to[0]}/{self._to[1]}.", sent=True)
 
     def _put(self, session: str, data: bytes, content_range: str) -> tuple[dict[str, Any] | None, int]:
         headers = {"content-range": content_range, "content-type": self._content_type}

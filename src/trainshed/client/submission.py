@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from trainshed.client.context import Scope
+from trainshed.client.context import ClientContext
 from trainshed.client.operations import create_once
 from trainshed.client.transport import ApiError
 from trainshed.client.yaml_files import read_yaml
-from trainshed.errors import Invalid, NotFound
+from trainshed.errors import InvalidArgumentError, NotFoundError
 
 REGION = "us-central1"
 
@@ -22,7 +22,9 @@ def read_config(path: Path) -> dict[str, Any]:
     if config is None:
         return {}
     if not isinstance(config, dict) or not isinstance(config.get("trainingInput") or {}, dict):
-        raise Invalid(f"[{path}] must hold a Job: a map with jobId, labels and trainingInput, all of them optional.")
+        raise InvalidArgumentError(
+            f"[{path}] must hold a Job: a map with jobId, labels and trainingInput, all of them optional."
+        )
     if config.get("labels"):
         config["labels"] = words["labels"]
     for name in ("runtimeVersion", "pythonVersion", "args"):  # 1.10 is not 1.1
@@ -42,7 +44,7 @@ def packages(
     files = [Path(name) for name in given if not str(name).startswith("gs://")]
     for file in files:
         if not file.is_file():
-            raise Invalid(f"Unable to read file [{file}]: there is no such file.")
+            raise InvalidArgumentError(f"Unable to read file [{file}]: there is no such file.")
     if package_path is not None:
         from trainshed.packaging import build
 
@@ -50,7 +52,7 @@ def packages(
     return files, remote
 
 
-def upload(here: Scope, names: dict[Path, str]) -> None:
+def upload(here: ClientContext, names: dict[Path, str]) -> None:
     """Put each file under its name. A bucket that does not exist is said to be the trouble."""
     for path, name in names.items():
         bucket, _, rest = name.removeprefix("gs://").partition("/")
@@ -64,8 +66,8 @@ def upload(here: Scope, names: dict[Path, str]) -> None:
             raise
 
 
-def no_bucket(bucket: str) -> NotFound:
-    return NotFound(
+def no_bucket(bucket: str) -> NotFoundError:
+    return NotFoundError(
         f"Could not upload file: [{bucket}] bucket does not exist. Make it with: trainshed buckets mb gs://{bucket}"
     )
 
@@ -76,11 +78,11 @@ def check_runnable(body: dict[str, Any]) -> None:
     if training.get("masterConfig", {}).get("imageUri"):
         return
     if not training.get("packageUris"):
-        raise Invalid("Non-custom jobs must have packages.")
+        raise InvalidArgumentError("Non-custom jobs must have packages.")
     if not training.get("pythonModule"):
-        raise Invalid("Non-custom jobs must have a module name: give --module-name.")
+        raise InvalidArgumentError("Non-custom jobs must have a module name: give --module-name.")
 
 
-def created(here: Scope, body: dict[str, Any]) -> dict[str, Any]:
+def created(here: ClientContext, body: dict[str, Any]) -> dict[str, Any]:
     """The job that the server made of a body."""
     return create_once(here, here.ml("jobs"), body, look_with=f"trainshed jobs describe {body['jobId']}")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from trainshed import errors
-from trainshed.errors import Refused, TrainshedError
+from trainshed.errors import CannotProceedError, TrainshedError
 
 T = TypeVar("T")
 
@@ -40,56 +40,59 @@ class ApiError(TrainshedError):
         super().__init__(message)
 
 
-class ApiInvalid(ApiError, errors.Invalid):
+class ApiInvalidArgumentError(ApiError, errors.InvalidArgumentError):
     """400: what was asked makes no sense."""
 
 
-class ApiFailedPrecondition(ApiError, errors.FailedPrecondition):
+class ApiFailedPreconditionError(ApiError, errors.FailedPreconditionError):
     """400, FAILED_PRECONDITION: the thing is in a state that forbids this."""
 
 
-class ApiUnauthenticated(ApiError, errors.Unauthenticated):
+class ApiUnauthenticatedError(ApiError, errors.UnauthenticatedError):
     """401: no token, or a bad one."""
 
 
-class ApiDenied(ApiError, errors.Denied):
+class ApiPermissionDeniedError(ApiError, errors.PermissionDeniedError):
     """403: the token may not do this."""
 
 
-class ApiNotFound(ApiError, errors.NotFound):
+class ApiNotFoundError(ApiError, errors.NotFoundError):
     """404: there is no such thing."""
 
 
-class ApiAlreadyExists(ApiError, errors.AlreadyExists):
+class ApiAlreadyExistsError(ApiError, errors.AlreadyExistsError):
     """409: the name is taken."""
 
 
-class ApiAborted(ApiError, errors.Aborted):
+class ApiAbortedError(ApiError, errors.AbortedError):
     """409, ABORTED: someone else changed it meanwhile."""
 
 
-class ApiNotServed(ApiError, errors.NotServed):
+class ApiUnimplementedError(ApiError, errors.UnimplementedError):
     """501: this server does not offer it."""
 
 
-class ApiUnavailable(ApiError, errors.Unavailable):
+class ApiUnavailableError(ApiError, errors.UnavailableError):
     """429 and 503: not now."""
 
 
-_BY_STATUS: Mapping[str, type[ApiError]] = {"FAILED_PRECONDITION": ApiFailedPrecondition, "ABORTED": ApiAborted}
+_BY_STATUS: Mapping[str, type[ApiError]] = {
+    "FAILED_PRECONDITION": ApiFailedPreconditionError,
+    "ABORTED": ApiAbortedError,
+}
 _BY_CODE: Mapping[int, type[ApiError]] = {
-    400: ApiInvalid,
-    401: ApiUnauthenticated,
-    403: ApiDenied,
-    404: ApiNotFound,
-    409: ApiAlreadyExists,
-    429: ApiUnavailable,
-    501: ApiNotServed,
-    503: ApiUnavailable,
+    400: ApiInvalidArgumentError,
+    401: ApiUnauthenticatedError,
+    403: ApiPermissionDeniedError,
+    404: ApiNotFoundError,
+    409: ApiAlreadyExistsError,
+    429: ApiUnavailableError,
+    501: ApiUnimplementedError,
+    503: ApiUnavailableError,
 }
 
 
-class Lost(TrainshedError):
+class ConnectionLostError(TrainshedError):
     """The connection broke, or was never made, and trying again did not help. `sent`: the request may have arrived."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -112,7 +115,8 @@ class Client:
     """Requests to one server. Safe to share between threads: each has a connection of its own.
 
     What the server answers with 429 or 5xx, and what dies on the way, is sent again with growing pauses if sending it
-    twice does no harm. The errors raised are `ApiError` and `Lost`, and `Refused` for a server that is not ours.
+    twice does no harm. The errors raised are `ApiError` and `ConnectionLostError`, and `CannotProceedError` for a
+    server that is not ours.
     """
 
     def __init__(
@@ -125,7 +129,7 @@ class Client:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise Refused(f"{url!r} is not the URL of a server. It should look like http://127.0.0.1:8470.")
+            raise CannotProceedError(f"{url!r} is not the URL of a server. It should look like http://127.0.0.1:8470.")
         self.url = url.rstrip("/")
         self._secure = parts.scheme == "https"
         self._host = parts.hostname
@@ -153,7 +157,9 @@ class Client:
         try:
             return json.loads(answer) if answer.strip() else {}
         except ValueError as exc:
-            raise Refused(f"What answers at {self.url} is not a Trainshed server. Look at TRAINSHED_URL.") from exc
+            raise CannotProceedError(
+                f"What answers at {self.url} is not a Trainshed server. Look at TRAINSHED_URL."
+            ) from exc
 
     def pages(self, path: str, key: str, *, query: Mapping[str, object] | None = None) -> Iterator[dict[str, Any]]:
         """Every item of a list method, page after page."""
@@ -172,7 +178,7 @@ class Client:
             except ApiError as exc:
                 if exc.code not in (AGAIN if repeatable else _UNTOUCHED):
                     raise
-            except Lost as exc:
+            except ConnectionLostError as exc:
                 if exc.sent and not repeatable:
                     raise
             self.pause(attempt)
@@ -203,18 +209,20 @@ class Client:
             connection.close()
             if early is not None:
                 raise early from exc
-            raise Lost(f"The server at {self.url} does not answer: {_said(exc)}.", sent=sent) from exc
+            raise ConnectionLostError(f"The server at {self.url} does not answer: {_said(exc)}.", sent=sent) from exc
         if response.status >= 400:
             raise self._problem(response)
         return response
 
     def read(self, response: http.client.HTTPResponse, size: int | None = None) -> bytes:
-        """The next `size` bytes of an answer, or all that is left of it; `Lost` if the connection broke."""
+        """The next `size` bytes of an answer, or all that is left of it; `ConnectionLostError` if the connection
+        broke.
+        """
         try:
             return response.read(size)
         except (OSError, http.client.HTTPException) as exc:
             self.hang_up()
-            raise Lost(f"The connection to {self.url} broke: {_said(exc)}.", sent=True) from exc
+            raise ConnectionLostError(f"The connection to {self.url} broke: {_said(exc)}.", sent=True) from exc
 
     def hang_up(self) -> None:
         """Close this thread's connection, for instance with an answer half read."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.client.storage import Storage
-from trainshed.errors import Invalid, NotFound
+from trainshed.errors import InvalidArgumentError, NotFoundError
 
 _WILD = re.compile(r"[*?\[]")
 
@@ -29,14 +29,14 @@ class Url:
             return cls(None, text.removeprefix("file://"))
         bucket, _, name = text.removeprefix("gs://").partition("/")
         if not bucket and name:
-            raise Invalid(f"[{text}] names no bucket. Write gs://BUCKET/NAME.")
+            raise InvalidArgumentError(f"[{text}] names no bucket. Write gs://BUCKET/NAME.")
         return cls(bucket, name)
 
     @classmethod
     def cloud(cls, text: str) -> Url:
         """The same, for commands that know only buckets."""
         if not text.startswith("gs://"):
-            raise Invalid(f"[{text}] is not in a bucket. Write gs://BUCKET/NAME.")
+            raise InvalidArgumentError(f"[{text}] is not in a bucket. Write gs://BUCKET/NAME.")
         return cls.parse(text)
 
     @property
@@ -68,7 +68,7 @@ class Url:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CopySource:
     """One file or object to act on."""
 
     url: Url
@@ -165,17 +165,20 @@ def exists_below(storage: Storage, url: Url) -> bool:
     return bool(storage.list(url.bucket, prefix=url.name.rstrip("/") + "/", limit=1).objects)
 
 
-def expand(storage: Storage, project: str, url: Url, *, recursive: bool) -> Iterator[Source]:
-    """Every file or object that a source stands for; folders' contents if `recursive`. `NotFound` if it is nothing."""
+def expand(storage: Storage, project: str, url: Url, *, recursive: bool) -> Iterator[CopySource]:
+    """Every file or object that a source stands for; folders' contents if `recursive`.
+
+    `NotFoundError` if it is nothing.
+    """
     found = False
     for source in _expand_cloud(storage, project, url, recursive) if url.is_cloud else _expand_local(url, recursive):
         found = True
         yield source
     if not found:
-        raise NotFound(f"No URLs matched: {url}")
+        raise NotFoundError(f"No URLs matched: {url}")
 
 
-def _expand_cloud(storage: Storage, project: str, url: Url, recursive: bool) -> Iterator[Source]:
+def _expand_cloud(storage: Storage, project: str, url: Url, recursive: bool) -> Iterator[CopySource]:
     assert url.bucket is not None
     for bucket in match_buckets(storage, project, url.bucket):
         matched = match(storage, url, bucket=bucket)
@@ -184,17 +187,17 @@ def _expand_cloud(storage: Storage, project: str, url: Url, recursive: bool) -> 
             top = folder.rstrip("/").rpartition("/")[2] if folder else bucket
             for item in storage.list(bucket, prefix=folder).objects:
                 rest = item["name"][len(folder) :]
-                yield Source(Url(bucket, item["name"]), f"{top}/{rest}", rest, int(item["size"]), item)
+                yield CopySource(Url(bucket, item["name"]), f"{top}/{rest}", rest, int(item["size"]), item)
 
 
-def _single(bucket: str, item: dict[str, Any]) -> Source:
+def _single(bucket: str, item: dict[str, Any]) -> CopySource:
     last = item["name"].rpartition("/")[2]
-    return Source(Url(bucket, item["name"]), last, last, int(item["size"]), item)
+    return CopySource(Url(bucket, item["name"]), last, last, int(item["size"]), item)
 
 
-def _expand_local(url: Url, recursive: bool) -> Iterator[Source]:
+def _expand_local(url: Url, recursive: bool) -> Iterator[CopySource]:
     if url.is_stream:
-        yield Source(url, "-", "-", None)
+        yield CopySource(url, "-", "-", None)
         return
     paths = [Path(url.name)]
     if url.is_wild and not paths[0].exists():
@@ -203,10 +206,12 @@ def _expand_local(url: Url, recursive: bool) -> Iterator[Source]:
         if path.is_dir():
             yield from _walk(path) if recursive else ()
         elif path.exists():
-            yield Source(Url(None, str(path)), path.name, path.name, path.stat().st_size if path.is_file() else None)
+            yield CopySource(
+                Url(None, str(path)), path.name, path.name, path.stat().st_size if path.is_file() else None
+            )
 
 
-def _walk(folder: Path) -> Iterator[Source]:
+def _walk(folder: Path) -> Iterator[CopySource]:
     """The regular files below a folder, in order. Links are followed for files only."""
     top = folder.name if folder.name != ".." else ""
     for where, folders, names in os.walk(folder):
@@ -215,4 +220,4 @@ def _walk(folder: Path) -> Iterator[Source]:
             path = Path(where, name)
             if path.is_file():
                 rest = path.relative_to(folder).as_posix()
-                yield Source(Url(None, str(path)), f"{top}/{rest}" if top else rest, rest, path.stat().st_size)
+                yield CopySource(Url(None, str(path)), f"{top}/{rest}" if top else rest, rest, path.stat().st_size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 
 def read_yaml(path: Path) -> tuple[Any, Any]:
@@ -18,8 +18,8 @@ def read_yaml(path: Path) -> tuple[Any, Any]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as exc:
-        raise Invalid(f"Failed to load YAML from [{path}]: Unable to read file [{path}]: {exc}") from exc
+        raise InvalidArgumentError(f"Failed to load YAML from [{path}]: Unable to read file [{path}]: {exc}") from exc
     try:
         return yaml.safe_load(text), yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  BaseLoader makes texts only
     except yaml.YAMLError as exc:
-        raise Invalid(f"Failed to parse YAML from [{path}]: {exc}") from exc
+        raise InvalidArgumentError(f"Failed to parse YAML from [{path}]: {exc}") from exc

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainshed.artifacts.staging import Package
-from trainshed.control.uri_resolver import Addresses
-from trainshed.errors import FailedPrecondition, NotFound
+from trainshed.control.uri_resolver import UriResolver
+from trainshed.errors import FailedPreconditionError, NotFoundError
 
 FOLDER = "fetched"  #: in an attempt's own: copies of packages that are kept in a cloud
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PackageRequest:
     """Whose packages, where copies may go, and what to do about one that is missing."""
 
     project: str
@@ -23,16 +23,16 @@ class Wanted:
     remedy: str
 
 
-def packages(uris: Sequence[str], addresses: Addresses, wanted: Wanted) -> tuple[Package, ...]:
-    """Those at the addresses, in their order. `FailedPrecondition`, with the remedy, if one is not there."""
+def resolve_packages(uris: Sequence[str], addresses: UriResolver, wanted: PackageRequest) -> tuple[Package, ...]:
+    """Those at the addresses, in their order. `FailedPreconditionError`, with the remedy, if one is not there."""
     return tuple(_package(uri, addresses, wanted) for uri in uris)
 
 
-def _package(uri: str, addresses: Addresses, wanted: Wanted) -> Package:
+def _package(uri: str, addresses: UriResolver, wanted: PackageRequest) -> Package:
     try:
         path = addresses.file(wanted.project, uri, copies=wanted.copies)
-    except NotFound:
-        raise FailedPrecondition(f"The package {uri} is no longer there. {wanted.remedy}") from None
+    except NotFoundError:
+        raise FailedPreconditionError(f"The package {uri} is no longer there. {wanted.remedy}") from None
     with path.open("rb") as file:
         return Package(uri=uri, path=path, sha256=hashlib.file_digest(file, "sha256").hexdigest())
 

@@ -13,32 +13,32 @@ from typing import Protocol
 from trainshed.buckets.checksums import PIECE
 from trainshed.buckets.dirfd import disk_errors
 from trainshed.buckets.names import components, object_path, split_uri
-from trainshed.buckets.staging import Reader
-from trainshed.errors import FailedPrecondition, Invalid, NotFound
+from trainshed.buckets.staging import ObjectReader
+from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 
-class Shelves(Protocol):
+class ReadableBuckets(Protocol):
     """The buckets, as far as addresses lead there."""
 
     def cloud_of(self, bucket: str) -> str:
         """Where a bucket is kept, such as s3://lab-data/mnist; empty if it is a folder."""
 
-    def open(self, bucket: str, name: str) -> Reader:
-        """The object's bytes; close it. `NotFound` if there is none."""
+    def open(self, bucket: str, name: str) -> ObjectReader:
+        """The object's bytes; close it. `NotFoundError` if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Addresses:
-    """`owner` says which project a bucket belongs to, or raises `NotFound`."""
+class UriResolver:
+    """`owner` says which project a bucket belongs to, or raises `NotFoundError`."""
 
     buckets: Path  #: where they are folders on this machine
-    shelves: Shelves
+    shelves: ReadableBuckets
     owner: Callable[[str], str]
 
     def paths(self, project: str, *, leads: bool) -> Callable[[str], Path | None]:
         """Turns an address into its path on this machine; None for one that is not the project's, or has no path.
 
-        What has no path is read by code that `leads` here: `FailedPrecondition` if it does not.
+        What has no path is read by code that `leads` here: `FailedPreconditionError` if it does not.
         """
         return lambda uri: self._path(project, uri, self.buckets, leads=leads)
 
@@ -52,15 +52,15 @@ class Addresses:
         return self.shelves.cloud_of(found[0]) if found else ""
 
     def file(self, project: str, uri: str, *, copies: Path) -> Path:
-        """An object as a file to read: its own, or a copy below `copies`. `NotFound` if it is not there."""
+        """An object as a file to read: its own, or a copy below `copies`. `NotFoundError` if it is not there."""
         found = self._own(project, uri)
         if found is None:
-            raise NotFound(f"There is no {uri} in project {project}.")
+            raise NotFoundError(f"There is no {uri} in project {project}.")
         bucket, name = found
         if not self.shelves.cloud_of(bucket):
             path = object_path(self.buckets, bucket, name)
             if not path.is_file():
-                raise NotFound(f"There is no {uri}.")
+                raise NotFoundError(f"There is no {uri}.")
             return path
         return self._copied(bucket, name, copies / hashlib.sha256(uri.encode()).hexdigest()[:16])
 
@@ -90,7 +90,7 @@ class Addresses:
             if name.rstrip("/"):
                 components(name.rstrip("/"))
             return bucket, name.rstrip("/")
-        except (Invalid, NotFound):
+        except (InvalidArgumentError, NotFoundError):
             return None
 
     def _path(self, project: str, uri: str, folder: Path | None, *, leads: bool) -> Path | None:
@@ -103,12 +103,12 @@ class Addresses:
         if leads:
             return None
         if cloud:
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"{uri} is kept in {cloud}, and `gs://` in the code of this job would not lead to this server, which "
                 f"reads it there. Use a runtime with TensorFlow 2, and set gs_in_trainers to trainshed; or give the "
                 f"job the address in the cloud."
             )
-        raise FailedPrecondition(
+        raise FailedPreconditionError(
             f"{uri} is in a bucket of this server, and `gs://` in the code of this job would not lead here from "
             f"other machines. Set node_buckets to a folder at which they see the buckets; or use a runtime with "
             f"TensorFlow 2, and set gs_in_trainers to trainshed."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 
-from trainshed.errors import Aborted
+from trainshed.errors import AbortedError
 
 
 def etag(generation: int) -> str:
@@ -13,12 +13,12 @@ def etag(generation: int) -> str:
 
 
 def check_etag(sent: str, generation: int, *, what: str) -> None:
-    """`Aborted` unless `sent` is the etag of this generation. Both alphabets of base64 are understood."""
+    """`AbortedError` unless `sent` is the etag of this generation. Both alphabets of base64 are understood."""
     try:
         given = base64.b64decode(sent.translate(str.maketrans("-_", "+/")).rstrip("=") + "==", validate=False)
     except (binascii.Error, ValueError):
         given = b""
     if given != generation.to_bytes(8, "big"):
-        raise Aborted(
+        raise AbortedError(
             f"The etag sent is not the current one: {what} was changed since it was read. Read it, then write."
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Self
 
-EVERY_PROJECT = "*"
+ALL_PROJECTS = "*"
 _VERSION = "version:"  #: begins that of the tokens that hosts on other machines have
 _JOB = "job:"  #: begins the user name of the tokens that jobs have; people have no colon in theirs
 
@@ -43,7 +43,7 @@ _ACCESS = {
     Role.OWNER: Access.ADMIN,
 }
 #: what people can have
-PEOPLES = (Role.VIEWER, Role.EDITOR, Role.OWNER)
+USER_ROLES = (Role.VIEWER, Role.EDITOR, Role.OWNER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Principal:
         return model, version
 
     def sees(self, project: str) -> bool:
-        return self.project in (EVERY_PROJECT, project)
+        return self.project in (ALL_PROJECTS, project)
 
     def may(self, access: Access, project: str) -> bool:
         return self.sees(project) and self.role.access >= access

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
-Reader = Callable[[object, str], Any]
+FieldReader = Callable[[object, str], Any]
 
 _DURATION = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?s")
 _SHOWN = 80  #: characters of a wrong value that its error repeats
@@ -78,7 +78,7 @@ def anything(value: object, at: str) -> object:
     return value
 
 
-def enum(name: str, *words: str) -> Reader:
+def enum(name: str, *words: str) -> FieldReader:
     def read(value: object, at: str) -> str:
         if value not in words:
             raise wrong_value(at, f"type.googleapis.com/google.cloud.ml.v1.{name}", value, f"one of {', '.join(words)}")
@@ -87,7 +87,7 @@ def enum(name: str, *words: str) -> Reader:
     return read
 
 
-def repeated(reader: Reader) -> Reader:
+def repeated(reader: FieldReader) -> FieldReader:
     def read(value: object, at: str) -> list[Any]:
         if not isinstance(value, list):
             raise wrong_value(at, "repeated", value, "a list")
@@ -96,7 +96,7 @@ def repeated(reader: Reader) -> Reader:
     return read
 
 
-def message(fields: Mapping[str, Reader]) -> Reader:
+def message(fields: Mapping[str, FieldReader]) -> FieldReader:
     """A reader of objects with just these fields, named in camelCase. A null counts as not given."""
     known = {name: name for name in fields} | {snake(name): name for name in fields}
 
@@ -109,7 +109,7 @@ def message(fields: Mapping[str, Reader]) -> Reader:
         for key, item in value.items():
             name = known[key]
             if name in found:
-                raise Invalid(
+                raise InvalidArgumentError(
                     f"Invalid value at '{at}': {name} is given twice, as {name} and as {snake(name)}.", field=at
                 )
             if item is not None:
@@ -119,17 +119,17 @@ def message(fields: Mapping[str, Reader]) -> Reader:
     return read
 
 
-def unknown_names(names: list[str], at: str) -> Invalid:
+def unknown_names(names: list[str], at: str) -> InvalidArgumentError:
     """Google's own words for a name that no field has."""
     place = f" at '{at}'" if at else ""
     lines = [f'Invalid JSON payload received. Unknown name "{_cut(name)}"{place}: Cannot find field.' for name in names]
-    return Invalid("\n".join(lines[:20]), field=at)
+    return InvalidArgumentError("\n".join(lines[:20]), field=at)
 
 
-def wrong_value(at: str, kind: str, value: object, wanted: str) -> Invalid:
+def wrong_value(at: str, kind: str, value: object, wanted: str) -> InvalidArgumentError:
     """Google's own words for a value of the wrong type, and what would be right."""
     shown = _cut(orjson.dumps(value).decode())
-    return Invalid(f"Invalid value at '{at}' ({kind}), {shown}. Wanted here: {wanted}.", field=at)
+    return InvalidArgumentError(f"Invalid value at '{at}' ({kind}), {shown}. Wanted here: {wanted}.", field=at)
 
 
 def snake(name: str) -> str:
@@ -147,10 +147,12 @@ def snake_keys(value: object) -> object:
 
 
 def mask_paths(text: str, *, field: str) -> list[str]:
-    """The paths of a field mask, in snake_case and in order. `Invalid` if there are none."""
+    """The paths of a field mask, in snake_case and in order. `InvalidArgumentError` if there are none."""
     paths = [snake(path.strip()) for path in text.split(",") if path.strip()]
     if not paths:
-        raise Invalid("The mask of the fields to change is missing. Example: updateMask=labels.", field=field)
+        raise InvalidArgumentError(
+            "The mask of the fields to change is missing. Example: updateMask=labels.", field=field
+        )
     return paths
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 from trainshed.domain.filters.patterns import Search, compile_pattern
 from trainshed.domain.filters.terms import SEVERITIES
 from trainshed.domain.times import parse_rfc3339, rfc3339
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 SERVICE = "service"  #: the task of lines that tell of the server's own steps
 
@@ -24,7 +24,7 @@ def insert_id(time_us: int, *, attempt: int, position: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LogEntry:
     """One line, of a replica or of the service."""
 
     project: str
@@ -63,7 +63,7 @@ class Entry:
         }
 
 
-class Shown(Protocol):
+class LogFields(Protocol):
     """What a line is chosen by."""
 
     @property
@@ -80,7 +80,7 @@ class Shown(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class LogCursor:
     """How far each source of one job's lines was read: the events by number, each attempt's file by byte.
 
     A time would not do: a line of one source may appear after a later one of another was read.
@@ -97,14 +97,14 @@ class Cursor:
     @classmethod
     def read(cls, text: str, *, field: str = "after") -> Self:
         if not _CURSOR.fullmatch(text):
-            raise Invalid(f"`{field}` must be a place that an earlier answer told.", field=field)
+            raise InvalidArgumentError(f"`{field}` must be a place that an earlier answer told.", field=field)
         seeking, _, place = text.rpartition("~")
         events, *offsets = map(int, place.split("."))
         return cls(events, tuple(offsets), int(seeking or 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class LogSelection:
     """Which lines of a job someone wants to see."""
 
     replica: str = ""  #: empty: all
@@ -121,16 +121,18 @@ class Selection:
         try:
             object.__setattr__(self, "_search", compile_pattern(self.grep) if self.grep else None)
         except ValueError as exc:
-            raise Invalid(f"{exc}.", field="grep") from None
+            raise InvalidArgumentError(f"{exc}.", field="grep") from None
         if self.tail is not None and self.tail < 0:
-            raise Invalid("`tail` is a number of lines, 0 or more.", field="tail")
+            raise InvalidArgumentError("`tail` is a number of lines, 0 or more.", field="tail")
         if self.severity and self.severity not in SEVERITIES:
             known = ", ".join(SEVERITIES)
-            raise Invalid(f"{self.severity[:40]!r} is not a severity; these are: {known}.", field="severity")
+            raise InvalidArgumentError(
+                f"{self.severity[:40]!r} is not a severity; these are: {known}.", field="severity"
+            )
         object.__setattr__(self, "_rank", SEVERITIES.get(self.severity, 0))
         object.__setattr__(self, "_folded", self.words.casefold())
 
-    def matches(self, line: Shown) -> bool:
+    def matches(self, line: LogFields) -> bool:
         return (
             line.time_us >= self.since_us
             and (not self.replica or line.replica == self.replica)
@@ -140,14 +142,14 @@ class Selection:
         )
 
 
-def since(text: str, *, now_us: int) -> int:
+def parse_since(text: str, *, now_us: int) -> int:
     """A moment given as one (`2026-11-15T21:17:35Z`) or as how long ago (`90s`, `10m`, `2h`, `1d`)."""
     if ago := _DURATION.fullmatch(text):
         return max(0, now_us - int(float(ago[1]) * _SECONDS[ago[2]] * 1_000_000))
     try:
         return max(0, parse_rfc3339(text))
     except (ValueError, OverflowError):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"`since` is a time like 2026-11-15T21:17:35Z or a duration like 90s, 10m, 2h or 1d; {text[:40]!r} is not.",
             field="since",
         ) from None

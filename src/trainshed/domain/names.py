@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 _JOB = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{2,61}[a-z0-9]")
@@ -16,7 +16,7 @@ _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
 def job_id(text: str) -> str:
     if not _JOB.fullmatch(text):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"A job id starts with a letter and holds only letters, digits and underscores, 128 at most; "
             f"{text!r} does not.",
             field="job.job_id",
@@ -34,7 +34,7 @@ def version_name(text: str) -> str:
 
 def _registered(text: str, *, what: str, field: str) -> str:
     if not _JOB.fullmatch(text):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"The name of a {what} starts with a letter and holds only letters, digits and underscores, 128 at most; "
             f"{text!r} does not.",
             field=field,
@@ -44,7 +44,7 @@ def _registered(text: str, *, what: str, field: str) -> str:
 
 def project_id(text: str) -> str:
     if not _PROJECT.fullmatch(text):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"A project id is 4 to 63 lower-case letters, digits and hyphens and starts with a letter; "
             f"{text!r} is not.",
             field="project",
@@ -54,7 +54,7 @@ def project_id(text: str) -> str:
 
 def user_name(text: str) -> str:
     if not _USER.fullmatch(text):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"A user name is made of letters, digits and . _ @ + -, 128 at most; {text!r} is not.",
             field="user",
         )
@@ -63,7 +63,7 @@ def user_name(text: str) -> str:
 
 def machine_name(text: str) -> str:
     if not _MACHINE.fullmatch(text):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"The name of a machine type starts with a lower-case letter and holds only lower-case letters, digits, - "
             f"and _, 63 at most; {text!r} does not.",
             field="machine_type",
@@ -74,12 +74,12 @@ def machine_name(text: str) -> str:
 def labels(given: object, *, field: str) -> dict[str, str]:
     """The labels in a request body, checked. At most 64."""
     if not isinstance(given, dict) or not all(isinstance(v, str) for v in given.values()):
-        raise Invalid("Labels are a map from strings to strings.", field=field)
+        raise InvalidArgumentError("Labels are a map from strings to strings.", field=field)
     if len(given) > 64:
-        raise Invalid(f"There are {len(given)} labels; 64 are allowed.", field=field)
+        raise InvalidArgumentError(f"There are {len(given)} labels; 64 are allowed.", field=field)
     for key, value in given.items():
         if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"Label {key!r}: {value!r} is not allowed. Keys start with a lower-case letter; keys and values hold "
                 f"lower-case letters, digits, - and _, 63 at most.",
                 field=field,

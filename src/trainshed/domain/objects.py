@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainshed.errors import ConditionNotMet, NotFound, NotModified
+from trainshed.errors import ConditionNotMetError, NotFoundError, NotModified
 
 MAX_PAGE = 1000  #: objects on one page of a listing, at most
 
@@ -25,7 +25,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
+class ObjectMetadata:
     """What a writer may say about an object besides its bytes. Empty strings are things not said."""
 
     content_type: str = ""
@@ -53,7 +53,7 @@ class ObjectInfo:
     crc32c: str = ""
     components: int = 0  #: how many objects a composed one was made of; 0 for all others
     upload: str = ""  #: the resumable session that wrote it
-    traits: Traits = field(default_factory=Traits)
+    traits: ObjectMetadata = field(default_factory=ObjectMetadata)
 
     @property
     def etag(self) -> str:
@@ -61,7 +61,7 @@ class ObjectInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
+class Preconditions:
     """What must hold for a request to go on. None asks nothing; generation 0 is that of an absent object."""
 
     generation: int | None = None
@@ -72,13 +72,13 @@ class Conditions:
     etags_not: tuple[str, ...] = ()
 
     def check_write(self, found: ObjectInfo | None) -> None:
-        """`ConditionNotMet` unless a write over `found` may go on."""
+        """`ConditionNotMetError` unless a write over `found` may go on."""
         self._check_matches(found)
         if self._excluded(found):
-            raise ConditionNotMet(_SENTENCE.format(what="a condition that something must not match"))
+            raise ConditionNotMetError(_SENTENCE.format(what="a condition that something must not match"))
 
     def check_read(self, found: ObjectInfo) -> None:
-        """`ConditionNotMet` or `NotModified` unless the caller wants this one."""
+        """`ConditionNotMetError` or `NotModified` unless the caller wants this one."""
         self._check_matches(found)
         if self._excluded(found):
             raise NotModified("The object is the one that the request says it has already.")
@@ -87,11 +87,11 @@ class Conditions:
         generation = found.generation if found else 0
         if self.generation is not None and self.generation != generation:
             there = f"the object's generation is {generation}" if found else "there is no such object"
-            raise ConditionNotMet(_SENTENCE.format(what=f"ifGenerationMatch={self.generation}, but {there}"))
+            raise ConditionNotMetError(_SENTENCE.format(what=f"ifGenerationMatch={self.generation}, but {there}"))
         if self.metageneration is not None and (found is None or self.metageneration != found.metageneration):
-            raise ConditionNotMet(_SENTENCE.format(what=f"ifMetagenerationMatch={self.metageneration}"))
+            raise ConditionNotMetError(_SENTENCE.format(what=f"ifMetagenerationMatch={self.metageneration}"))
         if self.etags and (found is None or not {found.etag, "*"} & set(self.etags)):
-            raise ConditionNotMet(_SENTENCE.format(what="the etag in If-Match"))
+            raise ConditionNotMetError(_SENTENCE.format(what="the etag in If-Match"))
 
     def _excluded(self, found: ObjectInfo | None) -> bool:
         if self.generation_not is not None and self.generation_not == (found.generation if found else 0):
@@ -104,13 +104,13 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class ObjectDraft:
     """An object on its way in: all that is known before its last byte has come."""
 
     bucket: str
     name: str
-    traits: Traits = field(default_factory=Traits)
-    conditions: Conditions = field(default_factory=Conditions)
+    traits: ObjectMetadata = field(default_factory=ObjectMetadata)
+    conditions: Preconditions = field(default_factory=Preconditions)
     md5: str = ""  #: what the bytes must amount to, if the sender said so
     crc32c: str = ""
     components: int = 0
@@ -135,7 +135,7 @@ class ListQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class ObjectPage:
     """A part of a listing. `next` is what `ListQuery.after` must be for the part behind it; empty at the end."""
 
     items: tuple[ObjectInfo, ...] = ()
@@ -143,9 +143,9 @@ class Page:
     next: str = ""
 
 
-def no_object(bucket: str, name: str) -> NotFound:
-    return NotFound(f"No such object: {bucket}/{name}")
+def object_not_found(bucket: str, name: str) -> NotFoundError:
+    return NotFoundError(f"No such object: {bucket}/{name}")
 
 
-def no_bucket(name: str) -> NotFound:
-    return NotFound(f"The specified bucket does not exist: {name}")
+def bucket_not_found(name: str) -> NotFoundError:
+    return NotFoundError(f"The specified bucket does not exist: {name}")

@@ -8,23 +8,26 @@ from collections.abc import Sequence
 
 import orjson
 
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 
-def write_token(place: Sequence[int | str]) -> str:
+def encode_page_token(place: Sequence[int | str]) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(list(place))).decode()
 
 
-def read_token(token: str, *, field: str = "page_token") -> list[object]:
-    """The place that a token stands for. `Invalid` if it can't be one of ours; the list has to check the rest."""
+def decode_page_token(token: str, *, field: str = "page_token") -> list[object]:
+    """The place that a token stands for.
+
+    `InvalidArgumentError` if it can't be one of ours; the list has to check the rest.
+    """
     try:
         place = orjson.loads(base64.b64decode(token, altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
-        raise not_ours(field) from None
+        raise bad_page_token(field) from None
     if not isinstance(place, list):
-        raise not_ours(field)
+        raise bad_page_token(field)
     return place
 
 
-def not_ours(field: str = "page_token") -> Invalid:
-    return Invalid("The page token is not one that this server gave. Start without one.", field=field)
+def bad_page_token(field: str = "page_token") -> InvalidArgumentError:
+    return InvalidArgumentError("The page token is not one that this server gave. Start without one.", field=field)

@@ -9,14 +9,14 @@ from typing import Any
 from trainshed.domain import json_fields as f
 from trainshed.domain import names
 from trainshed.domain.iam import Principal, Role
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
-EVERYONE = "allAuthenticatedUsers"
+ALL_AUTHENTICATED = "allAuthenticatedUsers"
 MAX_MEMBERS = 1500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ResourceKind:
     """A kind of resource that has policies: what can be done with it, and who may."""
 
     noun: str
@@ -36,7 +36,7 @@ _JOB_READ = _permissions("jobs", "get", "getIamPolicy", "list")
 _JOB_WRITE = _JOB_READ | _permissions("jobs", "cancel", "create", "update")
 _JOB_ALL = _JOB_WRITE | {"ml.jobs.setIamPolicy"}
 
-JOBS = Kind(
+JOBS = ResourceKind(
     noun="job",
     roles={
         "roles/ml.admin": _JOB_ALL,
@@ -57,7 +57,7 @@ _MODEL_WRITE = (
 )
 _MODEL_ALL = _MODEL_WRITE | {"ml.models.setIamPolicy"}
 
-MODELS = Kind(
+MODELS = ResourceKind(
     noun="model",
     roles={
         "roles/ml.admin": _MODEL_ALL,
@@ -86,9 +86,9 @@ class Policy:
     bindings: tuple[Binding, ...] = ()
     generation: int = 0
 
-    def permissions(self, principal: Principal, kind: Kind) -> frozenset[str]:
+    def permissions(self, principal: Principal, kind: ResourceKind) -> frozenset[str]:
         """What this principal may do by the role of the token and by this policy together."""
-        held = {f"user:{principal.user}", EVERYONE}
+        held = {f"user:{principal.user}", ALL_AUTHENTICATED}
         granted = [kind.roles[binding.role] for binding in self.bindings if held & set(binding.members)]
         return kind.tokens[principal.role].union(*granted)
 
@@ -118,20 +118,25 @@ _REQUEST = f.message(
 )
 
 
-def read_change(body: Mapping[str, Any], kind: Kind) -> PolicyChange:
-    """The policy of a setIamPolicy request. `Invalid`, naming the field, if it makes no sense or is not offered."""
+def read_change(body: Mapping[str, Any], kind: ResourceKind) -> PolicyChange:
+    """The policy of a setIamPolicy request.
+
+    `InvalidArgumentError`, naming the field, if it makes no sense or is not offered.
+    """
     given = _REQUEST(body, "")
     if "policy" not in given:
-        raise Invalid("The policy is missing.", field="policy")
+        raise InvalidArgumentError("The policy is missing.", field="policy")
     policy = given["policy"]
     mask = f.mask_paths(given.get("updateMask") or "bindings,etag", field="update_mask")
     for path in mask:
         if path not in ("bindings", "etag", "version"):
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"{path!r} can't be changed. The mask may name bindings, etag and version.", field="update_mask"
             )
     if policy.get("auditConfigs"):
-        raise Invalid("Audit logging is not offered here. Leave this field out.", field="policy.audit_configs")
+        raise InvalidArgumentError(
+            "Audit logging is not offered here. Leave this field out.", field="policy.audit_configs"
+        )
     check_version(policy.get("version", 0), field="policy.version")
     bindings = _bindings(policy.get("bindings", []), kind)
     return PolicyChange(bindings=bindings if "bindings" in mask else None, etag=policy.get("etag", ""))
@@ -139,55 +144,60 @@ def read_change(body: Mapping[str, Any], kind: Kind) -> PolicyChange:
 
 def check_version(version: int, *, field: str) -> None:
     if version not in (0, 1, 3):
-        raise Invalid(f"A policy has version 0, 1 or 3; {version} is none of them.", field=field)
+        raise InvalidArgumentError(f"A policy has version 0, 1 or 3; {version} is none of them.", field=field)
 
 
-def _bindings(given: list[dict[str, Any]], kind: Kind) -> tuple[Binding, ...]:
+def _bindings(given: list[dict[str, Any]], kind: ResourceKind) -> tuple[Binding, ...]:
     """Bindings checked, those of the same role made one, each member named once."""
     merged: dict[str, dict[str, None]] = {}
     for number, binding in enumerate(given):
         field = f"policy.bindings[{number}]"
         if binding.get("condition"):
-            raise Invalid("Conditions are not offered here. Leave this field out.", field=f"{field}.condition")
+            raise InvalidArgumentError(
+                "Conditions are not offered here. Leave this field out.", field=f"{field}.condition"
+            )
         role, members = binding.get("role", ""), binding.get("members", [])
         if role not in kind.roles:
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"Role {role!r} can't be held on a {kind.noun}. The roles are: {', '.join(kind.roles)}.",
                 field=f"{field}.role",
             )
         if not members:
-            raise Invalid("A binding needs at least one member.", field=f"{field}.members")
+            raise InvalidArgumentError("A binding needs at least one member.", field=f"{field}.members")
         merged.setdefault(role, {}).update(dict.fromkeys(_member(m, f"{field}.members") for m in members))
     if sum(map(len, merged.values())) > MAX_MEMBERS:
-        raise Invalid(f"A policy may name {MAX_MEMBERS:,} members at most.", field="policy.bindings")
+        raise InvalidArgumentError(f"A policy may name {MAX_MEMBERS:,} members at most.", field="policy.bindings")
     return tuple(Binding(role=role, members=tuple(members)) for role, members in merged.items())
 
 
 def _member(member: str, field: str) -> str:
     kind, _, name = member.partition(":")
-    if member == EVERYONE:
+    if member == ALL_AUTHENTICATED:
         return member
     if kind != "user":
-        raise Invalid(
+        raise InvalidArgumentError(
             f"{member[:200]!r} can't be a member here. Members are user:NAME, with the user name of a token, and "
-            f"{EVERYONE}.",
+            f"{ALL_AUTHENTICATED}.",
             field=field,
         )
     try:
         return f"user:{names.user_name(name)}"
-    except Invalid as exc:
-        raise Invalid(str(exc), field=field) from None
+    except InvalidArgumentError as exc:
+        raise InvalidArgumentError(str(exc), field=field) from None
 
 
 _TEST = f.message({"permissions": f.repeated(f.string)})
 
 
-def read_permissions(body: Mapping[str, Any], kind: Kind) -> list[str]:
-    """The permissions that a testIamPermissions request asks about. `Invalid` for one that the kind doesn't have."""
+def read_permissions(body: Mapping[str, Any], kind: ResourceKind) -> list[str]:
+    """The permissions that a testIamPermissions request asks about.
+
+    `InvalidArgumentError` for one that the kind doesn't have.
+    """
     asked: list[str] = _TEST(body, "").get("permissions", [])
     for permission in asked:
         if permission not in kind.permissions:
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"{permission[:200]!r} is not a permission on a {kind.noun}. They are: "
                 f"{', '.join(sorted(kind.permissions))}.",
                 field="permissions",

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 
-class Point(NamedTuple):
+class SeriesPoint(NamedTuple):
     time_us: int
     step: int
     value: float
 
 
-class Series:
+class TimeSeries:
     """At most `limit` points. When there would be more, each two neighbours become one, and so do those to come.
 
     A point stands for the values since the one before it: their mean, or with `peak` the largest of them.
@@ -40,19 +40,19 @@ class Series:
         self._weight += weight
         self.max = value if self.max is None else max(self.max, value)
         if self._counts and self._counts[-1] < self._stride:
-            self._merge(-1, Point(time_us, step, value), weight, 1)
+            self._merge(-1, SeriesPoint(time_us, step, value), weight, 1)
             return
         if len(self._times) == self._limit:
             self._halve()
-        self._append(Point(time_us, step, value), weight, 1)
+        self._append(SeriesPoint(time_us, step, value), weight, 1)
 
-    def _append(self, point: Point, weight: float, count: int) -> None:
+    def _append(self, point: SeriesPoint, weight: float, count: int) -> None:
         for column, value in ((self._times, point.time_us), (self._steps, point.step), (self._counts, count)):
             column.append(value)
         self._values.append(point.value)
         self._weights.append(weight)
 
-    def _merge(self, index: int, point: Point, weight: float, count: int) -> None:
+    def _merge(self, index: int, point: SeriesPoint, weight: float, count: int) -> None:
         """Take a later point into the one at `index`."""
         before, total = self._weights[index], self._weights[index] + weight
         if self._peak:
@@ -78,18 +78,18 @@ class Series:
     def __len__(self) -> int:
         return len(self._times)
 
-    def __iter__(self) -> Iterator[Point]:
-        return map(Point, self._times, self._steps, self._values)
+    def __iter__(self) -> Iterator[SeriesPoint]:
+        return map(SeriesPoint, self._times, self._steps, self._values)
 
     @property
-    def last(self) -> Point | None:
-        return Point(self._times[-1], self._steps[-1], self._values[-1]) if self._times else None
+    def last(self) -> SeriesPoint | None:
+        return SeriesPoint(self._times[-1], self._steps[-1], self._values[-1]) if self._times else None
 
-    def points(self, most: int) -> list[Point]:
+    def points(self, most: int) -> list[SeriesPoint]:
         """All points, or as many of them as asked for, made of neighbours in the same way."""
         if len(self) <= most:
             return list(self)
-        fewer = Series(limit=max(most, 2), peak=self._peak)
+        fewer = TimeSeries(limit=max(most, 2), peak=self._peak)
         for point, weight in zip(self, self._weights, strict=True):
             fewer.add(point.time_us, point.value, step=point.step, weight=weight)
         return list(fewer)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trainshed.artifacts.staging import Package
-from trainshed.domain.jobs.reconcile import Sighting
+from trainshed.domain.jobs.reconcile import ObservedAttempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class ReplicaContainer:
     """What a replica runs in place of the job's module."""
 
     image: str
@@ -32,7 +32,7 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Containers:
+class ContainerSettings:
     """What the containers of a gang have in common."""
 
     tool: str  #: auto, podman or docker
@@ -49,13 +49,13 @@ class Replica:
     index: int
     primary: bool
     env: Mapping[str, str] = field(default_factory=dict)  #: what differs from one replica to the next: TF_CONFIG
-    container: Container | None = None
+    container: ReplicaContainer | None = None
     machine: str = ""  #: its machine type, where that matters
     gpus: int = 0  #: beside those of the machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Elsewhere:
+class RemoteSpec:
     """What a machine other than the server's needs to have to run a replica. All of it is JSON."""
 
     runtime: Mapping[str, Any]  #: from which an environment is built there: name, key, python, lock, stands_for
@@ -64,7 +64,7 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class AttemptSpec:
     """One attempt at a job, with nothing left to decide."""
 
     project: str
@@ -82,12 +82,12 @@ class Launch:
     max_running_s: float
     log_limit_bytes: int
     warm: bool = True  #: whether it may run in a process that has the runtime's framework imported
-    containers: Containers | None = None  #: if each replica has one
-    elsewhere: Elsewhere | None = None  #: for replicas that run on other machines
+    containers: ContainerSettings | None = None  #: if each replica has one
+    elsewhere: RemoteSpec | None = None  #: for replicas that run on other machines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
+class GangRequest:
     """One attempt as far as it is known before it is prepared: enough to ask for room."""
 
     project: str
@@ -104,14 +104,14 @@ class Reserved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class Pending:
     """There is no room now."""
 
     holds: bool = True  #: those behind it in the queue wait too, so that it is not overtaken for ever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Away:
+class Outage:
     """What an engine's attempts run on does not answer. They are left as they are until it does."""
 
     what: str  #: which place, such as "The Ray cluster at HOST:PORT"
@@ -119,12 +119,12 @@ class Away:
 
 
 class Engine(Protocol):
-    """Runs gangs somewhere. Raises `EngineDown`, and no other error, when it cannot."""
+    """Runs gangs somewhere. Raises `EngineUnavailableError`, and no other error, when it cannot."""
 
-    def reserve(self, gang: Gang, others: Sequence[Gang]) -> Reserved | Waiting:
+    def reserve(self, gang: GangRequest, others: Sequence[GangRequest]) -> Reserved | Pending:
         """Ask for room for a whole gang. `others` have theirs already. Returns at once, and may be repeated."""
 
-    def outlook(self, gang: Gang, others: Sequence[Gang]) -> str:
+    def outlook(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
         """What a gang that waits for room is told about it, to end a sentence. Asks for nothing."""
 
     def held(self) -> Collection[Path]:
@@ -135,13 +135,13 @@ class Engine(Protocol):
     def release(self, attempt: Path) -> None:
         """Give the attempt's room back, and what of it still runs there. Returns at once, and may be repeated."""
 
-    def away(self) -> Away | None:
+    def away(self) -> Outage | None:
         """Since when the place where attempts run does not answer; None: it does."""
 
-    def launch(self, launch: Launch) -> None:
+    def launch(self, launch: AttemptSpec) -> None:
         """Start the attempt's supervisor; it lives from then on without us. Same attempt twice: started once."""
 
-    def observe(self, attempts: Collection[Path]) -> Mapping[Path, Sighting]:
+    def observe(self, attempts: Collection[Path]) -> Mapping[Path, ObservedAttempt]:
         """One question for many attempts, by folder. Each of them is in the answer."""
 
     def cancel(self, attempt: Path) -> None:

@@ -10,13 +10,13 @@ import socket
 import subprocess
 from typing import Protocol
 
-from trainshed.node.process.reaper import KILLED
+from trainshed.node.process.reaper import SIGNAL_EXIT_BASE
 
 _PIECE = 1 << 16
 _WORD = 32  #: bytes of the line with the pid
 
 
-class Lifeline(Protocol):
+class ProcessHandle(Protocol):
     """For one thread, but for `cut`."""
 
     pid: int  #: of the guard
@@ -37,7 +37,7 @@ class Lifeline(Protocol):
         """After its end."""
 
 
-class Pipes:
+class PipeHandle:
     """Of a guard that is our own child."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -59,20 +59,20 @@ class Pipes:
 
     def status(self) -> int:
         status = self._process.wait()
-        return status if status >= 0 else KILLED - status
+        return status if status >= 0 else SIGNAL_EXIT_BASE - status
 
     def close(self) -> None:
         self._life.close()
         self._output.close()
 
 
-class Line:
+class SocketHandle:
     """To a guard that a warm process forked. It says its pid in a line and, after a NUL at the end, its status."""
 
     def __init__(self, connection: socket.socket) -> None:
         """Waits for the pid, which comes at once. `OSError` if it does not."""
         self._connection = connection
-        self._status = KILLED + signal.SIGKILL  # of a guard that was killed before it could say another
+        self._status = SIGNAL_EXIT_BASE + signal.SIGKILL  # of a guard that was killed before it could say another
         self.pid = _pid(connection)
         connection.setblocking(False)
 

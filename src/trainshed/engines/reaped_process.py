@@ -11,26 +11,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from trainshed.artifacts.staging import FOR_WRITING
-from trainshed.errors import TimedOut
-from trainshed.node.process import tree as reap
-from trainshed.node.process.reaper import KILLED
-from trainshed.node.process.spawn import inherited
+from trainshed.artifacts.staging import SAFE_WRITE_FLAGS
+from trainshed.errors import DeadlineExceededError
+from trainshed.node.process import tree
+from trainshed.node.process.reaper import SIGNAL_EXIT_BASE
+from trainshed.node.process.spawn import inherited_environment
 
 LOG_BYTES = 4 << 20  #: of what a process prints, before it is put aside; what was aside before is gone then
-LOOK_S = 0.05  #: how long `Run.status` waits
+LOOK_S = 0.05  #: how long `ChildRun.status` waits
 MARK = "TRAINSHED_HOST"
 _WORDS = 2000  #: characters of a log's end that stand for why a process ended
 
 
-def guarded(
+def start_reaped(
     python: Path, node: Path, words: tuple[str, ...], *, log: Path, work: Path, mark: str = ""
 ) -> subprocess.Popen[bytes]:
     """Start `run.py WORDS` below a guard. Closing its stdin ends it and all that it started.
 
     All of it has the mark in its environment, so that it is found if the guard is killed.
     """
-    with open(os.open(log, os.O_APPEND | FOR_WRITING, 0o600), "ab") as stderr:
+    with open(os.open(log, os.O_APPEND | SAFE_WRITE_FLAGS, 0o600), "ab") as stderr:
         return subprocess.Popen(
             [python, "-I", node / "run.py", "guard", log, str(LOG_BYTES), *words],
             stdin=subprocess.PIPE,
@@ -38,16 +38,16 @@ def guarded(
             stderr=stderr,
             start_new_session=True,
             cwd=work,
-            env={**inherited(), "PYTHONUNBUFFERED": "1", **({MARK: mark} if mark else {})},
+            env={**inherited_environment(), "PYTHONUNBUFFERED": "1", **({MARK: mark} if mark else {})},
         )
 
 
-def end_marked(mark: str) -> None:
+def kill_marked(mark: str) -> None:
     """End what is left of a process with this mark."""
-    reap.end_marked(f"{MARK}={mark}".encode())
+    tree.kill_by_environment(f"{MARK}={mark}".encode())
 
 
-def last_words(log: Path) -> str:
+def log_tail(log: Path) -> str:
     """The end of what a process printed; nothing if it put something else in the place of its log."""
     try:
         with open(os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
@@ -57,15 +57,15 @@ def last_words(log: Path) -> str:
         return ""
 
 
-def how_it_ended(status: int) -> str:
+def describe_exit(status: int) -> str:
     """The end of a guarded process, as the rest of a sentence."""
-    if status > KILLED:
+    if status > SIGNAL_EXIT_BASE:
         with contextlib.suppress(ValueError):
-            return f"was killed by {signal.Signals(status - KILLED).name}"
+            return f"was killed by {signal.Signals(status - SIGNAL_EXIT_BASE).name}"
     return f"ended with the exit status {status}"
 
 
-class Run(Protocol):
+class ChildRun(Protocol):
     """Something that comes to an end by itself."""
 
     def status(self) -> int | None:
@@ -75,24 +75,24 @@ class Run(Protocol):
         """End it, and all that it started. May be called when it has ended."""
 
 
-def wait(run: Run, *, timeout_s: float, check: Callable[[], None]) -> int:
+def wait(run: ChildRun, *, timeout_s: float, check: Callable[[], None]) -> int:
     """The exit status of a run, which has ended in any case. What `check`, called meanwhile, raises goes through.
 
-    `TimedOut` if it took too long.
+    `DeadlineExceededError` if it took too long.
     """
     deadline = time.monotonic() + timeout_s
     try:
         while (status := run.status()) is None:
             check()
             if time.monotonic() > deadline:
-                raise TimedOut(f"It did not end within {timeout_s:g} s.")
+                raise DeadlineExceededError(f"It did not end within {timeout_s:g} s.")
         return status
     finally:
         run.end()
 
 
-class Started:
-    """A run that `guarded` started."""
+class ReapedRun:
+    """A run that `start_reaped` started."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from time import monotonic
 
-from trainshed.errors import Unavailable
-from trainshed.gateway.host_connection import HostConnection, HostLost
+from trainshed.errors import UnavailableError
+from trainshed.gateway.host_connection import HostConnection, HostLostError
 from trainshed.gateway.routes import HostAddress
-from trainshed.serving.memory import IDLE_S, Trimming
+from trainshed.serving.memory import IDLE_S, MemoryTrimmer
 
 LOG = logging.getLogger("trainshed.predict")
 
@@ -31,16 +31,16 @@ class _Missed:
     reason: str = "it closed the connection"
 
 
-class Hosts:
+class HostConnectionPool:
     """One connection for each host. For the event loop alone."""
 
-    def __init__(self, *, timeout_s: float, trimming: Trimming | None = None) -> None:
+    def __init__(self, *, timeout_s: float, trimming: MemoryTrimmer | None = None) -> None:
         self._timeout_s = timeout_s
         self._connections: dict[str, HostConnection] = {}
         self._opening: dict[str, Future[None]] = {}
         self._wanted: dict[str, HostAddress] = {}
         self._missed: dict[str, _Missed] = {}  # those of the wanted that we are not connected to
-        self._trimming = trimming or Trimming()
+        self._trimming = trimming or MemoryTrimmer()
         self._busy_s = 0.0  # when a request was last seen to wait, by the monotonic clock
 
     def choose(self, hosts: Iterable[HostAddress]) -> HostConnection | None:
@@ -53,14 +53,14 @@ class Hosts:
         return best
 
     async def reach(self, hosts: Iterable[HostAddress]) -> None:
-        """Connect to one of these. `Unavailable` if none of them listens."""
+        """Connect to one of these. `UnavailableError` if none of them listens."""
         for host in hosts:
             try:
                 await asyncio.shield(self._open(host))
                 return
-            except Unavailable:
+            except UnavailableError:
                 continue
-        raise HostLost
+        raise HostLostError
 
     def follow(self, hosts: Collection[HostAddress]) -> None:
         """These are all that requests may be sent to from now on: connect to them before one comes."""
@@ -124,12 +124,12 @@ class Hosts:
         try:
             async with asyncio.timeout(CONNECT_S):
                 connection = await self._connected(host)
-        except (OSError, TimeoutError, Unavailable) as exc:
+        except (OSError, TimeoutError, UnavailableError) as exc:
             reason = str(exc) or f"it did not answer within {CONNECT_S:g} s"
             LOG.info("predict.not_connected host=%s reason=%r", host.key, reason)
             if (missed := self._missed.get(host.key)) is not None:
                 missed.reason = reason
-            raise HostLost from exc
+            raise HostLostError from exc
         self._connections[host.key] = connection
 
     async def _connected(self, host: HostAddress) -> HostConnection:

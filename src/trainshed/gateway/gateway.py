@@ -11,35 +11,44 @@ from collections.abc import Callable, Collection
 from time import monotonic, sleep  # uvloop's own clock tells milliseconds
 from typing import Protocol
 
-from trainshed.domain.models.hosting import Standing
-from trainshed.errors import Busy, FailedPrecondition, NotFound, TimedOut, TrainshedError, Unavailable
-from trainshed.gateway.connection_pool import Hosts
-from trainshed.gateway.host_connection import Answer, Body, HostConnection, HostLost, Patient, Waiter
-from trainshed.gateway.metrics import Metrics
-from trainshed.gateway.request_log import RequestLogs
-from trainshed.gateway.routes import Keeper, ModelRoute, RequestLog, Routes, Target, VersionRoute
-from trainshed.serving.frames import Kind, pack_raw, unpack_raw
+from trainshed.domain.models.hosting import ServingState
+from trainshed.errors import (
+    DeadlineExceededError,
+    FailedPreconditionError,
+    NotFoundError,
+    ResourceExhaustedError,
+    TrainshedError,
+    UnavailableError,
+)
+from trainshed.gateway.connection_pool import HostConnectionPool
+from trainshed.gateway.host_connection import Answer, Body, FutureSink, HostConnection, HostLostError, ResponseSink
+from trainshed.gateway.metrics import VersionMetrics
+from trainshed.gateway.request_log import RequestLogWriter
+from trainshed.gateway.routes import ControlPlane, ModelRoute, PredictTarget, RequestLogTarget, Routes, VersionRoute
+from trainshed.serving.frames import FrameKind, pack_raw, unpack_raw
 
 __all__ = [
     "Answer",
-    "Client",
-    "Kind",
-    "Predictions",
-    "Question",
+    "FrameKind",
+    "InFlightRequest",
+    "PredictionGateway",
+    "RequestClient",
     "pack_raw",
     "unpack_raw",
 ]  # what whoever asks holds in hand
 
 LOG = logging.getLogger("trainshed.predict")
 
-HELD = 256  #: requests that may wait for versions to wake up
+MAX_HELD = 256  #: requests that may wait for versions to wake up
 SWEEP_S = 0.25  #: between looks for requests whose time is over
 UNHEALTHY_S = 30  #: after which it is worth a try to ask an unhealthy version again
-LOSSES = 2  #: of hosts that a request may have been sent to before: one that kills them all must not get to them all
+MAX_HOST_LOSSES = (
+    2  #: of hosts that a request may have been sent to before: one that kills them all must not get to them all
+)
 _LOOK_S = 0.01  #: between looks at whether a host has answered everything
 
 
-class Client(Protocol):
+class RequestClient(Protocol):
     """The connection that a request came by. When it is lost it sets `gone`, and gives `waiter` None as its result."""
 
     waiter: Future[Answer | None] | None
@@ -48,7 +57,7 @@ class Client(Protocol):
     def gone(self) -> bool: ...
 
 
-class Question:
+class InFlightRequest:
     """A request that is with a host. Counts and logs its answer, and hands it on."""
 
     __slots__ = (
@@ -65,7 +74,7 @@ class Question:
         "_target",
     )
 
-    def __init__(self, predictions: Predictions, target: Target, body: Body, asker: Waiter) -> None:
+    def __init__(self, predictions: PredictionGateway, target: PredictTarget, body: Body, asker: ResponseSink) -> None:
         self._predictions = predictions
         self._target = target
         self._body = body
@@ -74,14 +83,14 @@ class Question:
         self._abandoned = False
 
     def send(self, route: VersionRoute, connection: HostConnection, *, began: float) -> None:
-        """`Busy` if the host has too much to do."""
+        """`ResourceExhaustedError` if the host has too much to do."""
         self._route = route
         self._connection = connection
         self._began = began
         try:
             self._number = connection.ask(self._target.kind, self._body, self, began=began)
-        except Busy:
-            self._predictions.count(route, began, Busy.__name__, ok=False)
+        except ResourceExhaustedError:
+            self._predictions.count(route, began, ResourceExhaustedError.__name__, ok=False)
             raise
         self._repeats = route.repeats
         if route.log is None and not route.repeats:
@@ -95,12 +104,12 @@ class Question:
     def answered(self, status: int, body: bytes) -> None:
         seconds = self._predictions.count(self._route, self._began, status, ok=status < 400)
         log = self._route.log
-        if log is not None and status == 200 and self._target.kind == Kind.PREDICT:
+        if log is not None and status == 200 and self._target.kind == FrameKind.PREDICT:
             self._predictions.log(self._route, log, b"".join(self._body), body, seconds=seconds)
         self._asker.answered(status, body)
 
     def failed(self, exc: TrainshedError) -> None:
-        if isinstance(exc, HostLost) and self._repeats and self._losses < LOSSES and not self._abandoned:
+        if isinstance(exc, HostLostError) and self._repeats and self._losses < MAX_HOST_LOSSES and not self._abandoned:
             self._losses += 1
             self._again(exc)
         else:
@@ -110,7 +119,7 @@ class Question:
         self._predictions.count(self._route, self._began, type(exc).__name__, ok=False)
         self._asker.failed(exc)
 
-    def _again(self, exc: HostLost) -> None:
+    def _again(self, exc: HostLostError) -> None:
         """Ask another host of the same version, if there is one. The model may answer the request twice."""
         route = self._predictions.current(self._route)
         if route is None:
@@ -123,45 +132,45 @@ class Question:
     def _send_again(self, route: VersionRoute, connection: HostConnection) -> None:
         try:
             self.send(route, connection, began=self._began)
-        except Busy as exc:  # which is counted
+        except ResourceExhaustedError as exc:  # which is counted
             self._asker.failed(exc)
 
-    async def go_on(self, route: VersionRoute, hosts: Hosts) -> None:
+    async def go_on(self, route: VersionRoute, hosts: HostConnectionPool) -> None:
         """Ask again, once one of the version's hosts can be reached."""
         try:
             await hosts.reach(route.hosts)
-        except Unavailable as exc:
+        except UnavailableError as exc:
             self._fail(exc)
             return
         if self._abandoned:
             return
         if (connection := hosts.choose(route.hosts)) is None:
-            self.failed(HostLost())
+            self.failed(HostLostError())
         else:
             self._send_again(route, connection)
 
 
-class Predictions:
+class PredictionGateway:
     """All requests to all hosts. For the event loop that it was begun on, but for `replay` and `Traffic`."""
 
     def __init__(
-        self, routes: Routes, logs: RequestLogs, *, timeout_s: float, draw: Callable[[], float] = random.random
+        self, routes: Routes, logs: RequestLogWriter, *, timeout_s: float, draw: Callable[[], float] = random.random
     ) -> None:
         """`draw` gives random numbers from 0 to below 1: for splits, and for the share that is logged."""
-        self.metrics = Metrics()
+        self.metrics = VersionMetrics()
         self.logs = logs
         self._routes = routes
-        self._hosts = Hosts(timeout_s=timeout_s)
+        self._hosts = HostConnectionPool(timeout_s=timeout_s)
         self._timeout_s = timeout_s
         self._draw = draw
         self._held = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._keeper: Keeper
+        self._keeper: ControlPlane
         self._changed: Future[None]
         self._sweep: asyncio.TimerHandle
 
-    def begin(self, keeper: Keeper) -> None:
+    def begin(self, keeper: ControlPlane) -> None:
         """Serve from now on, on the loop that runs."""
         self._loop = asyncio.get_running_loop()
         self._keeper = keeper
@@ -180,29 +189,30 @@ class Predictions:
         self._hosts.close()
         self.logs.stop()
 
-    def put(self, target: Target, body: Body, asker: Waiter) -> Question | None:
+    def put(self, target: PredictTarget, body: Body, asker: ResponseSink) -> InFlightRequest | None:
         """Ask now, without waiting for anything; None if that can't be, and `ask` is what may help."""
         began = monotonic()
         route = self._find(target)
-        connection = self._hosts.choose(route.hosts) if route.state is Standing.READY else None
+        connection = self._hosts.choose(route.hosts) if route.state is ServingState.READY else None
         if connection is None:
             return None
-        question = Question(self, target, body, asker)
+        question = InFlightRequest(self, target, body, asker)
         question.send(route, connection, began=began)
         return question
 
-    async def ask(self, target: Target, body: bytes, client: Client | None = None) -> Answer | None:
+    async def ask(self, target: PredictTarget, body: bytes, client: RequestClient | None = None) -> Answer | None:
         """The host's answer; None if the client went away meanwhile.
 
-        `NotFound`, `FailedPrecondition`: there is nobody to ask. `Unavailable`, `Busy`: nobody was asked, or whoever
-        was has ended. `TimedOut`: there was no answer in time.
+        `NotFoundError`, `FailedPreconditionError`: there is nobody to ask. `UnavailableError`,
+        `ResourceExhaustedError`: nobody was asked, or whoever
+        was has ended. `DeadlineExceededError`: there was no answer in time.
         """
         began = monotonic()
         route, connection = await self._reached(target, began)
         if client is not None and client.gone:
             return None
         future: Future[Answer | None] = asyncio.get_running_loop().create_future()
-        question = Question(self, target, (body,), Patient(future))
+        question = InFlightRequest(self, target, (body,), FutureSink(future))
         question.send(route, connection, began=began)
         if client is not None:
             client.waiter = future
@@ -222,41 +232,41 @@ class Predictions:
         """What is known of a version now; None if it is gone, or none of its hosts is ready."""
         model = self._routes.models.get((route.project, route.model))
         found = model.versions.get(route.version) if model is not None else None
-        return found if found is not None and found.state is Standing.READY else None
+        return found if found is not None and found.state is ServingState.READY else None
 
     def connected(self, route: VersionRoute) -> HostConnection | None:
         return self._hosts.choose(route.hosts)
 
-    def reach_for(self, question: Question, route: VersionRoute) -> None:
+    def reach_for(self, question: InFlightRequest, route: VersionRoute) -> None:
         """Have a question asked again that lost its host, when another one is connected."""
         task = asyncio.ensure_future(question.go_on(route, self._hosts))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def replay(self, target: Target, body: bytes) -> tuple[int, bytes, float]:
+    def replay(self, target: PredictTarget, body: bytes) -> tuple[int, bytes, float]:
         """As `ask`, from another thread, neither counted nor logged: status, body, and the seconds that it took."""
         if (loop := self._loop) is None:
-            raise Unavailable("The server is stopping.")
+            raise UnavailableError("The server is stopping.")
         return asyncio.run_coroutine_threadsafe(self._replayed(target, body), loop).result(self._timeout_s + 5)
 
-    async def _replayed(self, target: Target, body: bytes) -> tuple[int, bytes, float]:
+    async def _replayed(self, target: PredictTarget, body: bytes) -> tuple[int, bytes, float]:
         began = monotonic()
         _, connection = await self._reached(target, began)
         future: Future[Answer | None] = asyncio.get_running_loop().create_future()
-        connection.ask(target.kind, (body,), Patient(future), began=began)
+        connection.ask(target.kind, (body,), FutureSink(future), began=began)
         try:
             answer = await future
-        except TimedOut as exc:
+        except DeadlineExceededError as exc:
             answer = 504, str(exc).encode()
         assert answer is not None  # there is no client that could go away
         return *answer, monotonic() - began
 
-    async def _reached(self, target: Target, began: float) -> tuple[VersionRoute, HostConnection]:
+    async def _reached(self, target: PredictTarget, began: float) -> tuple[VersionRoute, HostConnection]:
         """A version that answers and a connection to it, once there is one. To be used before anything else is awaited:
         what is withdrawn meanwhile gets no more requests."""
         while True:
             route = self._find(target)
-            connection = self._hosts.choose(route.hosts) if route.state is Standing.READY else None
+            connection = self._hosts.choose(route.hosts) if route.state is ServingState.READY else None
             if connection is not None:
                 return route, connection
             try:
@@ -265,33 +275,37 @@ class Predictions:
                 self.count(route, began, type(exc).__name__, ok=False)
                 raise
 
-    def _find(self, target: Target) -> VersionRoute:
+    def _find(self, target: PredictTarget) -> VersionRoute:
         model = self._routes.models.get((target.project, target.model))
         if model is None:
-            raise NotFound(f"There is no model {target.model} in project {target.project}.")
+            raise NotFoundError(f"There is no model {target.model} in project {target.project}.")
         route = model.versions.get(target.version) if target.version else model.pick(self._draw())
         if route is None:
             raise _nobody(model, target)
         return route
 
     async def _reach(self, route: VersionRoute, began: float) -> None:
-        """Wait until it makes sense to look again. `Unavailable` if it makes none."""
+        """Wait until it makes sense to look again. `UnavailableError` if it makes none."""
         match route.state:
-            case Standing.READY if route.hosts:
+            case ServingState.READY if route.hosts:
                 await self._hosts.reach(route.hosts)
-            case Standing.READY | Standing.STARTING:
-                raise Unavailable(route.reason or f"Version {route.version} of model {route.model} is not ready yet.")
-            case Standing.UNHEALTHY:
+            case ServingState.READY | ServingState.STARTING:
+                raise UnavailableError(
+                    route.reason or f"Version {route.version} of model {route.model} is not ready yet."
+                )
+            case ServingState.UNHEALTHY:
                 reason = route.reason or "its processes keep failing."
                 message = f"Version {route.version} of model {route.model} is unhealthy: {reason}"
-                raise Unavailable(message, retry_after_s=UNHEALTHY_S)
-            case Standing.SLEEPING | Standing.WAKING:
+                raise UnavailableError(message, retry_after_s=UNHEALTHY_S)
+            case ServingState.SLEEPING | ServingState.WAKING:
                 await self._hold(route, began)
 
     async def _hold(self, route: VersionRoute, began: float) -> None:
         """Wake the version, and wait until the routes change."""
-        if self._held >= HELD:
-            raise Busy(f"Version {route.version} of model {route.model} is waking up, and many wait for it already.")
+        if self._held >= MAX_HELD:
+            raise ResourceExhaustedError(
+                f"Version {route.version} of model {route.model} is waking up, and many wait for it already."
+            )
         self._keeper.rouse(route.project, route.model, route.version)
         self._held += 1
         try:
@@ -299,7 +313,7 @@ class Predictions:
                 await asyncio.shield(self._changed)
         except TimeoutError:
             message = f"Version {route.version} of model {route.model} did not wake up in {self._timeout_s:g} seconds."
-            raise Unavailable(message) from None
+            raise UnavailableError(message) from None
         finally:
             self._held -= 1
 
@@ -311,7 +325,7 @@ class Predictions:
             LOG.info("predict version=%s outcome=%s ms=%.1f", route.name, outcome, seconds * 1000)
         return seconds
 
-    def log(self, route: VersionRoute, log: RequestLog, request: bytes, answer: bytes, *, seconds: float) -> None:
+    def log(self, route: VersionRoute, log: RequestLogTarget, request: bytes, answer: bytes, *, seconds: float) -> None:
         """Write it down, if the lot falls on it."""
         if self._draw() < log.share:
             self.logs.add(route, log, request, answer, seconds=seconds)
@@ -356,13 +370,13 @@ class Predictions:
             self._sweep = self._loop.call_later(SWEEP_S, self._look)
 
 
-def _nobody(model: ModelRoute, target: Target) -> TrainshedError:
+def _nobody(model: ModelRoute, target: PredictTarget) -> TrainshedError:
     """Why there is no version to ask."""
     if target.version:
-        return NotFound(f"There is no version {target.version} of model {model.model} in project {model.project}.")
-    if any(route.state is Standing.STARTING for route in model.versions.values()):
-        return Unavailable(f"The first version of model {model.model} is still being created.")
-    return FailedPrecondition(
+        return NotFoundError(f"There is no version {target.version} of model {model.model} in project {model.project}.")
+    if any(route.state is ServingState.STARTING for route in model.versions.values()):
+        return UnavailableError(f"The first version of model {model.model} is still being created.")
+    return FailedPreconditionError(
         f"Model {model.model} has no default version. Create a version, or choose one with "
         f"`trainshed versions set-default VERSION --model {model.model}`."
     )

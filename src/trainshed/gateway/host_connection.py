@@ -11,8 +11,8 @@ from itertools import count
 from time import monotonic
 from typing import Protocol, cast
 
-from trainshed.errors import Busy, TimedOut, TrainshedError, Unavailable
-from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, BadFrame, FrameReader, Kind, greeting
+from trainshed.errors import DeadlineExceededError, ResourceExhaustedError, TrainshedError, UnavailableError
+from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, BadFrameError, FrameKind, FrameReader, auth_frame
 
 LOG = logging.getLogger("trainshed.predict")
 
@@ -33,7 +33,7 @@ _WATCHED = (
 Body = Sequence[bytes | bytearray]  #: of a request, in the pieces that it came in
 
 
-class Waiter(Protocol):
+class ResponseSink(Protocol):
     """Who waits for an answer. One of the two is called, once, at the very moment when it comes."""
 
     def answered(self, status: int, body: bytes) -> None:
@@ -46,7 +46,7 @@ class Waiter(Protocol):
 Answer = tuple[int, bytes]  #: HTTP status and body
 
 
-class Patient:
+class FutureSink:
     """Waits for an answer by a future."""
 
     def __init__(self, future: Future[Answer | None]) -> None:
@@ -67,7 +67,7 @@ class HostConnection(asyncio.Protocol):
     def __init__(self, *, timeout_s: float) -> None:
         self.lost = False
         self._timeout_s = timeout_s
-        self._waiting: dict[int, tuple[Waiter, float, float, int]] = {}  # who waits, since when, sent when, bytes
+        self._waiting: dict[int, tuple[ResponseSink, float, float, int]] = {}  # who waits, since when, sent when, bytes
         self._bytes = 0
         self._taken_bytes = 0
         self._numbers = count(1)
@@ -81,13 +81,16 @@ class HostConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # as every stream socket has; uvloop's are no subclass
 
     async def introduce(self, secret: str) -> None:
-        """Say the secret, and wait until the host shows that it has heard it. `Unavailable` if it closes instead."""
+        """Say the secret, and wait until the host shows that it has heard it.
+
+        `UnavailableError` if it closes instead.
+        """
         sock = self._transport.get_extra_info("socket")
         for level, option, value in _WATCHED:
             sock.setsockopt(level, option, value)
-        self._transport.write(greeting(secret))
-        heard = Patient(self._loop.create_future())
-        self.ask(Kind.STATS, (), heard, began=monotonic())
+        self._transport.write(auth_frame(secret))
+        heard = FutureSink(self._loop.create_future())
+        self.ask(FrameKind.STATS, (), heard, began=monotonic())
         await heard.future
 
     @property
@@ -100,14 +103,16 @@ class HostConnection(asyncio.Protocol):
         size, self._taken_bytes = self._taken_bytes, 0
         return size
 
-    def ask(self, kind: int, body: Body, waiter: Waiter, *, began: float) -> int:
-        """Send a request; its number. `Busy` if too many wait already.
+    def ask(self, kind: int, body: Body, waiter: ResponseSink, *, began: float) -> int:
+        """Send a request; its number. `ResourceExhaustedError` if too many wait already.
 
         The time it may take runs from `began`, by the monotonic clock.
         """
         size, load = sum(map(len, body)), len(self._waiting)
         if load >= IN_FLIGHT or (load and self._bytes + size > IN_FLIGHT_BYTES):
-            raise Busy("This version has as many requests waiting as it can take. Send them again a little later.")
+            raise ResourceExhaustedError(
+                "This version has as many requests waiting as it can take. Send them again a little later."
+            )
         number = next(self._numbers)
         self._waiting[number] = (waiter, began, monotonic(), size)
         self._bytes += size
@@ -130,7 +135,7 @@ class HostConnection(asyncio.Protocol):
         """Nobody waits for this answer any more; the host need not begin with it."""
         if self._taken(number) is not None and not self.lost:
             self._send()  # it must not be told to forget what it has not seen
-            self._transport.write(REQUEST_HEAD.pack(0, number, Kind.CANCEL))
+            self._transport.write(REQUEST_HEAD.pack(0, number, FrameKind.CANCEL))
 
     def expire(self) -> bool:
         """Give up on requests whose time is over. True if the host has said nothing since it got one of them, and was
@@ -139,7 +144,7 @@ class HostConnection(asyncio.Protocol):
         late = [(number, *entry) for number, entry in self._waiting.items() if entry[1] <= now - self._timeout_s]
         for number, waiter, *_ in late:
             self.forget(number)
-            waiter.failed(TimedOut(f"The model did not answer within {self._timeout_s:g} seconds."))
+            waiter.failed(DeadlineExceededError(f"The model did not answer within {self._timeout_s:g} seconds."))
         return any(self._heard <= sent < now - self._timeout_s / 2 for _, _, _, sent, _ in late)
 
     def close(self) -> None:
@@ -155,7 +160,7 @@ class HostConnection(asyncio.Protocol):
             answers = self._reader.feed(data)
             for _, status, _ in answers:
                 _check_status(status)
-        except BadFrame as exc:
+        except BadFrameError as exc:
             LOG.error("predict.bad_frame reason=%r", str(exc))
             self._transport.abort()
             return
@@ -168,9 +173,9 @@ class HostConnection(asyncio.Protocol):
         self.lost = True
         waiting, self._waiting = self._waiting, {}
         for waiter, *_ in waiting.values():
-            waiter.failed(HostLost())
+            waiter.failed(HostLostError())
 
-    def _taken(self, number: int) -> Waiter | None:
+    def _taken(self, number: int) -> ResponseSink | None:
         entry = self._waiting.pop(number, None)
         if entry is None:
             return None
@@ -181,10 +186,10 @@ class HostConnection(asyncio.Protocol):
 def _check_status(status: int) -> None:
     """Others mean something else to clients than an answer with a body; a model could have made them up."""
     if status != 200 and not 400 <= status <= 599:
-        raise BadFrame(f"A host can't answer with the status {status}.")
+        raise BadFrameError(f"A host can't answer with the status {status}.")
 
 
-class HostLost(Unavailable):
+class HostLostError(UnavailableError):
     """Whoever was asked is gone, and has perhaps begun with the request."""
 
     def __init__(self) -> None:

@@ -62,7 +62,7 @@ class Counters:
         }
 
 
-class Metrics:
+class VersionMetrics:
     """The counters of all versions since this server started."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:

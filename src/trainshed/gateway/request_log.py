@@ -13,7 +13,7 @@ import orjson
 
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import TrainshedError
-from trainshed.gateway.routes import RequestLog, VersionRoute
+from trainshed.gateway.routes import RequestLogTarget, VersionRoute
 
 LOG = logging.getLogger("trainshed.predict")
 
@@ -27,7 +27,7 @@ Write = Callable[[str, str, str, bytes], object]
 @dataclass(frozen=True, slots=True)
 class _Entry:
     project: str
-    log: RequestLog
+    log: RequestLogTarget
     model: str
     version: str
     time_us: int
@@ -44,12 +44,12 @@ class _Entry:
         return self.project, self.log.bucket, self.log.folder, self.model, self.version
 
 
-def folder_of(log: RequestLog, model: str) -> str:
+def folder_of(log: RequestLogTarget, model: str) -> str:
     """Below which name the requests to a model are, with a slash at the end; below that one name for each day."""
     return f"{log.folder}/{model}/" if log.folder else f"{model}/"
 
 
-class RequestLogs:
+class RequestLogWriter:
     """What is to be written. Adding never waits; a thread of its own writes every few seconds."""
 
     def __init__(self, write: Write, *, clock: Callable[[], int] = now_us) -> None:
@@ -77,7 +77,7 @@ class RequestLogs:
         while not self._stopped.wait(FLUSH_S):
             self.flush()
 
-    def add(self, route: VersionRoute, log: RequestLog, request: bytes, answer: bytes, *, seconds: float) -> None:
+    def add(self, route: VersionRoute, log: RequestLogTarget, request: bytes, answer: bytes, *, seconds: float) -> None:
         latency_ms = round(seconds * 1000, 3)
         entry = _Entry(route.project, log, route.model, route.version, self._clock(), request, answer, latency_ms)
         with self._adding:

@@ -9,7 +9,7 @@ import io
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from trainshed.errors import Unavailable
+from trainshed.errors import UnavailableError
 
 HEAD_BYTES = 65_536
 _ANSWER_S = 60.0  #: for the head of an answer, and for each piece of it
@@ -25,7 +25,7 @@ Headers = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passed:
+class ProxiedResponse:
     """An answer, whose bytes are still to come. They must be read to the end, or `pieces` be closed."""
 
     status: int
@@ -33,8 +33,8 @@ class Passed:
     pieces: AsyncIterator[bytes]
 
 
-async def pass_on(port: int, method: str, target: bytes, headers: Headers, body: bytes) -> Passed:
-    """Ask 127.0.0.1:port. `Unavailable` if it does not answer. `headers` and `target` must hold no end of a line.
+async def forward(port: int, method: str, target: bytes, headers: Headers, body: bytes) -> ProxiedResponse:
+    """Ask 127.0.0.1:port. `UnavailableError` if it does not answer. `headers` and `target` must hold no end of a line.
 
     The request is one of HTTP/1.0, so the answer ends with the connection and is in no need of being taken apart.
     """
@@ -44,7 +44,7 @@ async def pass_on(port: int, method: str, target: bytes, headers: Headers, body:
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=HEAD_BYTES)
     except OSError as exc:
-        raise Unavailable("The process behind this address does not answer.") from exc
+        raise UnavailableError("The process behind this address does not answer.") from exc
     try:
         writer.write(b"\r\n".join([*lines, b"", b""]) + body)
         async with asyncio.timeout(_ANSWER_S):
@@ -52,11 +52,11 @@ async def pass_on(port: int, method: str, target: bytes, headers: Headers, body:
         status, answered = _parse(head)
     except _BROKEN as exc:
         writer.close()
-        raise Unavailable("The process behind this address broke off.") from exc
+        raise UnavailableError("The process behind this address broke off.") from exc
     except BaseException:
         writer.close()
         raise
-    return Passed(status=status, headers=answered, pieces=_pieces(reader, writer))
+    return ProxiedResponse(status=status, headers=answered, pieces=_pieces(reader, writer))
 
 
 async def _pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:

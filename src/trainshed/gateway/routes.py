@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from trainshed.domain.models.hosting import Place, Standing
+from trainshed.domain.models.hosting import HostEndpoint, ServingState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +17,11 @@ class HostAddress:
 
     socket: Path  #: if it runs on this machine
     key: str
-    place: Place | None = None  #: if it runs on another one
+    place: HostEndpoint | None = None  #: if it runs on another one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestLog:
+class RequestLogTarget:
     """Where a share of the requests of a version is written down."""
 
     bucket: str
@@ -36,11 +36,11 @@ class VersionRoute:
     project: str
     model: str
     version: str
-    state: Standing
+    state: ServingState
     reason: str = ""  #: why it is not READY, for whoever asks it
     hosts: tuple[HostAddress, ...] = ()
     access_log: bool = False  #: a line in the server's log for each request (onlinePredictionLogging)
-    log: RequestLog | None = None
+    log: RequestLogTarget | None = None
 
     @property
     def repeats(self) -> bool:
@@ -80,7 +80,7 @@ class ModelRoute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class PredictTarget:
     """What a request asks: a version, or the model itself where `version` is empty."""
 
     project: str
@@ -119,7 +119,7 @@ class Routes:
             listener()
 
 
-class Keeper(Protocol):
+class ControlPlane(Protocol):
     """Whoever keeps hosts running, as the gateway calls it. All return at once: the event loop waits for them."""
 
     def rouse(self, project: str, model: str, version: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from trainshed.buckets.addresses import resolve_uris
 from trainshed.buckets.names import object_path, split_uri
 from trainshed.config import Home
-from trainshed.errors import Invalid, NotFound
+from trainshed.errors import InvalidArgumentError, NotFoundError
 
 
 class LocalBuckets:
@@ -23,15 +23,18 @@ class LocalBuckets:
         return resolve_uris(text, self._path_of)
 
     def folder(self, uri: str) -> Path:
-        """The path of one address, there already or not. `Invalid` or `NotFound` if it can't have one."""
+        """The path of one address, there already or not.
+
+        `InvalidArgumentError` or `NotFoundError` if it can't have one.
+        """
         bucket, name = split_uri(uri)
         if bucket in self._clouds:
-            raise NotFound(
+            raise NotFoundError(
                 f"gs://{bucket} is kept in a cloud, as config.toml says, and has no folder on this machine. Copy "
                 f"what you need with `trainshed buckets cp -r`, or leave it to a job of the server."
             )
         if not object_path(self._home.buckets, bucket, "").is_dir():
-            raise NotFound(
+            raise NotFoundError(
                 f"There is no bucket gs://{bucket} in {self._home.path}. `trainshed buckets ls` lists those there are; "
                 f"TRAINSHED_HOME chooses another state folder."
             )
@@ -40,6 +43,6 @@ class LocalBuckets:
     def _path_of(self, uri: str) -> Path | None:
         try:
             return self.folder(uri)
-        except (Invalid, NotFound):
+        except (InvalidArgumentError, NotFoundError):
             self.unknown.append(uri)
             return None

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from trainshed.config import Home
 from trainshed.domain.models.version import serving_runtime
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
-from trainshed.runtimes.progress import Progress
-from trainshed.runtimes.resolution import Choice
+from trainshed.runtimes.progress import ProgressCallback
+from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.runtimes.uv import find_uv
 
 _ASK_S = 60.0
@@ -32,14 +32,14 @@ def on_path(path: str | None) -> Path:
     """The `python` that a shell with this PATH would start."""
     found = shutil.which("python", path=path)
     if found is None:
-        raise Refused(
+        raise CannotProceedError(
             "There is no `python` on the PATH. Activate an environment that has one, or choose a runtime with "
             "--runtime-version, such as --runtime-version 2.21."
         )
     return Path(found)
 
 
-def of_runtime(home: Home, version: str, progress: Progress) -> tuple[Path, Choice]:
+def of_runtime(home: Home, version: str, progress: ProgressCallback) -> tuple[Path, RuntimeChoice]:
     """The interpreter of the runtime for this version, and which runtime that is. Built first if it is not there."""
     choice = _runtimes(home).resolve(version, None)
     return built(home, choice.name, progress), choice
@@ -51,14 +51,14 @@ def folder_of(home: Home, version: str) -> tuple[str, Path]:
     return name, home.runtimes / CATALOGUE[name].key
 
 
-def chosen_to_serve(home: Home, version: str | None) -> Choice:
+def chosen_to_serve(home: Home, version: str | None) -> RuntimeChoice:
     """The runtime that a server would host a model of this version on, the newest if None. Builds nothing."""
     wanted = serving_runtime(version or "", "")
     choice = _runtimes(home).resolve(wanted.runtime_version or None, None, what="model")
-    return Choice(choice.name, tuple(note for note in (wanted.note, *choice.notes) if note))
+    return RuntimeChoice(choice.name, tuple(note for note in (wanted.note, *choice.notes) if note))
 
 
-def built(home: Home, name: str, progress: Progress) -> Path:
+def built(home: Home, name: str, progress: ProgressCallback) -> Path:
     """The interpreter of a runtime, which is built first if it is not there."""
     return _runtimes(home).ensure(name, progress)
 

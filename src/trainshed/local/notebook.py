@@ -24,10 +24,10 @@ from pathlib import Path
 
 import trainshed
 from trainshed.config import Home
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 from trainshed.runtimes.catalogue import NOTEBOOK
 from trainshed.runtimes.environments import Runtimes
-from trainshed.runtimes.progress import Progress
+from trainshed.runtimes.progress import ProgressCallback
 from trainshed.runtimes.uv import find_uv
 
 PORT = 8888
@@ -55,7 +55,7 @@ class Notebook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class NotebookSpec:
     """What to start: with which Python, on which folder, at which port, in which environment."""
 
     python: Path
@@ -65,7 +65,7 @@ class Order:
     terminal: tuple[str, ...]  #: the command that its terminals run
 
 
-def interpreter(home: Home, progress: Progress) -> Path:
+def interpreter(home: Home, progress: ProgressCallback) -> Path:
     """The Python of the notebook's environment, which is built first if it is not there."""
     home.create()
     catalogue = {NOTEBOOK.name: NOTEBOOK}
@@ -84,12 +84,12 @@ def running(home: Home) -> Notebook | None:
 
 
 def check_port(port: int) -> None:
-    """`Refused` if it can't listen there."""
+    """`CannotProceedError` if it can't listen there."""
     try:
         with socket.create_server((HOST, port)):
             return
     except OSError as exc:
-        raise Refused(f"Port {port} can't be used: {exc.strerror}. Choose another one with --port.") from exc
+        raise CannotProceedError(f"Port {port} can't be used: {exc.strerror}. Choose another one with --port.") from exc
 
 
 def copy_samples(source: Path, folder: Path) -> list[str]:
@@ -101,14 +101,17 @@ def copy_samples(source: Path, folder: Path) -> list[str]:
             with open(path, "rb") as sample, open(folder / path.name, "xb") as copy:  # never through a link
                 shutil.copyfileobj(sample, copy)
     except OSError as exc:
-        raise Refused(
+        raise CannotProceedError(
             f"The folder {folder} can't be used for notebooks: {exc.strerror}. Choose one with --dir."
         ) from exc
     return [path.name for path in new]
 
 
-def start(home: Home, order: Order) -> Notebook:
-    """Start it, on its own from then on, and wait until it answers. `Refused`, with the place of its log, if not."""
+def start(home: Home, order: NotebookSpec) -> Notebook:
+    """Start it, on its own from then on, and wait until it answers.
+
+    `CannotProceedError`, with the place of its log, if not.
+    """
     state = home.notebook
     state.mkdir(mode=0o700, exist_ok=True)
     state.chmod(0o700)
@@ -140,7 +143,7 @@ def stop(home: Home) -> bool:
                 (home.notebook / "server.json").unlink(missing_ok=True)
                 return True
             time.sleep(_LOOK_S)
-    raise Refused(f"The notebook (process {found.pid}) does not end.")
+    raise CannotProceedError(f"The notebook (process {found.pid}) does not end.")
 
 
 @contextmanager
@@ -148,7 +151,7 @@ def _locked(path: Path) -> Iterator[int]:
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if not _taken(lock, fcntl.LOCK_EX):
-            raise Refused("A notebook is being started by someone else. Try again in a moment.")
+            raise CannotProceedError("A notebook is being started by someone else. Try again in a moment.")
         yield lock
     finally:
         os.close(lock)  # the notebook has it too, and keeps it
@@ -162,7 +165,7 @@ def _taken(lock: int, kind: int) -> bool:
     return True
 
 
-def _configure(state: Path, order: Order, token: str) -> None:
+def _configure(state: Path, order: NotebookSpec, token: str) -> None:
     """Files for Jupyter: where to listen, the token, and that it calls nobody. The token is in no command line."""
     server = {
         "ServerApp": {
@@ -213,7 +216,7 @@ def environment(state: Path, env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _spawn(state: Path, order: Order, lock: int) -> subprocess.Popen[bytes]:
+def _spawn(state: Path, order: NotebookSpec, lock: int) -> subprocess.Popen[bytes]:
     log = os.open(state / "log", os.O_WRONLY | os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(
@@ -227,7 +230,7 @@ def _spawn(state: Path, order: Order, lock: int) -> subprocess.Popen[bytes]:
             start_new_session=True,
         )
     except OSError as exc:
-        raise Refused(f"JupyterLab can't be started in {order.folder}: {exc.strerror}.") from exc
+        raise CannotProceedError(f"JupyterLab can't be started in {order.folder}: {exc.strerror}.") from exc
     finally:
         os.close(log)
 
@@ -237,12 +240,12 @@ def _await_answer(process: subprocess.Popen[bytes], token: str, state: Path) -> 
     deadline, log = time.monotonic() + _START_S, state / "log"
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise Refused(f"JupyterLab ended before it was ready. Its log says why: {log}")
+            raise CannotProceedError(f"JupyterLab ended before it was ready. Its log says why: {log}")
         port = _listens_at(state, process.pid)
         if port is not None and _answers(port, token):
             return port
         time.sleep(_LOOK_S)
-    raise Refused(f"JupyterLab was not ready within {_START_S:.0f} seconds and was stopped. Its log: {log}")
+    raise CannotProceedError(f"JupyterLab was not ready within {_START_S:.0f} seconds and was stopped. Its log: {log}")
 
 
 def _listens_at(state: Path, pid: int) -> int | None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.config import Home
-from trainshed.domain.models.hosting import loaders
+from trainshed.domain.models.hosting import candidate_loaders
 from trainshed.engines.local.engine import ship
-from trainshed.errors import Invalid, TrainshedError
+from trainshed.errors import InvalidArgumentError, TrainshedError
 from trainshed.local.buckets import LocalBuckets
 
 #: gcloud's words for frameworks, and the API's. Not given: the files tell.
@@ -23,7 +23,7 @@ _LAST_LINES = 20
 _TOLD = re.compile(r"\(Error code: \d+\)$")
 
 
-class CannotLoad(TrainshedError):
+class LocalModelError(TrainshedError):
     """The loader's own words."""
 
 
@@ -31,20 +31,22 @@ def model_folder(home: Home, given: str) -> Path:
     """The folder that `--model-dir` means: a path, or gs:// in a bucket of this machine."""
     folder = LocalBuckets(home).folder(given) if given.startswith("gs://") else Path(given).expanduser().absolute()
     if not folder.is_dir():
-        raise Invalid(f"[{given}] is not a folder. Name the folder that holds the exported model.")
+        raise InvalidArgumentError(f"[{given}] is not a folder. Name the folder that holds the exported model.")
     return folder
 
 
 def candidates(folder: Path, framework: str | None) -> tuple[str, ...]:
     """The loaders that may serve what is in the folder, best first: those that a server would try."""
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    return loaders(names, framework=FRAMEWORKS[framework] if framework else "", prediction_class="", where=str(folder))
+    return candidate_loaders(
+        names, framework=FRAMEWORKS[framework] if framework else "", prediction_class="", where=str(folder)
+    )
 
 
 def answer(python: Path, home: Home, folder: Path, loader: str, body: Mapping[str, Any]) -> tuple[bool, Any]:
     """Whether the request was answered well, and the answer.
 
-    `CannotLoad` if the loader can't load the model, `TrainshedError` if the model crashed.
+    `LocalModelError` if the loader can't load the model, `TrainshedError` if the model crashed.
     """
     with tempfile.TemporaryDirectory(prefix="trainshed-predict-") as scratch:
         spec = Path(scratch) / "spec.json"
@@ -59,7 +61,7 @@ def answer(python: Path, home: Home, folder: Path, loader: str, body: Mapping[st
         return done.returncode == 0, json.loads(done.stdout)
     lines = done.stderr.decode(errors="replace").strip().splitlines()
     if done.returncode == 1 and lines and _TOLD.search(lines[-1]):
-        raise CannotLoad(lines[-1])
+        raise LocalModelError(lines[-1])
     ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
     raise TrainshedError(
         f"The model gave no answer and ended with {ended}. Its last lines:\n" + "\n".join(lines[-_LAST_LINES:])

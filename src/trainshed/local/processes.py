@@ -13,8 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from trainshed.errors import Refused
-from trainshed.node.process.tree import become_subreaper, descendants, die_with_parent, end_all, send, stat_fields
+from trainshed.errors import CannotProceedError
+from trainshed.node.process.tree import (
+    become_subreaper,
+    descendants,
+    kill_descendants,
+    send_signal,
+    set_parent_death_signal,
+    stat_fields,
+)
 
 _LOOK_S = 0.1
 _DRAIN_S = 1.0  #: for what a program wrote before it ended; something it started may hold its output open
@@ -34,7 +41,7 @@ class Program:
     folder: Path
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """A signal asked this process to end."""
 
     def __init__(self, number: int) -> None:
@@ -101,10 +108,10 @@ def _start(program: Program, *, output: int | None) -> subprocess.Popen[bytes]:
             stdin=None if output is None else subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            preexec_fn=lambda: die_with_parent(parent, signal.SIGKILL),
+            preexec_fn=lambda: set_parent_death_signal(parent, signal.SIGKILL),
         )
     except OSError as exc:
-        raise Refused(f"{program.argv[0]} can't be started in {program.folder}: {exc.strerror}.") from exc
+        raise CannotProceedError(f"{program.argv[0]} can't be started in {program.folder}: {exc.strerror}.") from exc
 
 
 def _as_status(code: int) -> int:
@@ -120,12 +127,12 @@ def _everything_ends() -> Iterator[None]:
     finally:
         with _deaf():
             _ask_to_end()
-            end_all()
+            kill_descendants()
 
 
 def _ask_to_end() -> None:
     for pid in descendants(os.getpid()):
-        send(pid, signal.SIGTERM)
+        send_signal(pid, signal.SIGTERM)
     deadline = time.monotonic() + _GRACE_S
     while time.monotonic() < deadline and any(_alive(pid) for pid in descendants(os.getpid())):
         time.sleep(0.02)
@@ -138,12 +145,12 @@ def _alive(pid: int) -> bool:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP become `Stopped`, once; those that follow change nothing."""
+    """SIGINT, SIGTERM and SIGHUP become `StopRequested`, once; those that follow change nothing."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         for other in _SIGNALS:
             signal.signal(other, signal.SIG_IGN)
-        raise Stopped(number)
+        raise StopRequested(number)
 
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
     try:

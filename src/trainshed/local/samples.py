@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trainshed
-from trainshed.errors import AlreadyExists, NotFound, Refused
+from trainshed.errors import AlreadyExistsError, CannotProceedError, NotFoundError
 
 _PACKAGE = Path(trainshed.__file__).resolve().parent
 _PLACES = (_PACKAGE.parents[1] / "samples", _PACKAGE / "samples")  #: in a checkout, in an installed package
@@ -16,7 +16,7 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class SampleProject:
     """One of them. `next` is what to type in a copy of it."""
 
     name: str
@@ -28,18 +28,18 @@ class Sample:
 
 
 def samples_folder() -> Path:
-    """Where the samples are. `Refused` if this installation has none."""
+    """Where the samples are. `CannotProceedError` if this installation has none."""
     for place in _PLACES:
         if (place / "samples.toml").is_file():
             return place
-    raise Refused("This installation of Trainshed has no samples. Install the package trainshed again.")
+    raise CannotProceedError("This installation of Trainshed has no samples. Install the package trainshed again.")
 
 
-def catalogue(root: Path) -> dict[str, Sample]:
+def catalogue(root: Path) -> dict[str, SampleProject]:
     """All samples of a folder, by name, in the order of its table."""
     table = tomllib.loads((root / "samples.toml").read_text(encoding="utf-8"))
     return {
-        name: Sample(
+        name: SampleProject(
             name=name,
             runtime=row["runtime"],
             summary=row["summary"],
@@ -51,21 +51,21 @@ def catalogue(root: Path) -> dict[str, Sample]:
     }
 
 
-def copy(sample: Sample, target: Path) -> None:
-    """Copy a sample, with the data it needs in `data`, to a folder. `AlreadyExists` if it is not new or empty."""
+def copy(sample: SampleProject, target: Path) -> None:
+    """Copy a sample, with the data it needs in `data`, to a folder. `AlreadyExistsError` if it is not new or empty."""
     check_new(target)
     copy_part(sample, ".", target)
 
 
 def check_new(target: Path) -> None:
-    """`AlreadyExists` if something is there: nothing of the user's is ever written over."""
+    """`AlreadyExistsError` if something is there: nothing of the user's is ever written over."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise AlreadyExists(f"{target} is there and is not a folder. Choose another name.")
+        raise AlreadyExistsError(f"{target} is there and is not a folder. Choose another name.")
     if target.is_dir() and any(target.iterdir()):
-        raise AlreadyExists(f"The folder {target} is not empty. Choose a new one; nothing was copied.")
+        raise AlreadyExistsError(f"The folder {target} is not empty. Choose a new one; nothing was copied.")
 
 
-def copy_part(sample: Sample, part: str, target: Path) -> None:
+def copy_part(sample: SampleProject, part: str, target: Path) -> None:
     """Copy a file or a folder of a sample; all of it, with the data it needs, if `part` is a dot."""
     source = sample.folder / part
     try:
@@ -77,12 +77,12 @@ def copy_part(sample: Sample, part: str, target: Path) -> None:
         if part == "." and sample.data is not None:
             shutil.copytree(sample.data, target / "data", ignore=_LEFT_OUT, dirs_exist_ok=True)
     except (OSError, shutil.Error) as exc:
-        raise Refused(f"The sample {sample.name} can't be copied to {target}: {exc}.") from exc
+        raise CannotProceedError(f"The sample {sample.name} can't be copied to {target}: {exc}.") from exc
 
 
-def find(root: Path, name: str) -> Sample:
-    """One sample. `NotFound`, with the names there are, if there is none of this name."""
+def find(root: Path, name: str) -> SampleProject:
+    """One sample. `NotFoundError`, with the names there are, if there is none of this name."""
     known = catalogue(root)
     if name not in known:
-        raise NotFound(f"There is no sample {name!r}. The samples are: {', '.join(known)}.")
+        raise NotFoundError(f"There is no sample {name!r}. The samples are: {', '.join(known)}.")
     return known[name]

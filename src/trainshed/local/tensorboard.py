@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 from trainshed.local.processes import Program
 
 RUNTIME = "2.21"  #: its TensorBoard reads what all of the others write
@@ -31,9 +31,11 @@ def url_in(line: str) -> str | None:
 
 
 def check_port(host: str, port: int) -> None:
-    """`Refused` if it can't listen there."""
+    """`CannotProceedError` if it can't listen there."""
     try:
         with socket.create_server((host, port)):
             return
     except OSError as exc:
-        raise Refused(f"Port {port} of {host} can't be used: {exc.strerror}. Choose another one with --port.") from exc
+        raise CannotProceedError(
+            f"Port {port} of {host} can't be used: {exc.strerror}. Choose another one with --port."
+        ) from exc

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.domain.jobs.gang import EVALUATOR, MASTER, PS, WORKER
-from trainshed.errors import Invalid, Refused
+from trainshed.errors import CannotProceedError, InvalidArgumentError
 from trainshed.local.processes import Program
 
 _KNOWS_JOB_DIR = ("job-dir", "job_dir", "parse_known_args")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class ReplicaCounts:
     """How many of each there are beside the primary."""
 
     servers: int
@@ -41,7 +41,7 @@ def alone(trainer: Trainer, env: Mapping[str, str]) -> Program:
 
 
 def distributed(
-    trainer: Trainer, env: Mapping[str, str], counts: Counts, *, start_port: int, primary: str
+    trainer: Trainer, env: Mapping[str, str], counts: ReplicaCounts, *, start_port: int, primary: str
 ) -> tuple[Program, ...]:
     """The primary first, then the others. `primary` is what TF_CONFIG calls it: chief or master.
 
@@ -88,30 +88,32 @@ def _program(
 
 
 def check_ports(start_port: int, count: int) -> None:
-    """`Refused` if one of these ports is taken."""
+    """`CannotProceedError` if one of these ports is taken."""
     if start_port + count - 1 > 65535:
-        raise Refused(f"{count} ports from {start_port} on reach beyond 65535. Choose a lower --start-port.")
+        raise CannotProceedError(f"{count} ports from {start_port} on reach beyond 65535. Choose a lower --start-port.")
     for port in range(start_port, start_port + count):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the replicas' own listeners do
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError as exc:
-                raise Refused(
+                raise CannotProceedError(
                     f"Port {port} of this machine can't be used: {exc.strerror}. Each replica needs a port of its own; "
                     f"choose where they start with --start-port."
                 ) from exc
 
 
 def check_module(package: Path, module: str) -> None:
-    """`Invalid` if the module is said to be in this package and is not."""
+    """`InvalidArgumentError` if the module is said to be in this package and is not."""
     first, *rest = module.split(".")
     if first != package.name or not rest:
         return
     path = package.joinpath(*rest)
     if not path.with_suffix(".py").is_file() and not (path / "__main__.py").is_file():
         there = sorted(f"{first}.{file.stem}" for file in package.glob("*.py") if file.stem != "__init__")
-        raise Invalid(f"There is no module {module} in {package.parent}. There is: {', '.join(there) or 'none'}.")
+        raise InvalidArgumentError(
+            f"There is no module {module} in {package.parent}. There is: {', '.join(there) or 'none'}."
+        )
 
 
 def warnings(package: Path, module: str) -> list[str]:

@@ -20,9 +20,8 @@ import struct
 import sys
 
 from .journal import Journal
-from .process import spawn as replica
-from .process import tree as reap
-from .process.signals import caught
+from .process import spawn, tree
+from .process.signals import signal_pipe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ FORMAT = 1
 def main(argv: list[str]) -> int:
     """Run a command; returns its exit status."""
     if len(argv) in (2, 3) and argv[0] == "supervise":
-        replica.why_cold = "".join(argv[2:])
+        spawn.cold_reason = "".join(argv[2:])
         return supervise(os.path.abspath(argv[1]))
     if len(argv) == 2 and argv[0] == "warm":
         from .warm.process import serve
@@ -48,21 +47,21 @@ def main(argv: list[str]) -> int:
 
         return install(argv[1])
     if len(argv) == 2 and argv[0] == "images":
-        from .containers.images import prepare
+        from .containers.images import prepare_images
 
-        return prepare(argv[1])
+        return prepare_images(argv[1])
     if len(argv) == 3 and argv[0] == "contain":
-        from .containers.replica import contain
+        from .containers.replica import run_replica
 
-        return contain(argv[1], argv[2])
+        return run_replica(argv[1], argv[2])
     if len(argv) == 4 and argv[0] == "stand-in":
         from .remote.replica_proxy import main as stand_in
 
         return stand_in(*argv[1:])
     if len(argv) == 2 and argv[0] == "keep":
-        from .remote.agent import keep
+        from .remote.agent import run_agent
 
-        return keep(argv[1])
+        return run_agent(argv[1])
     if len(argv) == 2 and argv[0] == "clear":
         from .remote.agent import clear_containers
 
@@ -78,7 +77,7 @@ def main(argv: list[str]) -> int:
 
 def supervise(folder: str) -> int:
     """Start the attempt in `folder`, unless it was started before. 1: it can't be; a sentence on stderr says why."""
-    replica.close_strays()
+    spawn.close_inherited_fds()
     try:
         lock = _take_lock(os.path.join(folder, "lock"))
         if lock is None:
@@ -129,7 +128,7 @@ def _guard(folder: str, journal: Journal, ready: int) -> None:
     os.close(null)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    reap.become_subreaper()
+    tree.become_subreaper()
     guardian = os.getpid()
     supervisor = os.fork()
     if supervisor == 0:
@@ -141,7 +140,7 @@ def _guard(folder: str, journal: Journal, ready: int) -> None:
     os.close(ready)
     while os.waitpid(-1, 0)[0] != supervisor:
         pass
-    reap.end_all()
+    tree.kill_descendants()
     _clear_containers(folder, journal)
     if journal.started() and not journal.ended():
         journal.append("lost")
@@ -152,21 +151,21 @@ def _clear_containers(folder: str, journal: Journal) -> None:
     """What containers need beyond the end of their processes, if the supervisor did not come to do it."""
     if not os.path.exists(os.path.join(folder, "containers.json")):
         return
-    from .containers.replica import clear  # late: most jobs never need it
+    from .containers.replica import remove_containers  # late: most jobs never need it
 
-    left = clear(folder)
+    left = remove_containers(folder)
     if left is not None:
         journal.append("containers_left", reason=left)
-    reap.end_all()
+    tree.kill_descendants()
 
 
 def _work(folder: str, journal: Journal, ready: int, guardian: int) -> int:
     """The supervisor. 0: it wrote down how the job ended."""
-    from .supervisor.supervisor import GUARDIAN_LOST, Supervisor
+    from .supervisor.supervisor import REAPER_LOST, Supervisor
 
-    reap.become_subreaper()
-    signals = caught((signal.SIGCHLD, signal.SIGTERM, GUARDIAN_LOST))
-    reap.die_with_parent(guardian, GUARDIAN_LOST)
+    tree.become_subreaper()
+    signals = signal_pipe((signal.SIGCHLD, signal.SIGTERM, REAPER_LOST))
+    tree.set_parent_death_signal(guardian, REAPER_LOST)
     try:
         spec = _spec(folder)
         supervisor = Supervisor(folder, spec, journal)
@@ -177,7 +176,7 @@ def _work(folder: str, journal: Journal, ready: int, guardian: int) -> int:
             guardian=guardian,
             boot_id=_boot_id(),
             started=_start_time(),
-            start="cold" if replica.ahead is None else "warm",
+            start="cold" if spawn.warm_runner is None else "warm",
         )
         journal.sync()
     except (OSError, ValueError, KeyError) as exc:
@@ -188,7 +187,7 @@ def _work(folder: str, journal: Journal, ready: int, guardian: int) -> int:
     try:
         supervisor.run()
     except Exception as exc:  # noqa: BLE001 - whatever went wrong in here, the job's processes must end and its user must be told
-        reap.end_all()
+        tree.kill_descendants()
         message = "The supervisor of this job failed (%s: %s) and ended it. Submit the job again under a new name."
         journal.append("ended", outcome="FAILED", message=message % (type(exc).__name__, exc))
         journal.sync()
@@ -220,4 +219,4 @@ def _boot_id() -> str:
 
 def _start_time() -> int:
     """When this process started, in ticks since the boot: with its pid and the boot id, it and no other."""
-    return int(reap.stat_fields(os.getpid())[19])
+    return int(tree.stat_fields(os.getpid())[19])

@@ -16,8 +16,8 @@ import shutil
 import subprocess
 import sys
 
-from .archives.extract import BadArchive, check, extract
-from .supervisor.failure_message import keep_reason
+from .archives.extract import BadArchiveError, check, extract
+from .supervisor.failure_message import write_install_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _BUILD_SYSTEM = re.compile(r"^\s*\[build-system\]", re.MULTILINE)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class CannotInstall(Exception):
+class InstallError(Exception):
     """The packages can't be installed. The text is for the user whose packages they are."""
 
 
@@ -44,8 +44,8 @@ def install(folder: str) -> int:
         spec = json.loads(file.read().decode())
     try:
         _install_once(folder, spec)
-    except (CannotInstall, BadArchive, OSError) as exc:
-        keep_reason(folder, str(exc))
+    except (InstallError, BadArchiveError, OSError) as exc:
+        write_install_failure(folder, str(exc))
         sys.stderr.write("%s\n" % str(exc).split("\n")[0])  # what uv said is in the log already
         return 1
     return 0
@@ -90,9 +90,9 @@ def _fetch(package: dict[str, Any], folder: str) -> str:
     try:
         shutil.copyfile(package["path"], copy)
     except FileNotFoundError:
-        raise CannotInstall("There is no package %s. Upload it before you submit the job." % package["uri"]) from None
+        raise InstallError("There is no package %s. Upload it before you submit the job." % package["uri"]) from None
     if _sha256(copy) != package["sha256"]:
-        raise CannotInstall(
+        raise InstallError(
             "The package %s was replaced while the job was being started. Submit the job again under a new name."
             % package["uri"]
         )
@@ -103,8 +103,8 @@ def _fetch(package: dict[str, Any], folder: str) -> str:
         unpacked = os.path.join(folder, "unpacked")
         os.mkdir(unpacked, 0o700)
         extract(copy, unpacked)
-    except BadArchive as exc:
-        raise CannotInstall("The package %s can't be unpacked. %s" % (package["uri"], exc)) from exc
+    except BadArchiveError as exc:
+        raise InstallError("The package %s can't be unpacked. %s" % (package["uri"], exc)) from exc
     os.unlink(copy)
     return _project(unpacked, package["uri"])
 
@@ -115,7 +115,7 @@ def _project(unpacked: str, uri: str) -> str:
     for folder in [unpacked] + ([os.path.join(unpacked, names[0])] if len(names) == 1 else []):
         if any(os.path.isfile(os.path.join(folder, name)) for name in ("setup.py", "pyproject.toml")):
             return folder
-    raise CannotInstall("The package %s has no setup.py and no pyproject.toml, so it can't be installed." % uri)
+    raise InstallError("The package %s has no setup.py and no pyproject.toml, so it can't be installed." % uri)
 
 
 def _build_options(source: str) -> list[str]:
@@ -137,7 +137,7 @@ def _install_requirements(uv: _Uv, site: str) -> None:
     if not wanted:
         return
     plan = uv.run(["--dry-run", *wanted], "its requirements (%s)" % ", ".join(wanted))
-    missing = lacking(plan)
+    missing = missing_requirements(plan)
     if missing:
         _say("Installing what the packages require: %s" % ", ".join(missing))
         uv.run(["--target", site, "--no-deps", *missing], "the requirements of the packages")
@@ -160,7 +160,7 @@ def requirements(site: str) -> list[str]:
     return found
 
 
-def lacking(plan: str) -> list[str]:
+def missing_requirements(plan: str) -> list[str]:
     """The requirements, exact, that a dry run of uv would install."""
     found = []
     for name, version, source, url in _MISSING.findall(_ANSI.sub("", plan)):
@@ -179,7 +179,7 @@ class _Uv:
         self._command = [path, "pip", "install", "--python", python]
 
     def run(self, arguments: list[str], what: str) -> str:
-        """Returns all that it printed. `CannotInstall`, with its own words, if it fails."""
+        """Returns all that it printed. `InstallError`, with its own words, if it fails."""
         lines = []
         with subprocess.Popen(
             [*self._command, *arguments],
@@ -196,7 +196,7 @@ class _Uv:
                 _say(line.rstrip("\n"))
         output = "".join(lines)
         if process.returncode != 0:
-            raise CannotInstall("The package can't be installed: %s.\n%s" % (what, output[-3000:].strip()))
+            raise InstallError("The package can't be installed: %s.\n%s" % (what, output[-3000:].strip()))
         return output
 
 

@@ -16,7 +16,7 @@ class _Spelled(bytes):
 _NAMES = {name.lower(): _Spelled(name) for name in (b"Location", b"Range")}
 
 
-def spelled(app: ASGIApp) -> ASGIApp:
+def with_header_case(app: ASGIApp) -> ASGIApp:
     """The same app, with capitals in the names of its answers' headers where TensorFlow needs them."""
 
     async def spelled_app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -14,7 +14,7 @@ _GOOGLE = "storage.googleapis.com"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class ServerEndpoints:
     """How programs on this machine get to the server."""
 
     url: str
@@ -24,7 +24,9 @@ class Reach:
     bypass: str = ""  #: what the machine's own no_proxy says
 
 
-def files(reach: Reach, *, project: str, folder: Path, token: str, state: Path | None = None) -> dict[str, str]:
+def config_files(
+    reach: ServerEndpoints, *, project: str, folder: Path, token: str, state: Path | None = None
+) -> dict[str, str]:
     """The texts that hold the token, by file name: for Trainshed's command line, Google's libraries, and gsutil.
 
     `folder` is where they are seen. gsutil keeps its notes in there too, unless `state` is another place for them.
@@ -61,7 +63,9 @@ def _ini(sections: Mapping[str, Mapping[str, object]]) -> str:
     return "\n".join(lines)
 
 
-def environment(reach: Reach, *, project: str, folder: Path, hosts: Iterable[str] = ()) -> dict[str, str]:
+def client_environment(
+    reach: ServerEndpoints, *, project: str, folder: Path, hosts: Iterable[str] = ()
+) -> dict[str, str]:
     """The variables that go with the files in `folder`. None of them is secret. `hosts` are never proxied."""
     bypass = ",".join(_bypass(hosts, reach.bypass))
     fsspec = json.dumps({"endpoint_url": reach.url})  # gcsfs goes by no proxy variable
@@ -99,7 +103,7 @@ def _bypass(hosts: Iterable[str], machines: str) -> Iterable[str]:
     return dict.fromkeys((*_NEVER_PROXIED, *hosts, *kept))
 
 
-def write(folder: Path, texts: Mapping[str, str], *, for_all: bool = False) -> None:
+def write_files(folder: Path, texts: Mapping[str, str], *, for_all: bool = False) -> None:
     """Put the texts into files that this user alone can read. A reader sees an old file or a new one.
 
     `for_all`: whoever sees the folder may read them, for one that a container sees and that is in a closed one here.

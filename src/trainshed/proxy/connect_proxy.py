@@ -14,10 +14,10 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from trainshed.errors import Invalid, Unavailable
-from trainshed.proxy.egress import Gateway, Streams, join
-from trainshed.proxy.front import Front, refusal
-from trainshed.proxy.google_hosts import served
+from trainshed.errors import InvalidArgumentError, UnavailableError
+from trainshed.proxy.egress import Egress, Streams, pipe
+from trainshed.proxy.front import InterceptedConnection, error_response
+from trainshed.proxy.google_hosts import served_name
 from trainshed.proxy.request_normalizer import HEAD_LIMIT, HEADERS_LIMIT
 
 LOG = logging.getLogger("trainshed.proxy")
@@ -37,10 +37,10 @@ def tls_context(chain: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-class Proxy:
+class ConnectProxy:
     """`start`, then `stop` to take no more connections, then `close` to end those that are left."""
 
-    def __init__(self, *, tls: ssl.SSLContext, inner: Callable[[], asyncio.Protocol], gateway: Gateway) -> None:
+    def __init__(self, *, tls: ssl.SSLContext, inner: Callable[[], asyncio.Protocol], gateway: Egress) -> None:
         self._tls = tls
         self._inner = inner  #: makes the server's own HTTP protocol, one for each connection
         self._gateway = gateway
@@ -66,13 +66,13 @@ class Proxy:
         self._tasks.add(task)
         try:
             if len(self._tasks) > CONNECTIONS:
-                raise Unavailable(f"There are {CONNECTIONS} connections already.")
+                raise UnavailableError(f"There are {CONNECTIONS} connections already.")
             await self._connected((reader, writer))
-        except Invalid as exc:
-            writer.write(refusal("400 Bad Request", str(exc)))
-        except Unavailable as exc:
+        except InvalidArgumentError as exc:
+            writer.write(error_response("400 Bad Request", str(exc)))
+        except UnavailableError as exc:
             LOG.info("proxy.unreachable reason=%s", exc)
-            writer.write(refusal("502 Bad Gateway", str(exc)))
+            writer.write(error_response("502 Bad Gateway", str(exc)))
         except (OSError, EOFError, TimeoutError) as exc:  # the client is gone, slow, or did not trust us
             LOG.debug("proxy.dropped reason=%s", exc)
         finally:
@@ -81,18 +81,18 @@ class Proxy:
 
     async def _connected(self, near: Streams) -> None:
         host, port = await _asked(near[0])
-        name = served(host)
+        name = served_name(host)
         if name is not None and port == _HTTPS:
             await self._answer(near[1], name)
             return
         far = await self._gateway.connect(host, port)
         near[1].write(_GO_ON)
-        await join(near, far)
+        await pipe(near, far)
 
     async def _answer(self, writer: asyncio.StreamWriter, name: str) -> None:
         """Be Google for this client: take the place at the other end of its tunnel."""
         loop = asyncio.get_running_loop()
-        front = Front(self._inner(), name)
+        front = InterceptedConnection(self._inner(), name)
         writer.write(_GO_ON)
         secure = await loop.start_tls(
             writer.transport,
@@ -117,13 +117,13 @@ async def _asked(reader: asyncio.StreamReader) -> tuple[str, int]:
         async with asyncio.timeout(HEAD_S):
             head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
-        raise Invalid(f"The head of the request is longer than {HEAD_LIMIT:,} bytes.") from None
+        raise InvalidArgumentError(f"The head of the request is longer than {HEAD_LIMIT:,} bytes.") from None
     first, *headers = head[:-4].split(b"\r\n")
     if len(headers) > HEADERS_LIMIT:
-        raise Invalid(f"The request has more than {HEADERS_LIMIT} headers.")
+        raise InvalidArgumentError(f"The request has more than {HEADERS_LIMIT} headers.")
     match = _CONNECT.fullmatch(first)
     if match is None or not 0 < int(match[2]) <= 65_535:
-        raise Invalid(
+        raise InvalidArgumentError(
             "This proxy knows one request only: 'CONNECT HOST:PORT HTTP/1.1'. Set https_proxy to it, not http_proxy."
         )
     return match[1].decode("ascii").strip("[]"), int(match[2])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import unquote, urlsplit
 
-from trainshed.errors import Refused, Unavailable
+from trainshed.errors import CannotProceedError, UnavailableError
 
 CONNECT_S = 20.0
 LINGER_S = 300.0  #: for the other direction, once one has ended
@@ -18,7 +18,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gateway:
+class Egress:
     """How this machine reaches others: through the proxy that its environment names, or directly."""
 
     host: str = ""  #: empty: directly
@@ -28,7 +28,7 @@ class Gateway:
 
     @classmethod
     def of(cls, proxy: str, *, bypass: str) -> Self:
-        """From https_proxy and no_proxy. `Refused` if the proxy is not an http:// address."""
+        """From https_proxy and no_proxy. `CannotProceedError` if the proxy is not an http:// address."""
         if not proxy:
             return cls()
         parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
@@ -37,7 +37,7 @@ class Gateway:
         except ValueError:
             port = 0
         if parts.scheme != "http" or not parts.hostname or not port:
-            raise Refused(
+            raise CannotProceedError(
                 "The proxy in https_proxy is not like http://HOST:PORT, so trainers can't be led through it. "
                 "Correct it, or set TRAINSHED_SERVER_GS_IN_TRAINERS=google to leave the trainers' network alone."
             )
@@ -55,7 +55,7 @@ class Gateway:
         return bool(self.host) and not aside
 
     async def connect(self, host: str, port: int) -> Streams:
-        """A connection to that place. `Unavailable`, with the reason, if there is none within `CONNECT_S`."""
+        """A connection to that place. `UnavailableError`, with the reason, if there is none within `CONNECT_S`."""
         through = self.for_host(host)
         place = (self.host, self.port) if through else (host, port)
         try:
@@ -65,9 +65,9 @@ class Gateway:
                     await self._ask(streams, host, port)
                 return streams
         except TimeoutError:
-            raise Unavailable(f"{place[0]}:{place[1]} did not answer within {CONNECT_S:g} s.") from None
+            raise UnavailableError(f"{place[0]}:{place[1]} did not answer within {CONNECT_S:g} s.") from None
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as exc:
-            raise Unavailable(f"{place[0]}:{place[1]} can't be reached: {exc}.") from exc
+            raise UnavailableError(f"{place[0]}:{place[1]} can't be reached: {exc}.") from exc
 
     async def _ask(self, streams: Streams, host: str, port: int) -> None:
         reader, writer = streams
@@ -78,10 +78,10 @@ class Gateway:
         status = answer.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
         if len(status) < 2 or status[1] != "200":
             writer.close()
-            raise Unavailable(f"The proxy {self.host}:{self.port} does not let us through to {at}: {status[1:]}.")
+            raise UnavailableError(f"The proxy {self.host}:{self.port} does not let us through to {at}: {status[1:]}.")
 
 
-async def join(near: Streams, far: Streams) -> None:
+async def pipe(near: Streams, far: Streams) -> None:
     """Pass bytes both ways until both sides have ended, or one has and the other is silent. Closes the far side."""
     pumps = [asyncio.create_task(_pump(near[0], far[1])), asyncio.create_task(_pump(far[0], near[1]))]
     try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 
-from trainshed.errors import Invalid
-from trainshed.proxy.request_normalizer import Cleaner
+from trainshed.errors import InvalidArgumentError
+from trainshed.proxy.request_normalizer import RequestNormalizer
 
 
-def refusal(status: str, message: str) -> bytes:
+def error_response(status: str, message: str) -> bytes:
     """A whole answer with a sentence in it, in the form in which Google's clients show it. It is the last one."""
     code = int(status.partition(" ")[0])
     body = json.dumps({"error": {"code": code, "message": message}}).encode()
@@ -17,12 +17,12 @@ def refusal(status: str, message: str) -> bytes:
     return f"{head}\r\n\r\n".encode() + body
 
 
-class Front(asyncio.Protocol):
+class InterceptedConnection(asyncio.Protocol):
     """Hands clean requests to `inner`, which answers on the connection itself. Done when `closed` is."""
 
     def __init__(self, inner: asyncio.Protocol, name: str) -> None:
         self._inner = inner
-        self._cleaner = Cleaner(name)
+        self._cleaner = RequestNormalizer(name)
         self._early = b""  # what came before we were told of the connection, which `start_tls` doesn't rule out
         self._transport: asyncio.Transport | None = None
         self._passed = False
@@ -47,7 +47,7 @@ class Front(asyncio.Protocol):
             return
         try:
             clean = self._cleaner.feed(data)
-        except Invalid as exc:
+        except InvalidArgumentError as exc:
             self._refuse(self._transport, str(exc))
             return
         if clean:
@@ -57,7 +57,7 @@ class Front(asyncio.Protocol):
     def _refuse(self, transport: asyncio.Transport, message: str) -> None:
         self._refused = True
         if not self._passed:  # else an answer may be on its way, and a second one in the middle of it says nothing
-            transport.write(refusal("400 Bad Request", message))
+            transport.write(error_response("400 Bad Request", message))
         transport.close()
 
     def eof_received(self) -> bool | None:

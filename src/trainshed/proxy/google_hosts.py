@@ -14,7 +14,7 @@ NAMES = frozenset({_STORAGE, _WWW, _OAUTH, _ML, "logging.googleapis.com"})
 CERTIFIED = ("*.googleapis.com", "googleapis.com")
 
 _REGIONAL_ML = re.compile(r"[a-z]{2,20}-[a-z]{2,20}\d{1,2}-ml\.googleapis\.com")
-#: all that `served` answers for, for those who can't call it
+#: all that `served_name` answers for, for those who can't call it
 PATTERN = "|".join((*map(re.escape, sorted(NAMES)), _REGIONAL_ML.pattern))
 _TOKEN_PATHS = {_WWW: ("/oauth2/v3/token", "/oauth2/v4/token"), _OAUTH: ("/token",)}
 _STORAGE_API = (
@@ -26,13 +26,13 @@ _STORAGE_API = (
 )
 
 
-def served(host: str) -> str | None:
+def served_name(host: str) -> str | None:
     """The name by which the server answers for this host; None if the host is someone else's."""
     name = host.lower()
     return _ML if _REGIONAL_ML.fullmatch(name) else name if name in NAMES else None
 
 
-def target(name: str, asked: str) -> str:
+def rewrite_path(name: str, asked: str) -> str:
     """Where a request for `asked` (path and query) at a served name goes on the server.
 
     Objects may be read at `storage.googleapis.com/BUCKET/OBJECT`, as TensorFlow does; all else keeps its path.

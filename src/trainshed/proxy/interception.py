@@ -10,11 +10,11 @@ import asyncio
 import ssl
 from collections.abc import Callable
 
-from trainshed.proxy.front import Front
-from trainshed.proxy.google_hosts import NAMES, served
+from trainshed.proxy.front import InterceptedConnection
+from trainshed.proxy.google_hosts import NAMES, served_name
 
 
-class Doors:
+class SniContexts:
     """One context for each name, so that a connection's own context tells by which name it was opened."""
 
     def __init__(self, context: Callable[[], ssl.SSLContext]) -> None:
@@ -23,7 +23,7 @@ class Doors:
 
     def choose(self, connection: ssl.SSLObject, asked: str | None, _: ssl.SSLContext) -> None:
         """To be told the name (SNI) that a client asks for; any name but Google's is left to the port's own context."""
-        name = served(asked or "")
+        name = served_name(asked or "")
         if name is not None:
             connection.context = self._contexts[name]
 
@@ -32,8 +32,8 @@ class Doors:
         return self._names.get(transport.get_extra_info("ssl_object").context)
 
 
-def enter(transport: asyncio.Transport, inner: asyncio.Protocol, name: str) -> None:
+def intercept(transport: asyncio.Transport, inner: asyncio.Protocol, name: str) -> None:
     """From now on the connection is Google's, at this end; `inner` answers what was asked of it."""
-    front = Front(inner, name)
+    front = InterceptedConnection(inner, name)
     transport.set_protocol(front)
     front.begin(transport)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from trainshed.errors import Refused
-from trainshed.proxy.client_config import Reach
+from trainshed.errors import CannotProceedError
+from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.google_hosts import PATTERN
 
 FOLDER = Path("@node@/credentials")  #: of a replica; what runs on its machine knows the rest
@@ -18,7 +18,7 @@ _ELSEWHERE = "192.0.2.1"  #: an address that nobody has; nothing is sent to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeReach:
+class NodeEndpoint:
     """What a machine of a cluster is told of this server."""
 
     tls_url: str
@@ -33,9 +33,9 @@ class NodeReach:
         return {"host": tls.hostname, "port": tls.port, "names": PATTERN}
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> ServerEndpoints:
         """As programs on that machine have it. All of it goes over TLS: the network between is anybody's."""
-        return Reach(
+        return ServerEndpoints(
             url=self.tls_url,
             tls_url=self.tls_url,
             proxy_url=f"http://{RELAY}",
@@ -58,9 +58,9 @@ def host_for_nodes(listening: str, *, given: str = "", cluster: str = "") -> str
 
 
 def check_reachable(host: str, cluster: str) -> None:
-    """`Refused` if a cluster, whose head is at the host `cluster`, can't reach the server at `host`."""
+    """`CannotProceedError` if a cluster, whose head is at the host `cluster`, can't reach the server at `host`."""
     if _is_loopback(host) and not _is_loopback(cluster):
-        raise Refused(
+        raise CannotProceedError(
             f"The server listens on {host}, where the machines of the cluster at {cluster} can't reach it. Start it "
             f"with --host 0.0.0.0, or with an address of this machine that they can reach."
         )

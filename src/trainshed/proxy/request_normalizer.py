@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainshed.errors import Invalid
-from trainshed.proxy.google_hosts import served, target
+from trainshed.errors import InvalidArgumentError
+from trainshed.proxy.google_hosts import rewrite_path, served_name
 
 HEAD_LIMIT = 65_536
 HEADERS_LIMIT = 100
@@ -44,32 +44,35 @@ _NOT_PASSED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RequestHead:
     """A request up to its body, as it goes on. `length` is None if the body comes in chunks."""
 
     text: bytes
     length: int | None
 
 
-def clean_head(raw: bytes, name: str) -> Head:
-    """Rewrite a head, without the empty line at its end, for the served name it was sent to. `Invalid` if unclear."""
+def normalize_head(raw: bytes, name: str) -> RequestHead:
+    """Rewrite a head, without the empty line at its end, for the served name it was sent to.
+
+    `InvalidArgumentError` if unclear.
+    """
     first, *lines = raw.split(b"\r\n")
     match = _REQUEST_LINE.fullmatch(first)
     if match is None:
-        raise Invalid("This is no HTTP/1.1 request: its first line is not like 'GET /path HTTP/1.1'.")
+        raise InvalidArgumentError("This is no HTTP/1.1 request: its first line is not like 'GET /path HTTP/1.1'.")
     if len(lines) > HEADERS_LIMIT:
-        raise Invalid(f"The request has more than {HEADERS_LIMIT} headers.")
+        raise InvalidArgumentError(f"The request has more than {HEADERS_LIMIT} headers.")
     headers = [_header(line) for line in lines]
 
     def all_of(wanted: bytes) -> list[bytes]:
         return [value.lower() for key, value in headers if key == wanted]
 
     hosts = all_of(b"host")
-    if len(hosts) != 1 or served(hosts[0].decode("latin-1").removesuffix(":443")) != name:
-        raise Invalid(f"The request's Host is not {name}, to which the connection was asked for.")
+    if len(hosts) != 1 or served_name(hosts[0].decode("latin-1").removesuffix(":443")) != name:
+        raise InvalidArgumentError(f"The request's Host is not {name}, to which the connection was asked for.")
     length = _length(all_of(b"transfer-encoding"), all_of(b"content-length"), version=match[3])
     closing = any(b"close" in value for value in all_of(b"connection"))
-    path = target(name, match[2].decode("ascii")).encode("ascii")
+    path = rewrite_path(name, match[2].decode("ascii")).encode("ascii")
     out = [b"%s %s HTTP/1.%s" % (match[1], path, match[3]), b"host: " + name.encode("ascii")]
     out += [key + b": " + value for key, value in headers if key not in _NOT_PASSED]
     out += [b"connection: close"] if closing else []
@@ -77,30 +80,30 @@ def clean_head(raw: bytes, name: str) -> Head:
         out.append(b"transfer-encoding: chunked")
     elif length or all_of(b"content-length"):
         out.append(b"content-length: %d" % length)
-    return Head(b"\r\n".join(out) + b"\r\n\r\n", length)
+    return RequestHead(b"\r\n".join(out) + b"\r\n\r\n", length)
 
 
 def _header(line: bytes) -> tuple[bytes, bytes]:
     match = _HEADER.fullmatch(line)
     if match is None:
-        raise Invalid("The request has a header that is not like 'Name: value'.")
+        raise InvalidArgumentError("The request has a header that is not like 'Name: value'.")
     return match[1].lower(), match[2].strip(b" \t")
 
 
 def _length(encodings: list[bytes], lengths: list[bytes], *, version: bytes) -> int | None:
     """How long the body is; None if it is chunked, which counts more than a length, as RFC 9112 has it."""
     if len(encodings) > 1 or not {*encodings} <= {b"identity", b"chunked"}:
-        raise Invalid("The request has a Transfer-Encoding other than 'chunked'.")
+        raise InvalidArgumentError("The request has a Transfer-Encoding other than 'chunked'.")
     if len(lengths) > 1 or not all(_LENGTH.fullmatch(value) for value in lengths):
-        raise Invalid("The request's Content-Length is not one number.")
+        raise InvalidArgumentError("The request's Content-Length is not one number.")
     if encodings == [b"chunked"]:
         if version == b"0":
-            raise Invalid("HTTP/1.0 knows no chunks.")
+            raise InvalidArgumentError("HTTP/1.0 knows no chunks.")
         return None
     return int(lengths[0]) if lengths else 0
 
 
-class Cleaner:
+class RequestNormalizer:
     """Takes the bytes of one connection as they come and gives back the same requests, clean. Any cut is fine."""
 
     def __init__(self, name: str) -> None:
@@ -111,7 +114,7 @@ class Cleaner:
         self._state: Callable[[bytearray], bool] = self._head
 
     def feed(self, data: bytes) -> bytes:
-        """What can be passed on by now. `Invalid` if the client must not go on; don't call again then."""
+        """What can be passed on by now. `InvalidArgumentError` if the client must not go on; don't call again then."""
         self._buffer += data
         out = bytearray()
         while self._state(out):
@@ -124,9 +127,9 @@ class Cleaner:
         end = self._buffer.find(b"\r\n\r\n", 0, HEAD_LIMIT)
         if end < 0:
             if len(self._buffer) >= HEAD_LIMIT:
-                raise Invalid(f"The head of the request is longer than {HEAD_LIMIT:,} bytes.")
+                raise InvalidArgumentError(f"The head of the request is longer than {HEAD_LIMIT:,} bytes.")
             return False
-        head = clean_head(self._take(end), self._name)
+        head = normalize_head(self._take(end), self._name)
         self._take(4)
         out += head.text
         self._left = head.length or 0
@@ -147,7 +150,7 @@ class Cleaner:
         if line is None:
             return False
         if not _CHUNK_SIZE.fullmatch(line):
-            raise Invalid("A chunk of the request does not begin with its size.")
+            raise InvalidArgumentError("A chunk of the request does not begin with its size.")
         self._left = int(line, 16)
         self._trailers = 0
         self._state = self._chunk if self._left else self._trailer
@@ -167,7 +170,7 @@ class Cleaner:
         if len(self._buffer) < 2:
             return False
         if self._take(2) != b"\r\n":
-            raise Invalid("A chunk of the request is longer than it says.")
+            raise InvalidArgumentError("A chunk of the request is longer than it says.")
         self._state = self._chunk_size
         return True
 
@@ -180,7 +183,7 @@ class Cleaner:
             _header(line)
             self._trailers += 1
             if self._trailers > HEADERS_LIMIT:
-                raise Invalid(f"The request has more than {HEADERS_LIMIT} headers after its body.")
+                raise InvalidArgumentError(f"The request has more than {HEADERS_LIMIT} headers after its body.")
             return True
         out += b"0\r\n\r\n"
         self._state = self._head
@@ -190,7 +193,7 @@ class Cleaner:
         end = self._buffer.find(b"\r\n", 0, limit)
         if end < 0:
             if len(self._buffer) >= limit:
-                raise Invalid("The request has a line in its body that is too long.")
+                raise InvalidArgumentError("The request has a line in its body that is too long.")
             return None
         line = self._take(end)
         self._take(2)

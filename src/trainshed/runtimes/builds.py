@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainshed.errors import FailedPrecondition, OutOfSpace, Unavailable
+from trainshed.errors import DiskFullError, FailedPreconditionError, UnavailableError
 from trainshed.runtimes.catalogue import Runtime
-from trainshed.runtimes.progress import Meter, Progress
+from trainshed.runtimes.progress import BuildMeter, ProgressCallback
 from trainshed.runtimes.uv import explain_failure, uv_command
 
 _WAIT_S = 0.2  #: between two looks at a lock that another one holds
@@ -28,7 +28,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EnvironmentDir:
     """Where the environment of one runtime lies, with the files beside it that outlive a failed build."""
 
     path: Path
@@ -114,7 +114,7 @@ class Place:
         return not keep
 
     @contextlib.contextmanager
-    def locked(self, progress: Progress, stopping: threading.Event) -> Iterator[int]:
+    def locked(self, progress: ProgressCallback, stopping: threading.Event) -> Iterator[int]:
         """Hold the lock, having told `progress` the builder's news for as long as another one held it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.lock, "ab") as file:
@@ -131,14 +131,14 @@ class Place:
 
     @contextlib.contextmanager
     def locked_now(self) -> Iterator[None]:
-        """Hold the lock without waiting for a build. `FailedPrecondition` while there is one."""
+        """Hold the lock without waiting for a build. `FailedPreconditionError` while there is one."""
         with open(self.lock, "ab") as file:
             for _ in range(20):  # someone's look at `busy` holds it for an instant
                 if _try_lock(file.fileno(), fcntl.LOCK_EX):
                     yield
                     return
                 time.sleep(0.02)
-        raise FailedPrecondition(
+        raise FailedPreconditionError(
             f"{self.path.name} is being built. Wait until it is ready; `trainshed runtimes list` shows how far it is."
         )
 
@@ -148,7 +148,7 @@ def _show_again(hidden: Path, stamp: Path) -> None:
         hidden.rename(stamp)
 
 
-def build(runtime: Runtime, place: Place, *, tools: Tools, progress: Progress, lock: int) -> None:
+def build(runtime: Runtime, place: EnvironmentDir, *, tools: BuildTools, progress: ProgressCallback, lock: int) -> None:
     """Make the environment. The caller holds `lock`, which uv inherits: should this process be killed, the lock
     stays until its uv has ended too, and nobody rebuilds under a uv that still writes.
 
@@ -168,7 +168,7 @@ def build(runtime: Runtime, place: Place, *, tools: Tools, progress: Progress, l
         error = explain_failure(what, os.strerror(exc.errno)) if exc.errno in _FULL else exc
         _clear(place, error=str(error))
         raise error from exc
-    except (OutOfSpace, Unavailable) as exc:
+    except (DiskFullError, UnavailableError) as exc:
         _clear(place, error="" if tools.stopping.is_set() else str(exc))
         raise
     except BaseException:
@@ -178,7 +178,7 @@ def build(runtime: Runtime, place: Place, *, tools: Tools, progress: Progress, l
     progress(1.0, "Ready")
 
 
-def _clear(place: Place, *, error: str = "") -> None:
+def _clear(place: EnvironmentDir, *, error: str = "") -> None:
     """After a failed build: give its space back, and leave word of why."""
     with contextlib.suppress(OSError):  # a disk that can't hold the news must not hide the error itself
         place.erase()
@@ -188,7 +188,7 @@ def _clear(place: Place, *, error: str = "") -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class BuildTools:
     """What builds: the uv program, the interpreter to build on, and the sign to stop."""
 
     uv: Path
@@ -200,7 +200,7 @@ class Tools:
 class _Run:
     """Runs uv for one build, its output going to the log."""
 
-    tools: Tools
+    tools: BuildTools
     log: int
     lock: int
     what: str
@@ -219,7 +219,10 @@ class _Run:
         )
 
     def wait(
-        self, process: subprocess.Popen[bytes], meter: Meter | None = None, progress: Progress | None = None
+        self,
+        process: subprocess.Popen[bytes],
+        meter: BuildMeter | None = None,
+        progress: ProgressCallback | None = None,
     ) -> None:
         """Until uv has ended well. It is ended early if this process stops or `progress` raises."""
         try:
@@ -236,11 +239,11 @@ class _Run:
             raise explain_failure(self.what, self.log_path.read_text(errors="replace"))
 
 
-def _install(runtime: Runtime, place: Place, *, run: _Run, progress: Progress) -> None:
+def _install(runtime: Runtime, place: EnvironmentDir, *, run: _Run, progress: ProgressCallback) -> None:
     pins = place.path / "requirements.txt"
     pins.write_text("".join(f"{pin}\n" for pin in runtime.pins))
     site = place.path / "lib" / f"python{runtime.python}" / "site-packages"
-    meter = Meter(site=site, packages=len(runtime.pins), unpacked_bytes=runtime.unpacked_mb << 20)
+    meter = BuildMeter(site=site, packages=len(runtime.pins), unpacked_bytes=runtime.unpacked_mb << 20)
     extent = ("--no-deps",) if runtime.resolved else ()
     process = run.start("pip", "install", "--compile-bytecode", *extent, "--python", place.python, "-r", pins)
     told: list[tuple[float, str]] = []
@@ -265,12 +268,12 @@ def _declare(package: str, site: Path) -> None:
     (info / "RECORD").write_text("".join(f"{info.name}/{file},,\n" for file in ("METADATA", "INSTALLER", "RECORD")))
 
 
-def _announce(place: Place, progress: Progress, fraction: float, text: str) -> None:
+def _announce(place: EnvironmentDir, progress: ProgressCallback, fraction: float, text: str) -> None:
     place.tell(fraction=fraction, text=text)
     progress(fraction, text)
 
 
-def _write_stamp(runtime: Runtime, place: Place, python: Path) -> None:
+def _write_stamp(runtime: Runtime, place: EnvironmentDir, python: Path) -> None:
     stamp = {"runtime": runtime.name, "digest": runtime.digest, "python": str(python), "size": _size(place.path)}
     fresh = place.stamp.with_suffix(".new")
     fresh.write_text(json.dumps(stamp))
@@ -285,8 +288,8 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
     return True
 
 
-def _stopping() -> Unavailable:
-    return Unavailable("The server is stopping; the runtime is built at the next use.")
+def _stopping() -> UnavailableError:
+    return UnavailableError("The server is stopping; the runtime is built at the next use.")
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:

@@ -9,13 +9,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainshed.errors import FailedPrecondition, NotFound
+from trainshed.errors import FailedPreconditionError, NotFoundError
 from trainshed.runtimes import builds
-from trainshed.runtimes.builds import Place, Tools
+from trainshed.runtimes.builds import BuildTools, EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE, Runtime
-from trainshed.runtimes.progress import Progress, rising
+from trainshed.runtimes.progress import ProgressCallback, rising
 from trainshed.runtimes.pythons import Pythons
-from trainshed.runtimes.resolution import Choice, resolve
+from trainshed.runtimes.resolution import RuntimeChoice, resolve
 
 
 class RuntimeState(StrEnum):
@@ -40,7 +40,7 @@ class RuntimeInfo:
     size: int  #: bytes on disk, once it is READY
 
 
-class FindsPython(Protocol):
+class PythonFinder(Protocol):
     """Where interpreters come from."""
 
     def can_be_had(self, version: str) -> bool: ...
@@ -56,7 +56,7 @@ class Runtimes:
         folder: Path,
         uv: Path,
         *,
-        pythons: FindsPython | None = None,
+        pythons: PythonFinder | None = None,
         catalogue: Mapping[str, Runtime] = CATALOGUE,
     ) -> None:
         self._folder = folder
@@ -74,19 +74,23 @@ class Runtimes:
         return [self._info(runtime) for runtime in self._catalogue.values()]
 
     def get(self, name: str) -> RuntimeInfo:
-        """One of them. `NotFound` if there is none of this name."""
+        """One of them. `NotFoundError` if there is none of this name."""
         return self._info(self._known(name))
 
-    def resolve(self, runtime_version: str | None, python_version: str | None, *, what: str = "job") -> Choice:
-        """The runtime for what a job asks for, or `what` else. `Invalid` if there is none for it. Builds nothing."""
+    def resolve(self, runtime_version: str | None, python_version: str | None, *, what: str = "job") -> RuntimeChoice:
+        """The runtime for what a job asks for, or `what` else.
+
+        `InvalidArgumentError` if there is none for it. Builds nothing.
+        """
         available = {r.name for r in self._catalogue.values() if self._obtainable(r)}
         return resolve(runtime_version, python_version, available=available, catalogue=self._catalogue, what=what)
 
-    def ensure(self, name: str, progress: Progress) -> Path:
+    def ensure(self, name: str, progress: ProgressCallback) -> Path:
         """The interpreter of a runtime, which is built first if it is not there, or waited for if another builds it.
 
-        Blocks; safe to repeat. An exception out of `progress` ends the wait or the build. `Unavailable` if uv fails or
-        the server stops, `OutOfSpace` if the disk is full, `FailedPrecondition` if its Python can't be had.
+        Blocks; safe to repeat. An exception out of `progress` ends the wait or the build. `UnavailableError` if uv
+        fails or
+        the server stops, `DiskFullError` if the disk is full, `FailedPreconditionError` if its Python can't be had.
         """
         runtime = self._known(name)
         place = self._place(runtime)
@@ -95,7 +99,7 @@ class Runtimes:
         progress = rising(progress)
         with place.locked(progress, self._stopping) as lock:
             if not place.ready():
-                tools = Tools(uv=self._uv, python=self._python(runtime), stopping=self._stopping)
+                tools = BuildTools(uv=self._uv, python=self._python(runtime), stopping=self._stopping)
                 builds.build(runtime, place, tools=tools, progress=progress, lock=lock)
         return place.python
 
@@ -107,15 +111,15 @@ class Runtimes:
     def remove(self, name: str, *, in_use: Callable[[], bool] = lambda: False) -> None:
         """Remove a runtime's environment, and those of the same name that an older catalogue left. Absent: nothing.
 
-        `FailedPrecondition` while it is being built, or if it is `in_use`. That is asked when `ensure` gives the
+        `FailedPreconditionError` while it is being built, or if it is `in_use`. That is asked when `ensure` gives the
         environment out no more: who counts as a user before they call `ensure` keeps it, or has it built again.
         """
         self._known(name)
         for lock in self._folder.glob(f"{name}-*.lock"):
-            place = Place(lock.with_suffix(""))
+            place = EnvironmentDir(lock.with_suffix(""))
             with place.locked_now():
                 if not place.erase_unless(in_use):
-                    raise FailedPrecondition(
+                    raise FailedPreconditionError(
                         f"A job runs from runtime {name}. Wait until it ends, or cancel it with "
                         f"`trainshed jobs cancel`."
                     )
@@ -123,7 +127,7 @@ class Runtimes:
                 place.log.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """End the builds and waits of this object; those who called `ensure` get `Unavailable`."""
+        """End the builds and waits of this object; those who called `ensure` get `UnavailableError`."""
         self._stopping.set()
 
     def _look(self) -> None:
@@ -154,7 +158,7 @@ class Runtimes:
             return _no_python(runtime)
         return str(news.get("error", "")) if state is RuntimeState.ABSENT else ""
 
-    def _state(self, runtime: Runtime, place: Place) -> RuntimeState:
+    def _state(self, runtime: Runtime, place: EnvironmentDir) -> RuntimeState:
         if place.ready():
             return RuntimeState.READY
         if place.busy():
@@ -167,15 +171,15 @@ class Runtimes:
     def _python(self, runtime: Runtime) -> Path:
         if python := self._pythons.get(runtime.python):
             return python
-        raise FailedPrecondition(_no_python(runtime))
+        raise FailedPreconditionError(_no_python(runtime))
 
     def _known(self, name: str) -> Runtime:
         if runtime := self._catalogue.get(name):
             return runtime
-        raise NotFound(f"There is no runtime {name!r}. The runtimes are: {', '.join(self._catalogue)}.")
+        raise NotFoundError(f"There is no runtime {name!r}. The runtimes are: {', '.join(self._catalogue)}.")
 
-    def _place(self, runtime: Runtime) -> Place:
-        return Place(self._folder / runtime.key)
+    def _place(self, runtime: Runtime) -> EnvironmentDir:
+        return EnvironmentDir(self._folder / runtime.key)
 
 
 def _no_python(runtime: Runtime) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import psutil
 
-Progress = Callable[[float, str], None]  #: fraction from 0 to 1, never falling; and a short text
+ProgressCallback = Callable[[float, str], None]  #: fraction from 0 to 1, never falling; and a short text
 
 _START, _FETCHED, _INSTALLED, _COMPILED = 0.01, 0.60, 0.65, 0.99
 
 
-def rising(progress: Progress) -> Progress:
+def rising(progress: ProgressCallback) -> ProgressCallback:
     """The same, with a fraction that never falls, also when a build that was waited for fails and is done again."""
     reached = 0.0
 
@@ -25,7 +25,7 @@ def rising(progress: Progress) -> Progress:
     return tell
 
 
-class Meter:
+class BuildMeter:
     """Looks at one running `uv pip install --compile-bytecode` into an environment. The fraction never falls.
 
     uv fetches and unpacks all packages into its cache, then links them into the environment, then compiles. The bytes

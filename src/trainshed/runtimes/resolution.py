@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 from trainshed.runtimes.catalogue import CATALOGUE, DEFAULT, Runtime
 
 _NUMBER = re.compile(r"(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})")
@@ -14,7 +14,7 @@ _PYTHON = re.compile(r"2\.7|3\.(0|[1-9][0-9]?)")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RuntimeChoice:
     """The runtime a job runs on, and what the user should know about it: sentences for the log and for `describe`."""
 
     name: str
@@ -28,11 +28,11 @@ def resolve(
     available: Collection[str],
     catalogue: Mapping[str, Runtime] = CATALOGUE,
     what: str = "job",
-) -> Choice:
+) -> RuntimeChoice:
     """The runtime for what a job asks for, of those `available` on this machine. Notes speak of `what` it is for.
 
-    An old number gets the nearest newer runtime. `Invalid`, listing those there are, for a number newer than all and
-    for what is no number.
+    An old number gets the nearest newer runtime. `InvalidArgumentError`, listing those there are, for a number newer
+    than all and for what is no number.
     """
     asked = runtime_version or DEFAULT
     name = asked if asked in available else _nearest_newer(asked, available, catalogue)
@@ -42,14 +42,14 @@ def resolve(
         else [f"{_why_another(asked, catalogue)}; this {what} runs on {name}, the nearest newer one."]
     )
     if python_version and not _PYTHON.fullmatch(python_version):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"{python_version!r} is not a Python version. {_offer(available, catalogue)}",
             field="training_input.python_version",
         )
     if python_version and python_version != catalogue[name].python:
         has = catalogue[name].python
         notes.append(f"Python {python_version} is not offered on runtime {name}; this {what} runs on Python {has}.")
-    return Choice(name, tuple(notes))
+    return RuntimeChoice(name, tuple(notes))
 
 
 def _nearest_newer(asked: str, available: Collection[str], catalogue: Mapping[str, Runtime]) -> str:
@@ -63,7 +63,7 @@ def _nearest_newer(asked: str, available: Collection[str], catalogue: Mapping[st
         problem = f"There is no runtime {asked} or newer."
     else:
         problem = f"{asked!r} is not a runtime version."
-    raise Invalid(f"{problem} {_offer(available, catalogue)}", field="training_input.runtime_version")
+    raise InvalidArgumentError(f"{problem} {_offer(available, catalogue)}", field="training_input.runtime_version")
 
 
 def _number(name: str) -> tuple[int, ...]:

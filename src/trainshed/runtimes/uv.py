@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainshed.errors import OutOfSpace, Refused, TrainshedError, Unavailable
+from trainshed.errors import CannotProceedError, DiskFullError, TrainshedError, UnavailableError
 
 # What a shell around the server may have set for another environment than the one that is being built.
 _FOREIGN = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PROJECT", "UV_PYTHON", "UV_SYSTEM_PYTHON")
@@ -25,7 +25,7 @@ _MISSING = re.compile(
 
 
 def find_uv() -> Path:
-    """The uv program of this installation, else the one on the PATH. `Refused` if there is none."""
+    """The uv program of this installation, else the one on the PATH. `CannotProceedError` if there is none."""
     beside = Path(sys.executable).with_name("uv")
     if beside.is_file():
         return beside
@@ -35,7 +35,7 @@ def find_uv() -> Path:
         return Path(find_uv_bin())
     if found := shutil.which("uv"):
         return Path(found).absolute()
-    raise Refused(
+    raise CannotProceedError(
         "The program uv, which builds the environments of jobs, is not on this machine. "
         "Install it with `python -m pip install uv`."
     )
@@ -63,7 +63,7 @@ def explain_failure(what: str, output: str) -> TrainshedError:
     """The error for a call of uv that failed while it did `what`, from all that it wrote."""
     words = last_words(output)
     if _NO_SPACE.search(output):
-        return OutOfSpace(
+        return DiskFullError(
             f"{what} failed because the disk is full. Make room, or put TRAINSHED_HOME and UV_CACHE_DIR on another "
             f"disk, and try again."
         )
@@ -75,4 +75,4 @@ def explain_failure(what: str, output: str) -> TrainshedError:
         remedy = "The package index does not have this package: name one that does with UV_DEFAULT_INDEX"
     else:
         remedy = "Mend what uv names"
-    return Unavailable(f"{what} failed. uv says: {words}. {remedy}, and try again.", retry_after_s=60)
+    return UnavailableError(f"{what} failed. uv says: {words}. {remedy}, and try again.", retry_after_s=60)

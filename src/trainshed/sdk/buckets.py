@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from trainshed.client.context import Scope
-from trainshed.client.copy_plan import carry_out, plan
+from trainshed.client.context import ClientContext
+from trainshed.client.copy_plan import plan_copy, run_transfer
 from trainshed.client.parallel import in_parallel
 from trainshed.client.transport import segment
 from trainshed.client.urls import Url
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 _IN_MEMORY = 16 << 20  #: larger objects are read by way of a file
 
@@ -25,18 +25,18 @@ Mode = Literal["r", "rb", "w", "wb"]
 class Buckets:
     """The buckets of a project: `connect().buckets`. Names of objects are written gs://BUCKET/NAME."""
 
-    def __init__(self, here: Scope) -> None:
+    def __init__(self, here: ClientContext) -> None:
         self._here = here
 
     def create(self, name: str, *, exist_ok: bool = False) -> Bucket:
-        """A new bucket. `AlreadyExists` if the name is taken, unless `exist_ok` and it is this project's."""
+        """A new bucket. `AlreadyExistsError` if the name is taken, unless `exist_ok` and it is this project's."""
         name = name.removeprefix("gs://").rstrip("/")
         if not (exist_ok and any(found.name == name for found in self.list())):
             self._here.storage.create_bucket(self._here.project, {"name": name})
         return Bucket(self._here, name)
 
     def get(self, name: str) -> Bucket:
-        """A bucket that is there. `NotFound` if there is none of this name."""
+        """A bucket that is there. `NotFoundError` if there is none of this name."""
         name = name.removeprefix("gs://").rstrip("/")
         self._here.storage.bucket(name)
         return Bucket(self._here, name)
@@ -63,7 +63,9 @@ class Buckets:
         """
         url = Url.cloud(uri)
         if not url.bucket or not url.name or mode not in ("r", "rb", "w", "wb"):
-            raise Invalid(f"Opening needs gs://BUCKET/NAME and one of the modes r, rb, w, wb; not {uri!r}, {mode!r}.")
+            raise InvalidArgumentError(
+                f"Opening needs gs://BUCKET/NAME and one of the modes r, rb, w, wb; not {uri!r}, {mode!r}."
+            )
         if mode.startswith("w"):
             writer = _Writer(self._here, url)
             return writer if mode == "wb" else _TextWriter(writer)
@@ -80,8 +82,8 @@ class Buckets:
 
     def _copy(self, sources: Sequence[str], to: str) -> None:
         storage = self._here.storage
-        transfers = plan(storage, self._here.project, sources, to, recursive=True)
-        in_parallel(lambda each: carry_out(storage, each, progress=lambda count: None), transfers)
+        transfers = plan_copy(storage, self._here.project, sources, to, recursive=True)
+        in_parallel(lambda each: run_transfer(storage, each, progress=lambda count: None), transfers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,7 @@ class StoredObject:
 class Bucket:
     """One bucket. It holds a name only: each question goes to the server."""
 
-    def __init__(self, here: Scope, name: str) -> None:
+    def __init__(self, here: ClientContext, name: str) -> None:
         self._here = here
         self.name = name
 
@@ -137,7 +139,7 @@ class Bucket:
 class _Writer(io.BytesIO):
     """Bytes that become an object when they are closed."""
 
-    def __init__(self, here: Scope, url: Url) -> None:
+    def __init__(self, here: ClientContext, url: Url) -> None:
         super().__init__()
         self._here = here
         self._url = url

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import trainshed.sdk.display as display
-from trainshed.client import job_reader as job_reading
-from trainshed.client import submission
-from trainshed.client.context import Scope, own_job_path
+from trainshed.client import job_reader, submission
+from trainshed.client.context import ClientContext, own_job_path
 from trainshed.client.job_format import facts
 from trainshed.client.staging import staging_bucket as ready_bucket
 from trainshed.client.transport import segment
-from trainshed.domain.jobs.job import ENDS, JobState
-from trainshed.errors import FailedPrecondition, Invalid, TimedOut, TrainshedError
+from trainshed.domain.jobs.job import TERMINAL_STATES, JobState
+from trainshed.errors import DeadlineExceededError, FailedPreconditionError, InvalidArgumentError, TrainshedError
 from trainshed.sdk.models import Model, Models
 from trainshed.sdk.records import Export, LogLine, Metrics, Progress
 
@@ -29,7 +28,7 @@ _WAIT_S = 0.5
 class Jobs:
     """The jobs of a project: `connect().jobs`."""
 
-    def __init__(self, here: Scope) -> None:
+    def __init__(self, here: ClientContext) -> None:
         self._here = here
 
     def submit(  # many arguments, because a training has many parts and all of them are optional keywords
@@ -82,7 +81,7 @@ class Jobs:
         return Job(self._here, job_id)
 
     def get(self, name: str) -> Job:
-        """A job that is there already. `NotFound` if there is none of this name."""
+        """A job that is there already. `NotFoundError` if there is none of this name."""
         job = Job(self._here, name)
         job.describe()
         return job
@@ -109,7 +108,7 @@ class Jobs:
 class Job:
     """One job. It holds a name only: each question goes to the server."""
 
-    def __init__(self, here: Scope, name: str) -> None:
+    def __init__(self, here: ClientContext, name: str) -> None:
         self._here = here
         self.name = name
 
@@ -138,37 +137,42 @@ class Job:
     ) -> Iterator[LogLine]:
         """Its log, line by line; with `follow` until it ends. `replica`, `grep` and `tail` choose among them."""
         query = {"replica": replica, "tail": tail, "grep": grep}
-        for entry in job_reading.entries(self._here, self.name, query=query, follow=follow):
+        for entry in job_reader.entries(self._here, self.name, query=query, follow=follow):
             yield LogLine.read(entry)
 
     def metrics(self, *, points: int = 300) -> Metrics:
         """What it measured so far, by name, `points` of each at most. `metrics().frame()` is a pandas frame."""
-        return Metrics.read(job_reading.stats(self._here, self.name, points))
+        return Metrics.read(job_reader.stats(self._here, self.name, points))
 
     def watch(self, *, check: bool = True) -> None:
         """Show it until it ends: a live view in a notebook, lines elsewhere. Interrupting leaves the job alone.
 
-        `FailedPrecondition`, with the reason, if it did not succeed; not if `check` is False.
+        `FailedPreconditionError`, with the reason, if it did not succeed; not if `check` is False.
         """
         live = display.Live()
-        interval_s = job_reading.LOOK_S if display.in_notebook() else _LINES_S
+        interval_s = job_reader.LOOK_S if display.in_notebook() else _LINES_S
         found: dict[str, Any] = {}
-        for found in job_reading.looks(self._here, self.name, interval_s):
+        for found in job_reader.progress_updates(self._here, self.name, interval_s):
             live.show(display.job_panel(found, link=self.console_url), _line(found))
         if check:
             self._checked(found["state"], found["error"])
 
     def wait(self, *, timeout_s: float | None = None, check: bool = True) -> Job:
-        """Until it ends, in silence. `TimedOut` after `timeout_s`; the job goes on then. `check` as in `watch`."""
+        """Until it ends, in silence.
+
+        `DeadlineExceededError` after `timeout_s`; the job goes on then. `check` as in `watch`.
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while (body := self._body())["state"] not in ENDS:
+        while (body := self._body())["state"] not in TERMINAL_STATES:
             if deadline is not None and time.monotonic() > deadline:
-                raise TimedOut(f"Job {self.name} is still {body['state']} after {timeout_s:g} s. It goes on.")
+                raise DeadlineExceededError(
+                    f"Job {self.name} is still {body['state']} after {timeout_s:g} s. It goes on."
+                )
             time.sleep(_WAIT_S)
         return self._checked(body["state"], body.get("errorMessage", "")) if check else self
 
     def cancel(self) -> Job:
-        """Ask it to end. `FailedPrecondition` if it has ended already."""
+        """Ask it to end. `FailedPreconditionError` if it has ended already."""
         self._here.client.call("POST", f"{self._path}:cancel", body={})
         return self
 
@@ -193,7 +197,7 @@ class Job:
     def _checked(self, state: str, error: str) -> Job:
         if state != JobState.SUCCEEDED:
             reason = f": {error}" if error else "."
-            raise FailedPrecondition(f"Job {self.name} is {state}{reason}")
+            raise FailedPreconditionError(f"Job {self.name} is {state}{reason}")
         return self
 
     def __repr__(self) -> str:
@@ -217,7 +221,7 @@ def _new_name(module_name: str | None) -> str:
 def _arguments(given: Sequence[object] | Mapping[str, object]) -> list[str]:
     """Words for the trainer. Of a mapping: `{"train_steps": 500}` is --train_steps 500."""
     if isinstance(given, str):
-        raise Invalid("args must be a list of words, or a mapping from option to value, and not one text.")
+        raise InvalidArgumentError("args must be a list of words, or a mapping from option to value, and not one text.")
     if not isinstance(given, Mapping):
         return [str(word) for word in given]
     pairs = ((key if key.startswith("-") else f"--{key}", str(value)) for key, value in given.items())
@@ -226,9 +230,11 @@ def _arguments(given: Sequence[object] | Mapping[str, object]) -> list[str]:
 
 def _check(training: Mapping[str, Any]) -> None:
     if not training.get("packageUris"):
-        raise Invalid("A job needs a package. Give package_path, the folder of the trainer's package, or packages.")
+        raise InvalidArgumentError(
+            "A job needs a package. Give package_path, the folder of the trainer's package, or packages."
+        )
     if not training.get("pythonModule"):
-        raise Invalid("A job needs a module to run. Give module_name, such as trainer.task.")
+        raise InvalidArgumentError("A job needs a module to run. Give module_name, such as trainer.task.")
 
 
 def _line(found: Mapping[str, Any]) -> str:

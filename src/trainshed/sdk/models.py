@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import trainshed.sdk.display as display
-from trainshed.client import operations_part as operations
-from trainshed.client.context import Scope
-from trainshed.client.copy_plan import Transfer, carry_out
+from trainshed.client import operations_part
+from trainshed.client.context import ClientContext
+from trainshed.client.copy_plan import Transfer, run_transfer
 from trainshed.client.operations import create_once
 from trainshed.client.parallel import in_parallel
 from trainshed.client.staging import staged
 from trainshed.client.submission import REGION
 from trainshed.client.transport import segment
-from trainshed.errors import AlreadyExists, Invalid, NotFound, Refused, TrainshedError
+from trainshed.errors import AlreadyExistsError, CannotProceedError, InvalidArgumentError, NotFoundError, TrainshedError
 from trainshed.sdk.predictions import Predictions
 from trainshed.sdk.records import Export
 
@@ -38,11 +38,11 @@ class Trained(Protocol):
 class Models:
     """The models of a project: `connect().models`."""
 
-    def __init__(self, here: Scope) -> None:
+    def __init__(self, here: ClientContext) -> None:
         self._here = here
 
     def create(self, name: str, *, description: str = "", labels: Mapping[str, str] | None = None) -> Model:
-        """A new model: a name for versions to come. `AlreadyExists` if there is one of this name."""
+        """A new model: a name for versions to come. `AlreadyExistsError` if there is one of this name."""
         body: dict[str, Any] = {"name": name, "regions": [REGION]}
         body |= {"description": description} if description else {}
         body |= {"labels": dict(labels)} if labels else {}
@@ -50,7 +50,7 @@ class Models:
         return Model(self._here, name)
 
     def get(self, name: str) -> Model:
-        """A model that is there. `NotFound` if there is none of this name."""
+        """A model that is there. `NotFoundError` if there is none of this name."""
         model = Model(self._here, name)
         model.describe()
         return model
@@ -78,7 +78,7 @@ class Models:
         `TrainshedError`, with the reason, if it can't be served.
         """
         if (origin is None) == (job is None) and (origin is not None or "container" not in (config or {})):
-            raise Invalid("Deploying needs what was exported: give either origin or job.")
+            raise InvalidArgumentError("Deploying needs what was exported: give either origin or job.")
         export = _newest(job) if job is not None else None
         source = export.uri if export is not None else self._uri(origin) if origin is not None else ""
         model = self._made(name)
@@ -95,11 +95,11 @@ class Models:
     def _made(self, name: str) -> Model:
         try:
             return self.get(name)
-        except NotFound:
+        except NotFoundError:
             pass
         try:
             return self.create(name)
-        except AlreadyExists:  # someone else was faster
+        except AlreadyExistsError:  # someone else was faster
             return self.get(name)
 
     def _uri(self, origin: str | Path) -> str:
@@ -107,7 +107,7 @@ class Models:
             return str(origin)
 
         def carry(transfers: Sequence[Transfer]) -> None:
-            in_parallel(lambda each: carry_out(self._here.storage, each, progress=lambda count: None), transfers)
+            in_parallel(lambda each: run_transfer(self._here.storage, each, progress=lambda count: None), transfers)
 
         return staged(self._here, Path(origin), None, carry=carry, say=lambda text: None)
 
@@ -127,7 +127,7 @@ class Version:
 class Model:
     """One model. It holds a name only: each question goes to the server."""
 
-    def __init__(self, here: Scope, name: str) -> None:
+    def __init__(self, here: ClientContext, name: str) -> None:
         self._here = here
         self.name = name
 
@@ -179,7 +179,7 @@ class Model:
         self._finish(self._here.client.call("DELETE", self._version_path(version)))
 
     def delete(self, *, with_versions: bool = False) -> None:
-        """Delete the model. `FailedPrecondition` if it has versions, unless they are to go too."""
+        """Delete the model. `FailedPreconditionError` if it has versions, unless they are to go too."""
         if with_versions:
             for each in sorted(self.versions, key=lambda found: found.is_default):
                 self.delete_version(each.name)
@@ -201,13 +201,13 @@ class Model:
         try:
             return json.loads(raw)
         except ValueError as exc:
-            raise Refused(f"What {client.url} answered is not JSON: {raw[:200]!r}.") from exc
+            raise CannotProceedError(f"What {client.url} answered is not JSON: {raw[:200]!r}.") from exc
 
     def _create(self, body: dict[str, Any]) -> None:
         name, live = str(body["name"]), display.Live()
         look_with = f"trainshed versions describe {name} --model {self.name}"
         operation = create_once(self._here, f"{self._path}/versions", body, look_with=look_with)
-        for found in operations.followed(self._here, operation):
+        for found in operations_part.follow(self._here, operation):
             if not found.get("done"):
                 text = f"Version {name} of model {self.name} is being created. {self._news(name)}".rstrip()
                 live.show(display.message(text), text)
@@ -220,7 +220,7 @@ class Model:
         return str(self._here.client.call("GET", f"/trainshed{self._version_path(version)}").get("progress", ""))
 
     def _finish(self, operation: dict[str, Any]) -> None:
-        for found in operations.followed(self._here, operation):
+        for found in operations_part.follow(self._here, operation):
             if "error" in found:
                 raise TrainshedError(str(found["error"].get("message", "It failed.")))
 
@@ -248,7 +248,7 @@ class Model:
 def _newest(job: Trained) -> Export:
     exports = job.exports()
     if not exports:
-        raise NotFound(f"Job {job.name} exported nothing that can be deployed. Give the folder as origin.")
+        raise NotFoundError(f"Job {job.name} exported nothing that can be deployed. Give the folder as origin.")
     return exports[-1]
 
 
@@ -275,7 +275,7 @@ def _last(name: str) -> str:
 def _instances(given: Any) -> list[Any]:
     plain = _plain(given.to_dict(orient="records") if hasattr(given, "to_dict") else given)
     if not isinstance(plain, list):
-        raise Invalid("instances must be a list, with one item for each prediction wanted.")
+        raise InvalidArgumentError("instances must be a list, with one item for each prediction wanted.")
     return plain
 
 

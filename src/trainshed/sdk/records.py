@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import trainshed.sdk.display as display
 from trainshed.client.job_format import evaluated, facts
 from trainshed.domain.times import parse_rfc3339
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 
 if TYPE_CHECKING:
     import pandas
@@ -97,11 +97,16 @@ class Metrics(Mapping[str, Sequence[Point]]):
         return cls(found)
 
     def frame(self) -> pandas.DataFrame:
-        """All of it as a pandas frame with the columns metric, step, time and value. `Refused` without pandas."""
+        """All of it as a pandas frame with the columns metric, step, time and value.
+
+        `CannotProceedError` without pandas.
+        """
         try:
             import pandas
         except ImportError as exc:
-            raise Refused("Metrics as a frame need pandas, which is not installed: pip install pandas") from exc
+            raise CannotProceedError(
+                "Metrics as a frame need pandas, which is not installed: pip install pandas"
+            ) from exc
         rows = [(name, each.step, each.time, each.value) for name, points in self.items() for each in points]
         return pandas.DataFrame(rows, columns=["metric", "step", "time", "value"])
 

@@ -72,7 +72,7 @@ def connect(url: str | None = None, *, token: str | None = None, project: str | 
     """The client of the server that the command line would talk to, unless `url` names another.
 
     What is not given comes from TRAINSHED_URL, TRAINSHED_TOKEN, TRAINSHED_PROJECT and the state folder
-    (TRAINSHED_HOME). `Refused` if no server is running, `Invalid` for what can't be a project.
+    (TRAINSHED_HOME). `Refused` if no server is running, `InvalidArgumentError` for what can't be a project.
     """
     settings = ClientSettings.read(environment())
     settings = replace(settings, url=url or settings.url, token=token or settings.token)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trainshed.domain.filters import parser as filters
+from trainshed.domain.filters import parser
 from trainshed.domain.operations import Operation
-from trainshed.services.paging import Page, PageRequest, scan
-from trainshed.store.conflicts import until_first
+from trainshed.services.paging import PageRequest, ResourcePage, scan
+from trainshed.store.conflicts import retry_on_conflict
 from trainshed.store.operations import OperationStore
 
 
@@ -23,15 +23,15 @@ class Operations:
     def get(self, project: str, operation_id: str) -> dict[str, Any]:
         return operation_body(self._store.get(project, operation_id))
 
-    def page(self, project: str, wanted: PageRequest) -> Page:
+    def page(self, project: str, wanted: PageRequest) -> ResourcePage:
         """Operations that match the filter, newest first, as `scan` gives them."""
-        query = filters.parse(wanted.query)
+        query = parser.parse(wanted.query)
         found, cursor = scan(
             lambda before, limit: self._store.page(project, before=before, limit=limit),
             lambda operation: query.matches(operation_body(operation)),
             wanted,
         )
-        return Page(items=[operation_body(operation) for operation in found], next=cursor)
+        return ResourcePage(items=[operation_body(operation) for operation in found], next=cursor)
 
     def cancel(self, project: str, operation_id: str) -> None:
         """Ask for an operation to end. One that is done, or was asked before, is left as it is."""
@@ -42,7 +42,7 @@ class Operations:
                 self._store.record(operation.cancelling())
                 self._wake()
 
-        until_first(once)
+        retry_on_conflict(once)
 
 
 def operation_body(operation: Operation) -> dict[str, Any]:

@@ -9,16 +9,16 @@ from typing import Any, Protocol, TypeVar
 SCAN_ROWS = 500  #: rows read at a time when a filter looks through them
 SCAN_LIMIT = 10_000  #: rows that one request looks through; the page token goes on from there
 
-Cursor = tuple[int, str]  #: created_us and id of the last row that was looked at
-START: Cursor = (2**62, "")
+RowCursor = tuple[int, str]  #: created_us and id of the last row that was looked at
+START: RowCursor = (2**62, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class ResourcePage:
     """Some items in the API's form, and where to go on; None at the end."""
 
     items: Sequence[Mapping[str, Any]]
-    next: Cursor | None
+    next: RowCursor | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class PageRequest:
     """Which page of a list is wanted."""
 
     size: int
-    after: Cursor | None = None  #: None: from the start
+    after: RowCursor | None = None  #: None: from the start
     query: str = ""  #: a filter; empty matches everything
 
 
@@ -42,10 +42,10 @@ Row = TypeVar("Row", bound=_Dated)
 
 
 def scan(
-    read: Callable[[Cursor, int], Sequence[Row]],
+    read: Callable[[RowCursor, int], Sequence[Row]],
     matches: Callable[[Row], bool],
     wanted: PageRequest,
-) -> tuple[list[Row], Cursor | None]:
+) -> tuple[list[Row], RowCursor | None]:
     """Up to `wanted.size` rows that match, and where to go on.
 
     There may be fewer, even none, and still somewhere to go on: one call looks through `SCAN_LIMIT` rows.

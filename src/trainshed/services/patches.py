@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 
 def check_mask(paths: Sequence[str], known: Sequence[str], given: Mapping[str, Any], *, what: str) -> None:
-    """`Invalid` for a path that is none of `known`, of labels, or the etag; and for an etag that isn't there."""
+    """`InvalidArgumentError` for a path that is none of `known`, of labels, or the etag; and for an etag that isn't
+    there.
+    """
     for path in paths:
         if path not in (*known, "labels", "etag") and not path.startswith("labels."):
             offered = ", ".join((*known, "labels"))
-            raise Invalid(f"{path!r} can't be changed. The supported update masks are {offered}.", field="update_mask")
+            raise InvalidArgumentError(
+                f"{path!r} can't be changed. The supported update masks are {offered}.", field="update_mask"
+            )
     if "etag" in paths and "etag" not in given:
-        raise Invalid(f"The mask names etag, but the {what} in the body has none.", field=f"{what}.etag")
+        raise InvalidArgumentError(f"The mask names etag, but the {what} in the body has none.", field=f"{what}.etag")
 
 
 def merged(old: Mapping[str, str], new: Mapping[str, str], paths: Sequence[str]) -> dict[str, str]:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainshed.gateway.gateway import Predictions
+from trainshed.gateway.gateway import PredictionGateway
 from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
 from trainshed.services.access.sessions import BrowserSessions
 from trainshed.services.access.tokens import Tokens
-from trainshed.services.artifacts import Packages, VersionFiles
+from trainshed.services.artifacts import JobArtifacts, VersionArtifacts
 from trainshed.services.console.overview import Overview
 from trainshed.services.console.tensorboards import TensorBoards
 from trainshed.services.jobs.chaos import Chaos
 from trainshed.services.jobs.exports import Exports
 from trainshed.services.jobs.jobs import Jobs
-from trainshed.services.jobs.progress import Progress
-from trainshed.services.jobs.search import JobRows
-from trainshed.services.logs.entries import Logs
-from trainshed.services.logs.pages import Lines
+from trainshed.services.jobs.progress import ProgressService
+from trainshed.services.jobs.search import JobSearch
+from trainshed.services.logs.entries import LogEntries
+from trainshed.services.logs.pages import LogPages
 from trainshed.services.models.models import Models
 from trainshed.services.models.replays import Replays
 from trainshed.services.models.versions import Versions
 from trainshed.services.operations import Operations
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
-from trainshed.services.settings import SettingsInForce
+from trainshed.services.settings import EffectiveSettings
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
 
@@ -38,25 +38,25 @@ class Services:
     sessions: BrowserSessions
     projects: Projects
     jobs: Jobs
-    job_rows: JobRows
-    progress: Progress
+    job_rows: JobSearch
+    progress: ProgressService
     overview: Overview
     exports: Exports
     chaos: Chaos
-    packages: Packages
-    version_files: VersionFiles
+    packages: JobArtifacts
+    version_files: VersionArtifacts
     models: Models
     versions: Versions
     policies: Policies  #: of jobs
     model_policies: Policies
     operations: Operations
-    predictions: Predictions
+    predictions: PredictionGateway
     replays: Replays
-    logs: Logs
-    lines: Lines
+    logs: LogEntries
+    lines: LogPages
     buckets: Buckets
     objects: Objects
     runtimes: RuntimeService
     tensorboards: TensorBoards
     server: ServerInfo
-    settings: SettingsInForce
+    settings: EffectiveSettings

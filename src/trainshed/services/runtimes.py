@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainshed.errors import FailedPrecondition, TrainshedError
+from trainshed.errors import FailedPreconditionError, TrainshedError
 from trainshed.runtimes.environments import RuntimeInfo, Runtimes, RuntimeState
 
 LOG = logging.getLogger("trainshed.runtimes")
@@ -35,12 +35,13 @@ class RuntimeService:
     def install(self, name: str) -> dict[str, Any]:
         """Start building a runtime and return at once; `visible` shows how far it is. Ready or under way: no change.
 
-        `NotFound` for a name that is not in the catalogue, `FailedPrecondition` if it can't be had on this machine.
+        `NotFoundError` for a name that is not in the catalogue, `FailedPreconditionError` if it can't be had on this
+        machine.
         """
         with self._lock:
             info = self._as_seen(self._runtimes.get(name))
             if info.state is RuntimeState.UNAVAILABLE:
-                raise FailedPrecondition(info.error)
+                raise FailedPreconditionError(info.error)
             if info.state is RuntimeState.ABSENT:
                 builder = threading.Thread(target=self._build, args=(name,), name=f"install-{name}", daemon=True)
                 self._installing[name] = builder
@@ -49,10 +50,10 @@ class RuntimeService:
             return _body(info)
 
     def remove(self, name: str) -> dict[str, Any]:
-        """Remove a runtime. `FailedPrecondition` while it is being built or a job runs from it."""
+        """Remove a runtime. `FailedPreconditionError` while it is being built or a job runs from it."""
         info = self._as_seen(self._runtimes.get(name))
         if info.state is RuntimeState.BUILDING:
-            raise FailedPrecondition(f"Runtime {name} is being built. Remove it once it is ready.")
+            raise FailedPreconditionError(f"Runtime {name} is being built. Remove it once it is ready.")
         self._runtimes.remove(name, in_use=lambda: self._in_use(name))
         LOG.info("runtime.removed name=%s", name)
         return {}

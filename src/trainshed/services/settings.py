@@ -14,7 +14,7 @@ _IN_QUERY = re.compile(r"([?&](?:ssl)?password=)[^&#]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class SettingsInForce:
+class EffectiveSettings:
     """`sources` says of each setting where its value is from, as `Settings.sources` has it."""
 
     settings: Settings

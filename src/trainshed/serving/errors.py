@@ -41,21 +41,21 @@ class LoaderError(ServingError):
     message = "Failed to load model"
 
 
-class InvalidInputs(ServingError):
+class InvalidInputsError(ServingError):
     code = 1
     message = "Invalid inputs"
     status = 400
 
 
-class RunFailed(ServingError):
+class ModelRunError(ServingError):
     pass
 
 
-class BadOutputs(ServingError):
+class BadOutputsError(ServingError):
     code = 3
     message = "There was a problem processing the outputs"
 
 
-class UserCodeFailed(ServingError):
+class UserCodeError(ServingError):
     code = 4
     message = "There was a problem processing the user code"

@@ -22,7 +22,7 @@ _LONG_BYTES = 1 << 16
 RAW_HEAD = _TYPE_LENGTH.size + _TYPE_BYTES  #: by how much a `RAW` body may be longer than what the caller sent
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     PREDICT = 1  #: body: the JSON that the caller sent
     EXPLAIN = 2  #: body: the JSON that the caller sent
     RAW = 3  #: body: `pack_raw`; so is the body of an answer with status 200
@@ -33,17 +33,17 @@ class Kind(IntEnum):
     PARITY_WITH = 8  #: as `PARITY`, with the reference file itself as the body
 
 
-class BadFrame(ValueError):
+class BadFrameError(ValueError):
     """Bytes that can't be a frame. The connection is of no more use: close it."""
 
 
-def pack_request(request_id: int, kind: Kind, body: bytes) -> bytes:
+def pack_request(request_id: int, kind: FrameKind, body: bytes) -> bytes:
     return REQUEST_HEAD.pack(len(body), request_id, kind) + body
 
 
-def greeting(secret: str) -> bytes:
+def auth_frame(secret: str) -> bytes:
     """What a connection to a host with this secret begins with; nothing if it has none."""
-    return pack_request(0, Kind.SECRET, secret.encode()) if secret else b""
+    return pack_request(0, FrameKind.SECRET, secret.encode()) if secret else b""
 
 
 def pack_raw(content_type: str, data: bytes) -> bytes:
@@ -53,13 +53,13 @@ def pack_raw(content_type: str, data: bytes) -> bytes:
 
 
 def unpack_raw(body: bytes) -> tuple[str, bytes]:
-    """Content type and bytes of a `RAW` body. `BadFrame` if it is cut short."""
+    """Content type and bytes of a `RAW` body. `BadFrameError` if it is cut short."""
     if len(body) < _TYPE_LENGTH.size:
-        raise BadFrame("A raw body must begin with the length of its content type.")
+        raise BadFrameError("A raw body must begin with the length of its content type.")
     (length,) = _TYPE_LENGTH.unpack_from(body)
     start = _TYPE_LENGTH.size + length
     if len(body) < start:
-        raise BadFrame("A raw body ends within its content type.")
+        raise BadFrameError("A raw body ends within its content type.")
     return body[_TYPE_LENGTH.size : start].decode("latin-1"), body[start:]
 
 
@@ -94,7 +94,7 @@ class FrameReader:
         return [frame]
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that `data` completes. `BadFrame` if one is longer than the limit."""
+        """The frames that `data` completes. `BadFrameError` if one is longer than the limit."""
         frames: list[Frame] = []
         if (room := self.room) is not None:
             size = min(len(room), len(data))
@@ -112,7 +112,9 @@ class FrameReader:
         while end - at >= size:
             length, request_id, word = self._head.unpack_from(data, at)
             if length > self._body_limit:
-                raise BadFrame(f"A frame of {length:,} bytes is longer than the {self._body_limit:,} that are taken.")
+                raise BadFrameError(
+                    f"A frame of {length:,} bytes is longer than the {self._body_limit:,} that are taken."
+                )
             if end - at - size < length:
                 if length > _LONG_BYTES:
                     self._long = _Long(request_id, word, length, data[at + size :])

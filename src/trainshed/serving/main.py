@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .errors import ServingError
-from .spec import HostSpec
+from .spec import ServingSpec
 
 
 def main(argv: list[str]) -> int:
@@ -25,9 +25,9 @@ def main(argv: list[str]) -> int:
 
             return run_passing_host(Path(spec))
         case ["reference", spec, out]:
-            return _told(lambda: _reference(HostSpec.read(Path(spec)), Path(out)))
+            return _told(lambda: _reference(ServingSpec.read(Path(spec)), Path(out)))
         case ["predict", spec]:
-            return _told(lambda: _predict(HostSpec.read(Path(spec))))
+            return _told(lambda: _predict(ServingSpec.read(Path(spec))))
     sys.stderr.write("usage: host SPEC | pass SPEC | reference SPEC OUT | predict SPEC\n")
     return 2
 
@@ -40,27 +40,27 @@ def _told(work: Callable[[], int]) -> int:
         return 1
 
 
-def _reference(spec: HostSpec, out: Path) -> int:
+def _reference(spec: ServingSpec, out: Path) -> int:
     """TensorFlow's answers to the sample and variations of it into a file."""
-    from .host.lifecycle import keep_output
+    from .host.lifecycle import redirect_stdout
     from .host.parity import sample_inputs, write
     from .host.process import load_model
     from .loaders.base import TensorModel
 
-    keep_output()
+    redirect_stdout()
     model = load_model(replace(spec, loader="tensorflow"))
     assert isinstance(model, TensorModel)  # which a SavedModel is
     write(model, sample_inputs(model, spec.model_dir), out)
     return 0
 
 
-def _predict(spec: HostSpec) -> int:
+def _predict(spec: ServingSpec) -> int:
     """One request on standard input, its answer on standard output."""
     from .codec.predictors import predict, predictor
-    from .host.lifecycle import keep_output
+    from .host.lifecycle import redirect_stdout
     from .host.process import load_model
 
-    output = keep_output()
+    output = redirect_stdout()
     status, answer = predict(predictor(load_model(spec)), sys.stdin.buffer.read())
     with open(output, "wb") as file:
         file.write(answer)

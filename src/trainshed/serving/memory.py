@@ -28,7 +28,7 @@ def trim() -> None:
         _LIBC.malloc_trim(0)
 
 
-class Trimming:
+class MemoryTrimmer:
     """Trims when it is worth it."""
 
     def __init__(self, trim: Callable[[], None] = trim) -> None:

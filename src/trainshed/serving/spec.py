@@ -10,7 +10,7 @@ from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostSpec:
+class ServingSpec:
     """One host of one version. `from_json` refuses what it does not know; what is left out has the value below."""
 
     model_dir: Path  #: the files of the version, which nobody changes

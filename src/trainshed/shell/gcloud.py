@@ -21,7 +21,7 @@ _SAID = ("--account", "--configuration", "--impersonate-service-account")  #: th
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class GcloudCommand:
     """A command line without the flags that may stand anywhere in it."""
 
     words: tuple[str, ...]
@@ -31,7 +31,7 @@ class Line:
     notes: tuple[str, ...] = ()  #: sentences about flags that have no effect
 
 
-def parse(args: Sequence[str]) -> Line:
+def parse(args: Sequence[str]) -> GcloudCommand:
     """Take out what every command of gcloud knows. What stands after `--` is the trainer's and stays."""
     words: list[str] = []
     notes: list[str] = []
@@ -55,7 +55,7 @@ def parse(args: Sequence[str]) -> Line:
             notes.append(f"{name} has no effect here: who you are is decided by your token.")
         elif name not in _WITHOUT_EFFECT:
             words.append(word)
-    return Line(
+    return GcloudCommand(
         words=tuple(words),
         project=found.get("--project"),
         format=found.get("--format"),

@@ -10,7 +10,7 @@ PROMPT = "(trainshed) "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class ShellStart:
     """The words that start a shell, variables of its own, and files that must be there first, by path."""
 
     argv: tuple[str, ...]
@@ -18,19 +18,19 @@ class Start:
     files: dict[Path, str]
 
 
-def scripted(shell: str, command: str | None) -> Start:
+def scripted(shell: str, command: str | None) -> ShellStart:
     """A shell that runs one command line, or what comes on stdin, and ends."""
-    return Start(argv=(shell, "-c", command) if command is not None else (shell,), variables={}, files={})
+    return ShellStart(argv=(shell, "-c", command) if command is not None else (shell,), variables={}, files={})
 
 
-def interactive(shell: str, shims: Path, folder: Path, *, zdotdir: str) -> Start:
+def interactive(shell: str, shims: Path, folder: Path, *, zdotdir: str) -> ShellStart:
     """A shell for a person. `folder` is for files of ours; `zdotdir` is where zsh finds the user's own."""
     first = shlex.quote(str(shims))
     name = Path(shell).name
     if name == "bash":
         rc = folder / "bashrc"
         text = f'[ -f ~/.bashrc ] && . ~/.bashrc\nPATH={first}:"$PATH"\nPS1={shlex.quote(PROMPT)}"$PS1"\n'
-        return Start(argv=(shell, "--rcfile", str(rc)), variables={}, files={rc: text})
+        return ShellStart(argv=(shell, "--rcfile", str(rc)), variables={}, files={rc: text})
     if name == "zsh":
         theirs = shlex.quote(zdotdir)
         own = {
@@ -40,11 +40,11 @@ def interactive(shell: str, shims: Path, folder: Path, *, zdotdir: str) -> Start
                 f'PATH={first}:"$PATH"\nPROMPT={shlex.quote(PROMPT)}"$PROMPT"\n'
             ),
         }
-        return Start(argv=(shell,), variables={"ZDOTDIR": str(folder / "zsh")}, files=own)
+        return ShellStart(argv=(shell,), variables={"ZDOTDIR": str(folder / "zsh")}, files=own)
     if name == "fish":
         words = (
             f"set -gx PATH {first} $PATH; functions -c fish_prompt trainshed_inner_prompt; "
             f"function fish_prompt; echo -n {shlex.quote(PROMPT)}; trainshed_inner_prompt; end"
         )
-        return Start(argv=(shell, "-C", words), variables={}, files={})
-    return Start(argv=(shell,), variables={"PS1": f"{PROMPT}$ "}, files={})
+        return ShellStart(argv=(shell, "-C", words), variables={}, files={})
+    return ShellStart(argv=(shell,), variables={"PS1": f"{PROMPT}$ "}, files={})

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from trainshed.domain.objects import Bucket, no_bucket
-from trainshed.errors import AlreadyExists, Overtaken
+from trainshed.domain.objects import Bucket, bucket_not_found
+from trainshed.errors import AlreadyExistsError, WriteConflictError
 from trainshed.store.database import Database, is_duplicate, load_queries
 
 QUERY = load_queries("buckets")
@@ -23,7 +23,7 @@ class BucketStore:
         self._database = database
 
     def add(self, bucket: Bucket) -> Bucket:
-        """Store a new bucket. `AlreadyExists` if any project has one of that name."""
+        """Store a new bucket. `AlreadyExistsError` if any project has one of that name."""
         try:
             with self._database.write() as tx:
                 tx.run(QUERY["insert_bucket"], _values(bucket))
@@ -37,7 +37,7 @@ class BucketStore:
         with self._database.read() as tx:
             rows = tx.rows(QUERY["get_bucket"], {"name": name})
         if not rows:
-            raise no_bucket(name)
+            raise bucket_not_found(name)
         return bucket_from_row(rows[0])
 
     def page(self, project: str, *, prefix: str, after: str, limit: int) -> Sequence[Bucket]:
@@ -47,20 +47,23 @@ class BucketStore:
             return [bucket_from_row(row) for row in tx.rows(QUERY["list_buckets"], values)]
 
     def record(self, bucket: Bucket) -> Bucket:
-        """Write a changed bucket over the one it was made from. `Overtaken` if someone else wrote since it was read."""
+        """Write a changed bucket over the one it was made from.
+
+        `WriteConflictError` if someone else wrote since it was read.
+        """
         with self._database.write() as tx:
             if tx.run(QUERY["update_bucket"], _values(bucket)) == 0:
-                raise Overtaken(f"The bucket {bucket.name} was changed by someone else; read it again.")
+                raise WriteConflictError(f"The bucket {bucket.name} was changed by someone else; read it again.")
         return replace(bucket, metageneration=bucket.metageneration + 1)
 
     def delete(self, name: str) -> None:
         with self._database.write() as tx:
             if tx.run(QUERY["delete_bucket"], {"name": name}) == 0:
-                raise no_bucket(name)
+                raise bucket_not_found(name)
 
 
-def taken(name: str) -> AlreadyExists:
-    return AlreadyExists(
+def taken(name: str) -> AlreadyExistsError:
+    return AlreadyExistsError(
         f"A bucket named {name} exists already. Bucket names are shared by all projects: choose another."
     )
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from trainshed.errors import Overtaken
+from trainshed.errors import WriteConflictError
 
 T = TypeVar("T")
 
-TRIES = 20
+MAX_ATTEMPTS = 20
 
 
-def until_first(once: Callable[[], T]) -> T:
+def retry_on_conflict(once: Callable[[], T]) -> T:
     """What `once` gives, which reads, decides and writes: from the start again if someone else wrote in between.
 
-    `Overtaken` if others are always faster. All that `once` does before it writes must bear being done again.
+    `WriteConflictError` if others are always faster. All that `once` does before it writes must bear being done again.
     """
-    for _ in range(TRIES - 1):
+    for _ in range(MAX_ATTEMPTS - 1):
         try:
             return once()
-        except Overtaken:
+        except WriteConflictError:
             continue
     return once()

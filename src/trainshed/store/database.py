@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from trainshed.errors import Invalid, OutOfSpace, Refused, Unavailable
+from trainshed.errors import CannotProceedError, DiskFullError, InvalidArgumentError, UnavailableError
 from trainshed.store.postgresql import Fence, postgresql_engine
 from trainshed.store.sqlite import back_up_daily, back_up_first, sqlite_engine
 
@@ -62,8 +62,8 @@ class Database:
     """A database of ours: SQLite in a file, or PostgreSQL. Threads may share it."""
 
     def __init__(self, url: str | Path) -> None:
-        """Open what is there, or make the file. `Refused` if a file is damaged or not Trainshed's, or a URL leads
-        nowhere. Whether the schema is one that this program knows, `migrate` finds out.
+        """Open what is there, or make the file. `CannotProceedError` if a file is damaged or not Trainshed's, or a
+        URL leads nowhere. Whether the schema is one that this program knows, `migrate` finds out.
         """
         self.path = url if isinstance(url, Path) else None
         self._engine = sqlite_engine(self.path) if self.path is not None else postgresql_engine(str(url))
@@ -94,7 +94,7 @@ class Database:
     def write(self) -> Iterator[Transaction]:
         """All or nothing, durable on return. Keep it short and do no other work inside."""
         if self._fenced_out:
-            raise Unavailable("Another server has taken over the database of this one, which must be stopped.")
+            raise UnavailableError("Another server has taken over the database of this one, which must be stopped.")
         with _translated(), self._engine.connect() as connection:
             if self.path is not None:
                 connection.exec_driver_sql("begin immediate")
@@ -117,8 +117,9 @@ class Database:
         """Make sure, after `fence`, that no other server has come in since; call it before anything of consequence.
 
         Costs nothing on SQLite, and on PostgreSQL one short question unless the last is that young. A fence whose
-        connection was lost is put up again. `Refused` if another server was faster: from then on every `write` is
-        `Unavailable`, and this server must be stopped. `Unavailable` while the database can't be reached.
+        connection was lost is put up again. `CannotProceedError` if another server was faster: from then on every
+        `write` is
+        `UnavailableError`, and this server must be stopped. `UnavailableError` while the database can't be reached.
         """
         if self.path is not None:
             return
@@ -128,7 +129,7 @@ class Database:
             try:
                 with _translated():
                     self._fence.check()
-            except Refused:
+            except CannotProceedError:
                 self._fenced_out = True
                 raise
             self._fenced_out = False
@@ -137,12 +138,13 @@ class Database:
     def migrate(self) -> None:
         """Bring the schema to this program's version, in one transaction. Safe to repeat and to be killed in.
 
-        An older SQLite database is copied first. `Refused` if that fails, or the schema is newer than this program.
+        An older SQLite database is copied first. `CannotProceedError` if that fails, or the schema is newer than this
+        program.
         """
         found = self.version()
         known = _migrations()
         if found > len(known):
-            raise Refused(
+            raise CannotProceedError(
                 f"The database {self._where()} was written by a newer Trainshed (schema {found}; this one knows "
                 f"{len(known)}). Install that version, or a newer one."
             )
@@ -189,14 +191,16 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except sa.exc.TimeoutError as exc:
-        raise Unavailable("The database is busy. Try again in a moment.") from exc
+        raise UnavailableError("The database is busy. Try again in a moment.") from exc
     except sa.exc.DataError as exc:
-        raise Invalid(f"The database can't hold this value: {str(exc.orig).strip()}.") from exc
+        raise InvalidArgumentError(f"The database can't hold this value: {str(exc.orig).strip()}.") from exc
     except (sa.exc.OperationalError, sa.exc.InterfaceError) as exc:
         text = str(exc.orig)
         if "full" in text or "No space left" in text:
-            raise OutOfSpace("The disk that holds the database is full. Free some space and try again.") from exc
-        raise Unavailable(f"The database can't be used right now ({text.strip()}). Try again in a moment.") from exc
+            raise DiskFullError("The disk that holds the database is full. Free some space and try again.") from exc
+        raise UnavailableError(
+            f"The database can't be used right now ({text.strip()}). Try again in a moment."
+        ) from exc
 
 
 def is_duplicate(exc: sa.exc.IntegrityError) -> bool:

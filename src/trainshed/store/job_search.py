@@ -15,7 +15,7 @@ QUERY = load_queries("job_search")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSearch:
+class JobSearchQuery:
     """Which jobs of a project are sought. Nothing given: all of them."""
 
     text: str = ""  #: a part of the id, or of a label as key=value, in either case
@@ -27,7 +27,7 @@ class JobSearch:
         return not (self.text or self.labels or self.key)
 
 
-class JobTable:
+class JobSearchStore:
     """Reads only. Threads may share it."""
 
     def __init__(self, database: Database) -> None:
@@ -36,7 +36,7 @@ class JobTable:
     def page(
         self,
         project: str,
-        search: JobSearch,
+        search: JobSearchQuery,
         *,
         states: Sequence[JobState],
         before: tuple[int, str],
@@ -54,7 +54,7 @@ class JobTable:
             rows = tx.rows(query, _values(project, search) | values)
         return [job_from_row(row) for row in rows]
 
-    def counts(self, project: str, search: JobSearch) -> Mapping[JobState, int]:
+    def counts(self, project: str, search: JobSearchQuery) -> Mapping[JobState, int]:
         """How many there are in each state, of the states that have any."""
         with self._database.read() as tx:
             if search.is_all:
@@ -81,13 +81,13 @@ class JobTable:
         return {JobState(row["state"]): int(row["found"]) for row in rows}
 
 
-def _labelled(name: str, search: JobSearch) -> sa.TextClause:
+def _labelled(name: str, search: JobSearchQuery) -> sa.TextClause:
     """The query, with a condition for each label."""
     conditions = [f"and labels like :label_{number} escape '!'" for number in range(len(search.labels))]
     return sa.text(QUERY[name].text.replace("{and_labels}", " ".join(conditions)))
 
 
-def _values(project: str, search: JobSearch) -> dict[str, str]:
+def _values(project: str, search: JobSearchQuery) -> dict[str, str]:
     values = {
         "project": project,
         "pattern": f"%{_plain(search.text.lower())}%" if search.text else "%",

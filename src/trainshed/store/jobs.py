@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from trainshed.domain.jobs.job import ENDS, LOCAL, Event, Job, JobState
-from trainshed.errors import AlreadyExists, NotFound, Overtaken
+from trainshed.domain.jobs.job import LOCAL_ENGINE, TERMINAL_STATES, Job, JobEvent, JobState
+from trainshed.errors import AlreadyExistsError, NotFoundError, WriteConflictError
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 
 QUERY = load_queries("jobs")
@@ -22,8 +22,8 @@ class JobStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, job: Job, events: Iterable[Event]) -> Job:
-        """Store a new job. `AlreadyExists` if its project ever had one of that name."""
+    def add(self, job: Job, events: Iterable[JobEvent]) -> Job:
+        """Store a new job. `AlreadyExistsError` if its project ever had one of that name."""
         try:
             with self._database.write() as tx:
                 tx.run(QUERY["insert_job"], _values(job))
@@ -31,32 +31,35 @@ class JobStore:
         except sa.exc.IntegrityError as exc:
             if not is_duplicate(exc):
                 raise
-            raise AlreadyExists("A job with this id already exists.", field="job.job_id") from exc
+            raise AlreadyExistsError("A job with this id already exists.", field="job.job_id") from exc
         return job
 
     def is_active(self, project: str, job_id: str) -> bool:
         """Whether the job is there, and has not ended."""
         try:
-            return self.get(project, job_id).state not in ENDS
-        except NotFound:
+            return self.get(project, job_id).state not in TERMINAL_STATES
+        except NotFoundError:
             return False
 
     def get(self, project: str, job_id: str) -> Job:
         with self._database.read() as tx:
             rows = tx.rows(QUERY["get_job"], {"project": project, "id": job_id})
         if not rows:
-            raise NotFound(f"There is no job {job_id} in project {project}.")
+            raise NotFoundError(f"There is no job {job_id} in project {project}.")
         return job_from_row(rows[0])
 
-    def record(self, job: Job, events: Iterable[Event] = ()) -> Job:
-        """Write a changed job over the one it was made from. `Overtaken` if someone else wrote since it was read."""
+    def record(self, job: Job, events: Iterable[JobEvent] = ()) -> Job:
+        """Write a changed job over the one it was made from.
+
+        `WriteConflictError` if someone else wrote since it was read.
+        """
         with self._database.write() as tx:
             if tx.run(QUERY["update_job"], _values(job)) == 0:
-                raise Overtaken(f"Job {job.id} was changed by someone else; read it again.")
+                raise WriteConflictError(f"Job {job.id} was changed by someone else; read it again.")
             _write_events(tx, job, events)
         return replace(job, generation=job.generation + 1)
 
-    def tell(self, job: Job, *events: Event) -> None:
+    def tell(self, job: Job, *events: JobEvent) -> None:
         """Add to a job's history without changing it. Events of one job get their numbers in the order in which
         they can be seen, so that whoever reads on from a number misses none.
         """
@@ -75,7 +78,7 @@ class JobStore:
         with self._database.read() as tx:
             return [job_from_row(row) for row in tx.rows(QUERY["active_jobs"])]
 
-    def queued(self, *, limit: int, engine: str = LOCAL) -> Sequence[Job]:
+    def queued(self, *, limit: int, engine: str = LOCAL_ENGINE) -> Sequence[Job]:
         """The head of the queue, which each engine has its own of: by priority, then age."""
         with self._database.read() as tx:
             return [job_from_row(row) for row in tx.rows(QUERY["queued_jobs"], {"limit": limit, "engine": engine})]
@@ -104,10 +107,10 @@ class JobStore:
             (job.project, job.id): places[job.project, job.id] for job in waiting if (job.project, job.id) in places
         }
 
-    def events(self, project: str, job_id: str) -> Sequence[Event]:
+    def events(self, project: str, job_id: str) -> Sequence[JobEvent]:
         with self._database.read() as tx:
             rows = tx.rows(QUERY["events_of"], {"project": project, "job": job_id})
-        return [Event(text=r["message"], time_us=r["time_us"], severity=r["severity"], seq=r["seq"]) for r in rows]
+        return [JobEvent(text=r["message"], time_us=r["time_us"], severity=r["severity"], seq=r["seq"]) for r in rows]
 
     def event_spans(self, project: str) -> Mapping[str, tuple[int, int]]:
         """When the first and the last event of each job of a project were, by job id."""
@@ -145,7 +148,7 @@ def _values(job: Job) -> dict[str, Any]:
     }
 
 
-def _write_events(tx: Transaction, job: Job, events: Iterable[Event]) -> None:
+def _write_events(tx: Transaction, job: Job, events: Iterable[JobEvent]) -> None:
     for event in events:
         values = {
             "project": job.project,

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import orjson
 import sqlalchemy as sa
 
-from trainshed.domain.models.model import Model, no_model, no_version
+from trainshed.domain.models.model import Model, model_not_found, version_not_found
 from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.operations import Operation
-from trainshed.errors import AlreadyExists, FailedPrecondition, NotFound, Overtaken
+from trainshed.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError, WriteConflictError
 from trainshed.store import policies
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 from trainshed.store.operations import insert_operation, update_operation
@@ -22,7 +22,7 @@ QUERY = load_queries("models")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ModelWithDefault:
     """A model with its default version, both of one moment."""
 
     model: Model
@@ -38,7 +38,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ModelChange:
     """What `ModelStore.change` shall write, and what it wrote. None: nothing of that kind."""
 
     model: Model | None = None
@@ -46,7 +46,7 @@ class Change:
     operation: Operation | None = None  #: a new one; the version's own if its `operation` says so
 
 
-class VersionLine(NamedTuple):
+class VersionSummary(NamedTuple):
     """A version without what is large about it."""
 
     model: str
@@ -64,37 +64,37 @@ class ModelStore:
         self._database = database
 
     def add(self, model: Model) -> Model:
-        """Store a new model. `AlreadyExists` while its project has one of that name."""
+        """Store a new model. `AlreadyExistsError` while its project has one of that name."""
         try:
             with self._database.write() as tx:
                 tx.run(QUERY["insert_model"], _model_values(model))
         except sa.exc.IntegrityError as exc:
             if not is_duplicate(exc):
                 raise
-            raise AlreadyExists("A model with the same name already exists.", field="model.name") from exc
+            raise AlreadyExistsError("A model with the same name already exists.", field="model.name") from exc
         return model
 
     def get(self, project: str, model_id: str) -> Model:
         with self._database.read() as tx:
             return _get(tx, project, model_id)
 
-    def listed(self, project: str, model_id: str) -> Listed:
+    def listed(self, project: str, model_id: str) -> ModelWithDefault:
         with self._database.read() as tx:
             model = _get(tx, project, model_id)
             found = tx.rows(QUERY["get_version"], _key(project, model_id, model.default_version))
-        return Listed(model=model, default=_version(found[0]) if found else None)
+        return ModelWithDefault(model=model, default=_version(found[0]) if found else None)
 
-    def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[Listed]:
+    def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[ModelWithDefault]:
         """Up to `limit` models older than `before` (its created_us and id), newest first."""
         values = {"project": project, "before_us": before[0], "before_id": before[1], "limit": limit}
         with self._database.read() as tx:
             models = [_model(row) for row in tx.rows(QUERY["list_models"], values)]
             defaults = {row["model"]: _version(row) for row in tx.rows(QUERY["defaults_of_list"], values)}
-        return [Listed(model=model, default=defaults.get(model.id)) for model in models]
+        return [ModelWithDefault(model=model, default=defaults.get(model.id)) for model in models]
 
     def change(
-        self, project: str, model_id: str, decide: Callable[[Model, Sequence[Version]], Change]
-    ) -> tuple[Model, Change]:
+        self, project: str, model_id: str, decide: Callable[[Model, Sequence[Version]], ModelChange]
+    ) -> tuple[Model, ModelChange]:
         """Write what `decide` makes of a model and all its versions, oldest first, and return it as it is stored now.
 
         Nobody else changes any of them meanwhile, so `decide` must be quick; it may raise, and nothing is written.
@@ -108,15 +108,15 @@ class ModelStore:
                 version = replace(version, operation=operation.id)
             model = _update_model(tx, wanted.model) if wanted.model else model
             version = _update_version(tx, version) if version else None
-        return model, Change(model=model if wanted.model else None, version=version, operation=operation)
+        return model, ModelChange(model=model if wanted.model else None, version=version, operation=operation)
 
     def remove(self, project: str, model_id: str, operation: Operation) -> Operation:
-        """Forget a model and its policy. `FailedPrecondition` if it has versions."""
+        """Forget a model and its policy. `FailedPreconditionError` if it has versions."""
         with self._held(project, model_id) as tx:
             model = _get(tx, project, model_id)
             if versions := _versions(tx, project, model_id):
                 some = ", ".join(version.id for version in versions[:5])
-                raise FailedPrecondition(
+                raise FailedPreconditionError(
                     f"Model {model_id} has versions ({some}{', …' if len(versions) > 5 else ''}). Delete them first."
                 )
             tx.run(QUERY["delete_model"], {"project": project, "id": model_id})
@@ -124,7 +124,10 @@ class ModelStore:
             return insert_operation(tx, operation)
 
     def add_version(self, version: Version, operation: Operation) -> tuple[Version, Operation]:
-        """Store a new version and the operation that creates it. `AlreadyExists` while the model has one so named."""
+        """Store a new version and the operation that creates it.
+
+        `AlreadyExistsError` while the model has one so named.
+        """
         try:
             with self._held(version.project, version.model) as tx:
                 _get(tx, version.project, version.model)
@@ -134,14 +137,14 @@ class ModelStore:
         except sa.exc.IntegrityError as exc:
             if not is_duplicate(exc):
                 raise
-            raise AlreadyExists("A version with the same name already exists.", field="version.name") from exc
+            raise AlreadyExistsError("A version with the same name already exists.", field="version.name") from exc
         return version, operation
 
     def has_version(self, project: str, model: str, version: str) -> bool:
         """Whether the model is there, and has one of this name."""
         try:
             self.version(project, model, version)
-        except NotFound:
+        except NotFoundError:
             return False
         return True
 
@@ -149,22 +152,22 @@ class ModelStore:
         return self.version_listed(project, model_id, version_id)[1]
 
     def served(self, project: str, model_id: str, version_id: str) -> Version:
-        """A version, or the model's default one if none is named. `FailedPrecondition` unless it is served."""
+        """A version, or the model's default one if none is named. `FailedPreconditionError` unless it is served."""
         wanted = version_id or self.get(project, model_id).default_version
         if not wanted:
-            raise FailedPrecondition(f"Model {model_id} has no default version. Name the version to use.")
+            raise FailedPreconditionError(f"Model {model_id} has no default version. Name the version to use.")
         version = self.version(project, model_id, wanted)
         if not version.serving:
-            raise FailedPrecondition(f"Version {version.id} of model {model_id} is {version.state}, not READY.")
+            raise FailedPreconditionError(f"Version {version.id} of model {model_id} is {version.state}, not READY.")
         return version
 
     def version_listed(self, project: str, model_id: str, version_id: str) -> tuple[Model, Version]:
-        """A version with its model, both of one moment. `NotFound` if either is not there."""
+        """A version with its model, both of one moment. `NotFoundError` if either is not there."""
         with self._database.read() as tx:
             model = _get(tx, project, model_id)
             rows = tx.rows(QUERY["get_version"], _key(project, model_id, version_id))
         if not rows:
-            raise no_version(project, model_id, version_id)
+            raise version_not_found(project, model_id, version_id)
         return model, _version(rows[0])
 
     def versions(self, project: str, model_id: str) -> Sequence[Version]:
@@ -185,11 +188,11 @@ class ModelStore:
             rows = tx.rows(QUERY["names_of_models"], {"project": project, "limit": limit})
         return [(row["id"], row["default_version"]) for row in rows]
 
-    def version_lines(self, project: str) -> list[VersionLine]:
+    def version_lines(self, project: str) -> list[VersionSummary]:
         """Every version of a project in short, newest first."""
         with self._database.read() as tx:
             rows = tx.rows(QUERY["states_of_versions"], {"project": project})
-        return [VersionLine(row["model"], row["id"], VersionState(row["state"]), row["error"]) for row in rows]
+        return [VersionSummary(row["model"], row["id"], VersionState(row["state"]), row["error"]) for row in rows]
 
     def every(self) -> list[Model]:
         """The models of all projects."""
@@ -207,8 +210,8 @@ class ModelStore:
         """Write a changed version, and the changed operation that it comes of, over those they were made from.
 
         The first version of a model to be READY becomes its default in the same step, and the operation's response
-        says so. `Overtaken`, and nothing is written, if someone else wrote either since it was read: the version may
-        have been patched, the operation may have been asked to stop.
+        says so. `WriteConflictError`, and nothing is written, if someone else wrote either since it was read: the
+        version may have been patched, the operation may have been asked to stop.
         """
         with self._held(version.project, version.model) as tx:
             model = _get(tx, version.project, version.model)
@@ -223,7 +226,10 @@ class ModelStore:
         return written
 
     def remove_version(self, version: Version, operation: Operation) -> None:
-        """Forget a version, and write the changed operation that deletes it. `Overtaken` as in `record_version`."""
+        """Forget a version, and write the changed operation that deletes it.
+
+        `WriteConflictError` as in `record_version`.
+        """
         with self._held(version.project, version.model) as tx:
             if tx.run(QUERY["delete_version"], _version_values(version)) == 0:
                 raise _overtaken(version)
@@ -249,7 +255,7 @@ class ModelStore:
 def _get(tx: Transaction, project: str, model_id: str) -> Model:
     rows = tx.rows(QUERY["get_model"], {"project": project, "id": model_id})
     if not rows:
-        raise no_model(project, model_id)
+        raise model_not_found(project, model_id)
     return _model(rows[0])
 
 
@@ -259,7 +265,7 @@ def _versions(tx: Transaction, project: str, model_id: str) -> list[Version]:
 
 def _update_model(tx: Transaction, model: Model) -> Model:
     if tx.run(QUERY["update_model"], _model_values(model)) == 0:
-        raise Overtaken(f"Model {model.id} was changed by someone else; read it again.")
+        raise WriteConflictError(f"Model {model.id} was changed by someone else; read it again.")
     return replace(model, generation=model.generation + 1)
 
 
@@ -269,8 +275,8 @@ def _update_version(tx: Transaction, version: Version) -> Version:
     return replace(version, generation=version.generation + 1)
 
 
-def _overtaken(version: Version) -> Overtaken:
-    return Overtaken(f"Version {version.id} was changed by someone else; read it again.")
+def _overtaken(version: Version) -> WriteConflictError:
+    return WriteConflictError(f"Version {version.id} was changed by someone else; read it again.")
 
 
 def _key(project: str, model_id: str, version_id: str) -> dict[str, str]:

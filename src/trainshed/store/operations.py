@@ -10,7 +10,7 @@ import orjson
 import sqlalchemy as sa
 
 from trainshed.domain.operations import Operation
-from trainshed.errors import AlreadyExists, NotFound, Overtaken
+from trainshed.errors import AlreadyExistsError, NotFoundError, WriteConflictError
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries
 
 QUERY = load_queries("operations")
@@ -23,25 +23,25 @@ class OperationStore:
         self._database = database
 
     def add(self, operation: Operation) -> Operation:
-        """Store a new operation. `AlreadyExists` if its project ever had one of that id."""
+        """Store a new operation. `AlreadyExistsError` if its project ever had one of that id."""
         try:
             with self._database.write() as tx:
                 tx.run(QUERY["insert_operation"], _values(operation))
         except sa.exc.IntegrityError as exc:
             if not is_duplicate(exc):
                 raise
-            raise AlreadyExists(f"There is an operation {operation.id} already.") from exc
+            raise AlreadyExistsError(f"There is an operation {operation.id} already.") from exc
         return operation
 
     def get(self, project: str, operation_id: str) -> Operation:
         with self._database.read() as tx:
             rows = tx.rows(QUERY["get_operation"], {"project": project, "id": operation_id})
         if not rows:
-            raise NotFound(f"There is no operation {operation_id} in project {project}.")
+            raise NotFoundError(f"There is no operation {operation_id} in project {project}.")
         return _operation(rows[0])
 
     def record(self, operation: Operation) -> Operation:
-        """Write a changed operation over the one it was made from. `Overtaken` if someone else wrote since."""
+        """Write a changed operation over the one it was made from. `WriteConflictError` if someone else wrote since."""
         with self._database.write() as tx:
             return update_operation(tx, operation)
 
@@ -64,7 +64,7 @@ def insert_operation(tx: Transaction, operation: Operation) -> Operation:
 def update_operation(tx: Transaction, operation: Operation) -> Operation:
     """What `OperationStore.record` does, together with what the operation is about."""
     if tx.run(QUERY["update_operation"], _values(operation)) == 0:
-        raise Overtaken(f"Operation {operation.id} was changed by someone else; read it again.")
+        raise WriteConflictError(f"Operation {operation.id} was changed by someone else; read it again.")
     return replace(operation, generation=operation.generation + 1)
 
 

@@ -8,7 +8,7 @@ import orjson
 import sqlalchemy as sa
 
 from trainshed.domain.policies import Binding, Policy
-from trainshed.errors import Overtaken
+from trainshed.errors import WriteConflictError
 from trainshed.store.database import Database, is_duplicate, load_queries
 
 QUERY = load_queries("policies")
@@ -31,7 +31,7 @@ class PolicyStore:
         return Policy(bindings=bindings, generation=rows[0]["generation"])
 
     def replace(self, resource: str, bindings: Sequence[Binding], *, generation: int) -> Policy:
-        """Write over the policy of that generation. `Overtaken` if someone else wrote since it was read."""
+        """Write over the policy of that generation. `WriteConflictError` if someone else wrote since it was read."""
         text = orjson.dumps([[binding.role, binding.members] for binding in bindings]).decode()
         values = {"resource": resource, "bindings": text, "generation": generation}
         try:
@@ -42,5 +42,7 @@ class PolicyStore:
                 raise
             written = 0
         if written == 0:
-            raise Overtaken("The policy was changed by someone else since it was read. Read it again, then write.")
+            raise WriteConflictError(
+                "The policy was changed by someone else since it was read. Read it again, then write."
+            )
         return Policy(bindings=tuple(bindings), generation=generation + 1)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 
 _LOCK = "select pg_try_advisory_lock(74726169)"
 
 
 def postgresql_engine(url: str) -> sa.Engine:
-    """`Refused` if the URL is another database's or nobody answers there."""
+    """`CannotProceedError` if the URL is another database's or nobody answers there."""
     if not url.startswith(("postgresql://", "postgres://")):
-        raise Refused(
+        raise CannotProceedError(
             f"TRAINSHED_SERVER_DATABASE must be a postgresql:// URL; it starts with {url.partition('://')[0]!r}."
         )
     parsed = sa.make_url(url).set(drivername="postgresql+psycopg")
@@ -26,7 +26,9 @@ def postgresql_engine(url: str) -> sa.Engine:
     try:
         engine.connect().close()
     except sa.exc.OperationalError as exc:
-        raise Refused(f"The database {parsed.render_as_string()} can't be reached: {str(exc.orig).strip()}") from exc
+        raise CannotProceedError(
+            f"The database {parsed.render_as_string()} can't be reached: {str(exc.orig).strip()}"
+        ) from exc
     return engine
 
 
@@ -38,7 +40,7 @@ class Fence:
         self._connection: sa.Connection | None = None
 
     def take(self) -> None:
-        """`Refused` if another server has it."""
+        """`CannotProceedError` if another server has it."""
         connection = self._engine.connect()
         try:
             taken = connection.exec_driver_sql(_LOCK).scalar()
@@ -49,7 +51,7 @@ class Fence:
             raise
         if not taken:
             connection.close()
-            raise Refused(
+            raise CannotProceedError(
                 f"Another server uses the database {self._engine.url.render_as_string()}. "
                 f"Stop it first, or give this one a database of its own with TRAINSHED_SERVER_DATABASE."
             )
@@ -58,7 +60,7 @@ class Fence:
     def check(self) -> None:
         """Make sure that it is still held; take it again if its connection was lost.
 
-        `Refused` if another server was faster.
+        `CannotProceedError` if another server was faster.
         """
         if self._connection is not None:
             try:

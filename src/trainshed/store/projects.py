@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from trainshed.errors import Unavailable
+from trainshed.errors import UnavailableError
 from trainshed.store.database import Database, is_duplicate, load_queries
 
 QUERY = load_queries("projects")
@@ -54,7 +54,7 @@ class ProjectStore:
                     raise
             else:
                 return project
-        raise Unavailable(f"No free number was found for project {project_id}. Try again.")
+        raise UnavailableError(f"No free number was found for project {project_id}. Try again.")
 
 
 def _project(row: Mapping[str, Any]) -> Project:

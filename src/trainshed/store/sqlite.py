@@ -9,17 +9,17 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 
 LOG = logging.getLogger("trainshed.store")
 
-BUSY_S = 4.0  #: how long a write waits for another writer before it is `Unavailable`
+BUSY_S = 4.0  #: how long a write waits for another writer before it is `UnavailableError`
 BACKUP_AGE_S = 86_400
 APPLICATION_ID = 0x74726169  #: in the header of each of our files
 
 
 def sqlite_engine(path: Path) -> sa.Engine:
-    """Open the file, or make it. `Refused`, with the file untouched, if it is damaged or not ours."""
+    """Open the file, or make it. `CannotProceedError`, with the file untouched, if it is damaged or not ours."""
     if path.exists():
         check_sqlite(path)
     else:
@@ -42,7 +42,7 @@ def sqlite_engine(path: Path) -> sa.Engine:
 
 
 def check_sqlite(path: Path) -> None:
-    """`Refused`, with the file untouched, unless it is a sound SQLite database that Trainshed made."""
+    """`CannotProceedError`, with the file untouched, unless it is a sound SQLite database that Trainshed made."""
     try:
         if path.stat().st_size == 0:
             raise sqlite3.DatabaseError("it is empty")
@@ -59,12 +59,12 @@ def check_sqlite(path: Path) -> None:
         remedy = (
             f"restore the last good copy with: cp {backup} {path}" if backup.exists() else "restore it from a backup"
         )
-        raise Refused(
+        raise CannotProceedError(
             f"The database {path} is damaged ({exc}). It was not touched. Move it and its -wal and -shm files away and "
             f"{remedy}"
         ) from exc
     if maker != APPLICATION_ID:
-        raise Refused(
+        raise CannotProceedError(
             f"The file {path} is not a Trainshed database. It was not touched. Move it away, or choose another state "
             f"folder with TRAINSHED_HOME."
         )
@@ -94,11 +94,11 @@ def back_up_daily(path: Path) -> None:
 
 
 def back_up_first(path: Path) -> None:
-    """Make the copy beside the database anew, whatever its age. `Refused` if it can't be made."""
+    """Make the copy beside the database anew, whatever its age. `CannotProceedError` if it can't be made."""
     try:
         _back_up(path)
     except (sqlite3.Error, OSError) as exc:
-        raise Refused(
+        raise CannotProceedError(
             f"The database {path} is of an older version, and before it is changed a copy must be made at "
             f"{_copy_of(path)}, which failed: {exc}. Nothing was changed. Free some space there and start again."
         ) from exc

@@ -11,94 +11,94 @@ from functools import partial
 
 import psutil
 
-from trainshed.attempts.batch_progress import predicted
+from trainshed.attempts.batch_progress import read_batch_progress
 from trainshed.attempts.restarts import restarts
 from trainshed.config import Home, Settings, default_project, environment
-from trainshed.control.deployments.artifact_access import HostWays
-from trainshed.control.deployments.completion import Ledger
-from trainshed.control.deployments.container_versions import Images
-from trainshed.control.deployments.controller import Deployments, alike, in_use
-from trainshed.control.deployments.model_files import Pins
-from trainshed.control.deployments.provisioner import Creations, Room, Supplies
-from trainshed.control.jobs.batch_attempt import Batches
-from trainshed.control.jobs.controller import JobControl
-from trainshed.control.jobs.credentials import Credentials, NodeCredentials
-from trainshed.control.jobs.engines import Site, Sites
-from trainshed.control.jobs.local_attempt import Launches, free_ports
-from trainshed.control.uri_resolver import Addresses
-from trainshed.domain.jobs.batch_prediction import PREDICTION, Prediction
+from trainshed.control.deployments.artifact_access import ArtifactAccessIssuer
+from trainshed.control.deployments.completion import DeploymentStores
+from trainshed.control.deployments.container_versions import ImageResolver
+from trainshed.control.deployments.controller import DeploymentController, find_parity_twin, runtime_in_use
+from trainshed.control.deployments.model_files import ModelFileStore
+from trainshed.control.deployments.provisioner import HostResources, ProvisionerDeps, VersionProvisioner
+from trainshed.control.jobs.batch_attempt import BatchAttemptBuilder
+from trainshed.control.jobs.controller import JobController
+from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
+from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
+from trainshed.control.jobs.local_attempt import LocalAttemptBuilder, free_ports
+from trainshed.control.uri_resolver import UriResolver
+from trainshed.domain.jobs.batch_prediction import PREDICTION, BatchPrediction
 from trainshed.domain.jobs.gang import shortfall
-from trainshed.domain.jobs.job import LOCAL, RAY, Job
+from trainshed.domain.jobs.job import LOCAL_ENGINE, RAY_ENGINE, Job
 from trainshed.domain.jobs.training import TRAINING, TRAINING_IN_CONTAINERS
 from trainshed.domain.models.version import HOSTED, HOSTED_CONTAINER
 from trainshed.domain.policies import JOBS, MODELS
-from trainshed.engines.base import Launch
-from trainshed.engines.hosts.base import Hosts, PlacedHosts
-from trainshed.engines.local.containers import ServedContainers, Surroundings
+from trainshed.engines.base import AttemptSpec
+from trainshed.engines.hosts.base import HostEngine, HostEngineRouter
+from trainshed.engines.local.containers import ContainerOptions, HostContainers
 from trainshed.engines.local.engine import SLOTS_PER_CORE
-from trainshed.engines.local.hosts import LocalHosts
-from trainshed.engines.local.package_installer import Installs
-from trainshed.engines.local.reference_outputs import References
+from trainshed.engines.local.hosts import LocalHostEngine
+from trainshed.engines.local.package_installer import PackageInstaller
+from trainshed.engines.local.reference_outputs import ReferenceOutputs
 from trainshed.engines.local.tensorboards import TensorBoardStarter
 from trainshed.engines.local.warm import WarmProcesses
-from trainshed.gateway.gateway import Predictions
-from trainshed.gateway.request_log import RequestLogs
+from trainshed.gateway.gateway import PredictionGateway
+from trainshed.gateway.request_log import RequestLogWriter
 from trainshed.gateway.routes import Routes
-from trainshed.proxy.client_config import Reach
-from trainshed.proxy.node_endpoint import NodeReach
+from trainshed.proxy.client_config import ServerEndpoints
+from trainshed.proxy.node_endpoint import NodeEndpoint
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
 from trainshed.services.access.sessions import BrowserSessions
 from trainshed.services.access.tokens import Tokens
-from trainshed.services.artifacts import Packages, VersionFiles
-from trainshed.services.console.machine_metrics import MachineHistory
-from trainshed.services.console.overview import Overview, Rows, Sights
+from trainshed.services.artifacts import JobArtifacts, VersionArtifacts
+from trainshed.services.console.machine_metrics import MachineMetrics
+from trainshed.services.console.overview import Overview, OverviewSources, OverviewStores
 from trainshed.services.console.tensorboards import TensorBoards
 from trainshed.services.jobs.chaos import Chaos
 from trainshed.services.jobs.exports import Exports
 from trainshed.services.jobs.failures import Failures
-from trainshed.services.jobs.jobs import Jobs, World
-from trainshed.services.jobs.progress import Progress
-from trainshed.services.jobs.search import JobRows
-from trainshed.services.logs.entries import Logs
-from trainshed.services.logs.pages import Lines
-from trainshed.services.models.models import Models, Serving
+from trainshed.services.jobs.jobs import JobDependencies, Jobs
+from trainshed.services.jobs.progress import ProgressService
+from trainshed.services.jobs.search import JobSearch
+from trainshed.services.logs.entries import LogEntries
+from trainshed.services.logs.pages import LogPages
+from trainshed.services.models.models import Models, ServingDependencies
 from trainshed.services.models.replays import LoggedRequests, Replays
 from trainshed.services.models.versions import Versions
 from trainshed.services.operations import Operations
 from trainshed.services.registry import Services
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import ServerInfo
-from trainshed.services.settings import SettingsInForce
+from trainshed.services.settings import EffectiveSettings
 from trainshed.services.storage.mirrors import Mirrors
-from trainshed.services.storage.uris import Places
+from trainshed.services.storage.uris import UriChecker
 from trainshed.store.database import Database
-from trainshed.store.job_search import JobTable
+from trainshed.store.job_search import JobSearchStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
 from trainshed.store.tokens import TokenStore
-from trainshed.wiring.core import Ground, lay_ground
-from trainshed.wiring.ray import Ground as RayGround
-from trainshed.wiring.ray import RaySite
+from trainshed.wiring.core import Core, build_core
+from trainshed.wiring.ray import RayDependencies as RayGround
+from trainshed.wiring.ray import RayIntegration
 
-AT_ONCE_ELSEWHERE = 8  #: launches on other machines, which take a moment here
+MAX_REMOTE_LAUNCHES = 8  #: launches on other machines, which take a moment here
 
 
 @dataclass(frozen=True, slots=True)
-class Assembly:
+class Application:
     """The services for the routes, and the loop that makes the world match the rows."""
 
     services: Services
-    control: JobControl
+    control: JobController
     runtimes: Runtimes
     warm: WarmProcesses
     routes: Routes
-    deployments: Deployments
-    hosts: Hosts
-    machine: MachineHistory
-    ray: RaySite
+    deployments: DeploymentController
+    hosts: HostEngine
+    machine: MachineMetrics
+    ray: RayIntegration
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -129,62 +129,64 @@ class Assembly:
 
 
 @dataclass(frozen=True, slots=True)
-class _Away:
+class _RemoteAccess:
     """What jobs and hosts on other machines need of this one."""
 
-    nodes: NodeReach
-    credentials: NodeCredentials
-    ways: HostWays
+    nodes: NodeEndpoint
+    credentials: RemoteCredentials
+    ways: ArtifactAccessIssuer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Working:
+class _JobPlane:
     """What makes jobs run."""
 
-    launches: Launches
-    sites: Sites
-    ray: RaySite
-    control: JobControl
+    launches: LocalAttemptBuilder
+    sites: EngineRegistry
+    ray: RayIntegration
+    control: JobController
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Answering:
+class _ServingPlane:
     """What makes versions answer."""
 
     routes: Routes
     logged: LoggedRequests
-    predictions: Predictions
-    deployments: Deployments
+    predictions: PredictionGateway
+    deployments: DeploymentController
 
 
-def assemble(
+def build_application(
     home: Home,
     settings: Settings,
     database: Database,
     info: ServerInfo,
-    nodes: NodeReach,
-    reach: Reach | None = None,
-) -> Assembly:
+    nodes: NodeEndpoint,
+    reach: ServerEndpoints | None = None,
+) -> Application:
     """Put the server together on a database that is ready. Starts nothing.
 
     `nodes` is how other machines get to it. With `reach`, `gs://` in the code of trainers leads to this server.
     """
-    ground = lay_ground(home, settings, database)
+    ground = build_core(home, settings, database)
     ground.objects.sweep()
     tokens = Tokens(TokenStore(database), job_active=ground.jobs.is_active, version_there=ground.models.has_version)
     tokens.ensure_owner(home.token)
-    equip = Credentials(reach, issue=tokens.issue_for_job).equip if reach else _as_it_is
-    away = NodeCredentials(nodes, issue=tokens.issue_for_job, issue_courier=tokens.issue_for_packages)
+    equip = LocalCredentials(reach, issue=tokens.issue_for_job).equip if reach else _as_it_is
+    away = RemoteCredentials(nodes, issue=tokens.issue_for_job, issue_courier=tokens.issue_for_packages)
     launches = _launches(ground, leads=nodes.leads)
-    ray = _ray(ground, launches, _Away(nodes, away, HostWays(nodes, issue=tokens.issue_for_version)))
-    here = LocalHosts(
+    ray = _ray(
+        ground, launches, _RemoteAccess(nodes, away, ArtifactAccessIssuer(nodes, issue=tokens.issue_for_version))
+    )
+    here = LocalHostEngine(
         home, ship=ground.engine.ship, warm=ground.engine.warm, containers=_served_containers(home, settings)
     )
-    hosts = PlacedHosts({LOCAL: here, RAY: ray.hosts})
+    hosts = HostEngineRouter({LOCAL_ENGINE: here, RAY_ENGINE: ray.hosts})
     creations = _creations(ground, hosts)
     working = _working(ground, creations, equip, launches, ray)
     answering = _answering(ground, creations)
-    return Assembly(
+    return Application(
         _services(ground, working, answering, tokens, info),
         working.control,
         ground.runtimes,
@@ -197,12 +199,12 @@ def assemble(
     )
 
 
-def _answering(ground: Ground, creations: Creations) -> _Answering:
+def _answering(ground: Core, creations: VersionProvisioner) -> _ServingPlane:
     routes = Routes()
     logged = LoggedRequests(ground.objects, owner=ground.buckets.owner)
-    predictions = Predictions(routes, RequestLogs(logged.write), timeout_s=ground.settings.predict_timeout_s)
-    deployments = Deployments(
-        Ledger(models=ground.models, operations=ground.operations),
+    predictions = PredictionGateway(routes, RequestLogWriter(logged.write), timeout_s=ground.settings.predict_timeout_s)
+    deployments = DeploymentController(
+        DeploymentStores(models=ground.models, operations=ground.operations),
         creations,
         routes,
         predictions,
@@ -210,13 +212,13 @@ def _answering(ground: Ground, creations: Creations) -> _Answering:
         drain_s=ground.settings.predict_timeout_s,
         check=ground.database.check_fence,
     )
-    return _Answering(routes=routes, logged=logged, predictions=predictions, deployments=deployments)
+    return _ServingPlane(routes=routes, logged=logged, predictions=predictions, deployments=deployments)
 
 
-def _services(ground: Ground, working: _Working, answering: _Answering, tokens: Tokens, info: ServerInfo) -> Services:
+def _services(ground: Core, working: _JobPlane, answering: _ServingPlane, tokens: Tokens, info: ServerInfo) -> Services:
     """What routes call."""
     launches, control, deployments = working.launches, working.control, answering.deployments
-    places = Places(
+    places = UriChecker(
         bucket_owner=ground.buckets.owner,
         object_exists=ground.objects.exists,
         folder_holds_files=ground.objects.folder_holds_files,
@@ -225,12 +227,14 @@ def _services(ground: Ground, working: _Working, answering: _Answering, tokens: 
     )
     runtimes = RuntimeService(
         ground.runtimes,
-        in_use=lambda name: any(job.runtime == name for job in ground.jobs.active()) or in_use(ground.models, name),
+        in_use=lambda name: (
+            any(job.runtime == name for job in ground.jobs.active()) or runtime_in_use(ground.models, name)
+        ),
     )
     boards = TensorBoardStarter(ground.home.tensorboards, ship=ground.engine.ship)
     mirrors = Mirrors(ground.home.mirrors, ground.tree)
     mirrors.clear()
-    progress = Progress(ground.jobs, ground.home, mirrors, owner=ground.buckets.owner)
+    progress = ProgressService(ground.jobs, ground.home, mirrors, owner=ground.buckets.owner)
     projects = _projects(ground)
     policies = PolicyStore(ground.database)
     models, versions = _registry(ground, places, projects, working, answering)
@@ -240,13 +244,13 @@ def _services(ground: Ground, working: _Working, answering: _Answering, tokens: 
         sessions=BrowserSessions(tokens),
         projects=projects,
         jobs=Jobs(ground.jobs, world, wake=control.wake),
-        job_rows=JobRows(JobTable(ground.database)),
+        job_rows=JobSearch(JobSearchStore(ground.database)),
         progress=progress,
         overview=_overview(ground, answering, world),
         exports=Exports(ground.jobs, ground.tree, owner=ground.buckets.owner),
         chaos=Chaos(ground.jobs, engine=lambda job: working.sites.of(job).engine, folder=launches.folder),
-        packages=Packages(ground.jobs, ground.home),
-        version_files=VersionFiles(ground.models, ground.home),
+        packages=JobArtifacts(ground.jobs, ground.home),
+        version_files=VersionArtifacts(ground.models, ground.home),
         models=models,
         versions=versions,
         policies=Policies(policies, JOBS, ground.jobs.get),
@@ -254,61 +258,61 @@ def _services(ground: Ground, working: _Working, answering: _Answering, tokens: 
         operations=Operations(ground.operations, wake=deployments.wake),
         predictions=answering.predictions,
         replays=Replays(answering.routes, answering.predictions, answering.logged),
-        logs=Logs(ground.jobs, ground.home),
-        lines=Lines(ground.jobs, ground.home),
+        logs=LogEntries(ground.jobs, ground.home),
+        lines=LogPages(ground.jobs, ground.home),
         buckets=ground.buckets,
         objects=ground.objects,
         runtimes=runtimes,
         tensorboards=TensorBoards(ground.jobs, ground.home, boards, runtimes, mirrors, owner=ground.buckets.owner),
         server=info,
-        settings=SettingsInForce(
+        settings=EffectiveSettings(
             ground.settings, ground.settings.sources(environment(), ground.home.file_settings().get("server"))
         ),
     )
 
 
-def _addresses(ground: Ground) -> Addresses:
-    return Addresses(buckets=ground.home.buckets, shelves=ground.tree, owner=ground.buckets.owner)
+def _addresses(ground: Core) -> UriResolver:
+    return UriResolver(buckets=ground.home.buckets, shelves=ground.tree, owner=ground.buckets.owner)
 
 
-def _projects(ground: Ground) -> Projects:
+def _projects(ground: Core) -> Projects:
     return Projects(ProjectStore(ground.database), default=default_project(ground.home, environment()))
 
 
-def _served_containers(home: Home, settings: Settings) -> ServedContainers:
-    surroundings = Surroundings(
+def _served_containers(home: Home, settings: Settings) -> HostContainers:
+    surroundings = ContainerOptions(
         network=settings.container_network,
         read_only=settings.container_read_only,
         load_timeout_s=settings.load_timeout_s,
         predict_timeout_s=settings.predict_timeout_s,
     )
-    return ServedContainers(home, surroundings, free_port=lambda: free_ports(1)[0])
+    return HostContainers(home, surroundings, free_port=lambda: free_ports(1)[0])
 
 
-def _creations(ground: Ground, hosts: Hosts) -> Creations:
-    pins = Pins(ground.home.models, ground.tree, used=ground.models.files_used)
+def _creations(ground: Core, hosts: HostEngine) -> VersionProvisioner:
+    pins = ModelFileStore(ground.home.models, ground.tree, used=ground.models.files_used)
     pins.sweep()
-    supplies = Supplies(
+    supplies = ProvisionerDeps(
         home=ground.home,
         pins=pins,
         runtimes=ground.runtimes,
-        installs=Installs(uv=find_uv(), ship=ground.engine.ship),
-        references=References(ground.engine.warm, ship=ground.engine.ship),
+        installs=PackageInstaller(uv=find_uv(), ship=ground.engine.ship),
+        references=ReferenceOutputs(ground.engine.warm, ship=ground.engine.ship),
         addresses=_addresses(ground),
-        images=Images(tool=ground.settings.container_tool, number=_projects(ground).number),
-        alike=alike(ground.models),
+        images=ImageResolver(tool=ground.settings.container_tool, number=_projects(ground).number),
+        alike=find_parity_twin(ground.models),
     )
-    room = Room(
+    room = HostResources(
         cpus=ground.cpus,
         memory_bytes=psutil.virtual_memory().total,
         load_timeout_s=ground.settings.load_timeout_s,
         body_limit=ground.settings.body_limit_mb << 20,
     )
-    return Creations(supplies, hosts, room)
+    return VersionProvisioner(supplies, hosts, room)
 
 
-def _launches(ground: Ground, *, leads: bool) -> Launches:
-    return Launches(
+def _launches(ground: Core, *, leads: bool) -> LocalAttemptBuilder:
+    return LocalAttemptBuilder(
         ground.home,
         ground.settings,
         jobs=ground.jobs,
@@ -322,9 +326,13 @@ def _launches(ground: Ground, *, leads: bool) -> Launches:
 
 
 def _working(
-    ground: Ground, creations: Creations, equip: Callable[[Launch], Launch], launches: Launches, ray: RaySite
-) -> _Working:
-    batches = Batches(
+    ground: Core,
+    creations: VersionProvisioner,
+    equip: Callable[[AttemptSpec], AttemptSpec],
+    launches: LocalAttemptBuilder,
+    ray: RayIntegration,
+) -> _JobPlane:
+    batches = BatchAttemptBuilder(
         settings=ground.settings,
         jobs=ground.jobs,
         models=ground.models,
@@ -333,37 +341,39 @@ def _working(
         ship=ground.engine.ship,
     )
 
-    def prepare(job: Job) -> Launch:
-        if Prediction.key in job.body:
+    def prepare(job: Job) -> AttemptSpec:
+        if BatchPrediction.key in job.body:
             return batches.prepare(job, launches.folder(job))
         return equip(launches.prepare(job))
 
-    here = Site(
+    here = RegisteredEngine(
         engine=ground.engine,
         prepare=prepare,
         takes=frozenset({TRAINING, TRAINING_IN_CONTAINERS, PREDICTION, HOSTED, HOSTED_CONTAINER}),
         shortfall=partial(shortfall, cpus=ground.cpus, machines=ground.machines),
     )
-    sites = Sites({LOCAL: here, RAY: ray.site}, default=ground.settings.engine, machines=ground.machines)
-    control = JobControl(
+    sites = EngineRegistry(
+        {LOCAL_ENGINE: here, RAY_ENGINE: ray.site}, default=ground.settings.engine, machines=ground.machines
+    )
+    control = JobController(
         ground.jobs,
         sites,
         gang=launches.gang,
-        at_once=(ground.settings.slots or SLOTS_PER_CORE * ground.cpus) + AT_ONCE_ELSEWHERE,
+        at_once=(ground.settings.slots or SLOTS_PER_CORE * ground.cpus) + MAX_REMOTE_LAUNCHES,
         poll_s=ground.settings.poll_s,
         check=ground.database.check_fence,
         give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
     )
-    return _Working(launches=launches, sites=sites, ray=ray, control=control)
+    return _JobPlane(launches=launches, sites=sites, ray=ray, control=control)
 
 
-def _folders(ground: Ground) -> Callable[[str], Iterable[str]]:
+def _folders(ground: Core) -> Callable[[str], Iterable[str]]:
     """Names the buckets of a project that are folders, and not kept in a cloud."""
     return lambda project: (name for name in ground.buckets.names(project) if not ground.tree.cloud_of(name))
 
 
-def _ray(ground: Ground, launches: Launches, away: _Away) -> RaySite:
-    return RaySite(
+def _ray(ground: Core, launches: LocalAttemptBuilder, away: _RemoteAccess) -> RayIntegration:
+    return RayIntegration(
         RayGround(
             home=ground.home,
             settings=ground.settings,
@@ -380,9 +390,9 @@ def _ray(ground: Ground, launches: Launches, away: _Away) -> RaySite:
     )
 
 
-def _world(ground: Ground, places: Places, working: _Working, progress: Progress) -> World:
+def _world(ground: Core, places: UriChecker, working: _JobPlane, progress: ProgressService) -> JobDependencies:
     launches = working.launches
-    return World(
+    return JobDependencies(
         resolve_runtime=ground.runtimes.resolve,
         places=places,
         model_runtime=lambda project, model, version: ground.models.served(project, model, version).runtime,
@@ -390,16 +400,16 @@ def _world(ground: Ground, places: Places, working: _Working, progress: Progress
         prospects=working.control,
         restarts=lambda job: [restart.sentence for restart in restarts(launches.folder(job))],
         progress=progress.of,
-        predicted=lambda job: predicted(launches.folder(job)) if Prediction.key in job.body else None,
+        predicted=lambda job: read_batch_progress(launches.folder(job)) if BatchPrediction.key in job.body else None,
         failure=Failures(ground.home).of,
         shortfall=lambda engine, training: working.sites.table[engine].shortfall(training),
         machines=ground.machines,
     )
 
 
-def _overview(ground: Ground, answering: _Answering, world: World) -> Overview:
-    rows = Rows(jobs=ground.jobs, table=JobTable(ground.database), models=ground.models)
-    sights = Sights(
+def _overview(ground: Core, answering: _ServingPlane, world: JobDependencies) -> Overview:
+    rows = OverviewStores(jobs=ground.jobs, table=JobSearchStore(ground.database), models=ground.models)
+    sights = OverviewSources(
         machine=ground.machine,
         routes=answering.routes,
         metrics=answering.predictions.metrics,
@@ -413,10 +423,10 @@ def _overview(ground: Ground, answering: _Answering, world: World) -> Overview:
 
 
 def _registry(
-    ground: Ground, places: Places, projects: Projects, working: _Working, answering: _Answering
+    ground: Core, places: UriChecker, projects: Projects, working: _JobPlane, answering: _ServingPlane
 ) -> tuple[Models, Versions]:
     deployments, predictions = answering.deployments, answering.predictions
-    serving = Serving(
+    serving = ServingDependencies(
         wake=deployments.wake,
         publish=deployments.publish,
         hosts=deployments.hosts,
@@ -436,5 +446,5 @@ def _registry(
     return Models(ground.models, serving, project_number=projects.number), versions
 
 
-def _as_it_is(launch: Launch) -> Launch:
+def _as_it_is(launch: AttemptSpec) -> AttemptSpec:
     return launch

@@ -6,21 +6,21 @@ import os
 from dataclasses import dataclass
 from functools import partial
 
-from trainshed.buckets.backend import Trees
-from trainshed.buckets.cloud_backend import CloudTree
-from trainshed.buckets.cloud_config import Declared, read_declared
-from trainshed.buckets.file_backend import ObjectTree
-from trainshed.buckets.uploads import Sessions
+from trainshed.buckets.backend import BackendRouter
+from trainshed.buckets.cloud_backend import CloudBackend
+from trainshed.buckets.cloud_config import CloudBucketConfig, read_cloud_buckets
+from trainshed.buckets.file_backend import FileBackend
+from trainshed.buckets.uploads import UploadSessions
 from trainshed.config import Home, Settings, default_project, environment
-from trainshed.domain.capacity.machine_types import Machines
+from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.objects import ListQuery
 from trainshed.engines.local.engine import LocalEngine
-from trainshed.errors import Refused
-from trainshed.runtimes.builds import Place
+from trainshed.errors import CannotProceedError
+from trainshed.runtimes.builds import EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
-from trainshed.services.console.machine_metrics import MachineHistory, glance_at
+from trainshed.services.console.machine_metrics import MachineMetrics, sample_machine
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
 from trainshed.store.buckets import BucketStore
@@ -31,7 +31,7 @@ from trainshed.store.operations import OperationStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class Core:
     """Made once, and shared by all."""
 
     home: Home
@@ -42,26 +42,26 @@ class Ground:
     models: ModelStore
     operations: OperationStore
     runtimes: Runtimes
-    tree: Trees
+    tree: BackendRouter
     buckets: Buckets
     objects: Objects
     engine: LocalEngine
-    machine: MachineHistory
-    machines: Machines
+    machine: MachineMetrics
+    machines: MachineTypes
 
 
-def lay_ground(home: Home, settings: Settings, database: Database) -> Ground:
+def build_core(home: Home, settings: Settings, database: Database) -> Core:
     """The ground for a server on a database that is ready. Starts nothing."""
     uv, cpus = find_uv(), os.cpu_count() or 1
-    here = ObjectTree(home.buckets, home.uploads)
-    declared = read_declared(
+    here = FileBackend(home.buckets, home.uploads)
+    declared = read_cloud_buckets(
         home.file_settings().get("buckets", {}), default_project=default_project(home, environment())
     )
-    tree = Trees(here, {each.name: CloudTree(each.cloud()) for each in declared})
+    tree = BackendRouter(here, {each.name: CloudBackend(each.cloud()) for each in declared})
     buckets = Buckets(BucketStore(database), tree)
     _adopt(declared, buckets, here)
-    warm = {Place(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
-    return Ground(
+    warm = {EnvironmentDir(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
+    return Core(
         home=home,
         settings=settings,
         database=database,
@@ -72,19 +72,19 @@ def lay_ground(home: Home, settings: Settings, database: Database) -> Ground:
         runtimes=Runtimes(home.runtimes, uv),
         tree=tree,
         buckets=buckets,
-        objects=Objects(tree, Sessions(home.uploads), owner=buckets.owner),
+        objects=Objects(tree, UploadSessions(home.uploads), owner=buckets.owner),
         engine=LocalEngine(home, uv, warm if settings.warm_start == "auto" else None, slots=settings.slots),
-        machine=MachineHistory(partial(glance_at, home.path), cpus=cpus),
-        machines=Machines.read(home.file_settings().get("machines", {})),
+        machine=MachineMetrics(partial(sample_machine, home.path), cpus=cpus),
+        machines=MachineTypes.read(home.file_settings().get("machines", {})),
     )
 
 
-def _adopt(declared: tuple[Declared, ...], buckets: Buckets, here: ObjectTree) -> None:
-    """Make the buckets that are kept in clouds. `Refused` if one would hide objects that are here."""
+def _adopt(declared: tuple[CloudBucketConfig, ...], buckets: Buckets, here: FileBackend) -> None:
+    """Make the buckets that are kept in clouds. `CannotProceedError` if one would hide objects that are here."""
     for each in declared:
         buckets.adopt(each.project, each.name, url=each.url)
         if here.list(each.name, ListQuery(limit=1, checksums=False)).items:
-            raise Refused(
+            raise CannotProceedError(
                 f"[buckets.{each.name}] in config.toml keeps gs://{each.name} in {each.url}, but there are objects in "
                 f"this bucket's own folder, which nobody would see any more. Move them away first, or choose another "
                 f"name for the bucket."

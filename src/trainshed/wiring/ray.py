@@ -12,23 +12,23 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainshed.config import Home, Settings
-from trainshed.control.jobs.credentials import NodeCredentials
-from trainshed.control.jobs.engines import Site
-from trainshed.control.jobs.remote_attempt import ClusterLaunches, recipe
-from trainshed.control.uri_resolver import Addresses
-from trainshed.domain.capacity.machine_types import Machines
-from trainshed.domain.capacity.placement import Shares
+from trainshed.control.jobs.credentials import RemoteCredentials
+from trainshed.control.jobs.engines import RegisteredEngine
+from trainshed.control.jobs.remote_attempt import RemoteAttemptBuilder, runtime_recipe
+from trainshed.control.uri_resolver import UriResolver
+from trainshed.domain.capacity.machine_types import MachineTypes
+from trainshed.domain.capacity.placement import ResourceShares
 from trainshed.domain.jobs.accelerators import gpu_fields
-from trainshed.domain.jobs.job import RAY, Job
+from trainshed.domain.jobs.job import RAY_ENGINE, Job
 from trainshed.domain.jobs.training import TRAINING, TRAINING_IN_CONTAINERS, Training
 from trainshed.domain.models.version import HOSTED
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.engines.local.hosts import HostSpec
-from trainshed.engines.ray.bridge_process import Link
-from trainshed.engines.ray.engine import RayEngine, Rules
-from trainshed.engines.ray.hosts import HostRules, RayHosts, Way
-from trainshed.errors import Refused
-from trainshed.proxy.node_endpoint import NodeReach, check_reachable
+from trainshed.engines.ray.bridge_process import BridgeProcess
+from trainshed.engines.ray.engine import PlacementConfig, RayEngine
+from trainshed.engines.ray.hosts import ArtifactAccess, RayHostConfig, RayHostEngine
+from trainshed.errors import CannotProceedError
+from trainshed.proxy.node_endpoint import NodeEndpoint, check_reachable
 from trainshed.runtimes.catalogue import CATALOGUE, DEFAULT, ray_runtime
 from trainshed.runtimes.environments import Runtimes
 
@@ -40,41 +40,45 @@ _NO_CLUSTER = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class RayDependencies:
     """What it stands on."""
 
     home: Home
     settings: Settings
     uv: Path
-    machines: Machines
+    machines: MachineTypes
     supervisors: LocalEngine
-    nodes: NodeReach  #: how the machines of the cluster reach this server
-    credentials: NodeCredentials
-    addresses: Addresses
+    nodes: NodeEndpoint  #: how the machines of the cluster reach this server
+    credentials: RemoteCredentials
+    addresses: UriResolver
     buckets: Callable[[str], Iterable[str]]  #: the names of a project's buckets that are folders
-    way: Callable[[HostSpec], Way]  #: how they get the files of the version of a host
+    way: Callable[[HostSpec], ArtifactAccess]  #: how they get the files of the version of a host
     folder: Callable[[Job], Path]  #: of the current attempt of a job
 
 
-class RaySite:
+class RayIntegration:
     """There is one also for a server that was given no cluster: jobs may be left from one that was."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: RayDependencies) -> None:
         settings = ground.settings
         self._offered = bool(settings.ray_address)
         self._builds = Runtimes(
-            ground.home.runtimes, ground.uv, catalogue={RAY: ray_runtime(settings.ray_version, settings.ray_python)}
+            ground.home.runtimes,
+            ground.uv,
+            catalogue={RAY_ENGINE: ray_runtime(settings.ray_version, settings.ray_python)},
         )
-        self._link = Link(ground.home, address=settings.ray_address, python=self._python, ship=ground.supervisors.ship)
-        shares = Shares(cpu=settings.ray_cpu_share, memory=settings.ray_memory_share)
-        rules = Rules(
+        self._link = BridgeProcess(
+            ground.home, address=settings.ray_address, python=self._python, ship=ground.supervisors.ship
+        )
+        shares = ResourceShares(cpu=settings.ray_cpu_share, memory=settings.ray_memory_share)
+        rules = PlacementConfig(
             address=settings.ray_address,
             strategy=settings.ray_placement.upper(),
             machines=ground.machines,
             shares=shares,
         )
         self._engine = RayEngine(rules, ground.supervisors, self._link, gangs=ground.home.link / "gangs")
-        launches = ClusterLaunches(
+        launches = RemoteAttemptBuilder(
             home=ground.home,
             settings=settings,
             addresses=ground.addresses,
@@ -85,7 +89,7 @@ class RaySite:
             machines=ground.machines,
             shares=shares,
         )
-        self.site = Site(
+        self.site = RegisteredEngine(
             engine=self._engine,
             prepare=launches.prepare,
             takes=frozenset({TRAINING, TRAINING_IN_CONTAINERS, HOSTED}),
@@ -93,15 +97,15 @@ class RaySite:
             gpus=True,
             shortfall=partial(_without_cuda, machines=ground.machines),
         )
-        host_rules = HostRules(
+        host_rules = RayHostConfig(
             machines=ground.machines,
             shares=shares,
             way=ground.way,
-            recipe=lambda runtime: recipe(CATALOGUE[runtime]),
+            recipe=lambda runtime: runtime_recipe(CATALOGUE[runtime]),
             body_limit=settings.body_limit_mb << 20,
             lacking=self.site.lacking,
         )
-        self.hosts = RayHosts(ground.home, ship=ground.supervisors.ship, link=self._link, rules=host_rules)
+        self.hosts = RayHostEngine(ground.home, ship=ground.supervisors.ship, link=self._link, rules=host_rules)
 
     def begin(self, wake: Callable[[], None]) -> None:
         """Start the link, if there is something to link to. `wake`: there is news of room."""
@@ -117,10 +121,12 @@ class RaySite:
 
     def _python(self) -> Path:
         """The interpreter that has Ray, which is built first if need be."""
-        return self._builds.ensure(RAY, lambda fraction, text: LOG.info("ray.built fraction=%.2f %s", fraction, text))
+        return self._builds.ensure(
+            RAY_ENGINE, lambda fraction, text: LOG.info("ray.built fraction=%.2f %s", fraction, text)
+        )
 
 
-def _without_cuda(training: Training, machines: Machines) -> str:
+def _without_cuda(training: Training, machines: MachineTypes) -> str:
     """What to say of a job that asks for GPUs which the framework of its runtime can't use."""
     runtime = CATALOGUE.get(training.runtime_version or DEFAULT)
     has_no_framework = runtime is not None and not runtime.warm
@@ -132,11 +138,11 @@ def _without_cuda(training: Training, machines: Machines) -> str:
     )
 
 
-def _lacking(settings: Settings, nodes: NodeReach) -> str:
+def _lacking(settings: Settings, nodes: NodeEndpoint) -> str:
     if not settings.ray_address:
         return _NO_CLUSTER
     try:
         check_reachable(urlsplit(nodes.tls_url).hostname or "", settings.ray_host)
-    except Refused as exc:
+    except CannotProceedError as exc:
         return str(exc)
     return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainshed.gateway.metrics import Metrics
+from trainshed.gateway.metrics import VersionMetrics
 
 NAME = ("p", "m", "v1")
 
@@ -23,11 +23,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def metrics(clock: Clock) -> Metrics:
-    return Metrics(clock=clock)
+def metrics(clock: Clock) -> VersionMetrics:
+    return VersionMetrics(clock=clock)
 
 
-def test_answers_are_counted_by_the_minute(metrics: Metrics, clock: Clock) -> None:
+def test_answers_are_counted_by_the_minute(metrics: VersionMetrics, clock: Clock) -> None:
     for _ in range(99):
         metrics.of(NAME).add(0.010, ok=True)
     metrics.of(NAME).add(2.0, ok=False)
@@ -44,13 +44,13 @@ def test_answers_are_counted_by_the_minute(metrics: Metrics, clock: Clock) -> No
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.00005, 0.001, 0.1, 59.0])
-def test_a_time_is_told_to_the_class_it_falls_in(metrics: Metrics, seconds: float) -> None:
+def test_a_time_is_told_to_the_class_it_falls_in(metrics: VersionMetrics, seconds: float) -> None:
     metrics.of(NAME).add(seconds, ok=True)
     told = metrics.traffic("p", "m")["v1"]["p50_ms"] / 1000
     assert seconds <= told <= max(seconds * 1.09, 0.0001)
 
 
-def test_what_is_longer_ago_than_an_hour_is_forgotten(metrics: Metrics, clock: Clock) -> None:
+def test_what_is_longer_ago_than_an_hour_is_forgotten(metrics: VersionMetrics, clock: Clock) -> None:
     metrics.of(NAME).add(0.01, ok=True)
     clock.now += 59 * 60
     assert metrics.traffic("p", "m")["v1"]["count"] == 1
@@ -62,14 +62,14 @@ def test_what_is_longer_ago_than_an_hour_is_forgotten(metrics: Metrics, clock: C
     assert len(metrics.traffic("p", "m")["v1"]["minutes"]) == 59
 
 
-def test_traffic_is_that_of_one_model(metrics: Metrics) -> None:
+def test_traffic_is_that_of_one_model(metrics: VersionMetrics) -> None:
     for name in (NAME, ("p", "m", "v2"), ("p", "other", "v1"), ("q", "m", "v1")):
         metrics.of(name).add(0.01, ok=True)
     assert list(metrics.traffic("p", "m")) == ["v1", "v2"]
     assert metrics.traffic("p", "absent") == {}
 
 
-def test_a_version_that_is_gone_leaves_nothing_to_one_of_its_name(metrics: Metrics, clock: Clock) -> None:
+def test_a_version_that_is_gone_leaves_nothing_to_one_of_its_name(metrics: VersionMetrics, clock: Clock) -> None:
     metrics.of(NAME).add(0.01, ok=True)
     assert metrics.last_used_us(*NAME) == int(clock.now * 1_000_000)
     metrics.retain(set())

@@ -14,22 +14,27 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.domain.models.hosting import Standing
-from trainshed.errors import Busy, FailedPrecondition, NotFound, TimedOut, Unavailable
+from trainshed.domain.models.hosting import ServingState
+from trainshed.errors import (
+    DeadlineExceededError,
+    FailedPreconditionError,
+    NotFoundError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
 from trainshed.gateway import connection_pool as hosts_module
-from trainshed.gateway import gateway as predictions
-from trainshed.gateway import host_connection as connections
-from trainshed.gateway.connection_pool import Hosts
-from trainshed.gateway.gateway import Kind, Predictions
-from trainshed.gateway.host_connection import HostLost, Patient
-from trainshed.gateway.request_log import RequestLogs
-from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLog, Routes, Target, VersionRoute
-from trainshed.serving.memory import WORTH_BYTES, Trimming
+from trainshed.gateway import gateway, host_connection
+from trainshed.gateway.connection_pool import HostConnectionPool
+from trainshed.gateway.gateway import FrameKind, PredictionGateway
+from trainshed.gateway.host_connection import FutureSink, HostLostError
+from trainshed.gateway.request_log import RequestLogWriter
+from trainshed.gateway.routes import HostAddress, ModelRoute, PredictTarget, RequestLogTarget, Routes, VersionRoute
+from trainshed.serving.memory import WORTH_BYTES, MemoryTrimmer
 from trainshed.testing.fakes.hosts import Behaviour, FakeHost, answering, echo
-from trainshed.testing.processes.gateway import NotingKeeper
+from trainshed.testing.processes.gateway import RecordingControlPlane
 
 BODY = b'{"instances": [1]}'
-TARGET = Target(project="p", model="m", kind=Kind.PREDICT)
+TARGET = PredictTarget(project="p", model="m", kind=FrameKind.PREDICT)
 
 
 class Bench:
@@ -38,7 +43,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.routes = Routes()
-        self.keeper = NotingKeeper()
+        self.keeper = RecordingControlPlane()
         self.written: list[bytes] = []
         self.hosts: list[FakeHost] = []
 
@@ -48,22 +53,26 @@ class Bench:
         return host
 
     def publish(
-        self, *hosts: HostAddress, state: Standing = Standing.READY, reason: str = "", log: RequestLog | None = None
+        self,
+        *hosts: HostAddress,
+        state: ServingState = ServingState.READY,
+        reason: str = "",
+        log: RequestLogTarget | None = None,
     ) -> None:
         route = VersionRoute(project="p", model="m", version="v1", state=state, reason=reason, hosts=hosts, log=log)
         self.routes.publish(ModelRoute(project="p", model="m", default="v1", versions={"v1": route}))
 
     def run(
         self,
-        steps: Callable[[Predictions], Awaitable[None]],
+        steps: Callable[[PredictionGateway], Awaitable[None]],
         *,
         timeout_s: float = 100.0,
         draw: Callable[[], float] = random.random,
-    ) -> Predictions:
+    ) -> PredictionGateway:
         def write(project: str, bucket: str, name: str, lines: bytes) -> None:
             self.written.append(lines)
 
-        made = Predictions(self.routes, RequestLogs(write), timeout_s=timeout_s, draw=draw)
+        made = PredictionGateway(self.routes, RequestLogWriter(write), timeout_s=timeout_s, draw=draw)
 
         async def main() -> None:
             made.begin(self.keeper)
@@ -103,7 +112,7 @@ class Gate:
 def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Turns the clock by which requests run into their deadlines."""
     ahead = [0.0]
-    monkeypatch.setattr(connections, "monotonic", lambda: time.monotonic() + ahead[0])
+    monkeypatch.setattr(host_connection, "monotonic", lambda: time.monotonic() + ahead[0])
 
     def turn(seconds: float) -> None:
         ahead[0] += seconds
@@ -120,13 +129,13 @@ async def until(condition: Callable[[], object]) -> None:
 def test_an_answer_is_passed_on_as_it_is(bench: Bench) -> None:
     bench.publish(bench.host().address)
 
-    async def steps(made: Predictions) -> None:
+    async def steps(made: PredictionGateway) -> None:
         assert await made.ask(TARGET, BODY) == (200, b'{"predictions": [1]}')
         status, body = await made.ask(TARGET, b"nonsense") or (0, b"")
         assert (status, json.loads(body)["error"]["status"]) == (400, "INVALID_ARGUMENT")
 
     made = bench.run(steps)
-    assert bench.hosts[0].seen == [(Kind.PREDICT, BODY), (Kind.PREDICT, b"nonsense")]
+    assert bench.hosts[0].seen == [(FrameKind.PREDICT, BODY), (FrameKind.PREDICT, b"nonsense")]
     traffic = made.metrics.traffic("p", "m")["v1"]
     assert (traffic["count"], traffic["errors"]) == (2, 1)
 
@@ -141,7 +150,7 @@ def test_answers_find_their_askers_in_any_order_and_size(bench: Bench) -> None:
 
     bench.publish(bench.host(shuffled).address)
 
-    async def steps(made: Predictions) -> None:
+    async def steps(made: PredictionGateway) -> None:
         bodies = [f"{number} ".encode() + b"x" * size for number, size in enumerate(sizes)]
         answers = await asyncio.gather(*(made.ask(TARGET, body) for body in bodies))
         assert answers == [(200, body) for body in bodies]
@@ -155,7 +164,7 @@ def test_who_has_least_to_do_is_asked(bench: Bench) -> None:
     bench.publish(slow.address, quick.address)
     route = bench.routes.models["p", "m"].versions["v1"]
 
-    async def steps(made: Predictions) -> None:
+    async def steps(made: PredictionGateway) -> None:
         await until(lambda: all(made.connected(replace(route, hosts=(host.address,))) for host in (slow, quick)))
         waiting = [asyncio.ensure_future(made.ask(TARGET, BODY)) for _ in range(2)]
         await until(lambda: slow.seen and quick.seen)
@@ -171,7 +180,7 @@ def test_who_has_least_to_do_is_asked(bench: Bench) -> None:
 def test_a_split_is_kept_with_a_fixed_source(bench: Bench) -> None:
     hosts = {name: bench.host(answering(name)) for name in ("v1", "v2")}
     versions = {
-        name: VersionRoute(project="p", model="m", version=name, state=Standing.READY, hosts=(host.address,))
+        name: VersionRoute(project="p", model="m", version=name, state=ServingState.READY, hosts=(host.address,))
         for name, host in hosts.items()
     }
     bench.routes.publish(
@@ -179,7 +188,7 @@ def test_a_split_is_kept_with_a_fixed_source(bench: Bench) -> None:
     )
     counts: Counter[bytes] = Counter()
 
-    async def steps(made: Predictions) -> None:
+    async def steps(made: PredictionGateway) -> None:
         for _ in range(1000):
             _, body = await made.ask(TARGET, BODY) or (0, b"")
             counts[body] += 1
@@ -192,15 +201,15 @@ def test_a_split_is_kept_with_a_fixed_source(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        (Standing.STARTING, "not ready yet"),
-        (Standing.UNHEALTHY, "is unhealthy: it crashed five times"),
+        (ServingState.STARTING, "not ready yet"),
+        (ServingState.UNHEALTHY, "is unhealthy: it crashed five times"),
     ],
 )
-def test_a_version_that_does_not_answer_says_why(bench: Bench, state: Standing, said: str) -> None:
-    bench.publish(state=state, reason="it crashed five times" if state is Standing.UNHEALTHY else "")
+def test_a_version_that_does_not_answer_says_why(bench: Bench, state: ServingState, said: str) -> None:
+    bench.publish(state=state, reason="it crashed five times" if state is ServingState.UNHEALTHY else "")
 
-    async def steps(made: Predictions) -> None:
-        with pytest.raises(Unavailable, match=said):
+    async def steps(made: PredictionGateway) -> None:
+        with pytest.raises(UnavailableError, match=said):
             await made.ask(TARGET, BODY)
 
     made = bench.run(steps)
@@ -208,19 +217,19 @@ def test_a_version_that_does_not_answer_says_why(bench: Bench, state: Standing, 
 
 
 def test_what_is_not_there_is_told_apart(bench: Bench) -> None:
-    starting = VersionRoute(project="p", model="new", version="v1", state=Standing.STARTING)
+    starting = VersionRoute(project="p", model="new", version="v1", state=ServingState.STARTING)
     bench.routes.publish(
         ModelRoute(project="p", model="empty"),
         ModelRoute(project="p", model="new", versions={"v1": starting}),
     )
 
-    async def steps(made: Predictions) -> None:
+    async def steps(made: PredictionGateway) -> None:
         for target, error in (
-            (Target(project="p", model="absent", kind=1), NotFound),
-            (Target(project="q", model="empty", kind=1), NotFound),
-            (Target(project="p", model="empty", version="v1", kind=1), NotFound),
-            (Target(project="p", model="empty", kind=1), FailedPrecondition),
-            (Target(project="p", model="new", kind=1), Unavailable),
+            (PredictTarget(project="p", model="absent", kind=1), NotFoundError),
+            (PredictTarget(project="q", model="empty", kind=1), NotFoundError),
+            (PredictTarget(project="p", model="empty", version="v1", kind=1), NotFoundError),
+            (PredictTarget(project="p", model="empty", kind=1), FailedPreconditionError),
+            (PredictTarget(project="p", model="new", kind=1), UnavailableError),
         ):
             with pytest.raises(error):
                 await made.ask(target, BODY)
@@ -232,13 +241,13 @@ def test_a_host_that_ends_fails_those_that_wait_and_the_next_one_answers(bench: 
     first = bench.host(answering("never", after_s=60))
     bench.publish(first.address)
 
-    async def steps(made: Predictions) -> None:
+    async def steps(made: PredictionGateway) -> None:
         waiting = [asyncio.ensure_future(made.ask(TARGET, BODY)) for _ in range(5)]
         await until(lambda: len(first.seen) == 5)
         await asyncio.to_thread(first.stop)
         results = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [type(result) for result in results] == [HostLost] * 5
-        with pytest.raises(Unavailable):  # it is in the routes still, but nobody listens
+        assert [type(result) for result in results] == [HostLostError] * 5
+        with pytest.raises(UnavailableError):  # it is in the routes still, but nobody listens
             await made.ask(TARGET, BODY)
         bench.publish(bench.host(answering("again")).address)
         assert await made.ask(TARGET, BODY) == (200, b'{"predictions": "again"}')
@@ -253,8 +262,8 @@ def test_a_status_that_is_none_of_a_hosts_is_not_passed_on(bench: Bench, status:
 
     bench.publish(bench.host(made_up).address)
 
-    async def steps(made: Predictions) -> None:
-        with pytest.raises(Unavailable):
+    async def steps(made: PredictionGateway) -> None:
+        with pytest.raises(UnavailableError):
             await made.ask(TARGET, BODY)
 
     bench.run(steps)
@@ -264,12 +273,12 @@ def test_a_request_runs_into_its_deadline_and_is_withdrawn(bench: Bench, later: 
     host = bench.host(Gate().answering("never"))
     bench.publish(host.address)
 
-    async def steps(made: Predictions) -> None:
+    async def steps(made: PredictionGateway) -> None:
         asking = asyncio.ensure_future(made.ask(TARGET, BODY))
         await until(lambda: host.seen)
         assert not asking.done()
         later(100)
-        with pytest.raises(TimedOut, match="100 seconds"):
+        with pytest.raises(DeadlineExceededError, match="100 seconds"):
             await asking
         await until(lambda: host.cancelled)
 
@@ -284,12 +293,12 @@ def test_a_host_that_answers_others_meanwhile_does_not_hang(bench: Bench, later:
     host = bench.host(some)
     bench.publish(host.address)
 
-    async def steps(made: Predictions) -> None:
+    async def steps(made: PredictionGateway) -> None:
         lost = asyncio.ensure_future(made.ask(TARGET, b"dropped"))
         await until(lambda: host.seen)
         assert await made.ask(TARGET, BODY) == (200, b"{}")
         later(100)
-        with pytest.raises(TimedOut):
+        with pytest.raises(DeadlineExceededError):
             await lost
 
     bench.run(steps, timeout_s=100)
@@ -297,17 +306,17 @@ def test_a_host_that_answers_others_meanwhile_does_not_hang(bench: Bench, later:
 
 
 def test_too_many_at_once_are_turned_away_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "IN_FLIGHT", 10)
-    monkeypatch.setattr(connections, "IN_FLIGHT_BYTES", 1000)
+    monkeypatch.setattr(host_connection, "IN_FLIGHT", 10)
+    monkeypatch.setattr(host_connection, "IN_FLIGHT_BYTES", 1000)
     host = bench.host(answering("ok", after_s=0.2))
     bench.publish(host.address)
 
-    async def steps(made: Predictions) -> None:
+    async def steps(made: PredictionGateway) -> None:
         results = await asyncio.gather(*(made.ask(TARGET, BODY) for _ in range(30)), return_exceptions=True)
-        assert Counter(type(result) for result in results) == {tuple: 10, Busy: 20}
+        assert Counter(type(result) for result in results) == {tuple: 10, ResourceExhaustedError: 20}
         assert await made.ask(TARGET, b"x" * 5000) is not None  # alone, it may be of any size
         results = await asyncio.gather(*(made.ask(TARGET, b"x" * 600) for _ in range(2)), return_exceptions=True)
-        assert Counter(type(result) for result in results) == {tuple: 1, Busy: 1}
+        assert Counter(type(result) for result in results) == {tuple: 1, ResourceExhaustedError: 1}
         assert await made.ask(TARGET, BODY) is not None
 
     traffic = bench.run(steps).metrics.traffic("p", "m")["v1"]
@@ -315,17 +324,17 @@ def test_too_many_at_once_are_turned_away_at_once(bench: Bench, monkeypatch: pyt
 
 
 def test_a_sleeping_version_is_woken_and_the_requests_held(bench: Bench) -> None:
-    bench.publish(state=Standing.SLEEPING)
+    bench.publish(state=ServingState.SLEEPING)
 
     def wake(roused: int) -> None:
         if roused == 1:
-            bench.publish(state=Standing.WAKING)
+            bench.publish(state=ServingState.WAKING)
         elif roused == 4:
             bench.publish(bench.host(answering("awake")).address)
 
     bench.keeper.on_rouse = lambda: threading.Thread(target=wake, args=(len(bench.keeper.roused),)).start()
 
-    async def steps(made: Predictions) -> None:
+    async def steps(made: PredictionGateway) -> None:
         answers = await asyncio.gather(*(made.ask(TARGET, BODY) for _ in range(3)))
         assert answers == [(200, b'{"predictions": "awake"}')] * 3
 
@@ -334,12 +343,12 @@ def test_a_sleeping_version_is_woken_and_the_requests_held(bench: Bench) -> None
 
 
 def test_a_version_that_does_not_wake_in_time_is_unavailable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predictions, "HELD", 2)
-    bench.publish(state=Standing.SLEEPING)
+    monkeypatch.setattr(gateway, "HELD", 2)
+    bench.publish(state=ServingState.SLEEPING)
 
-    async def steps(made: Predictions) -> None:
+    async def steps(made: PredictionGateway) -> None:
         results = await asyncio.gather(*(made.ask(TARGET, BODY) for _ in range(3)), return_exceptions=True)
-        assert Counter(type(result) for result in results) == {Unavailable: 2, Busy: 1}
+        assert Counter(type(result) for result in results) == {UnavailableError: 2, ResourceExhaustedError: 1}
 
     bench.run(steps, timeout_s=0.2)
 
@@ -354,7 +363,7 @@ def test_a_client_that_is_gone_takes_its_request_back(bench: Bench) -> None:
     host = bench.host(answering("late", after_s=60))
     bench.publish(host.address)
 
-    async def steps(made: Predictions) -> None:
+    async def steps(made: PredictionGateway) -> None:
         client = LostClient()
         asking = asyncio.ensure_future(made.ask(TARGET, BODY, client))
         await until(lambda: host.seen)
@@ -372,7 +381,7 @@ def test_a_host_is_drained_when_its_last_answer_is_out(bench: Bench) -> None:
     host = bench.host(gate.answering("old"))
     bench.publish(host.address)
 
-    async def steps(made: Predictions) -> None:
+    async def steps(made: PredictionGateway) -> None:
         asking = asyncio.ensure_future(made.ask(TARGET, BODY))
         await until(lambda: host.seen)
         key = host.address.key
@@ -397,14 +406,16 @@ def test_a_share_of_the_answers_is_logged(bench: Bench, share: float) -> None:
         draws.append(source.random())
         return draws[-1]
 
-    bench.publish(bench.host().address, log=RequestLog(bucket="b", folder="f", share=share))
+    bench.publish(bench.host().address, log=RequestLogTarget(bucket="b", folder="f", share=share))
 
-    async def steps(made: Predictions) -> None:
-        target = Target(project="p", model="m", version="v1", kind=Kind.PREDICT)  # so that none is drawn for a split
+    async def steps(made: PredictionGateway) -> None:
+        target = PredictTarget(
+            project="p", model="m", version="v1", kind=FrameKind.PREDICT
+        )  # so that none is drawn for a split
         for _ in range(50):
             await made.ask(target, BODY)
         await made.ask(target, b"nonsense")  # not answered, not logged
-        await made.ask(Target(project="p", model="m", version="v1", kind=Kind.EXPLAIN), BODY)
+        await made.ask(PredictTarget(project="p", model="m", version="v1", kind=FrameKind.EXPLAIN), BODY)
 
     bench.run(steps, draw=draw)
     assert len(draws) == 50
@@ -412,9 +423,9 @@ def test_a_share_of_the_answers_is_logged(bench: Bench, share: float) -> None:
 
 
 def test_a_replay_is_neither_counted_nor_logged(bench: Bench) -> None:
-    bench.publish(bench.host().address, log=RequestLog(bucket="b", folder="f", share=1))
+    bench.publish(bench.host().address, log=RequestLogTarget(bucket="b", folder="f", share=1))
 
-    async def steps(made: Predictions) -> None:
+    async def steps(made: PredictionGateway) -> None:
         status, body, seconds = await asyncio.to_thread(made.replay, TARGET, BODY)
         assert (status, body) == (200, b'{"predictions": [1]}')
         assert 0 < seconds < 100
@@ -430,12 +441,12 @@ def test_memory_is_given_back_when_nobody_has_asked_for_a_while(bench: Bench, mo
     host = bench.host(answering("late", after_s=0.5))
 
     async def steps() -> float:
-        hosts = Hosts(timeout_s=60, trimming=Trimming(lambda: trims.append(time.monotonic())))
+        hosts = HostConnectionPool(timeout_s=60, trimming=MemoryTrimmer(lambda: trims.append(time.monotonic())))
         await hosts.reach([host.address])
         connection = hosts.choose([host.address])
         assert connection is not None
         future: asyncio.Future[tuple[int, bytes] | None] = asyncio.get_running_loop().create_future()
-        connection.ask(1, (b"x" * WORTH_BYTES,), Patient(future), began=time.monotonic())
+        connection.ask(1, (b"x" * WORTH_BYTES,), FutureSink(future), began=time.monotonic())
         hosts.follow([host.address])
         while not future.done():
             hosts.sweep()

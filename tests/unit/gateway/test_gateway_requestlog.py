@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from trainshed.buckets.file_backend import ObjectTree
-from trainshed.buckets.uploads import Sessions
-from trainshed.domain.models.hosting import Standing
+from trainshed.buckets.file_backend import FileBackend
+from trainshed.buckets.uploads import UploadSessions
+from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.objects import ListQuery
-from trainshed.errors import NotFound
-from trainshed.gateway import request_log as requestlog
-from trainshed.gateway.request_log import RequestLogs
-from trainshed.gateway.routes import RequestLog, VersionRoute
+from trainshed.errors import NotFoundError
+from trainshed.gateway import request_log
+from trainshed.gateway.request_log import RequestLogWriter
+from trainshed.gateway.routes import RequestLogTarget, VersionRoute
 from trainshed.services.models.replays import LoggedRequests
 from trainshed.services.storage.objects import Objects
 
-LOG = RequestLog(bucket="logs", folder="requests", share=1.0)
+LOG = RequestLogTarget(bucket="logs", folder="requests", share=1.0)
 START_US = 1_800_000_000_000_000
 
 
@@ -33,28 +33,28 @@ class Clock:
 
 
 def version(name: str = "v1", model: str = "m") -> VersionRoute:
-    return VersionRoute(project="p", model=model, version=name, state=Standing.READY, log=LOG)
+    return VersionRoute(project="p", model=model, version=name, state=ServingState.READY, log=LOG)
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> ObjectTree:
-    made = ObjectTree(tmp_path / "buckets", tmp_path / "uploads")
+def tree(tmp_path: Path) -> FileBackend:
+    made = FileBackend(tmp_path / "buckets", tmp_path / "uploads")
     made.make_bucket("logs")
     return made
 
 
 def owner(bucket: str) -> str:
     if bucket != "logs":
-        raise NotFound(f"no bucket {bucket}")
+        raise NotFoundError(f"no bucket {bucket}")
     return "p"
 
 
 @pytest.fixture
-def logged(tree: ObjectTree, tmp_path: Path) -> LoggedRequests:
-    return LoggedRequests(Objects(tree, Sessions(tmp_path / "uploads"), owner=owner), owner=owner)
+def logged(tree: FileBackend, tmp_path: Path) -> LoggedRequests:
+    return LoggedRequests(Objects(tree, UploadSessions(tmp_path / "uploads"), owner=owner), owner=owner)
 
 
-def lines(tree: ObjectTree) -> list[tuple[str, list[dict[str, Any]]]]:
+def lines(tree: FileBackend) -> list[tuple[str, list[dict[str, Any]]]]:
     """The objects by name, with their lines."""
     found = []
     for item in tree.list("logs", ListQuery()).items:
@@ -63,8 +63,8 @@ def lines(tree: ObjectTree) -> list[tuple[str, list[dict[str, Any]]]]:
     return found
 
 
-def test_lines_are_in_the_documented_form(tree: ObjectTree, logged: LoggedRequests) -> None:
-    logs = RequestLogs(logged.write, clock=Clock())
+def test_lines_are_in_the_documented_form(tree: FileBackend, logged: LoggedRequests) -> None:
+    logs = RequestLogWriter(logged.write, clock=Clock())
     logs.add(version(), LOG, b'{"instances": [1]}', b'{"predictions": [2]}', seconds=0.0123456)
     logs.add(version(), LOG, b"\xff", "é".encode(), seconds=1)
     assert lines(tree) == []
@@ -85,16 +85,16 @@ def test_lines_are_in_the_documented_form(tree: ObjectTree, logged: LoggedReques
     assert len(lines(tree)) == 1
 
 
-def test_every_version_has_objects_of_its_own(tree: ObjectTree, logged: LoggedRequests) -> None:
-    logs = RequestLogs(logged.write, clock=Clock())
+def test_every_version_has_objects_of_its_own(tree: FileBackend, logged: LoggedRequests) -> None:
+    logs = RequestLogWriter(logged.write, clock=Clock())
     for name in ("v1", "v2", "v1"):
         logs.add(version(name), LOG, b"{}", b"{}", seconds=0)
     logs.flush()
     assert [len(found) for _, found in lines(tree)] == [2, 1]
 
 
-def test_the_end_writes_what_is_left(tree: ObjectTree, logged: LoggedRequests) -> None:
-    logs = RequestLogs(logged.write)
+def test_the_end_writes_what_is_left(tree: FileBackend, logged: LoggedRequests) -> None:
+    logs = RequestLogWriter(logged.write)
     logs.start()
     logs.add(version(), LOG, b"{}", b"{}", seconds=0)
     logs.stop()
@@ -102,12 +102,12 @@ def test_the_end_writes_what_is_left(tree: ObjectTree, logged: LoggedRequests) -
 
 
 def test_a_bucket_that_is_anothers_now_gets_nothing(
-    tree: ObjectTree, logged: LoggedRequests, caplog: pytest.LogCaptureFixture
+    tree: FileBackend, logged: LoggedRequests, caplog: pytest.LogCaptureFixture
 ) -> None:
-    logs = RequestLogs(logged.write)
-    stranger = VersionRoute(project="q", model="m", version="v1", state=Standing.READY, log=LOG)
+    logs = RequestLogWriter(logged.write)
+    stranger = VersionRoute(project="q", model="m", version="v1", state=ServingState.READY, log=LOG)
     logs.add(stranger, LOG, b"{}", b"{}", seconds=0)
-    logs.add(version(), RequestLog(bucket="gone", folder="", share=1), b"{}", b"{}", seconds=0)
+    logs.add(version(), RequestLogTarget(bucket="gone", folder="", share=1), b"{}", b"{}", seconds=0)
     logs.add(version(), LOG, b"{}", b"{}", seconds=0)
     logs.flush()
     assert len(lines(tree)) == 1
@@ -115,10 +115,10 @@ def test_a_bucket_that_is_anothers_now_gets_nothing(
 
 
 def test_memory_is_bounded(
-    tree: ObjectTree, logged: LoggedRequests, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tree: FileBackend, logged: LoggedRequests, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requestlog, "WAITING_BYTES", 25)
-    logs = RequestLogs(logged.write)
+    monkeypatch.setattr(request_log, "WAITING_BYTES", 25)
+    logs = RequestLogWriter(logged.write)
     for _ in range(5):
         logs.add(version(), LOG, b"12345", b"12345", seconds=0)
     logs.flush()
@@ -130,7 +130,7 @@ def test_memory_is_bounded(
 
 def test_the_newest_are_found_first_over_days_and_versions(logged: LoggedRequests) -> None:
     clock = Clock()
-    logs = RequestLogs(logged.write, clock=clock)
+    logs = RequestLogWriter(logged.write, clock=clock)
     for number in range(6):
         logs.add(version(f"v{number % 2}"), LOG, str(number).encode(), b"{}", seconds=0)
         logs.add(version(model="other"), LOG, b"other", b"{}", seconds=0)
@@ -138,5 +138,5 @@ def test_the_newest_are_found_first_over_days_and_versions(logged: LoggedRequest
         clock.now += 12 * 3600 * 1_000_000
     assert [each.request for each in logged.newest_first("p", LOG, "m")] == list("543210")
     assert list(logged.newest_first("p", LOG, "absent")) == []
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         list(logged.newest_first("q", LOG, "m"))

@@ -8,12 +8,12 @@ from collections import Counter
 
 import pytest
 
-from trainshed.domain.models.hosting import Standing
+from trainshed.domain.models.hosting import ServingState
 from trainshed.gateway.routes import ModelRoute, Routes, VersionRoute
 
 
 def model(*versions: str, default: str = "", split: tuple[tuple[str, int], ...] = ()) -> ModelRoute:
-    routes = {name: VersionRoute(project="p", model="m", version=name, state=Standing.READY) for name in versions}
+    routes = {name: VersionRoute(project="p", model="m", version=name, state=ServingState.READY) for name in versions}
     return ModelRoute(project="p", model="m", default=default, split=split, versions=routes)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from trainshed.errors import Unavailable
-from trainshed.gateway.reverse_proxy import Passed, pass_on
+from trainshed.errors import UnavailableError
+from trainshed.gateway.reverse_proxy import ProxiedResponse, forward
 from trainshed.testing.processes.ports import held_port
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -23,7 +23,7 @@ def asked(serve: Serve, use: Callable[[int], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-async def whole(answer: Passed) -> bytes:
+async def whole(answer: ProxiedResponse) -> bytes:
     return b"".join([piece async for piece in answer.pieces])
 
 
@@ -38,7 +38,7 @@ def test_a_request_goes_there_and_its_answer_comes_back() -> None:
         writer.close()
 
     async def use(port: int) -> None:
-        answer = await pass_on(port, "POST", b"/a%20b?c=d", [("accept", "*/*")], b"abc")
+        answer = await forward(port, "POST", b"/a%20b?c=d", [("accept", "*/*")], b"abc")
         assert answer.status == 201
         assert list(answer.headers) == [("content-type", "text/x"), ("X-Two", "2")]
         assert await whole(answer) == b"x" * 200_000
@@ -67,12 +67,12 @@ def test_what_is_no_answer_is_an_error(said: bytes) -> None:
         writer.close()
 
     async def use(port: int) -> None:
-        with pytest.raises(Unavailable, match="broke off"):
-            await pass_on(port, "GET", b"/", [], b"")
+        with pytest.raises(UnavailableError, match="broke off"):
+            await forward(port, "GET", b"/", [], b"")
 
     asked(serve, use)
 
 
 def test_nobody_there_is_an_error() -> None:
-    with held_port() as port, pytest.raises(Unavailable, match="does not answer"):
-        asyncio.run(pass_on(port, "GET", b"/", [], b""))
+    with held_port() as port, pytest.raises(UnavailableError, match="does not answer"):
+        asyncio.run(forward(port, "GET", b"/", [], b""))

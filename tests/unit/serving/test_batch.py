@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.serving.batch.main import Batch, Plan
+from trainshed.serving.batch.main import BatchPlan, BatchRun
 from trainshed.serving.batch.shards import Shard, cut, rows
 from trainshed.serving.codec.predictors import predict, predictor
-from trainshed.serving.errors import InvalidInputs
-from trainshed.serving.formats.protobuf import BadMessage
+from trainshed.serving.errors import InvalidInputsError
+from trainshed.serving.formats.protobuf import BadMessageError
 from trainshed.serving.loaders.base import TensorModel
 from trainshed.serving.signatures import Signature, Tensor
-from trainshed.serving.spec import HostSpec
+from trainshed.serving.spec import ServingSpec
 from trainshed.testing.contracts.engines import wait_for
 
 
@@ -44,15 +44,15 @@ class Doubles:
         if inputs["x"].dtype == object:
             return {"y": np.array([text + text for text in inputs["x"]], object)}
         if (inputs["x"] > 100).any():
-            raise InvalidInputs("A number is more than a hundred.")
+            raise InvalidInputsError("A number is more than a hundred.")
         return {"y": inputs["x"] * 2}
 
 
-def plan(folder: Path, *files: Path, data_format: str = "JSON", batch_size: int = 3, signature: str = "") -> Plan:
+def plan(folder: Path, *files: Path, data_format: str = "JSON", batch_size: int = 3, signature: str = "") -> BatchPlan:
     state = folder / "state"
     state.mkdir(exist_ok=True)
-    return Plan(
-        spec=HostSpec(model_dir=folder),
+    return BatchPlan(
+        spec=ServingSpec(model_dir=folder),
         inputs=tuple(map(str, files)),
         names={str(file): f"gs://b/{file.name}" for file in files},
         output=folder / "out",
@@ -90,7 +90,7 @@ def record(data: bytes) -> bytes:
 def test_rows_and_their_errors(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
     file.write_text('[1, 2]\n{"x": [3, 4]}\nnonsense\n\n[101, 0]\n[5, 6, 7]\n[1], [2]\n[9, 9]\n')
-    Batch(plan(tmp_path, file), Doubles()).run()
+    BatchRun(plan(tmp_path, file), Doubles()).run()
     assert results(tmp_path) == ['{"y":[2.0,4.0]}', '{"y":[6.0,8.0]}', '{"y":[18.0,18.0]}']
     found = errors(tmp_path)
     assert [(error["file"], error["line"]) for error in found] == [("gs://b/rows.json", n) for n in (3, 5, 6, 7)]
@@ -111,7 +111,7 @@ def test_rows_and_their_errors(tmp_path: Path) -> None:
 def test_a_line_is_one_value_and_nothing_else(tmp_path: Path, line: str) -> None:
     file = tmp_path / "rows.json"
     file.write_bytes(line.encode("latin-1") + b"\n")
-    Batch(plan(tmp_path, file), Doubles()).run()
+    BatchRun(plan(tmp_path, file), Doubles()).run()
     assert results(tmp_path) == []
     assert [error["line"] for error in errors(tmp_path)] == [1]
 
@@ -119,7 +119,7 @@ def test_a_line_is_one_value_and_nothing_else(tmp_path: Path, line: str) -> None
 def test_a_model_that_takes_a_string_gets_the_line(tmp_path: Path) -> None:
     file = tmp_path / "rows.txt"
     file.write_text('ab\n"quoted"\n')
-    Batch(plan(tmp_path, file, data_format="TEXT"), Doubles("string")).run()
+    BatchRun(plan(tmp_path, file, data_format="TEXT"), Doubles("string")).run()
     assert results(tmp_path) == ['{"y":"abab"}', '{"y":"\\"quoted\\"\\"quoted\\""}']
 
 
@@ -128,27 +128,27 @@ def test_records(tmp_path: Path, packed: bool) -> None:
     file = tmp_path / "rows.tfrecord"
     content = b"".join(map(record, (b"one", b"two")))
     file.write_bytes(gzip.compress(content) if packed else content)
-    Batch(plan(tmp_path, file, data_format="TF_RECORD_GZIP" if packed else "TF_RECORD"), Doubles("string")).run()
+    BatchRun(plan(tmp_path, file, data_format="TF_RECORD_GZIP" if packed else "TF_RECORD"), Doubles("string")).run()
     assert results(tmp_path) == ['{"y":"oneone"}', '{"y":"twotwo"}']
 
 
 def test_a_damaged_file_of_records_ends_the_job(tmp_path: Path) -> None:
     file = tmp_path / "rows.tfrecord"
     file.write_bytes(record(b"one")[:-1])
-    with pytest.raises(BadMessage, match="cut short"):
-        Batch(plan(tmp_path, file, data_format="TF_RECORD"), Doubles("string")).run()
+    with pytest.raises(BadMessageError, match="cut short"):
+        BatchRun(plan(tmp_path, file, data_format="TF_RECORD"), Doubles("string")).run()
     assert results(tmp_path) == []
 
 
 def test_an_unknown_signature_ends_the_job_before_it_reads(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputs, match="No signature found for signature key other"):
-        Batch(plan(tmp_path, signature="other"), Doubles())
+    with pytest.raises(InvalidInputsError, match="No signature found for signature key other"):
+        BatchRun(plan(tmp_path, signature="other"), Doubles())
 
 
 def test_no_rows_at_all(tmp_path: Path) -> None:
     file = tmp_path / "empty"
     file.touch()
-    Batch(plan(tmp_path, file), Doubles()).run()
+    BatchRun(plan(tmp_path, file), Doubles()).run()
     assert not results(tmp_path) and not errors(tmp_path)
     assert told(tmp_path)["predictions"] == 0
 
@@ -166,12 +166,12 @@ def test_what_is_done_is_not_repeated(tmp_path: Path) -> None:
         file.write_text("".join(f"[{number}, {row}]\n" for row in range(20)))
     files[1].write_text("[-1, 1]\n" * 20)
     with pytest.raises(KeyboardInterrupt):
-        Batch(plan(tmp_path, *files), Dies()).run()
+        BatchRun(plan(tmp_path, *files), Dies()).run()
     assert told(tmp_path)["predictions"] == len(results(tmp_path)) == 20
     before = sorted((tmp_path / "out").iterdir())
     files[0].write_text("these were read before\n")
     rest = Doubles()
-    Batch(plan(tmp_path, *files), rest).run()
+    BatchRun(plan(tmp_path, *files), rest).run()
     assert rest.seen == 40
     assert len(results(tmp_path)) == told(tmp_path)["predictions"] == 60
     assert [file.name for file in before] == ["prediction.results-00000-of-00003"]
@@ -194,7 +194,7 @@ def test_what_becomes_of_a_line_does_not_depend_on_its_neighbours(
 ) -> None:
     together = tmp_path_factory.mktemp("together")
     (together / "rows").write_text("\n".join(lines))
-    Batch(plan(together, together / "rows", batch_size=batch_size), Doubles()).run()
+    BatchRun(plan(together, together / "rows", batch_size=batch_size), Doubles()).run()
     good, bad = [], []
     for number, line in enumerate(lines, 1):
         status, body = predict(predictor(Doubles()), b'{"instances":[%b]}' % line.encode())
@@ -225,7 +225,7 @@ def test_the_next_rows_are_parsed_while_the_model_runs(tmp_path: Path) -> None:
     file = tmp_path / "rows"
     file.write_text("".join(f"[{row}, 0]\n" for row in range(9)))
     model = Waits()
-    batch = Batch(plan(tmp_path, file, batch_size=1), model)
+    batch = BatchRun(plan(tmp_path, file, batch_size=1), model)
     parsed: list[int] = []
     read_lines = batch._predictor.read_lines
 
@@ -247,7 +247,7 @@ def test_online_and_batch_answers_are_the_same_bytes(tmp_path: Path) -> None:
     lines = [f"[{number / 7}, {number * 1e-9}]" for number in range(50)]
     file = tmp_path / "rows"
     file.write_text("\n".join(lines))
-    Batch(plan(tmp_path, file, batch_size=7), Doubles()).run()
+    BatchRun(plan(tmp_path, file, batch_size=7), Doubles()).run()
     model: TensorModel = Doubles()
     status, online = predict(predictor(model), b'{"instances":[%b]}' % ",".join(lines).encode())
     assert status == 200

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainshed.serving.codec.tensors import columns, tensor_request
-from trainshed.serving.errors import BadOutputs, InvalidInputs
+from trainshed.serving.errors import BadOutputsError, InvalidInputsError
 from trainshed.serving.signatures import Signature, Tensor
 
 
@@ -108,7 +108,7 @@ WRONG: dict[str, tuple[Any, dict[str, Signature], str]] = {
 
 @pytest.mark.parametrize("instances, signatures, message", WRONG.values(), ids=WRONG)
 def test_what_does_not_fit_is_named(instances: Any, signatures: dict[str, Signature], message: str) -> None:
-    with pytest.raises(InvalidInputs, match=message):
+    with pytest.raises(InvalidInputsError, match=message):
         read(instances, signatures)
 
 
@@ -119,7 +119,7 @@ def test_integers_keep_to_their_range(dtype: str) -> None:
     assert read(edges, wide)["x"].tolist() == edges
     assert read([100.0], wide)["x"].tolist() == [100]
     for beyond in (edges[0] - 1, edges[1] + 1):
-        with pytest.raises(InvalidInputs, match=dtype):
+        with pytest.raises(InvalidInputsError, match=dtype):
             read([beyond], wide)
 
 
@@ -138,7 +138,7 @@ def test_packing_is_no_other_than_numpys_own(rows: list[list[Any]], dtype: str) 
     if finite.all():
         assert tensor_request(body, signatures).inputs["x"].tobytes() == wanted.tobytes()
     else:
-        with pytest.raises(InvalidInputs, match="too large"):
+        with pytest.raises(InvalidInputsError, match="too large"):
             tensor_request(body, signatures)
 
 
@@ -149,9 +149,9 @@ def test_a_signature_is_chosen_by_name_or_is_the_only_one_or_the_default() -> No
     assert tensor_request(body % b', "signature_name": "a"', several).signature == "a"
     assert tensor_request(body % b"", {"only": several["a"]}).signature == "only"
     for wrong in (b'"b"', b"5", b'"\\u0000"'):
-        with pytest.raises(InvalidInputs, match="signature"):
+        with pytest.raises(InvalidInputsError, match="signature"):
             tensor_request(body % (b', "signature_name": ' + wrong), several)
-    with pytest.raises(InvalidInputs, match="No signature found for signature key serving_default"):
+    with pytest.raises(InvalidInputsError, match="No signature found for signature key serving_default"):
         tensor_request(body % b"", {"a": several["a"], "b": several["a"]})
 
 
@@ -180,5 +180,5 @@ def test_outputs_become_rows() -> None:
     ],
 )
 def test_outputs_that_can_not_be_given_back_are_named(array: Any, message: str) -> None:
-    with pytest.raises(BadOutputs, match=message):
+    with pytest.raises(BadOutputsError, match=message):
         columns({"y": np.asarray(array)}, 2)

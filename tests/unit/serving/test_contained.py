@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.serving.frames import Kind, pack_raw, unpack_raw
+from trainshed.serving.frames import FrameKind, pack_raw, unpack_raw
 from trainshed.testing.clusters.predictors import ANSWERS
 from trainshed.testing.processes.host_processes import MAIN, RunningHost
 from trainshed.testing.processes.ports import held_port
@@ -124,7 +124,7 @@ def test_bodies_are_passed_on_as_they_are(started: Any) -> None:
     assert (said["loader"], said["detail"], said["batching"]) == ("container", "the container example (abc)", False)
     host.send(1, b'{"instances": [1, {"a": "b"}]}')
     assert host.receive() == (1, 200, b'{"predictions": [1, {"a": "b"}]}')
-    status, answer = host.ask(pack_raw("text/x-words", b"abc"), Kind.RAW)
+    status, answer = host.ask(pack_raw("text/x-words", b"abc"), FrameKind.RAW)
     assert (status, unpack_raw(answer)) == (200, ("text/x-words", b"cba"))
     assert host.log.read_text() == "starting well with a secret\n"
 
@@ -132,7 +132,7 @@ def test_bodies_are_passed_on_as_they_are(started: Any) -> None:
 def test_explanations_are_refused_with_a_sentence(started: Any) -> None:
     host = started()
     host.heard()
-    status, answer = host.ask({"instances": [1]}, Kind.EXPLAIN)
+    status, answer = host.ask({"instances": [1]}, FrameKind.EXPLAIN)
     assert status == 400
     assert "no explanations" in answer["error"]["message"]
 
@@ -159,7 +159,7 @@ def test_too_many_are_refused_and_those_that_wait_can_be_cancelled(started: Any)
             until(lambda known=number: host.hanging() == known - 1)
     host.predict(36, "late")
     assert host.receive()[:2] == (36, 429)
-    host.send(35, kind=Kind.CANCEL)
+    host.send(35, kind=FrameKind.CANCEL)
     assert host.stats()["waiting"] == 1
     host.let_go()
     assert sorted(host.receive()[0] for _ in range(33)) == list(range(2, 35))

@@ -9,12 +9,12 @@ from textwrap import dedent
 
 import pytest
 
-from trainshed.serving.errors import BadOutputs, InvalidInputs, LoaderError, UserCodeFailed
+from trainshed.serving.errors import BadOutputsError, InvalidInputsError, LoaderError, UserCodeError
 from trainshed.serving.loaders.base import RawModel
 from trainshed.serving.loaders.custom import CustomModel, load
-from trainshed.serving.spec import HostSpec
+from trainshed.serving.spec import ServingSpec
 
-Writer = Callable[..., HostSpec]
+Writer = Callable[..., ServingSpec]
 
 GOOD = """
     from pathlib import Path
@@ -37,13 +37,13 @@ def routine(tmp_path: Path) -> Iterator[Writer]:
     """Writes a module of its own into the packages of a version; what that imports is forgotten afterwards."""
     path, modules = list(sys.path), set(sys.modules)
 
-    def write(code: str, name: str = "routine.Scaler") -> HostSpec:
+    def write(code: str, name: str = "routine.Scaler") -> ServingSpec:
         site, model_dir = tmp_path / "site", tmp_path / "model"
         site.mkdir()
         model_dir.mkdir()
         (site / "routine.py").write_text(dedent(code))
         (model_dir / "factor.txt").write_text("3")
-        return HostSpec(model_dir=model_dir, loader="custom", prediction_class=name, site=str(site))
+        return ServingSpec(model_dir=model_dir, loader="custom", prediction_class=name, site=str(site))
 
     yield write
     sys.path[:] = path
@@ -51,8 +51,8 @@ def routine(tmp_path: Path) -> Iterator[Writer]:
         del sys.modules[name]
 
 
-def failing(spec: HostSpec) -> str:
-    with pytest.raises(UserCodeFailed) as caught:
+def failing(spec: ServingSpec) -> str:
+    with pytest.raises(UserCodeError) as caught:
         load(spec)
     assert str(caught.value).endswith("(Error code: 4)")
     return caught.value.detail
@@ -86,7 +86,7 @@ def test_raw_bodies_reach_a_class_that_takes_them(routine: Writer) -> None:
 def test_a_raw_answer_must_be_bytes_with_a_type(routine: Writer) -> None:
     model = load(routine(GOOD + "\n        def raw_predict(self, body, content_type):\n            return body\n"))
     assert isinstance(model, RawModel)
-    with pytest.raises(UserCodeFailed, match="must return bytes and their content type"):
+    with pytest.raises(UserCodeError, match="must return bytes and their content type"):
         model.raw_predict(b"abc", "text/plain")
 
 
@@ -115,7 +115,7 @@ def test_a_module_that_fails_says_where(routine: Writer) -> None:
 
 def test_no_class_at_all_is_the_model_s_fault(tmp_path: Path) -> None:
     with pytest.raises(LoaderError, match="no prediction class is given"):
-        load(HostSpec(model_dir=tmp_path, loader="custom"))
+        load(ServingSpec(model_dir=tmp_path, loader="custom"))
 
 
 @pytest.mark.parametrize("method", ["from_path", "predict"])
@@ -144,20 +144,20 @@ def test_from_path_must_give_something_that_predicts(routine: Writer) -> None:
 
 def test_what_predict_raises_is_told_with_its_place(routine: Writer) -> None:
     model = load(routine(GOOD))
-    with pytest.raises(UserCodeFailed, match=r"routine.Scaler.predict failed: TypeError: .* \(routine.py, line 9\)"):
+    with pytest.raises(UserCodeError, match=r"routine.Scaler.predict failed: TypeError: .* \(routine.py, line 9\)"):
         model.predict([None])
 
 
 def test_an_answer_must_be_a_list(routine: Writer) -> None:
     model = load(routine(GOOD.replace("return [self", "return 7 or [self")))
     assert isinstance(model, CustomModel)
-    with pytest.raises(BadOutputs, match="must return a list, not a int"):
+    with pytest.raises(BadOutputsError, match="must return a list, not a int"):
         model.predict([1])
 
 
 def test_a_class_that_wants_to_exit_only_fails(routine: Writer) -> None:
     model = load(routine(GOOD.replace("return [self", "raise SystemExit(3) or [self")))
-    with pytest.raises(UserCodeFailed, match="predict failed: SystemExit: 3"):
+    with pytest.raises(UserCodeError, match="predict failed: SystemExit: 3"):
         model.predict([1])
 
 
@@ -166,11 +166,11 @@ def test_a_type_that_no_header_can_hold_is_refused(routine: Writer, kind: str) -
     raw = f"\n        def raw_predict(self, body, content_type):\n            return body, '{kind}'\n"
     model = load(routine(GOOD + raw))
     assert isinstance(model, RawModel)
-    with pytest.raises(UserCodeFailed, match="can't be a content type"):
+    with pytest.raises(UserCodeError, match="can't be a content type"):
         model.raw_predict(b"abc", "text/plain")
 
 
 def test_a_field_with_the_name_of_an_argument_is_the_callers_mistake(routine: Writer) -> None:
     model = load(routine(GOOD))
-    with pytest.raises(InvalidInputs, match="'self'"):
+    with pytest.raises(InvalidInputsError, match="'self'"):
         model.predict([1], self=2)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainshed.serving.codec.json_documents import MAX_DEPTH, read_object, write
-from trainshed.serving.errors import BadOutputs, InvalidInputs
+from trainshed.serving.errors import BadOutputsError, InvalidInputsError
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(),
@@ -69,7 +69,7 @@ BAD = {
 
 @pytest.mark.parametrize("body", BAD.values(), ids=BAD)
 def test_what_is_not_taken_is_the_callers_fault(body: bytes) -> None:
-    with pytest.raises(InvalidInputs) as caught:
+    with pytest.raises(InvalidInputsError) as caught:
         read_object(body)
     assert caught.value.status == 400
     assert len(str(caught.value)) < 300
@@ -77,7 +77,7 @@ def test_what_is_not_taken_is_the_callers_fault(body: bytes) -> None:
 
 @given(st.binary() | st.text(alphabet='{}[]":,NaInfity0123456789e-.\\ud8 ').map(str.encode))
 def test_no_bytes_at_all_raise_anything_else(body: bytes) -> None:
-    with contextlib.suppress(InvalidInputs):
+    with contextlib.suppress(InvalidInputsError):
         assert isinstance(read_object(body), dict)
 
 
@@ -101,5 +101,5 @@ def test_long_integers_of_a_model_are_written_whole() -> None:
 
 @pytest.mark.parametrize("value", [b"bytes", object(), "\ud800", {1, 2}])
 def test_what_has_no_form_in_json_is_the_models_fault(value: object) -> None:
-    with pytest.raises(BadOutputs):
+    with pytest.raises(BadOutputsError):
         write({"predictions": [value]})

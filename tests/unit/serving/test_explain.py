@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from trainshed.serving.errors import InvalidInputs, LoaderError
+from trainshed.serving.errors import InvalidInputsError, LoaderError
 from trainshed.serving.explain.explainer import explainer
 from trainshed.serving.explain.metadata import FILE, parse
 from trainshed.testing.fakes.models import Scorer, Shouter, Weighing
@@ -118,5 +118,5 @@ def test_names_that_the_signature_lacks_are_refused(tmp_path: Path) -> None:
 
 def test_a_baseline_that_does_not_fit_is_the_request_s_end(tmp_path: Path) -> None:
     note(tmp_path, inputs={"x": {"input_baselines": [[1, 2]]}}, outputs={"scores": {}})
-    with pytest.raises(InvalidInputs, match="baseline of x"):
+    with pytest.raises(InvalidInputsError, match="baseline of x"):
         explainer(GRADIENTS, Scorer(), tmp_path).explain(asked([1, 2, 3]))

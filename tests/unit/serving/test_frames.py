@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from trainshed.serving.frames import (
     ANSWER_HEAD,
     REQUEST_HEAD,
-    BadFrame,
+    BadFrameError,
+    FrameKind,
     FrameReader,
-    Kind,
     pack_raw,
     pack_request,
     unpack_raw,
@@ -21,10 +21,10 @@ IDS = st.integers(0, 2**64 - 1)
 
 
 @given(
-    st.lists(st.tuples(IDS, st.sampled_from(Kind), st.binary(max_size=200)), max_size=5),
+    st.lists(st.tuples(IDS, st.sampled_from(FrameKind), st.binary(max_size=200)), max_size=5),
     st.lists(st.integers(1, 40), min_size=1),
 )
-def test_requests_arrive_as_they_were_sent(frames: list[tuple[int, Kind, bytes]], sizes: list[int]) -> None:
+def test_requests_arrive_as_they_were_sent(frames: list[tuple[int, FrameKind, bytes]], sizes: list[int]) -> None:
     data = b"".join(pack_request(*frame) for frame in frames)
     reader = FrameReader(REQUEST_HEAD, body_limit=200)
     assert _fed(reader, data, sizes) == [(number, int(kind), body) for number, kind, body in frames]
@@ -43,7 +43,7 @@ LONG = [(1, 1, b"a" * 70_000), (2, 2, b"b"), (3, 1, b""), (4, 3, bytes(range(256
     st.lists(st.sampled_from(LONG), max_size=4), st.lists(st.sampled_from([1, 13, 500, 65_549, 1 << 18]), min_size=1)
 )
 def test_long_bodies_arrive_too(frames: list[tuple[int, int, bytes]], sizes: list[int]) -> None:
-    data = b"".join(pack_request(number, Kind(kind), body) for number, kind, body in frames)
+    data = b"".join(pack_request(number, FrameKind(kind), body) for number, kind, body in frames)
     sizes = [*sizes, 1 << 16]  # so that it does not take for ever
     assert _fed(FrameReader(REQUEST_HEAD, body_limit=1 << 20), data, sizes) == frames
     assert _received(FrameReader(REQUEST_HEAD, body_limit=1 << 20), data, sizes) == frames
@@ -51,7 +51,7 @@ def test_long_bodies_arrive_too(frames: list[tuple[int, int, bytes]], sizes: lis
 
 def test_a_body_is_not_what_was_received_into_but_a_copy() -> None:
     reader = FrameReader(REQUEST_HEAD, body_limit=1 << 20)
-    assert reader.feed(pack_request(1, Kind.PREDICT, b"x" * 70_000)[:100]) == []
+    assert reader.feed(pack_request(1, FrameKind.PREDICT, b"x" * 70_000)[:100]) == []
     room = reader.room
     assert room is not None
     room[:] = b"x" * len(room)
@@ -64,8 +64,8 @@ def test_a_body_is_not_what_was_received_into_but_a_copy() -> None:
 @pytest.mark.parametrize("size", [1, 13, 100])
 def test_a_frame_beyond_the_limit_is_refused_by_its_head(size: int) -> None:
     reader = FrameReader(REQUEST_HEAD, body_limit=10)
-    with pytest.raises(BadFrame, match="11 bytes"):
-        _fed(reader, pack_request(1, Kind.PREDICT, b"x" * 11), [size])
+    with pytest.raises(BadFrameError, match="11 bytes"):
+        _fed(reader, pack_request(1, FrameKind.PREDICT, b"x" * 11), [size])
 
 
 @given(st.text(st.characters(max_codepoint=255), max_size=50), st.binary(max_size=50))
@@ -75,7 +75,7 @@ def test_raw_bodies_keep_their_content_type(content_type: str, data: bytes) -> N
 
 @pytest.mark.parametrize("body", [b"", b"\x05", b"\x05\x00text"])
 def test_a_raw_body_that_is_cut_short_is_refused(body: bytes) -> None:
-    with pytest.raises(BadFrame):
+    with pytest.raises(BadFrameError):
         unpack_raw(body)
 
 

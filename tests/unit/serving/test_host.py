@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.serving.frames import RAW_HEAD, REQUEST_HEAD, Kind, pack_raw, unpack_raw
+from trainshed.serving.frames import RAW_HEAD, REQUEST_HEAD, FrameKind, pack_raw, unpack_raw
 from trainshed.testing.processes.host_processes import MAIN, RunningHost
 
 MODEL = """
@@ -170,12 +170,12 @@ def test_a_model_that_hangs_stops_nothing_but_itself(started: Any) -> None:
         host.send(number, {"instances": [number]})
     number, status, body = host.receive()
     assert (number, status, json.loads(body)["error"]["status"]) == (4, 429, "RESOURCE_EXHAUSTED")
-    host.send(5, kind=Kind.STATS)
+    host.send(5, kind=FrameKind.STATS)
     number, status, body = host.receive()
     stats = json.loads(body)
     assert (number, status, stats["waiting"], stats["refused"]) == (5, 200, 2, 1)
     assert stats["running_s"] > 0
-    host.send(3, kind=Kind.CANCEL)
+    host.send(3, kind=FrameKind.CANCEL)
     host.send(6, b"{")
     assert host.receive()[:2] == (6, 400)
     host.let_go()
@@ -200,7 +200,7 @@ def test_when_told_to_end_it_answers_what_it_has(started: Any) -> None:
     host = started()
     host.hang(1)
     host.send(2, {"instances": [2]})
-    host.ask(kind=Kind.STATS)
+    host.ask(kind=FrameKind.STATS)
     host.process.send_signal(signal.SIGTERM)
     with pytest.raises(ConnectionRefusedError):
         while True:
@@ -230,21 +230,21 @@ def test_one_that_can_take_no_more_connections_ends(started: Any) -> None:
 
 def test_raw_bodies_go_to_the_model_as_they_are(started: Any) -> None:
     host = started()
-    status, body = host.ask(pack_raw("text/x-words", b"\x00\xffabc"), Kind.RAW)
+    status, body = host.ask(pack_raw("text/x-words", b"\x00\xffabc"), FrameKind.RAW)
     assert (status, unpack_raw(body)) == (200, ("text/x-words; reversed", b"cba\xff\x00"))
-    assert host.ask(b"\x09", Kind.RAW)[0] == 400
+    assert host.ask(b"\x09", FrameKind.RAW)[0] == 400
 
 
 def test_a_raw_body_of_the_greatest_size_has_room_for_its_type(started: Any) -> None:
     host = started(body_limit=1000)
-    status, body = host.ask(pack_raw("text/x-words", b"x" * 1000), Kind.RAW)
+    status, body = host.ask(pack_raw("text/x-words", b"x" * 1000), FrameKind.RAW)
     assert (status, unpack_raw(body)[1]) == (200, b"x" * 1000)
 
 
 def test_what_there_is_nothing_for_is_refused(started: Any) -> None:
     host = started()
-    assert "explanationConfig" in host.ask({"instances": [1]}, Kind.EXPLAIN)[1]["error"]["message"]
-    assert host.ask(b"/nowhere", Kind.PARITY)[0] == 400
+    assert "explanationConfig" in host.ask({"instances": [1]}, FrameKind.EXPLAIN)[1]["error"]["message"]
+    assert host.ask(b"/nowhere", FrameKind.PARITY)[0] == 400
     host.socket.sendall(REQUEST_HEAD.pack(0, 1, 99))
     assert host.receive()[:2] == (1, 400)
 
@@ -254,7 +254,7 @@ def test_a_frame_that_makes_no_sense_ends_its_connection_alone(started: Any) -> 
     with socket.socket(socket.AF_UNIX) as other:
         other.settimeout(90)
         other.connect(str(host.folder / "s"))
-        other.sendall(REQUEST_HEAD.pack(1000 + RAW_HEAD + 1, 1, Kind.PREDICT))
+        other.sendall(REQUEST_HEAD.pack(1000 + RAW_HEAD + 1, 1, FrameKind.PREDICT))
         assert other.recv(100) == b""
     assert host.ask({"instances": [1]})[0] == 200
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trainshed.serving.codec.tensors import PlainInput, TensorRequest, plain_input, tensor_request
-from trainshed.serving.errors import InvalidInputs
+from trainshed.serving.codec.tensors import NumericInput, TensorRequest, plain_input, tensor_request
+from trainshed.serving.errors import InvalidInputsError
 from trainshed.serving.signatures import Signature, Tensor
 
 DTYPES = ["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -27,7 +27,7 @@ def signatures(dtype: str, shape: tuple[int, ...] | None) -> dict[str, Signature
 
 def quick(body: bytes, dtype: str = "float32", shape: tuple[int, ...] = (-1, 3)) -> TensorRequest | None:
     plain = plain_input(signatures(dtype, shape))
-    assert isinstance(plain, PlainInput)
+    assert isinstance(plain, NumericInput)
     return plain.read(body)
 
 
@@ -210,7 +210,7 @@ def test_what_was_broken_on_its_way_is_never_taken_for_something_else(rows: list
     taken = quick(bytes(body))
     try:
         long = tensor_request(bytes(body), signatures("float32", (-1, 3)))
-    except InvalidInputs:
+    except InvalidInputsError:
         assert taken is None
         return
     if taken is not None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from trainshed.serving.errors import LoaderError, RunFailed
+from trainshed.serving.errors import LoaderError, ModelRunError
 from trainshed.serving.host.parity import cases, compare, read, sample_inputs, write
-from trainshed.serving.host.sample_request import Sample, body, find, made, varied
+from trainshed.serving.host.sample_request import SampleRequest, body, find_sample, generated_inputs, varied_inputs
 from trainshed.serving.signatures import Signature, Tensor
 from trainshed.testing.fakes.models import ROWS, Scorer, Shouter, Weighing
 
@@ -31,15 +31,15 @@ class Picky(Scorer):
 
     def run(self, signature: str, inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         if inputs["x"].shape[1] < 20:
-            raise RunFailed("A window does not fit.")
+            raise ModelRunError("A window does not fit.")
         return super().run(signature, {"x": inputs["x"][:, :3]})
 
 
 def test_a_written_sample_comes_first(tmp_path: Path) -> None:
     put(tmp_path, "sample_request.json", b'{"instances": [[1, 2, 3]]}')
     put(tmp_path, "tf_serving_warmup_requests", b"not looked at")
-    sample = find(tmp_path, Scorer())
-    assert sample == Sample(body={"instances": [[1, 2, 3]]}, source="assets.extra/sample_request.json")
+    sample = find_sample(tmp_path, Scorer())
+    assert sample == SampleRequest(body={"instances": [[1, 2, 3]]}, source="assets.extra/sample_request.json")
     assert sample.given
 
 
@@ -47,24 +47,24 @@ def test_a_written_sample_comes_first(tmp_path: Path) -> None:
 def test_a_sample_that_is_no_request_is_refused(tmp_path: Path, data: bytes) -> None:
     put(tmp_path, "sample_request.json", data)
     with pytest.raises(LoaderError, match=r"assets.extra/sample_request.json is no"):
-        find(tmp_path, Scorer())
+        find_sample(tmp_path, Scorer())
 
 
 def test_a_broken_warm_up_file_is_refused(tmp_path: Path) -> None:
     put(tmp_path, "tf_serving_warmup_requests", b"torn")
     with pytest.raises(LoaderError, match=r"tf_serving_warmup_requests cannot be read: .* cut short"):
-        find(tmp_path, Scorer())
+        find_sample(tmp_path, Scorer())
 
 
 def test_an_empty_warm_up_file_leaves_the_signature(tmp_path: Path) -> None:
     put(tmp_path, "tf_serving_warmup_requests", b"")
-    sample = find(tmp_path, Scorer())
+    sample = find_sample(tmp_path, Scorer())
     assert sample is not None
     assert not sample.given
 
 
 def test_a_sample_is_made_from_the_signature(tmp_path: Path) -> None:
-    sample = find(tmp_path, Scorer())
+    sample = find_sample(tmp_path, Scorer())
     assert sample is not None
     assert list(sample.body) == ["instances"]
     [instance] = sample.body["instances"]
@@ -73,31 +73,31 @@ def test_a_sample_is_made_from_the_signature(tmp_path: Path) -> None:
 
 
 def test_a_made_sample_names_a_signature_that_is_not_the_default(tmp_path: Path) -> None:
-    sample = find(tmp_path, Scorer(signatures={"b": ROWS, "a": ROWS}))
+    sample = find_sample(tmp_path, Scorer(signatures={"b": ROWS, "a": ROWS}))
     assert sample is not None
     assert sample.body["signature_name"] == "a"
 
 
 def test_dimensions_of_any_length_grow_until_the_model_answers(tmp_path: Path) -> None:
     open_ended = signature(x=Tensor(dtype="float32", shape=(-1, -1)))
-    sample = find(tmp_path, Picky(signatures={"serving_default": open_ended}))
+    sample = find_sample(tmp_path, Picky(signatures={"serving_default": open_ended}))
     assert sample is not None
     assert len(sample.body["instances"][0]["x"]) == 32
 
 
 def test_nothing_is_made_for_strings_or_for_a_model_that_never_answers(tmp_path: Path) -> None:
-    assert find(tmp_path, Shouter()) is None
-    assert find(tmp_path, Picky()) is None
+    assert find_sample(tmp_path, Shouter()) is None
+    assert find_sample(tmp_path, Picky()) is None
 
 
 def test_a_table_s_row_is_made_by_its_width(tmp_path: Path) -> None:
-    sample = find(tmp_path, Weighing())
+    sample = find_sample(tmp_path, Weighing())
     assert sample is not None
     assert [len(row) for row in sample.body["instances"]] == [3, 3, 3]
 
 
 def test_made_inputs_fit() -> None:
-    inputs = made(
+    inputs = generated_inputs(
         signature(
             a=Tensor(dtype="float16", shape=(-1, 2, -1)),
             b=Tensor(dtype="uint8", shape=(-1,)),
@@ -122,7 +122,11 @@ def test_variations_differ_but_strings_stay() -> None:
     words = np.empty(1, object)
     words[:] = [b"word"]
     base = {"x": np.ones((1, 50), np.float32), "n": np.full((1, 50), 9), "s": words}
-    one, again, other = varied(base, rows=3, seed=1), varied(base, rows=3, seed=1), varied(base, rows=3, seed=2)
+    one, again, other = (
+        varied_inputs(base, rows=3, seed=1),
+        varied_inputs(base, rows=3, seed=1),
+        varied_inputs(base, rows=3, seed=2),
+    )
     assert one["x"].shape == (3, 50)
     assert one["x"].dtype == np.float32
     assert (one["x"] == again["x"]).all()

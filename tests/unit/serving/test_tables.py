@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from trainshed.serving.errors import BadOutputs, InvalidInputs
+from trainshed.serving.errors import BadOutputsError, InvalidInputsError
 from trainshed.serving.loaders.tabular import plain, predictions, table
 
 
@@ -51,7 +51,7 @@ def test_no_instances_are_no_rows() -> None:
     ],
 )
 def test_what_is_no_row_is_refused(instances: list[Any], names: tuple[str, ...], width: int, words: str) -> None:
-    with pytest.raises(InvalidInputs, match=words):
+    with pytest.raises(InvalidInputsError, match=words):
         table(instances, names=names, width=width)
 
 
@@ -73,15 +73,15 @@ def test_answers_become_plain(value: Any, wanted: Any) -> None:
 
 
 def test_what_has_no_plain_form_is_refused() -> None:
-    with pytest.raises(BadOutputs, match="answered with a object"):
+    with pytest.raises(BadOutputsError, match="answered with a object"):
         plain([object()])
-    with pytest.raises(BadOutputs, match="complex"):
+    with pytest.raises(BadOutputsError, match="complex"):
         plain(np.array([1j]))
 
 
 def test_there_must_be_one_answer_for_each_instance() -> None:
     assert predictions(np.array([1, 2]), count=2) == [1, 2]
-    with pytest.raises(BadOutputs, match="2 predictions to 3 instances"):
+    with pytest.raises(BadOutputsError, match="2 predictions to 3 instances"):
         predictions([1, 2], count=3)
-    with pytest.raises(BadOutputs, match="a int to 1 instances"):
+    with pytest.raises(BadOutputsError, match="a int to 1 instances"):
         predictions(7, count=1)

@@ -10,26 +10,26 @@ from typing import ClassVar
 
 import pytest
 
-from trainshed.serving.container.upstream import Lost, Reply, Upstream, as_answer
+from trainshed.serving.container.upstream import UPSTREAM_ERRORS, Upstream, UpstreamResponse, as_answer
 from trainshed.serving.frames import unpack_raw
 from trainshed.testing.processes.ports import held_port
 
 
 def test_good_answers_are_given_back_as_they_came() -> None:
     body = b'{"predictions": [1, NaN]}'
-    assert as_answer(Reply(200, "application/json; charset=utf-8", body), raw=False) == (200, body)
-    assert as_answer(Reply(201, "", b'{"predictions": []}'), raw=False) == (200, b'{"predictions": []}')
+    assert as_answer(UpstreamResponse(200, "application/json; charset=utf-8", body), raw=False) == (200, body)
+    assert as_answer(UpstreamResponse(201, "", b'{"predictions": []}'), raw=False) == (200, b'{"predictions": []}')
 
 
 def test_raw_answers_keep_their_type() -> None:
-    status, body = as_answer(Reply(200, "image/png", b"\x89PNG"), raw=True)
+    status, body = as_answer(UpstreamResponse(200, "image/png", b"\x89PNG"), raw=True)
     assert (status, unpack_raw(body)) == (200, ("image/png", b"\x89PNG"))
-    _, body = as_answer(Reply(200, "", b"x"), raw=True)
+    _, body = as_answer(UpstreamResponse(200, "", b"x"), raw=True)
     assert unpack_raw(body) == ("application/octet-stream", b"x")
 
 
 def test_what_is_no_json_is_no_prediction() -> None:
-    status, body = as_answer(Reply(200, "text/html", b"<p>hello"), raw=False)
+    status, body = as_answer(UpstreamResponse(200, "text/html", b"<p>hello"), raw=False)
     assert status == 500
     assert "rawPredict" in json.loads(body)["error"]["message"]
 
@@ -37,8 +37,8 @@ def test_what_is_no_json_is_no_prediction() -> None:
 @pytest.mark.parametrize("raw", [True, False])
 def test_errors_keep_their_status_and_their_words(raw: bool) -> None:
     own = b'{"error": "no such column"}'
-    assert as_answer(Reply(422, "application/json", own), raw=raw) == (422, own)
-    status, body = as_answer(Reply(503, "text/plain", b"still loading"), raw=raw)
+    assert as_answer(UpstreamResponse(422, "application/json", own), raw=raw) == (422, own)
+    status, body = as_answer(UpstreamResponse(503, "text/plain", b"still loading"), raw=raw)
     assert status == 503
     assert json.loads(body)["error"] == {
         "code": 503,
@@ -48,7 +48,7 @@ def test_errors_keep_their_status_and_their_words(raw: bool) -> None:
 
 
 def test_a_redirect_is_no_answer() -> None:
-    status, body = as_answer(Reply(302, "", b""), raw=False)
+    status, body = as_answer(UpstreamResponse(302, "", b""), raw=False)
     assert status == 500
     assert "302" in json.loads(body)["error"]["message"]
 
@@ -91,5 +91,5 @@ def test_a_connection_that_was_closed_while_idle_is_opened_again(port: int) -> N
 
 
 def test_one_that_nobody_listens_on_is_lost() -> None:
-    with held_port() as port, pytest.raises(Lost):
+    with held_port() as port, pytest.raises(UPSTREAM_ERRORS):
         Upstream(port, timeout_s=60).post("/p", b"", "")

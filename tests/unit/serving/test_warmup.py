@@ -10,7 +10,7 @@ import google_crc32c
 import numpy as np
 import pytest
 
-from trainshed.serving.formats.protobuf import BadMessage, fields
+from trainshed.serving.formats.protobuf import BadMessageError, fields
 from trainshed.serving.formats.tf_serving_warmup import requests, tensor
 from trainshed.serving.formats.tfrecord import records
 
@@ -110,26 +110,26 @@ def test_values_of_a_tensor(message: bytes, wanted: list[object]) -> None:
 
 
 def test_a_tensor_with_too_few_values_is_refused() -> None:
-    with pytest.raises(BadMessage, match=r"shape \[2\] has 3 values"):
+    with pytest.raises(BadMessageError, match=r"shape \[2\] has 3 values"):
         tensor(number(1, 1) + shaped(2) + piece(5, struct.pack("<3f", 1, 2, 3)))
-    with pytest.raises(BadMessage, match="type number 8"):
+    with pytest.raises(BadMessageError, match="type number 8"):
         tensor(number(1, 8) + shaped(1))
 
 
 def test_a_broken_file_says_where() -> None:
     data = framed(b"first") + framed(b"second")
     assert list(records(io.BytesIO(data))) == [b"first", b"second"]
-    with pytest.raises(BadMessage, match="at byte 21 is cut short"):
+    with pytest.raises(BadMessageError, match="at byte 21 is cut short"):
         list(records(io.BytesIO(data[:-1])))
-    with pytest.raises(BadMessage, match="not a TFRecord file"):
+    with pytest.raises(BadMessageError, match="not a TFRecord file"):
         list(records(io.BytesIO(b"\x01" + data[1:])))
     spoilt = bytearray(data)
     spoilt[12] ^= 1
-    with pytest.raises(BadMessage, match="checksum of the record at byte 0"):
+    with pytest.raises(BadMessageError, match="checksum of the record at byte 0"):
         list(records(io.BytesIO(bytes(spoilt))))
 
 
 @pytest.mark.parametrize("message", [b"\x80", piece(1, b"abc")[:-1], b"\x0b", b"\xff" * 11])
 def test_a_message_that_is_none_is_refused(message: bytes) -> None:
-    with pytest.raises(BadMessage):
+    with pytest.raises(BadMessageError):
         fields(message)

@@ -6,10 +6,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.console.files import PAGE, Asset, console
 from trainshed.domain.iam import Access
-from trainshed.errors import NotFound
+from trainshed.errors import NotFoundError
 
 _FOR_GOOD = "public, max-age=31536000, immutable"
 _ASK_AGAIN = "no-cache"
@@ -51,7 +51,9 @@ async def file(request: Request) -> Response:
 def _sent(request: Request, asset: Asset | None, *, keep: str) -> Response:
     request.scope["trainshed.quiet"] = True  # a page is dozens of files; none of them is news
     if asset is None:
-        raise NotFound("The console has no such file. If it was open before the server was updated, load it again.")
+        raise NotFoundError(
+            "The console has no such file. If it was open before the server was updated, load it again."
+        )
     headers = {**_GUARDED, "etag": asset.etag, "cache-control": keep}
     if asset.etag in [
         given.strip().removeprefix("W/") for given in request.headers.get("if-none-match", "").split(",")
@@ -65,7 +67,9 @@ def _sent(request: Request, asset: Asset | None, *, keep: str) -> Response:
 
 def _public(path: str, *, whole: bool = False) -> Route:
     handler = page if whole else file
-    return Route(method="GET", path=path, access=Access.PUBLIC, scope=Scope.SERVER, handler=handler, linked=whole)
+    return Route(
+        method="GET", path=path, access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=handler, linked=whole
+    )
 
 
 ROUTES = (_public("/", whole=True), _public("/console/{path*}"))

@@ -12,10 +12,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from trainshed.api.http import auth, cookies
 from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.request import principal, services
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain import names
 from trainshed.domain.iam import Access, Principal
-from trainshed.errors import Busy, FailedPrecondition, Invalid
+from trainshed.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from trainshed.services.access.sessions import CODE_S, SESSION_S
 
 BODY_LIMIT = 4096
@@ -33,7 +33,7 @@ async def begin(request: Request) -> Response:
     if not request.scope["trainshed.authentication"]:
         return await _described(request, auth.ANONYMOUS)
     if not isinstance(token := body.get("token"), str) or not token.strip():
-        raise Invalid('The body must hold the token to sign in with: {"token": "..."}.', field="token")
+        raise InvalidArgumentError('The body must hold the token to sign in with: {"token": "..."}.', field="token")
     sessions, tokens = services(request).sessions, services(request).tokens
     session = await run_in_threadpool(sessions.begin, token.strip(), address=_address(request))
     holder = await run_in_threadpool(tokens.find, session)
@@ -51,7 +51,7 @@ async def show(request: Request) -> Response:
 async def end(request: Request) -> Response:
     session = request.scope.get("trainshed.session")
     if session is None:
-        raise FailedPrecondition("This request has no session to end: it came with a token, or needs none.")
+        raise FailedPreconditionError("This request has no session to end: it came with a token, or needs none.")
     await run_in_threadpool(services(request).sessions.end, session)
     response = JSONResponse({}, headers=_PRIVATE)
     cookies.clear_session(request, response)
@@ -76,7 +76,7 @@ async def enter(request: Request) -> Response:
     try:
         led = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         entry = await run_in_threadpool(sessions.enter, code, address=_address(request), from_elsewhere=led)
-    except Busy as exc:
+    except ResourceExhaustedError as exc:
         return PlainTextResponse(f"{exc}\n", 429, {**_PRIVATE, "retry-after": str(exc.retry_after_s)})
     if entry is None:
         return PlainTextResponse(_USED, 401, _PRIVATE)
@@ -101,7 +101,7 @@ async def _described(request: Request, holder: Principal) -> JSONResponse:
 
 def _check_fields(body: dict[str, Any], known: set[str]) -> None:
     if unknown := set(body) - known:
-        raise Invalid(f"Unknown field {min(unknown)[:100]!r}. There is: {', '.join(sorted(known))}.")
+        raise InvalidArgumentError(f"Unknown field {min(unknown)[:100]!r}. There is: {', '.join(sorted(known))}.")
 
 
 def _page_of(project: str) -> str:
@@ -129,9 +129,11 @@ def _is_local(request: Request) -> bool:
 
 
 ROUTES = (
-    Route(method="POST", path=_PATH, access=Access.PUBLIC, scope=Scope.SERVER, handler=begin),
-    Route(method="GET", path=_PATH, access=Access.READ, scope=Scope.SERVER, handler=show),
-    Route(method="DELETE", path=_PATH, access=Access.READ, scope=Scope.SERVER, handler=end),
-    Route(method="POST", path=f"{_PATH}:link", access=Access.READ, scope=Scope.SERVER, handler=link),
-    Route(method="GET", path="/console/enter", access=Access.PUBLIC, scope=Scope.SERVER, handler=enter, linked=True),
+    Route(method="POST", path=_PATH, access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=begin),
+    Route(method="GET", path=_PATH, access=Access.READ, scope=ProjectScope.SERVER, handler=show),
+    Route(method="DELETE", path=_PATH, access=Access.READ, scope=ProjectScope.SERVER, handler=end),
+    Route(method="POST", path=f"{_PATH}:link", access=Access.READ, scope=ProjectScope.SERVER, handler=link),
+    Route(
+        method="GET", path="/console/enter", access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=enter, linked=True
+    ),
 )

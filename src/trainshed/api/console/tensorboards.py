@@ -18,10 +18,10 @@ from starlette.types import Scope as AsgiScope
 
 from trainshed.api.http.bodies import read_body
 from trainshed.api.http.request import project, services
-from trainshed.api.http.routing import Handler, Route, Scope
+from trainshed.api.http.routing import Handler, ProjectScope, Route
 from trainshed.domain.iam import Access
-from trainshed.errors import Invalid
-from trainshed.gateway.reverse_proxy import Passed, pass_on
+from trainshed.errors import InvalidArgumentError
+from trainshed.gateway.reverse_proxy import ProxiedResponse, forward
 
 _PATH = "/tensorboard/{key}/{path*}"
 _STARTS = CapacityLimiter(8)  #: threads of their own for those that wait for a start, which may take minutes
@@ -75,8 +75,8 @@ async def passed(request: Request) -> Response:
     headers = [(name, request.headers[name]) for name in _THERE if name in request.headers]
     if request.method == "GET" and not request.path_params["path"]:
         plain = [header for header in headers if header[0] not in ("accept-encoding", "if-none-match", "range")]
-        return await _page(await pass_on(port, request.method, target, plain, body))
-    return _Passing(await pass_on(port, request.method, target, headers, body))
+        return await _page(await forward(port, request.method, target, plain, body))
+    return _Passing(await forward(port, request.method, target, headers, body))
 
 
 async def storage(request: Request) -> Response:
@@ -84,7 +84,7 @@ async def storage(request: Request) -> Response:
     return Response(_STORAGE, headers={**_ORIGIN_OF_ITS_OWN, "cache-control": "no-cache"}, media_type="text/javascript")
 
 
-async def _page(answer: Passed) -> Response:
+async def _page(answer: ProxiedResponse) -> Response:
     """TensorBoard's page, made fit for an origin of its own: with a storage, and with its fonts by relative paths."""
     page = b"".join([piece async for piece in answer.pieces])
     page = page.replace(b"<!doctype html>", b'<!doctype html><script src="trainshed-storage.js"></script>', 1)
@@ -95,7 +95,7 @@ async def _page(answer: Passed) -> Response:
         yield page
 
     headers = [*kept, ("content-length", str(len(page)))]
-    return _Passing(Passed(status=answer.status, headers=headers, pieces=whole()))
+    return _Passing(ProxiedResponse(status=answer.status, headers=headers, pieces=whole()))
 
 
 async def preflight(request: Request) -> Response:
@@ -108,14 +108,14 @@ def _target(scope: AsgiScope) -> bytes:
     query = scope["query_string"]
     target: bytes = scope["raw_path"] + (b"?" + query if query else b"")
     if any(byte <= 0x20 or byte == 0x7F for byte in target):
-        raise Invalid("The address of this request has characters that no address has.")
+        raise InvalidArgumentError("The address of this request has characters that no address has.")
     return target
 
 
 class _Passing(Response):
     """Sends what another process answers, piece by piece."""
 
-    def __init__(self, answer: Passed) -> None:
+    def __init__(self, answer: ProxiedResponse) -> None:
         super().__init__(None, answer.status, _ORIGIN_OF_ITS_OWN)
         kept = [(name.lower(), value) for name, value in answer.headers if name.lower() in _BACK]
         own = [(name.decode(), value.decode()) for name, value in self.raw_headers if name != b"content-length"]
@@ -132,7 +132,7 @@ class _Passing(Response):
 
 def _of_a_key(method: str, path: str, handler: Handler) -> Route:
     return Route(
-        method=method, path=path, access=Access.PUBLIC, scope=Scope.SERVER, handler=handler, from_anywhere=True
+        method=method, path=path, access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=handler, from_anywhere=True
     )
 
 
@@ -141,7 +141,7 @@ ROUTES = (
         method="POST",
         path="/trainshed/v1/projects/{project}/jobs/{job}/tensorboard",
         access=Access.READ,
-        scope=Scope.PATH,
+        scope=ProjectScope.PATH,
         handler=start,
     ),
     _of_a_key("GET", _STORAGE_PATH, storage),

@@ -8,39 +8,45 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain import names
-from trainshed.domain.iam import EVERY_PROJECT, Access, Principal, Role
-from trainshed.domain.objects import no_bucket
-from trainshed.errors import Denied, Invalid, Unauthenticated
+from trainshed.domain.iam import ALL_PROJECTS, Access, Principal, Role
+from trainshed.domain.objects import bucket_not_found
+from trainshed.errors import InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
 
-ANONYMOUS = Principal(user="anonymous", project=EVERY_PROJECT, role=Role.OWNER)
+ANONYMOUS = Principal(user="anonymous", project=ALL_PROJECTS, role=Role.OWNER)
 
 
 def check_host(request: Request, *, allowed_hosts: Collection[str]) -> None:
-    """`Denied` for a Host that is not ours (DNS rebinding). An address in digits can't be rebound, so it is fine."""
+    """`PermissionDeniedError` for a Host that is not ours (DNS rebinding).
+
+    An address in digits can't be rebound, so it is fine.
+    """
     if len(hosts := request.headers.getlist("host")) != 1:
-        raise Denied(f"A request names one Host; this one names {len(hosts)}.")
+        raise PermissionDeniedError(f"A request names one Host; this one names {len(hosts)}.")
     [host] = hosts
     name = _host_name(host)
     if name not in allowed_hosts and not _is_address(name):
-        raise Denied(
+        raise PermissionDeniedError(
             f"This server does not answer to the host name {name!r}. If it is yours, add it to "
             f"TRAINSHED_SERVER_ALLOWED_HOSTS."
         )
 
 
 def check_origin(request: Request, route: Route | None) -> None:
-    """`Denied` for requests made by another site's page. That it may link to a route that says so is no request."""
+    """`PermissionDeniedError` for requests made by another site's page.
+
+    That it may link to a route that says so is no request.
+    """
     if route is not None and route.from_anywhere:
         return
     origin = request.headers.get("origin")
     if origin is not None and _netloc(origin) != request.headers["host"]:
-        raise Denied("Pages of other sites may not call this server.")
+        raise PermissionDeniedError("Pages of other sites may not call this server.")
     if request.headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
         return
     if route is None or not route.linked or not _follows_a_link(request):
-        raise Denied("Pages of other sites may not call this server.")
+        raise PermissionDeniedError("Pages of other sites may not call this server.")
 
 
 def _follows_a_link(request: Request) -> bool:
@@ -53,7 +59,7 @@ def _host_name(host: str) -> str:
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
-        raise Denied(f"The Host of this request, {host[:100]!r}, is no address.") from None
+        raise PermissionDeniedError(f"The Host of this request, {host[:100]!r}, is no address.") from None
 
 
 def _netloc(origin: str) -> str | None:
@@ -73,49 +79,51 @@ def _is_address(name: str) -> bool:
 
 
 def bearer_token(request: Request) -> str:
-    """The token that the request carries, good or not. `Unauthenticated` if it carries none."""
+    """The token that the request carries, good or not. `UnauthenticatedError` if it carries none."""
     given = request.headers.getlist("authorization")
     if len(given) > 1:
-        raise Unauthenticated("This request has more than one Authorization header. Send one.")
+        raise UnauthenticatedError("This request has more than one Authorization header. Send one.")
     scheme, _, token = "".join(given).partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise Unauthenticated(
+        raise UnauthenticatedError(
             "This request has no bearer token. Send 'Authorization: Bearer TOKEN'; "
             "`trainshed auth print-access-token` prints yours."
         )
     return token.strip()
 
 
-def unknown_token() -> Unauthenticated:
-    return Unauthenticated(
+def unknown_token() -> UnauthenticatedError:
+    return UnauthenticatedError(
         "This token is unknown, expired or revoked. `trainshed auth print-access-token` prints a good one."
     )
 
 
 def authorise(request: Request, route: Route, principal: Principal, owner: Callable[[str], str]) -> str:
-    """The project that the request is about; else `Denied`, or `NotFound` where it is none of their business."""
+    """The project that the request is about; else `PermissionDeniedError`, or `NotFoundError` where it is none of
+    their business.
+    """
     match route.scope:
-        case Scope.PATH:
+        case ProjectScope.PATH:
             project = names.project_id(request.path_params["project"])
-        case Scope.QUERY:
+        case ProjectScope.QUERY:
             if not (given := request.query_params.get("project", "")):
-                raise Invalid("The query parameter 'project' is missing.")
+                raise InvalidArgumentError("The query parameter 'project' is missing.")
             project = names.project_id(given)
-        case Scope.BUCKET:
+        case ProjectScope.BUCKET:
             project = _owner(request.path_params["bucket"], principal, owner)
-        case Scope.BODY:
+        case ProjectScope.BODY:
             if principal.role.access < Access.READ:  # nobody who may so little has business here
                 raise _denied(principal, route, "this server")
             return ""
-        case Scope.SERVER:
-            project = EVERY_PROJECT if route.access > Access.READ else principal.project
+        case ProjectScope.SERVER:
+            project = ALL_PROJECTS if route.access > Access.READ else principal.project
     if not principal.may(route.access, project):
-        raise _denied(principal, route, "server" if project == EVERY_PROJECT else f"project {project}")
+        raise _denied(principal, route, "server" if project == ALL_PROJECTS else f"project {project}")
     return project
 
 
-def _denied(principal: Principal, route: Route, where: str) -> Denied:
-    return Denied(
+def _denied(principal: Principal, route: Route, where: str) -> PermissionDeniedError:
+    return PermissionDeniedError(
         f"This token ({principal.role} of {_named(principal.project)}) may not do this in {where}. "
         f"The request needs {route.access.name.lower()} access."
     )
@@ -124,9 +132,9 @@ def _denied(principal: Principal, route: Route, where: str) -> Denied:
 def _owner(bucket: str, principal: Principal, owner: Callable[[str], str]) -> str:
     project = owner(bucket)
     if not principal.sees(project):
-        raise no_bucket(bucket)  # in the very words for one that is not there
+        raise bucket_not_found(bucket)  # in the very words for one that is not there
     return project
 
 
 def _named(project: str) -> str:
-    return "every project" if project == EVERY_PROJECT else f"project {project}"
+    return "every project" if project == ALL_PROJECTS else f"project {project}"

@@ -9,7 +9,7 @@ import orjson
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
-from trainshed.errors import Invalid, TooLarge
+from trainshed.errors import InvalidArgumentError, PayloadTooLargeError
 
 MAX_DEPTH = 64
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # possessive: one pass, whatever comes
@@ -18,7 +18,7 @@ _SMALL = 65_536  #: bytes that are parsed at once; more is left to a thread, so 
 
 
 async def read_body(request: Request, *, limit: int) -> bytes:
-    """The body, or `TooLarge` after at most `limit` bytes of it."""
+    """The body, or `PayloadTooLargeError` after at most `limit` bytes of it."""
     declared = request.headers.get("content-length", "")
     if len(declared) > 18 or (declared.isdigit() and declared.isascii() and int(declared) > limit):
         raise _too_large(limit)
@@ -31,12 +31,12 @@ async def read_body(request: Request, *, limit: int) -> bytes:
                 raise _too_large(limit)
             parts.append(part)
     except ClientDisconnect:
-        raise Invalid("The request ended before its body was complete.") from None
+        raise InvalidArgumentError("The request ended before its body was complete.") from None
     return b"".join(parts)
 
 
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The request body is larger than {limit:,} bytes.")
+def _too_large(limit: int) -> PayloadTooLargeError:
+    return PayloadTooLargeError(f"The request body is larger than {limit:,} bytes.")
 
 
 def parse_json(body: bytes) -> Any:
@@ -45,7 +45,7 @@ def parse_json(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as exc:
-        raise Invalid(f"The request body is not JSON: {exc}.") from None
+        raise InvalidArgumentError(f"The request body is not JSON: {exc}.") from None
 
 
 def _check_depth(body: bytes) -> None:
@@ -57,7 +57,7 @@ def _check_depth(body: bytes) -> None:
         left = left.replace(b"[]", b"").replace(b"{}", b"")
         if not left:
             return
-    raise Invalid(f"The request body is nested more than {MAX_DEPTH} deep, or its brackets don't match.")
+    raise InvalidArgumentError(f"The request body is nested more than {MAX_DEPTH} deep, or its brackets don't match.")
 
 
 async def read_json_object(request: Request, *, limit: int | None = None) -> dict[str, Any]:
@@ -67,5 +67,5 @@ async def read_json_object(request: Request, *, limit: int | None = None) -> dic
         return {}
     value = parse_json(body) if len(body) <= _SMALL else await run_in_threadpool(parse_json, body)
     if not isinstance(value, dict):
-        raise Invalid("The request body must be a JSON object.")
+        raise InvalidArgumentError("The request body must be a JSON object.")
     return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainshed.errors import Denied, Unauthenticated
+from trainshed.errors import PermissionDeniedError, UnauthenticatedError
 
 HEADER = "x-trainshed-console"  #: a page of another origin can't set it without asking us first, and we say no
 _SAFE = ("GET", "HEAD")
@@ -18,7 +18,8 @@ _SAFE = ("GET", "HEAD")
 def session_of(request: Request) -> str | None:
     """The session that the request's cookie holds, good or not; None without a cookie, or beside another credential.
 
-    `Denied` if it comes with a change that is not provably our own page's. That a page of another origin has no part
+    `PermissionDeniedError` if it comes with a change that is not provably our own page's. That a page of another
+    origin has no part
     in a request that only reads was seen to before; what it could do with the answer, the answer's headers forbid.
     """
     if "authorization" in request.headers:
@@ -29,13 +30,13 @@ def session_of(request: Request) -> str | None:
     return session
 
 
-def ended() -> Unauthenticated:
-    return Unauthenticated("Your session has ended: it expired, or its token was revoked. Sign in again.")
+def ended() -> UnauthenticatedError:
+    return UnauthenticatedError("Your session has ended: it expired, or its token was revoked. Sign in again.")
 
 
 def _check_own_page(request: Request) -> None:
     if "origin" not in request.headers or HEADER not in request.headers:  # another's Origin was denied before
-        raise Denied(
+        raise PermissionDeniedError(
             f"With a session's cookie only the console's own page may change anything: the request needs an Origin "
             f"of this server, and the header {HEADER}. Programs send a token instead."
         )

@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from trainshed.domain.logs import Cursor, Entry
-from trainshed.errors import Invalid
+from trainshed.domain.logs import LogCursor, LogEntry
+from trainshed.errors import InvalidArgumentError
 
 MAX_WAIT_S = 20.0
 _LOOK_S = 0.1  #: between looks at the size of the files
@@ -19,14 +19,14 @@ _LOOKS = 3  #: between looks at the job and its events
 _FEW = 30  #: held requests; if there are more, each of them looks less often, so that all together cost no more
 
 
-class Told(Protocol):
+class PollResult(Protocol):
     """An answer to what has come since a cursor."""
 
     @property
-    def entries(self) -> Sequence[Entry]: ...
+    def entries(self) -> Sequence[LogEntry]: ...
 
     @property
-    def cursor(self) -> Cursor: ...
+    def cursor(self) -> LogCursor: ...
 
     @property
     def more(self) -> bool: ...
@@ -35,14 +35,14 @@ class Told(Protocol):
     def ended(self) -> bool: ...
 
 
-Answer = TypeVar("Answer", bound=Told)
+Answer = TypeVar("Answer", bound=PollResult)
 
 
 async def _never() -> bool:
     return False
 
 
-class Crowd:
+class HeldRequests:
     """The requests that are held at the moment, on one event loop."""
 
     def __init__(self) -> None:
@@ -62,13 +62,13 @@ class Crowd:
         return _LOOK_S * max(1.0, self._held / _FEW)
 
 
-_CROWD = Crowd()
+_CROWD = HeldRequests()
 
 
-async def first_news(
-    read: Callable[[Cursor | None], Answer],
-    sizes: Callable[[Cursor], tuple[int, ...]],
-    after: Cursor | None,
+async def wait_for_news(
+    read: Callable[[LogCursor | None], Answer],
+    sizes: Callable[[LogCursor], tuple[int, ...]],
+    after: LogCursor | None,
     *,
     wait_s: float,
     gone: Callable[[], Awaitable[bool]] = _never,
@@ -99,11 +99,11 @@ async def _changed(seen: Callable[[], tuple[int, ...]], until: float) -> None:
 
 
 def wait_s(text: str) -> float:
-    """How long a request may be held. `Invalid` if it is no such number."""
+    """How long a request may be held. `InvalidArgumentError` if it is no such number."""
     try:
         seconds = float(text or 0)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= MAX_WAIT_S:
-        raise Invalid(f"`wait_s` is a number of seconds from 0 to {MAX_WAIT_S:g}.", field="wait_s")
+        raise InvalidArgumentError(f"`wait_s` is a number of seconds from 0 to {MAX_WAIT_S:g}.", field="wait_s")
     return seconds

@@ -13,8 +13,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from trainshed.domain.objects import ObjectInfo
-from trainshed.errors import Denied, RangeNotMet
-from trainshed.services.storage.objects import PIECE, Objects, Reader, Source
+from trainshed.errors import OutOfRangeError, PermissionDeniedError
+from trainshed.services.storage.objects import PIECE, ObjectReader, Objects, ObjectSource
 
 _HARMLESS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "text/plain"})
 #: what browsers want an object for, with a session: a script's own use, a window, a picture. Never as a part of a page.
@@ -23,7 +23,7 @@ _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ByteRange:
     """The bytes to send, from `start` up to but not including `stop`."""
 
     start: int
@@ -31,24 +31,24 @@ class Window:
     partial: bool
 
 
-def window(header: str, size: int) -> Window:
+def parse_range(header: str, size: int) -> ByteRange:
     """What a Range header asks for. Several ranges, and what is no range, ask for the whole; RFC 9110 allows it."""
     match = _RANGE.fullmatch(header.replace(" ", ""))
     if match is None or match[0] == "bytes=-":
-        return Window(0, size, partial=False)
+        return ByteRange(0, size, partial=False)
     first, last = match[1], match[2]
     if not first:
         start, stop = max(0, size - int(last)), size
     else:
         start, stop = int(first), min(size, int(last) + 1) if last else size
         if last and int(last) < start:
-            return Window(0, size, partial=False)
+            return ByteRange(0, size, partial=False)
     if start >= size:
-        raise RangeNotMet(f"The range {header!r} lies outside the object, which has {size:,} bytes.", size=size)
-    return Window(start, stop, partial=True)
+        raise OutOfRangeError(f"The range {header!r} lies outside the object, which has {size:,} bytes.", size=size)
+    return ByteRange(start, stop, partial=True)
 
 
-async def media(request: Request, objects: Objects, source: Source) -> Response:
+async def media(request: Request, objects: Objects, source: ObjectSource) -> Response:
     """The answer to a read of an object's bytes."""
     _check_use(request)
     asked = request.headers.get("range", "")
@@ -57,14 +57,14 @@ async def media(request: Request, objects: Objects, source: Source) -> Response:
     status = 206 if part.partial else 200
     if data is not None:
         return Response(data, status, headers)
-    return Streamed(reader, part, status, headers)
+    return StreamedResponse(reader, part, status, headers)
 
 
-def _opened(objects: Objects, source: Source, asked: str) -> tuple[Reader, Window, bytes | None]:
+def _opened(objects: Objects, source: ObjectSource, asked: str) -> tuple[ObjectReader, ByteRange, bytes | None]:
     """The object and the part of it to send; with the bytes, and closed, if they're few."""
     reader = objects.open(source)
     try:
-        part = window(asked, reader.info.size)
+        part = parse_range(asked, reader.info.size)
         if part.stop - part.start > PIECE:
             return reader, part, None
         data = reader.read(part.start, part.stop - part.start)
@@ -75,7 +75,7 @@ def _opened(objects: Objects, source: Source, asked: str) -> tuple[Reader, Windo
     return reader, part, data
 
 
-class Pieces(Protocol):
+class SeekableBytes(Protocol):
     """Bytes of which any part can be read."""
 
     def read(self, offset: int, size: int) -> bytes:
@@ -85,10 +85,10 @@ class Pieces(Protocol):
         """Nobody reads any more."""
 
 
-class Streamed(Response):
+class StreamedResponse(Response):
     """Sends the pieces one by one. If the bytes turn out to be damaged, the connection is cut before the last."""
 
-    def __init__(self, reader: Pieces, part: Window, status: int, headers: Mapping[str, str]) -> None:
+    def __init__(self, reader: SeekableBytes, part: ByteRange, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(None, status, headers)
         self._reader = reader
         self._part = part
@@ -110,10 +110,12 @@ class Streamed(Response):
 
 
 def _check_use(request: Request) -> None:
-    """`Denied` where a page would run an object, or dress in it: to browsers it is a file of its own server."""
+    """`PermissionDeniedError` where a page would run an object, or dress in it: to browsers it is a file of its own
+    server.
+    """
     use = request.headers.get("sec-fetch-dest", "")
     if request.scope.get("trainshed.session") is not None and use not in _USES:
-        raise Denied(f"An object is not for use as a {use[:20]} of a page.")
+        raise PermissionDeniedError(f"An object is not for use as a {use[:20]} of a page.")
 
 
 def _shown(info: ObjectInfo, request: Request) -> dict[str, str]:
@@ -132,7 +134,7 @@ def _shown(info: ObjectInfo, request: Request) -> dict[str, str]:
     }
 
 
-def _headers(info: ObjectInfo, part: Window) -> dict[str, str]:
+def _headers(info: ObjectInfo, part: ByteRange) -> dict[str, str]:
     traits = info.traits
     hashes = [f"{name}={value}" for name, value in (("crc32c", info.crc32c), ("md5", info.md5)) if value]
     headers = {

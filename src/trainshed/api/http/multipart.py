@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 
-from trainshed.errors import Invalid, TooLarge
+from trainshed.errors import InvalidArgumentError, PayloadTooLargeError
 
 MAX_HEAD = 1 << 20  #: bytes before the media begins
 MAX_PARTS = 100  #: requests in a batch, as many as Cloud Storage takes
@@ -23,7 +23,9 @@ def boundaries(content_type: str) -> tuple[bytes, ...]:
     text = match[1] if match else ""
     bare = text[1:-1] if text[:1] in ('"', "'") else text
     if not bare or len(bare) > 200:
-        raise Invalid("The Content-Type of a multipart request must have a boundary of at most 200 characters.")
+        raise InvalidArgumentError(
+            "The Content-Type of a multipart request must have a boundary of at most 200 characters."
+        )
     return tuple(dict.fromkeys((bare.encode(), text.strip('"').encode())))
 
 
@@ -56,7 +58,10 @@ class Related:
         self.media_type = headers_of(head).get("content-type", "")
 
     async def media(self) -> AsyncIterator[bytes]:
-        """The bytes of the second part, in pieces. `Invalid` at their end if the request was not complete."""
+        """The bytes of the second part, in pieces.
+
+        `InvalidArgumentError` at their end if the request was not complete.
+        """
         keep = len(self._delimiter) - 1
         while (at := self._buffer.find(self._delimiter)) < 0:
             if len(self._buffer) > keep:
@@ -69,7 +74,7 @@ class Related:
         while len(self._buffer) < 2:
             await self._more()
         if not self._buffer.startswith(b"--"):
-            raise Invalid("An upload has two parts, and this one has more.")
+            raise InvalidArgumentError("An upload has two parts, and this one has more.")
 
     async def _find_beginning(self) -> None:
         """Find the first boundary line and see by it how this client writes them."""
@@ -85,11 +90,11 @@ class Related:
 
     async def _more(self, *, limit: int | None = None) -> None:
         if limit is not None and len(self._buffer) > limit:
-            raise TooLarge(f"The part of an upload that describes the object has at most {limit:,} bytes.")
+            raise PayloadTooLargeError(f"The part of an upload that describes the object has at most {limit:,} bytes.")
         try:
             self._buffer += await anext(self._stream)
         except StopAsyncIteration:
-            raise Invalid(
+            raise InvalidArgumentError(
                 "The request ended before its multipart body was complete. Nothing was stored; send it again."
             ) from None
 
@@ -111,11 +116,11 @@ def split_parts(content_type: str, body: bytes) -> list[tuple[dict[str, str], by
         if len(pieces) > 1:
             break
     else:
-        raise Invalid("The body holds no line with the boundary that its Content-Type names.")
+        raise InvalidArgumentError("The body holds no line with the boundary that its Content-Type names.")
     if len(pieces) < 3 or not pieces[-1].startswith(b"--"):
-        raise Invalid("The request ended before its multipart body was complete.")
+        raise InvalidArgumentError("The request ended before its multipart body was complete.")
     if len(pieces) - 2 > MAX_PARTS:
-        raise TooLarge(f"A batch has at most {MAX_PARTS} requests; this one has {len(pieces) - 2}.")
+        raise PayloadTooLargeError(f"A batch has at most {MAX_PARTS} requests; this one has {len(pieces) - 2}.")
     return [_part(piece) for piece in pieces[1:-1]]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainshed.api.http.queries import number
-from trainshed.domain.page_tokens import not_ours, read_token, write_token
-from trainshed.errors import Invalid
-from trainshed.services.paging import Cursor, Page, PageRequest
+from trainshed.domain.page_tokens import bad_page_token, decode_page_token, encode_page_token
+from trainshed.errors import InvalidArgumentError
+from trainshed.services.paging import PageRequest, ResourcePage, RowCursor
 
 DEFAULT_SIZE = 20
 MAX_SIZE = 100
@@ -20,27 +20,27 @@ def page_request(query: Mapping[str, str]) -> PageRequest:
 
 
 def _size(query: Mapping[str, str]) -> int:
-    """How many items a page has: 20 unless said, 100 at most. `Invalid` for a negative number."""
+    """How many items a page has: 20 unless said, 100 at most. `InvalidArgumentError` for a negative number."""
     size = number(query, "pageSize")
     if size < 0:
-        raise Invalid(f"A page can't have {size} items. Use 1 to {MAX_SIZE}.", field="page_size")
+        raise InvalidArgumentError(f"A page can't have {size} items. Use 1 to {MAX_SIZE}.", field="page_size")
     return min(size or DEFAULT_SIZE, MAX_SIZE)
 
 
-def _cursor(query: Mapping[str, str]) -> Cursor | None:
-    """Where the page begins: None at the start. `Invalid` for a token that this server never gave."""
+def _cursor(query: Mapping[str, str]) -> RowCursor | None:
+    """Where the page begins: None at the start. `InvalidArgumentError` for a token that this server never gave."""
     token = query.get("pageToken", "")
     if not token:
         return None
-    match read_token(token):
+    match decode_page_token(token):
         case [int(created_us), str(item)] if 0 <= created_us < 2**63:
             return created_us, item
-    raise not_ours()
+    raise bad_page_token()
 
 
-def page_body(name: str, page: Page) -> dict[str, Any]:
+def page_body(name: str, page: ResourcePage) -> dict[str, Any]:
     """The answer of a list method; an empty list is an empty object, as Google has it."""
     body: dict[str, Any] = {name: page.items} if page.items else {}
     if page.next is not None:
-        body["nextPageToken"] = write_token(page.next)
+        body["nextPageToken"] = encode_page_token(page.next)
     return body

@@ -16,28 +16,28 @@ LOG = logging.getLogger("trainshed.api")
 
 #: error -> (HTTP status, google.rpc status, the reason that Cloud Storage clients look for)
 STATUS: Mapping[type[e.TrainshedError], tuple[int, str, str]] = {
-    e.Invalid: (400, "INVALID_ARGUMENT", "invalid"),
-    e.Unauthenticated: (401, "UNAUTHENTICATED", "required"),
-    e.Denied: (403, "PERMISSION_DENIED", "forbidden"),
-    e.NotFound: (404, "NOT_FOUND", "notFound"),
-    e.AlreadyExists: (409, "ALREADY_EXISTS", "conflict"),
-    e.Aborted: (409, "ABORTED", "conflict"),
-    e.Conflict: (409, "ABORTED", "conflict"),
-    e.FailedPrecondition: (400, "FAILED_PRECONDITION", "failedPrecondition"),
-    e.ConditionNotMet: (412, "FAILED_PRECONDITION", "conditionNotMet"),
+    e.InvalidArgumentError: (400, "INVALID_ARGUMENT", "invalid"),
+    e.UnauthenticatedError: (401, "UNAUTHENTICATED", "required"),
+    e.PermissionDeniedError: (403, "PERMISSION_DENIED", "forbidden"),
+    e.NotFoundError: (404, "NOT_FOUND", "notFound"),
+    e.AlreadyExistsError: (409, "ALREADY_EXISTS", "conflict"),
+    e.AbortedError: (409, "ABORTED", "conflict"),
+    e.ConflictError: (409, "ABORTED", "conflict"),
+    e.FailedPreconditionError: (400, "FAILED_PRECONDITION", "failedPrecondition"),
+    e.ConditionNotMetError: (412, "FAILED_PRECONDITION", "conditionNotMet"),
     e.NotModified: (304, "OK", "notModified"),
-    e.RangeNotMet: (416, "OUT_OF_RANGE", "requestedRangeNotSatisfiable"),
-    e.TooLarge: (413, "INVALID_ARGUMENT", "uploadTooLarge"),
-    e.NotServed: (501, "UNIMPLEMENTED", "notImplemented"),
-    e.Unavailable: (503, "UNAVAILABLE", "backendError"),
-    e.Busy: (429, "RESOURCE_EXHAUSTED", "rateLimitExceeded"),
-    e.TimedOut: (504, "DEADLINE_EXCEEDED", "backendError"),
-    e.OutOfSpace: (507, "RESOURCE_EXHAUSTED", "quotaExceeded"),
+    e.OutOfRangeError: (416, "OUT_OF_RANGE", "requestedRangeNotSatisfiable"),
+    e.PayloadTooLargeError: (413, "INVALID_ARGUMENT", "uploadTooLarge"),
+    e.UnimplementedError: (501, "UNIMPLEMENTED", "notImplemented"),
+    e.UnavailableError: (503, "UNAVAILABLE", "backendError"),
+    e.ResourceExhaustedError: (429, "RESOURCE_EXHAUSTED", "rateLimitExceeded"),
+    e.DeadlineExceededError: (504, "DEADLINE_EXCEEDED", "backendError"),
+    e.DiskFullError: (507, "RESOURCE_EXHAUSTED", "quotaExceeded"),
     e.TrainshedError: (500, "INTERNAL", "internalError"),
 }
 
 
-def problem(exc: Exception) -> Response:
+def error_response(exc: Exception) -> Response:
     """The answer for an error. One that nobody foresaw is logged under an id, and only the id is sent."""
     if not isinstance(exc, e.TrainshedError):
         incident = secrets.token_hex(4)
@@ -64,10 +64,10 @@ def problem_response(
 
 
 def _headers(exc: e.TrainshedError) -> dict[str, str]:
-    if isinstance(exc, e.Unavailable):
+    if isinstance(exc, e.UnavailableError):
         return {"retry-after": str(exc.retry_after_s)}
-    if isinstance(exc, e.Unauthenticated):
+    if isinstance(exc, e.UnauthenticatedError):
         return {"www-authenticate": 'Bearer realm="trainshed"'}
-    if isinstance(exc, e.RangeNotMet):
+    if isinstance(exc, e.OutOfRangeError):
         return {"content-range": f"bytes */{exc.size}"}
     return {}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from starlette.requests import Request
 
 from trainshed.domain.json_fields import int32, snake
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 #: what every method of Google's APIs takes. None of it changes an answer here; `alt` is checked.
 _STANDARD = frozenset(
@@ -27,7 +27,8 @@ _STANDARD = frozenset(
 
 
 def read_query(request: Request, *names: str, repeated: Collection[str] = ()) -> Mapping[str, str]:
-    """The parameters of these names. `Invalid` for any other, one given twice, and an `alt` that is not JSON.
+    """The parameters of these names. `InvalidArgumentError` for any other, one given twice, and an `alt` that is not
+    JSON.
 
     Those in `repeated` may be given more than once: they come with commas between them.
     """
@@ -35,22 +36,24 @@ def read_query(request: Request, *names: str, repeated: Collection[str] = ()) ->
     found: dict[str, str] = {}
     for key, value in request.query_params.multi_items():
         if key in ("alt", "$alt") and value not in ("json", ""):
-            raise Invalid(f"This server answers in JSON only; alt={value[:80]} is not offered.", field="alt")
+            raise InvalidArgumentError(
+                f"This server answers in JSON only; alt={value[:80]} is not offered.", field="alt"
+            )
         if key in _STANDARD:
             continue
         if key not in known:
-            raise Invalid(
+            raise InvalidArgumentError(
                 f'Invalid JSON payload received. Unknown name "{key[:80]}": Cannot bind query parameter. '
                 f"Field '{key[:80]}' could not be found in request message."
             )
         if known[key] in found and known[key] in repeated:
             value = f"{found[known[key]]},{value}"
         elif known[key] in found:
-            raise Invalid(f"The query parameter {key} is given twice.", field=snake(known[key]))
+            raise InvalidArgumentError(f"The query parameter {key} is given twice.", field=snake(known[key]))
         found[known[key]] = value
     return found
 
 
 def number(query: Mapping[str, str], name: str, *, default: int = 0) -> int:
-    """A whole number of the query. `Invalid` if it is none."""
+    """A whole number of the query. `InvalidArgumentError` if it is none."""
     return int32(query[name], snake(name)) if query.get(name) else default

@@ -9,8 +9,11 @@ import orjson
 from starlette.responses import Response
 
 #: a browser takes an answer for what it says it is, and gives it to no page of another origin
-ALWAYS: Mapping[str, str] = {"x-content-type-options": "nosniff", "cross-origin-resource-policy": "same-origin"}
+SECURITY_HEADERS: Mapping[str, str] = {
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+}
 
 
-def answer(body: Mapping[str, Any]) -> Response:
+def json_response(body: Mapping[str, Any]) -> Response:
     return Response(orjson.dumps(body), media_type="application/json; charset=UTF-8")

@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.domain.iam import Access
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Scope(StrEnum):
+class ProjectScope(StrEnum):
     """Where a request says which project it is about."""
 
     PATH = "path"  #: {project} in the path
@@ -35,7 +35,7 @@ class Route:
     method: str
     path: str
     access: Access
-    scope: Scope
+    scope: ProjectScope
     handler: Handler
     linked: bool = False  #: a link on a page of another site may lead a browser here
     from_anywhere: bool = False  #: the address is a secret: who knows it may ask from a page of any origin
@@ -58,7 +58,10 @@ class Router:
             candidates.sort(key=lambda item: [_looseness(segment) for segment in item[1]])
 
     def find(self, method: str, raw_path: bytes) -> tuple[Route | None, Mapping[str, str], tuple[str, ...]]:
-        """The route, its path parameters, and the methods that the path knows. `Invalid` if it is not UTF-8."""
+        """The route, its path parameters, and the methods that the path knows.
+
+        `InvalidArgumentError` if it is not UTF-8.
+        """
         segments = [_decoded(part) for part in raw_path.strip(b"/").split(b"/")]
         known: list[str] = []
         for route, pattern in self._by_length.get(len(segments), ()):
@@ -107,4 +110,4 @@ def _decoded(segment: bytes) -> str:
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
-        raise Invalid("The path of this request is not UTF-8.") from None
+        raise InvalidArgumentError("The path of this request is not UTF-8.") from None

@@ -15,12 +15,12 @@ from starlette.responses import Response
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from trainshed.api.http.problems import problem
-from trainshed.api.http.responses import ALWAYS
+from trainshed.api.http.problems import error_response
+from trainshed.api.http.responses import SECURITY_HEADERS
 from trainshed.domain.iam import Access
 from trainshed.errors import TrainshedError
-from trainshed.gateway.gateway import Answer, Predictions, Question
-from trainshed.gateway.routes import Target
+from trainshed.gateway.gateway import Answer, InFlightRequest, PredictionGateway
+from trainshed.gateway.routes import PredictTarget
 
 if TYPE_CHECKING:
     from trainshed.services.registry import Services
@@ -34,27 +34,27 @@ Headers = Sequence[tuple[bytes, bytes]]
 _LEFT_TO_THE_ROUTE = frozenset(
     {b"origin", b"sec-fetch-site", b"content-encoding", b"transfer-encoding", b"expect", b"upgrade"}
 )
-_ALWAYS = "".join(f"{name}: {value}\r\n" for name, value in ALWAYS.items()).encode()
+_ALWAYS = "".join(f"{name}: {value}\r\n" for name, value in SECURITY_HEADERS.items()).encode()
 _JSON = b"content-type: application/json\r\n" + _ALWAYS + b"content-length: %d\r\n"
 _SHORT = 1024  #: bytes of a piece that is worth a copy
 _RETRY = {429: b"retry-after: 1\r\n", 503: b"retry-after: 1\r\n"}
 
 
-class ShortWay:
+class FastPath:
     """Knows requests that are like earlier ones."""
 
     def __init__(self, services: Services, *, authentication: bool, body_limit: int) -> None:
         self._services = services
         self._authentication = authentication
         self._body_limit = body_limit
-        self._targets: dict[bytes, Target] = {}
+        self._targets: dict[bytes, PredictTarget] = {}
         self._hosts: set[bytes] = set()
 
     @property
-    def predictions(self) -> Predictions:
+    def predictions(self) -> PredictionGateway:
         return self._services.predictions
 
-    def learn(self, scope: Scope, target: Target) -> None:
+    def learn(self, scope: Scope, target: PredictTarget) -> None:
         """The route has let this request through: its URL means this target, and its Host is one of ours."""
         for known in (self._targets, self._hosts):
             if len(known) >= REMEMBERED:
@@ -63,7 +63,7 @@ class ShortWay:
         self._targets[scope["raw_path"] + (b"?" + query if query else b"")] = target
         self._hosts.add(dict(scope["headers"])[b"host"])
 
-    def target(self, method: bytes, url: bytes, headers: Headers) -> Target | None:
+    def target(self, method: bytes, url: bytes, headers: Headers) -> PredictTarget | None:
         """What a request asks for, if the route would let it through and read its body; else None: ask the route."""
         target = self._targets.get(url)
         if target is None or method != b"POST":
@@ -86,7 +86,7 @@ class ShortWay:
         return target if principal is not None and principal.may(ACCESS, target.project) else None
 
 
-class Line(Protocol):
+class ClientConnection(Protocol):
     """The connection of a client, as an exchange uses it."""
 
     transport: asyncio.Transport
@@ -125,7 +125,7 @@ class _Pieces:
         return 0
 
 
-class Exchange:
+class FastPathExchange:
     """One request for a prediction and its answer. It stands where uvicorn keeps the exchange that it is about, and is
     itself the event that uvicorn sets when more has come or the client has gone."""
 
@@ -142,11 +142,13 @@ class Exchange:
         "waiter",
     )
 
-    def __init__(self, line: Line, predictions: Predictions, target: Target, *, keep_alive: bool) -> None:
+    def __init__(
+        self, line: ClientConnection, predictions: PredictionGateway, target: PredictTarget, *, keep_alive: bool
+    ) -> None:
         self._line = line
         self._predictions = predictions
         self._target = target
-        self._question: Question | None = None
+        self._question: InFlightRequest | None = None
         self.body = _Pieces()
         self.more_body = True
         self.waiter: asyncio.Future[Answer | None] | None = None
@@ -155,12 +157,12 @@ class Exchange:
         self.keep_alive = keep_alive
 
     @property
-    def message_event(self) -> Exchange:
+    def message_event(self) -> FastPathExchange:
         return self
 
     @property
     def gone(self) -> bool:
-        """As a `Client` says it."""
+        """As a `RequestClient` says it."""
         return self.disconnected
 
     def set(self) -> None:
@@ -204,8 +206,8 @@ class Exchange:
         self._refuse(exc)
 
     def _refuse(self, exc: Exception) -> None:
-        response: Response = problem(exc)
-        response.headers.update(ALWAYS)
+        response: Response = error_response(exc)
+        response.headers.update(SECURITY_HEADERS)
         lines = [b"%b: %b\r\n" % header for header in response.raw_headers]
         self._write(response.status_code, lines, bytes(response.body))
 

@@ -10,8 +10,8 @@ from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.paging import page_body, page_request
 from trainshed.api.http.queries import read_query
 from trainshed.api.http.request import principal, project, services
-from trainshed.api.http.responses import answer
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.responses import json_response
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.api.ml.policies import policy_routes
 from trainshed.domain.iam import Access
 from trainshed.domain.json_fields import message
@@ -22,24 +22,28 @@ _NO_FIELDS = message({})
 async def create(request: Request) -> Response:
     read_query(request)
     body = await read_json_object(request)
-    return answer(await run_in_threadpool(services(request).jobs.create, project(request), body))
+    return json_response(await run_in_threadpool(services(request).jobs.create, project(request), body))
 
 
 async def get(request: Request) -> Response:
     read_query(request)
-    return answer(await run_in_threadpool(services(request).jobs.get, project(request), request.path_params["job"]))
+    return json_response(
+        await run_in_threadpool(services(request).jobs.get, project(request), request.path_params["job"])
+    )
 
 
 async def list_jobs(request: Request) -> Response:
     query = read_query(request, "filter", "pageSize", "pageToken")
     page = await run_in_threadpool(services(request).jobs.page, project(request), page_request(query))
-    return answer(page_body("jobs", page))
+    return json_response(page_body("jobs", page))
 
 
 async def patch(request: Request) -> Response:
     mask = read_query(request, "updateMask").get("updateMask", "")
     body, job = await read_json_object(request), request.path_params["job"]
-    return answer(await run_in_threadpool(services(request).jobs.patch, project(request), job, mask=mask, body=body))
+    return json_response(
+        await run_in_threadpool(services(request).jobs.patch, project(request), job, mask=mask, body=body)
+    )
 
 
 async def cancel(request: Request) -> Response:
@@ -47,23 +51,25 @@ async def cancel(request: Request) -> Response:
     _NO_FIELDS(await read_json_object(request), "")
     job, user = request.path_params["job"], principal(request).user
     await run_in_threadpool(services(request).jobs.cancel, project(request), job, user=user)
-    return answer({})
+    return json_response({})
 
 
 async def details(request: Request) -> Response:
     read_query(request)
-    return answer(await run_in_threadpool(services(request).jobs.details, project(request), request.path_params["job"]))
+    return json_response(
+        await run_in_threadpool(services(request).jobs.details, project(request), request.path_params["job"])
+    )
 
 
 _JOBS = "/v1/projects/{project}/jobs"
 _JOB = "/v1/projects/{project}/jobs/{job}"
 
 ROUTES = (
-    Route(method="POST", path=_JOBS, access=Access.WRITE, scope=Scope.PATH, handler=create),
-    Route(method="GET", path=_JOBS, access=Access.READ, scope=Scope.PATH, handler=list_jobs),
-    Route(method="GET", path=_JOB, access=Access.READ, scope=Scope.PATH, handler=get),
-    Route(method="PATCH", path=_JOB, access=Access.WRITE, scope=Scope.PATH, handler=patch),
-    Route(method="POST", path=f"{_JOB}:cancel", access=Access.WRITE, scope=Scope.PATH, handler=cancel),
+    Route(method="POST", path=_JOBS, access=Access.WRITE, scope=ProjectScope.PATH, handler=create),
+    Route(method="GET", path=_JOBS, access=Access.READ, scope=ProjectScope.PATH, handler=list_jobs),
+    Route(method="GET", path=_JOB, access=Access.READ, scope=ProjectScope.PATH, handler=get),
+    Route(method="PATCH", path=_JOB, access=Access.WRITE, scope=ProjectScope.PATH, handler=patch),
+    Route(method="POST", path=f"{_JOB}:cancel", access=Access.WRITE, scope=ProjectScope.PATH, handler=cancel),
     *policy_routes(_JOB, "job", lambda services: services.policies),
-    Route(method="GET", path=f"/trainshed{_JOB}", access=Access.READ, scope=Scope.PATH, handler=details),
+    Route(method="GET", path=f"/trainshed{_JOB}", access=Access.READ, scope=ProjectScope.PATH, handler=details),
 )

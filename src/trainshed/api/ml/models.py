@@ -10,8 +10,8 @@ from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.paging import page_body, page_request
 from trainshed.api.http.queries import read_query
 from trainshed.api.http.request import project, services
-from trainshed.api.http.responses import answer
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.responses import json_response
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.api.ml.policies import policy_routes
 from trainshed.domain.iam import Access
 from trainshed.domain.json_fields import message
@@ -22,50 +22,52 @@ _NO_FIELDS = message({})
 async def create(request: Request) -> Response:
     read_query(request)
     body = await read_json_object(request)
-    return answer(await run_in_threadpool(services(request).models.create, project(request), body))
+    return json_response(await run_in_threadpool(services(request).models.create, project(request), body))
 
 
 async def get(request: Request) -> Response:
     read_query(request)
-    return answer(await run_in_threadpool(services(request).models.get, project(request), request.path_params["model"]))
+    return json_response(
+        await run_in_threadpool(services(request).models.get, project(request), request.path_params["model"])
+    )
 
 
 async def list_models(request: Request) -> Response:
     query = read_query(request, "filter", "pageSize", "pageToken")
     page = await run_in_threadpool(services(request).models.page, project(request), page_request(query))
-    return answer(page_body("models", page))
+    return json_response(page_body("models", page))
 
 
 async def patch(request: Request) -> Response:
     mask = read_query(request, "updateMask").get("updateMask", "")
     body, model = await read_json_object(request), request.path_params["model"]
     models = services(request).models
-    return answer(await run_in_threadpool(models.patch, project(request), model, mask=mask, body=body))
+    return json_response(await run_in_threadpool(models.patch, project(request), model, mask=mask, body=body))
 
 
 async def delete(request: Request) -> Response:
     read_query(request)
     model = request.path_params["model"]
-    return answer(await run_in_threadpool(services(request).models.delete, project(request), model))
+    return json_response(await run_in_threadpool(services(request).models.delete, project(request), model))
 
 
 async def details(request: Request) -> Response:
     read_query(request)
     model = request.path_params["model"]
-    return answer(await run_in_threadpool(services(request).models.details, project(request), model))
+    return json_response(await run_in_threadpool(services(request).models.details, project(request), model))
 
 
 async def split(request: Request) -> Response:
     read_query(request)
     body, model = await read_json_object(request), request.path_params["model"]
-    return answer(await run_in_threadpool(services(request).models.split, project(request), model, body))
+    return json_response(await run_in_threadpool(services(request).models.split, project(request), model, body))
 
 
 async def rollback(request: Request) -> Response:
     read_query(request)
     _NO_FIELDS(await read_json_object(request), "")
     model = request.path_params["model"]
-    return answer(await run_in_threadpool(services(request).models.rollback, project(request), model))
+    return json_response(await run_in_threadpool(services(request).models.rollback, project(request), model))
 
 
 _MODELS = "/v1/projects/{project}/models"
@@ -73,13 +75,13 @@ _MODEL = "/v1/projects/{project}/models/{model}"
 _OWN = f"/trainshed{_MODEL}"
 
 ROUTES = (
-    Route(method="POST", path=_MODELS, access=Access.WRITE, scope=Scope.PATH, handler=create),
-    Route(method="GET", path=_MODELS, access=Access.READ, scope=Scope.PATH, handler=list_models),
-    Route(method="GET", path=_MODEL, access=Access.READ, scope=Scope.PATH, handler=get),
-    Route(method="PATCH", path=_MODEL, access=Access.WRITE, scope=Scope.PATH, handler=patch),
-    Route(method="DELETE", path=_MODEL, access=Access.WRITE, scope=Scope.PATH, handler=delete),
+    Route(method="POST", path=_MODELS, access=Access.WRITE, scope=ProjectScope.PATH, handler=create),
+    Route(method="GET", path=_MODELS, access=Access.READ, scope=ProjectScope.PATH, handler=list_models),
+    Route(method="GET", path=_MODEL, access=Access.READ, scope=ProjectScope.PATH, handler=get),
+    Route(method="PATCH", path=_MODEL, access=Access.WRITE, scope=ProjectScope.PATH, handler=patch),
+    Route(method="DELETE", path=_MODEL, access=Access.WRITE, scope=ProjectScope.PATH, handler=delete),
     *policy_routes(_MODEL, "model", lambda services: services.model_policies),
-    Route(method="GET", path=_OWN, access=Access.READ, scope=Scope.PATH, handler=details),
-    Route(method="POST", path=f"{_OWN}:split", access=Access.WRITE, scope=Scope.PATH, handler=split),
-    Route(method="POST", path=f"{_OWN}:rollback", access=Access.WRITE, scope=Scope.PATH, handler=rollback),
+    Route(method="GET", path=_OWN, access=Access.READ, scope=ProjectScope.PATH, handler=details),
+    Route(method="POST", path=f"{_OWN}:split", access=Access.WRITE, scope=ProjectScope.PATH, handler=split),
+    Route(method="POST", path=f"{_OWN}:rollback", access=Access.WRITE, scope=ProjectScope.PATH, handler=rollback),
 )

@@ -10,30 +10,36 @@ from starlette.responses import Response
 
 from trainshed.api.http.bodies import read_body
 from trainshed.api.http.request import project, services
-from trainshed.api.http.routing import Handler, Route, Scope
+from trainshed.api.http.routing import Handler, ProjectScope, Route
 from trainshed.api.ml.fast_path import ACCESS
-from trainshed.errors import Invalid
-from trainshed.gateway.gateway import Answer, Client, Kind, pack_raw, unpack_raw
-from trainshed.gateway.routes import Target
+from trainshed.errors import InvalidArgumentError
+from trainshed.gateway.gateway import Answer, FrameKind, RequestClient, pack_raw, unpack_raw
+from trainshed.gateway.routes import PredictTarget
 
-_KINDS: Mapping[str, Kind] = {"predict": Kind.PREDICT, "explain": Kind.EXPLAIN, "rawPredict": Kind.RAW}
+_KINDS: Mapping[str, FrameKind] = {
+    "predict": FrameKind.PREDICT,
+    "explain": FrameKind.EXPLAIN,
+    "rawPredict": FrameKind.RAW,
+}
 _PROJECT = "/v1/projects/{project}"
 _MODEL = f"{_PROJECT}/models/{{model}}"
 _VERSION = f"{_MODEL}/versions/{{version}}"
 
 
-def _asking(kind: Kind) -> Handler:
+def _asking(kind: FrameKind) -> Handler:
     async def ask(request: Request) -> Response:
         params = request.path_params
-        target = Target(project=project(request), model=params["model"], version=params.get("version", ""), kind=kind)
+        target = PredictTarget(
+            project=project(request), model=params["model"], version=params.get("version", ""), kind=kind
+        )
         _check_encoding(request)
         body = await read_body(request, limit=request.scope["trainshed.body_limit"])
-        if kind is Kind.RAW:
+        if kind is FrameKind.RAW:
             body = pack_raw(request.headers.get("content-type", ""), body)
         request.scope["trainshed.quiet"] = True  # its model's settings say whether there is a line for it
-        client = cast("Client | None", request.scope.get("trainshed.client"))
+        client = cast("RequestClient | None", request.scope.get("trainshed.client"))
         answer = await services(request).predictions.ask(target, body, client)
-        if kind is not Kind.RAW:
+        if kind is not FrameKind.RAW:
             request.scope["trainshed.app"].short_way.learn(request.scope, target)
         return _response(answer, kind)
 
@@ -43,14 +49,16 @@ def _asking(kind: Kind) -> Handler:
 def _check_encoding(request: Request) -> None:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() not in ("", "identity"):
-        raise Invalid(f"A body with Content-Encoding {encoding[:40]!r} is not read here. Send it as it is.")
+        raise InvalidArgumentError(
+            f"A body with Content-Encoding {encoding[:40]!r} is not read here. Send it as it is."
+        )
 
 
-def _response(answer: Answer | None, kind: Kind) -> Response:
+def _response(answer: Answer | None, kind: FrameKind) -> Response:
     if answer is None:
         return Response(status_code=499)  # nobody reads it
     status, body = answer
-    if kind is Kind.RAW and status == 200:
+    if kind is FrameKind.RAW and status == 200:
         content_type, body = unpack_raw(body)
         return Response(body, status, {"content-security-policy": "sandbox"}, media_type=content_type)
     return Response(body, status, _retry(status), media_type="application/json")
@@ -61,7 +69,9 @@ def _retry(status: int) -> dict[str, str]:
 
 
 async def without_a_model(request: Request) -> Response:
-    raise Invalid("Name the model, and a version if you like: projects/PROJECT/models/MODEL[/versions/VERSION].")
+    raise InvalidArgumentError(
+        "Name the model, and a version if you like: projects/PROJECT/models/MODEL[/versions/VERSION]."
+    )
 
 
 ROUTES = tuple(
@@ -69,7 +79,7 @@ ROUTES = tuple(
         method="POST",
         path=f"{path}:{verb}",
         access=ACCESS,
-        scope=Scope.PATH,
+        scope=ProjectScope.PATH,
         handler=without_a_model if path == _PROJECT else _asking(kind),
     )
     for verb, kind in _KINDS.items()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainshed.api.http.routing import Handler, Route, Scope
+from trainshed.api.http.routing import Handler, ProjectScope, Route
 from trainshed.domain.iam import Access
-from trainshed.errors import NotServed
+from trainshed.errors import UnimplementedError
 
 _PROJECT = "/v1/projects/{project}"
 _LOCATION = f"{_PROJECT}/locations/{{location}}"
@@ -38,7 +38,7 @@ METHODS: tuple[tuple[str, str, str, Access], ...] = (
 
 def _refusing(name: str) -> Handler:
     async def refuse(request: Request) -> Response:
-        raise NotServed(
+        raise UnimplementedError(
             f"The method ml.{name} is not served by this server version. "
             f"It serves projects.jobs, projects.models, projects.operations, projects.locations and projects.getConfig."
         )
@@ -47,6 +47,6 @@ def _refusing(name: str) -> Handler:
 
 
 ROUTES = tuple(
-    Route(method=method, path=path, access=access, scope=Scope.PATH, handler=_refusing(name))
+    Route(method=method, path=path, access=access, scope=ProjectScope.PATH, handler=_refusing(name))
     for name, method, path, access in METHODS
 )

@@ -10,8 +10,8 @@ from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.paging import page_body, page_request
 from trainshed.api.http.queries import read_query
 from trainshed.api.http.request import project, services
-from trainshed.api.http.responses import answer
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.responses import json_response
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 from trainshed.domain.json_fields import message
 
@@ -26,58 +26,64 @@ def _names(request: Request) -> tuple[str, str, str]:
 async def create(request: Request) -> Response:
     read_query(request)
     body, model = await read_json_object(request), request.path_params["model"]
-    return answer(await run_in_threadpool(services(request).versions.create, project(request), model, body))
+    return json_response(await run_in_threadpool(services(request).versions.create, project(request), model, body))
 
 
 async def get(request: Request) -> Response:
     read_query(request)
-    return answer(await run_in_threadpool(services(request).versions.get, *_names(request)))
+    return json_response(await run_in_threadpool(services(request).versions.get, *_names(request)))
 
 
 async def list_versions(request: Request) -> Response:
     query = read_query(request, "filter", "pageSize", "pageToken")
     model, wanted = request.path_params["model"], page_request(query)
     page = await run_in_threadpool(services(request).versions.page, project(request), model, wanted)
-    return answer(page_body("versions", page))
+    return json_response(page_body("versions", page))
 
 
 async def patch(request: Request) -> Response:
     mask = read_query(request, "updateMask").get("updateMask", "")
     body = await read_json_object(request)
-    return answer(await run_in_threadpool(services(request).versions.patch, *_names(request), mask=mask, body=body))
+    return json_response(
+        await run_in_threadpool(services(request).versions.patch, *_names(request), mask=mask, body=body)
+    )
 
 
 async def delete(request: Request) -> Response:
     read_query(request)
-    return answer(await run_in_threadpool(services(request).versions.delete, *_names(request)))
+    return json_response(await run_in_threadpool(services(request).versions.delete, *_names(request)))
 
 
 async def set_default(request: Request) -> Response:
     read_query(request)
     _NO_FIELDS(await read_json_object(request), "")
-    return answer(await run_in_threadpool(services(request).versions.set_default, *_names(request)))
+    return json_response(await run_in_threadpool(services(request).versions.set_default, *_names(request)))
 
 
 async def details(request: Request) -> Response:
     read_query(request)
-    return answer(await run_in_threadpool(services(request).versions.details, *_names(request)))
+    return json_response(await run_in_threadpool(services(request).versions.details, *_names(request)))
 
 
 async def sample(request: Request) -> Response:
     read_query(request)
-    return answer(await run_in_threadpool(services(request).versions.sample, *_names(request)))
+    return json_response(await run_in_threadpool(services(request).versions.sample, *_names(request)))
 
 
 _VERSIONS = "/v1/projects/{project}/models/{model}/versions"
 _VERSION = "/v1/projects/{project}/models/{model}/versions/{version}"
 
 ROUTES = (
-    Route(method="POST", path=_VERSIONS, access=Access.WRITE, scope=Scope.PATH, handler=create),
-    Route(method="GET", path=_VERSIONS, access=Access.READ, scope=Scope.PATH, handler=list_versions),
-    Route(method="GET", path=_VERSION, access=Access.READ, scope=Scope.PATH, handler=get),
-    Route(method="PATCH", path=_VERSION, access=Access.WRITE, scope=Scope.PATH, handler=patch),
-    Route(method="DELETE", path=_VERSION, access=Access.WRITE, scope=Scope.PATH, handler=delete),
-    Route(method="POST", path=f"{_VERSION}:setDefault", access=Access.WRITE, scope=Scope.PATH, handler=set_default),
-    Route(method="GET", path=f"/trainshed{_VERSION}", access=Access.READ, scope=Scope.PATH, handler=details),
-    Route(method="GET", path=f"/trainshed{_VERSION}/sample", access=Access.READ, scope=Scope.PATH, handler=sample),
+    Route(method="POST", path=_VERSIONS, access=Access.WRITE, scope=ProjectScope.PATH, handler=create),
+    Route(method="GET", path=_VERSIONS, access=Access.READ, scope=ProjectScope.PATH, handler=list_versions),
+    Route(method="GET", path=_VERSION, access=Access.READ, scope=ProjectScope.PATH, handler=get),
+    Route(method="PATCH", path=_VERSION, access=Access.WRITE, scope=ProjectScope.PATH, handler=patch),
+    Route(method="DELETE", path=_VERSION, access=Access.WRITE, scope=ProjectScope.PATH, handler=delete),
+    Route(
+        method="POST", path=f"{_VERSION}:setDefault", access=Access.WRITE, scope=ProjectScope.PATH, handler=set_default
+    ),
+    Route(method="GET", path=f"/trainshed{_VERSION}", access=Access.READ, scope=ProjectScope.PATH, handler=details),
+    Route(
+        method="GET", path=f"/trainshed{_VERSION}/sample", access=Access.READ, scope=ProjectScope.PATH, handler=sample
+    ),
 )

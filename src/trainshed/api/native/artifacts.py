@@ -10,10 +10,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainshed.api.http.media import Pieces, Streamed, window
+from trainshed.api.http.media import SeekableBytes, StreamedResponse, parse_range
 from trainshed.api.http.queries import read_query
 from trainshed.api.http.request import principal, project, services
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 
 #: it is a file to save, whatever it holds
@@ -26,7 +26,7 @@ _HEADERS = {
 }
 
 
-class Found(Pieces, Protocol):
+class ArtifactFile(SeekableBytes, Protocol):
     """An open file."""
 
     size: int
@@ -46,17 +46,17 @@ async def fetch_of_version(request: Request) -> Response:
     return _sent(request, await run_in_threadpool(opening, principal(request), project(request), *names))
 
 
-def _sent(request: Request, found: Found) -> Response:
+def _sent(request: Request, found: ArtifactFile) -> Response:
     """What was found, or the part of it that was asked for."""
     try:
-        part = window(request.headers.get("range", ""), found.size)
+        part = parse_range(request.headers.get("range", ""), found.size)
     except BaseException:
         found.close()
         raise
     headers = _HEADERS | {"content-length": str(part.stop - part.start)}
     if part.partial:
         headers["content-range"] = f"bytes {part.start}-{part.stop - 1}/{found.size}"
-    return Streamed(found, part, 206 if part.partial else 200, headers)
+    return StreamedResponse(found, part, 206 if part.partial else 200, headers)
 
 
 ROUTES = (
@@ -64,14 +64,14 @@ ROUTES = (
         method="GET",
         path="/trainshed/v1/projects/{project}/models/{model}/versions/{version}/files/{sha256}",
         access=Access.FETCH,
-        scope=Scope.PATH,
+        scope=ProjectScope.PATH,
         handler=fetch_of_version,
     ),
     Route(
         method="GET",
         path="/trainshed/v1/projects/{project}/jobs/{job}/packages/{sha256}",
         access=Access.FETCH,
-        scope=Scope.PATH,
+        scope=ProjectScope.PATH,
         handler=fetch,
     ),
 )

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from trainshed import __version__
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 
 
@@ -14,4 +14,4 @@ async def health(_request: Request) -> JSONResponse:
     return JSONResponse({"status": "ok", "version": __version__})
 
 
-ROUTES = (Route(method="GET", path="/healthz", access=Access.PUBLIC, scope=Scope.SERVER, handler=health),)
+ROUTES = (Route(method="GET", path="/healthz", access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=health),)

@@ -8,14 +8,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainshed.api.http.long_poll import first_news, wait_s
+from trainshed.api.http.long_poll import wait_for_news, wait_s
 from trainshed.api.http.queries import number, read_query
 from trainshed.api.http.request import project, services
-from trainshed.api.http.responses import answer
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.responses import json_response
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
-from trainshed.domain.logs import Cursor, Selection
-from trainshed.services.logs.pages import DEFAULT_LINES, LinesPage, LinesRequest
+from trainshed.domain.logs import LogCursor, LogSelection
+from trainshed.services.logs.pages import DEFAULT_LINES, LogPage, LogPageRequest
 
 _PARAMETERS = ("replica", "severity", "search", "after", "before", "limit", "wait_s")
 
@@ -23,14 +23,14 @@ _PARAMETERS = ("replica", "severity", "search", "after", "before", "limit", "wai
 async def lines(request: Request) -> Response:
     query = read_query(request, *_PARAMETERS)
     page = await _page(request, _wanted(query), wait_s(query.get("wait_s", "")))
-    return answer(page.body())
+    return json_response(page.body())
 
 
-async def _page(request: Request, wanted: LinesRequest, held_s: float) -> LinesPage:
+async def _page(request: Request, wanted: LogPageRequest, held_s: float) -> LogPage:
     reader, job, where = services(request).lines, request.path_params["job"], project(request)
     if wanted.after is None:
         return await run_in_threadpool(reader.page, where, job, wanted)
-    return await first_news(
+    return await wait_for_news(
         lambda after: reader.page(where, job, wanted.since(after)),
         lambda cursor: reader.sizes(where, job, cursor),
         wanted.after,
@@ -39,9 +39,9 @@ async def _page(request: Request, wanted: LinesRequest, held_s: float) -> LinesP
     )
 
 
-def _wanted(query: Mapping[str, str]) -> LinesRequest:
-    return LinesRequest(
-        selection=Selection(
+def _wanted(query: Mapping[str, str]) -> LogPageRequest:
+    return LogPageRequest(
+        selection=LogSelection(
             replica=query.get("replica", ""), severity=query.get("severity", ""), words=query.get("search", "")
         ),
         after=_cursor(query, "after"),
@@ -50,8 +50,8 @@ def _wanted(query: Mapping[str, str]) -> LinesRequest:
     )
 
 
-def _cursor(query: Mapping[str, str], name: str) -> Cursor | None:
-    return Cursor.read(query[name], field=name) if query.get(name) else None
+def _cursor(query: Mapping[str, str], name: str) -> LogCursor | None:
+    return LogCursor.read(query[name], field=name) if query.get(name) else None
 
 
 ROUTES = (
@@ -59,7 +59,7 @@ ROUTES = (
         method="GET",
         path="/trainshed/v1/projects/{project}/jobs/{job}/lines",
         access=Access.READ,
-        scope=Scope.PATH,
+        scope=ProjectScope.PATH,
         handler=lines,
     ),
 )

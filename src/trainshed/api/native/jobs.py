@@ -8,17 +8,17 @@ from starlette.responses import Response
 
 from trainshed.api.http.queries import number, read_query
 from trainshed.api.http.request import project, services
-from trainshed.api.http.responses import answer
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.responses import json_response
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
-from trainshed.services.jobs.search import DEFAULT_ROWS, TableRequest
+from trainshed.services.jobs.search import DEFAULT_ROWS, JobSearchRequest
 
 
 async def show(request: Request) -> Response:
     query = read_query(request, "search", "state", "label", "kind", "limit", "page", repeated=("state", "label"))
     limit = number(query, "limit", default=DEFAULT_ROWS)
-    wanted = TableRequest(**{name: text for name, text in query.items() if name != "limit"}, limit=limit)
-    return answer(await run_in_threadpool(services(request).job_rows.page, project(request), wanted))
+    wanted = JobSearchRequest(**{name: text for name, text in query.items() if name != "limit"}, limit=limit)
+    return json_response(await run_in_threadpool(services(request).job_rows.page, project(request), wanted))
 
 
 ROUTES = (
@@ -26,7 +26,7 @@ ROUTES = (
         method="GET",
         path="/trainshed/v1/projects/{project}/jobs",
         access=Access.READ,
-        scope=Scope.PATH,
+        scope=ProjectScope.PATH,
         handler=show,
     ),
 )

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.queries import read_query
 from trainshed.api.http.request import project, services
-from trainshed.api.http.responses import answer
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.responses import json_response
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 
 
@@ -20,7 +20,7 @@ async def replay(request: Request) -> Response:
     found = await run_in_threadpool(
         services(request).replays.run, project(request), params["model"], params["version"], body
     )
-    return answer(found)
+    return json_response(found)
 
 
 ROUTES = (
@@ -28,7 +28,7 @@ ROUTES = (
         method="POST",
         path="/trainshed/v1/projects/{project}/models/{model}/versions/{version}:replay",
         access=Access.READ,
-        scope=Scope.PATH,
+        scope=ProjectScope.PATH,
         handler=replay,
     ),
 )

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 
 from trainshed.api.http.bodies import read_body
 from trainshed.api.http.request import services
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 
 FORM_LIMIT = 16_384
@@ -29,6 +29,6 @@ async def token(request: Request) -> JSONResponse:
 
 
 ROUTES = tuple(
-    Route(method="POST", path=path, access=Access.PUBLIC, scope=Scope.SERVER, handler=token)
+    Route(method="POST", path=path, access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=token)
     for path in ("/token", "/oauth2/token")
 )

@@ -8,14 +8,14 @@ from starlette.responses import Response
 
 from trainshed.api.http.queries import read_query
 from trainshed.api.http.request import project, services
-from trainshed.api.http.responses import answer
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.responses import json_response
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 
 
 async def show(request: Request) -> Response:
     read_query(request)
-    return answer(await run_in_threadpool(services(request).overview.of, project(request)))
+    return json_response(await run_in_threadpool(services(request).overview.of, project(request)))
 
 
 ROUTES = (
@@ -23,7 +23,7 @@ ROUTES = (
         method="GET",
         path="/trainshed/v1/projects/{project}/overview",
         access=Access.READ,
-        scope=Scope.PATH,
+        scope=ProjectScope.PATH,
         handler=show,
     ),
 )

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from trainshed.api.http.request import services
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 
 _ALL = "/trainshed/v1/runtimes"
@@ -29,7 +29,7 @@ async def remove(request: Request) -> JSONResponse:
 
 
 ROUTES = (
-    Route(method="GET", path=_ALL, access=Access.READ, scope=Scope.SERVER, handler=show_all),
-    Route(method="POST", path=_ONE + ":install", access=Access.ADMIN, scope=Scope.SERVER, handler=install),
-    Route(method="DELETE", path=_ONE, access=Access.ADMIN, scope=Scope.SERVER, handler=remove),
+    Route(method="GET", path=_ALL, access=Access.READ, scope=ProjectScope.SERVER, handler=show_all),
+    Route(method="POST", path=_ONE + ":install", access=Access.ADMIN, scope=ProjectScope.SERVER, handler=install),
+    Route(method="DELETE", path=_ONE, access=Access.ADMIN, scope=ProjectScope.SERVER, handler=remove),
 )

@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse
 
 from trainshed.api.http.queries import read_query
 from trainshed.api.http.request import services
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 
 
@@ -21,6 +21,8 @@ async def settings(request: Request) -> JSONResponse:
 
 
 ROUTES = (
-    Route(method="GET", path="/trainshed/v1/server", access=Access.READ, scope=Scope.SERVER, handler=show),
-    Route(method="GET", path="/trainshed/v1/settings", access=Access.ADMIN, scope=Scope.SERVER, handler=settings),
+    Route(method="GET", path="/trainshed/v1/server", access=Access.READ, scope=ProjectScope.SERVER, handler=show),
+    Route(
+        method="GET", path="/trainshed/v1/settings", access=Access.ADMIN, scope=ProjectScope.SERVER, handler=settings
+    ),
 )

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse
 
 from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.request import principal, services
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 
 
@@ -31,9 +31,13 @@ async def revoke(request: Request) -> JSONResponse:
 
 
 ROUTES = (
-    Route(method="POST", path="/trainshed/v1/tokens", access=Access.ADMIN, scope=Scope.BODY, handler=create),
-    Route(method="GET", path="/trainshed/v1/tokens", access=Access.ADMIN, scope=Scope.BODY, handler=show_all),
+    Route(method="POST", path="/trainshed/v1/tokens", access=Access.ADMIN, scope=ProjectScope.BODY, handler=create),
+    Route(method="GET", path="/trainshed/v1/tokens", access=Access.ADMIN, scope=ProjectScope.BODY, handler=show_all),
     Route(
-        method="POST", path="/trainshed/v1/tokens/{token}:revoke", access=Access.ADMIN, scope=Scope.BODY, handler=revoke
+        method="POST",
+        path="/trainshed/v1/tokens/{token}:revoke",
+        access=Access.ADMIN,
+        scope=ProjectScope.BODY,
+        handler=revoke,
     ),
 )

@@ -12,16 +12,16 @@ from starlette.types import Message
 
 from trainshed.api.http.bodies import read_body
 from trainshed.api.http.multipart import headers_of, split_parts
-from trainshed.api.http.problems import problem
-from trainshed.api.http.routing import Route, Scope
+from trainshed.api.http.problems import error_response
+from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
-from trainshed.errors import Invalid, TooLarge, TrainshedError
+from trainshed.errors import InvalidArgumentError, PayloadTooLargeError, TrainshedError
 
 MAX_ANSWERS = 32 << 20  #: bytes of answers after which the parts that are left have to be asked in another batch
 
 Answered = tuple[int, list[tuple[bytes, bytes]], bytes]  #: status, headers, body
 
-_TOO_MUCH = TooLarge("The answers of this batch are too large together. Ask for this one in another batch.")
+_TOO_MUCH = PayloadTooLargeError("The answers of this batch are too large together. Ask for this one in another batch.")
 _LENGTH = re.compile(r"[0-9]{1,19}")
 _REQUEST_LINE = re.compile(r"(GET|POST|PUT|PATCH|DELETE) (\S+)(?: HTTP/1\.[01])?")
 #: of the outer request, what counts for each part that doesn't say otherwise
@@ -43,7 +43,7 @@ async def batch(request: Request) -> Response:
 
 
 def _refused(error: TrainshedError) -> Answered:
-    response = problem(error)
+    response = error_response(error)
     return response.status_code, response.raw_headers, bytes(response.body)
 
 
@@ -80,7 +80,9 @@ def _scope(request: Request, inner: bytes) -> tuple[dict[str, object], bytes]:
     first, _, rest = halves[0].partition(b"\n")
     match = _REQUEST_LINE.fullmatch(first.decode("latin-1").strip())
     if match is None:
-        raise Invalid("A part of this batch does not begin with a line like 'DELETE /storage/v1/b/... HTTP/1.1'.")
+        raise InvalidArgumentError(
+            "A part of this batch does not begin with a line like 'DELETE /storage/v1/b/... HTTP/1.1'."
+        )
     target = _split(match[2], what="address")
     body = halves[1] if len(halves) > 1 else b""
     headers = {name: request.headers[name] for name in _INHERITED if name in request.headers}
@@ -96,7 +98,9 @@ def _scope(request: Request, inner: bytes) -> tuple[dict[str, object], bytes]:
         "state": {},
     }
     if not target.path.startswith("/storage/v1/") or _asks_for_media(target.query):
-        raise Invalid(f"A batch may hold requests about buckets and objects, but not their bytes: {target.path}")
+        raise InvalidArgumentError(
+            f"A batch may hold requests about buckets and objects, but not their bytes: {target.path}"
+        )
     return scope, body
 
 
@@ -104,7 +108,7 @@ def _own_headers(head: bytes) -> dict[str, str]:
     """What a part says for itself. How long its body is, is seen."""
     headers = headers_of(head)
     if not _LENGTH.fullmatch(headers.pop("content-length", "0")):
-        raise Invalid("The Content-Length of a part of this batch is not a number of bytes.")
+        raise InvalidArgumentError("The Content-Length of a part of this batch is not a number of bytes.")
     _split(headers.get("origin", ""), what="Origin")
     headers.pop("host", None)
     return headers
@@ -116,14 +120,14 @@ def _split(address: str, *, what: str) -> SplitResult:
             return urlsplit(address)
     except ValueError:
         pass
-    raise Invalid(f"The {what} of a part of this batch can't be read: {address[:100]!r}.")
+    raise InvalidArgumentError(f"The {what} of a part of this batch can't be read: {address[:100]!r}.")
 
 
 def _asks_for_media(query: str) -> bool:
     try:
         return ("alt", "media") in parse_qsl(query, keep_blank_values=True, max_num_fields=100)
     except ValueError:
-        raise Invalid("The query of a part of this batch has too many parts.") from None
+        raise InvalidArgumentError("The query of a part of this batch has too many parts.") from None
 
 
 def _part(content_id: str, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bytes:
@@ -140,4 +144,4 @@ def _response_id(content_id: str) -> str:
     return f"<response-{content_id.strip().removeprefix('<').removesuffix('>')}>"
 
 
-ROUTES = (Route(method="POST", path="/batch/storage/v1", access=Access.READ, scope=Scope.BODY, handler=batch),)
+ROUTES = (Route(method="POST", path="/batch/storage/v1", access=Access.READ, scope=ProjectScope.BODY, handler=batch),)

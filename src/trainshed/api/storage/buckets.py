@@ -12,12 +12,12 @@ from starlette.responses import Response
 
 from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.request import principal, project, services
-from trainshed.api.http.routing import Handler, Route, Scope
+from trainshed.api.http.routing import Handler, ProjectScope, Route
 from trainshed.api.storage.requests import conditions, known_only, number, page_start, page_token, parameters
 from trainshed.api.storage.resources import NO_ACLS, base_url, bucket_acl, bucket_body, json_answer, object_acl
 from trainshed.domain.iam import Access
 from trainshed.domain.objects import MAX_PAGE, Bucket
-from trainshed.errors import Invalid, NotServed
+from trainshed.errors import InvalidArgumentError, UnimplementedError
 from trainshed.services.storage.buckets import BucketChange
 
 LOG = logging.getLogger("trainshed.api")
@@ -79,10 +79,10 @@ def _check(body: Mapping[str, Any]) -> None:
     known_only(body, KEPT | ECHOES | PROMISES, what="a bucket")
     for key in ("name", "location", "storageClass"):
         if not isinstance(body.get(key, ""), str | None):
-            raise Invalid(f"The field {key} must be a string.", field=key)
+            raise InvalidArgumentError(f"The field {key} must be a string.", field=key)
     for key in sorted(PROMISES & set(body)):
         if not _says_no(body[key]):
-            raise NotServed(f"Buckets can't have {key} here. Leave it out.")
+            raise UnimplementedError(f"Buckets can't have {key} here. Leave it out.")
 
 
 def _says_no(value: object) -> bool:
@@ -144,7 +144,7 @@ def _changes(*, replace: bool) -> Handler:
         else:
             replace_labels = replace
         if labels is not None and not isinstance(labels, dict):
-            raise Invalid("Labels are a map from strings to strings.", field="labels")
+            raise InvalidArgumentError("Labels are a map from strings to strings.", field="labels")
         wanted = BucketChange(labels=labels, storage_class=body.get("storageClass") or None, replace=replace_labels)
         bucket = await run_in_threadpool(
             services(request).buckets.patch, request.path_params["bucket"], wanted, conditions(query)
@@ -218,30 +218,36 @@ _BUCKETS = "/storage/v1/b"
 _BUCKET = "/storage/v1/b/{bucket}"
 
 ROUTES = (
-    Route(method="POST", path=_BUCKETS, access=Access.WRITE, scope=Scope.QUERY, handler=insert),
-    Route(method="GET", path=_BUCKETS, access=Access.READ, scope=Scope.QUERY, handler=index),
-    Route(method="GET", path=_BUCKET, access=Access.READ, scope=Scope.BUCKET, handler=show),
-    Route(method="PATCH", path=_BUCKET, access=Access.WRITE, scope=Scope.BUCKET, handler=_changes(replace=False)),
-    Route(method="PUT", path=_BUCKET, access=Access.WRITE, scope=Scope.BUCKET, handler=_changes(replace=True)),
-    Route(method="DELETE", path=_BUCKET, access=Access.WRITE, scope=Scope.BUCKET, handler=delete),
-    Route(method="GET", path=f"{_BUCKET}/storageLayout", access=Access.READ, scope=Scope.BUCKET, handler=layout),
-    Route(method="GET", path=f"{_BUCKET}/iam", access=Access.READ, scope=Scope.BUCKET, handler=policy),
+    Route(method="POST", path=_BUCKETS, access=Access.WRITE, scope=ProjectScope.QUERY, handler=insert),
+    Route(method="GET", path=_BUCKETS, access=Access.READ, scope=ProjectScope.QUERY, handler=index),
+    Route(method="GET", path=_BUCKET, access=Access.READ, scope=ProjectScope.BUCKET, handler=show),
+    Route(
+        method="PATCH", path=_BUCKET, access=Access.WRITE, scope=ProjectScope.BUCKET, handler=_changes(replace=False)
+    ),
+    Route(method="PUT", path=_BUCKET, access=Access.WRITE, scope=ProjectScope.BUCKET, handler=_changes(replace=True)),
+    Route(method="DELETE", path=_BUCKET, access=Access.WRITE, scope=ProjectScope.BUCKET, handler=delete),
+    Route(method="GET", path=f"{_BUCKET}/storageLayout", access=Access.READ, scope=ProjectScope.BUCKET, handler=layout),
+    Route(method="GET", path=f"{_BUCKET}/iam", access=Access.READ, scope=ProjectScope.BUCKET, handler=policy),
     Route(
         method="GET",
         path=f"{_BUCKET}/iam/testPermissions",
         access=Access.READ,
-        scope=Scope.BUCKET,
+        scope=ProjectScope.BUCKET,
         handler=test_permissions,
     ),
-    Route(method="GET", path=f"{_BUCKET}/acl", access=Access.READ, scope=Scope.BUCKET, handler=acl),
+    Route(method="GET", path=f"{_BUCKET}/acl", access=Access.READ, scope=ProjectScope.BUCKET, handler=acl),
     Route(
         method="GET",
         path=f"{_BUCKET}/defaultObjectAcl",
         access=Access.READ,
-        scope=Scope.BUCKET,
+        scope=ProjectScope.BUCKET,
         handler=default_object_acl,
     ),
     Route(
-        method="GET", path=f"{_BUCKET}/o/{{object}}/acl", access=Access.READ, scope=Scope.BUCKET, handler=object_acls
+        method="GET",
+        path=f"{_BUCKET}/o/{{object}}/acl",
+        access=Access.READ,
+        scope=ProjectScope.BUCKET,
+        handler=object_acls,
     ),
 )

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.media import media
 from trainshed.api.http.request import principal, project, services
-from trainshed.api.http.routing import Handler, Route, Scope
+from trainshed.api.http.routing import Handler, ProjectScope, Route
 from trainshed.api.storage.buckets import acls_ignored
 from trainshed.api.storage.requests import (
     conditions,
@@ -26,9 +26,9 @@ from trainshed.api.storage.requests import (
 )
 from trainshed.api.storage.resources import base_url, json_answer, object_body, page_body
 from trainshed.domain.iam import Access
-from trainshed.domain.objects import Conditions, ObjectInfo
-from trainshed.errors import Invalid
-from trainshed.services.storage.objects import Source
+from trainshed.domain.objects import ObjectInfo, Preconditions
+from trainshed.errors import InvalidArgumentError
+from trainshed.services.storage.objects import ObjectSource
 
 
 async def index(request: Request) -> Response:
@@ -96,8 +96,8 @@ async def move(request: Request) -> Response:
     return _answer(request, query, info)
 
 
-def _read_by_copy(request: Request, query: Mapping[str, str]) -> Source:
-    return Source(
+def _read_by_copy(request: Request, query: Mapping[str, str]) -> ObjectSource:
+    return ObjectSource(
         bucket=request.path_params["bucket"],
         name=request.path_params["object"],
         generation=number(query, "sourceGeneration"),
@@ -130,29 +130,31 @@ async def compose(request: Request) -> Response:
     body = await read_json_object(request)
     known_only(body, {"kind", "sourceObjects", "destination", "deleteSourceObjects"}, what="a compose request")
     if body.get("deleteSourceObjects"):
-        raise Invalid("Sources of a compose stay here. Delete them yourself.", field="deleteSourceObjects")
+        raise InvalidArgumentError("Sources of a compose stay here. Delete them yourself.", field="deleteSourceObjects")
     params = request.path_params
     written = draft(params["bucket"], {**query, "name": params["object"]}, _unnamed(_map(body, "destination")), {})
     info = await run_in_threadpool(services(request).objects.compose, _sources(params["bucket"], body), written)
     return _answer(request, query, info)
 
 
-def _sources(bucket: str, body: Mapping[str, Any]) -> list[Source]:
+def _sources(bucket: str, body: Mapping[str, Any]) -> list[ObjectSource]:
     given = body.get("sourceObjects")
     if not isinstance(given, list) or not all(
         isinstance(one, dict) and isinstance(one.get("name"), str) for one in given
     ):
-        raise Invalid("The sourceObjects of a compose are a list of objects with a name.", field="sourceObjects")
+        raise InvalidArgumentError(
+            "The sourceObjects of a compose are a list of objects with a name.", field="sourceObjects"
+        )
     sources = []
     for one in given:
         said = {"generation": one.get("generation"), **_map(one, "objectPreconditions")}
         texts = {key: str(value) for key, value in said.items() if value is not None}
         sources.append(
-            Source(
+            ObjectSource(
                 bucket=bucket,
                 name=one["name"],
                 generation=number(texts, "generation"),
-                conditions=Conditions(generation=number(texts, "ifGenerationMatch")),
+                conditions=Preconditions(generation=number(texts, "ifGenerationMatch")),
             )
         )
     return sources
@@ -161,7 +163,7 @@ def _sources(bucket: str, body: Mapping[str, Any]) -> list[Source]:
 def _map(body: Mapping[str, Any], key: str) -> dict[str, Any]:
     value = body.get(key)
     if value is not None and not isinstance(value, dict):
-        raise Invalid(f"The field {key} of a compose is a JSON object.", field=key)
+        raise InvalidArgumentError(f"The field {key} of a compose is a JSON object.", field=key)
     return value or {}
 
 
@@ -181,7 +183,7 @@ _TO = "b/{to_bucket}/o/{to_object}"
 
 
 def _route(method: str, path: str, access: Access, handler: Handler) -> Route:
-    return Route(method=method, path=path, access=access, scope=Scope.BUCKET, handler=handler)
+    return Route(method=method, path=path, access=access, scope=ProjectScope.BUCKET, handler=handler)
 
 
 ROUTES = (

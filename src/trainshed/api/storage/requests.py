@@ -12,10 +12,10 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
-from trainshed.domain.objects import MAX_PAGE, Conditions, Draft, ListQuery, Traits
+from trainshed.domain.objects import MAX_PAGE, ListQuery, ObjectDraft, ObjectMetadata, Preconditions
 from trainshed.domain.times import parse_rfc3339
-from trainshed.errors import Invalid, NotServed
-from trainshed.services.storage.objects import Source
+from trainshed.errors import InvalidArgumentError, UnimplementedError
+from trainshed.services.storage.objects import ObjectSource
 
 #: parameters that ask for something else than what would be done without them
 UNSERVED = {
@@ -78,19 +78,26 @@ OBJECT_PROMISES = frozenset(
 
 
 def parameters(request: Request) -> dict[str, str]:
-    """The query. `Invalid` if it is not UTF-8; `NotServed` where it asks for what is not offered."""
+    """The query.
+
+    `InvalidArgumentError` if it is not UTF-8; `UnimplementedError` where it asks for what is not offered.
+    """
     try:
         pairs = parse_qsl(
             request.scope["query_string"].decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100
         )
     except (UnicodeDecodeError, ValueError):
-        raise Invalid("The query of this request is not UTF-8 in percent encoding, or has too many parts.") from None
+        raise InvalidArgumentError(
+            "The query of this request is not UTF-8 in percent encoding, or has too many parts."
+        ) from None
     found = dict(pairs)
     for name, sentence in UNSERVED.items():
         if found.get(name, "").lower() not in ("", "false"):
-            raise NotServed(f"{sentence} The parameter {name} can't be used here{_LATER}.")
+            raise UnimplementedError(f"{sentence} The parameter {name} can't be used here{_LATER}.")
     if "x-goog-encryption-key" in request.headers:
-        raise NotServed("Keys that come with requests are not used: objects would lie unencrypted. Leave the key out.")
+        raise UnimplementedError(
+            "Keys that come with requests are not used: objects would lie unencrypted. Leave the key out."
+        )
     return found
 
 
@@ -99,7 +106,7 @@ def number(query: Mapping[str, str], name: str) -> int | None:
     if (text := query.get(name, "")) == "":
         return None
     if not _NUMBER.fullmatch(text):
-        raise Invalid(f"The parameter {name} is {text!r}, but must be a whole number.")
+        raise InvalidArgumentError(f"The parameter {name} is {text!r}, but must be a whole number.")
     return int(text)
 
 
@@ -107,10 +114,10 @@ def flag(query: Mapping[str, str], name: str) -> bool:
     return query.get(name, "").lower() == "true"
 
 
-def conditions(query: Mapping[str, str], *, of: str = "if", headers: Mapping[str, str] | None = None) -> Conditions:
+def conditions(query: Mapping[str, str], *, of: str = "if", headers: Mapping[str, str] | None = None) -> Preconditions:
     """The conditions of a request; `of` is `ifSource` for those on the object that is read."""
     headers = headers or {}
-    return Conditions(
+    return Preconditions(
         generation=number(query, f"{of}GenerationMatch"),
         generation_not=number(query, f"{of}GenerationNotMatch"),
         metageneration=number(query, f"{of}MetagenerationMatch"),
@@ -124,10 +131,10 @@ def _etags(header: str) -> tuple[str, ...]:
     return tuple(part.strip().removeprefix("W/").strip('"') for part in header.split(",") if part.strip())
 
 
-def source(request: Request, query: Mapping[str, str]) -> Source:
+def source(request: Request, query: Mapping[str, str]) -> ObjectSource:
     """The object in the path of a request."""
     params = request.path_params
-    return Source(
+    return ObjectSource(
         bucket=params["bucket"],
         name=params["object"],
         generation=number(query, "generation"),
@@ -156,63 +163,68 @@ def page_start(query: Mapping[str, str]) -> str:
     try:
         return base64.urlsafe_b64decode(token).decode()
     except (binascii.Error, ValueError):
-        raise Invalid("The pageToken is not one that this server gave out. List again from the beginning.") from None
+        raise InvalidArgumentError(
+            "The pageToken is not one that this server gave out. List again from the beginning."
+        ) from None
 
 
 def page_token(name: str) -> str:
     return base64.urlsafe_b64encode(name.encode()).decode()
 
 
-def draft(bucket: str, query: Mapping[str, str], body: Mapping[str, Any], headers: Mapping[str, str]) -> Draft:
+def draft(bucket: str, query: Mapping[str, str], body: Mapping[str, Any], headers: Mapping[str, str]) -> ObjectDraft:
     """An object to be written: its name from the query or the metadata, and what its bytes must amount to."""
     name = body.get("name") or query.get("name", "")
     if not isinstance(name, str):
-        raise Invalid("The name of an object is a string.")
+        raise InvalidArgumentError("The name of an object is a string.")
     hashes = dict(part.strip().partition("=")[::2] for part in headers.get("x-goog-hash", "").split(","))
-    return Draft(
+    return ObjectDraft(
         bucket=bucket,
         name=name,
-        traits=traits(Traits(), body, merge=False),
+        traits=traits(ObjectMetadata(), body, merge=False),
         conditions=conditions(query),
         md5=_text(body, "md5Hash") or hashes.get("md5", "") or headers.get("content-md5", ""),
         crc32c=_text(body, "crc32c") or hashes.get("crc32c", ""),
     )
 
 
-def traits(old: Traits, body: Mapping[str, Any], *, merge: bool) -> Traits:
-    """The traits after a body was applied: over the old ones, or in their place. `Invalid` names what isn't known."""
-    new = old if merge else Traits()
+def traits(old: ObjectMetadata, body: Mapping[str, Any], *, merge: bool) -> ObjectMetadata:
+    """The traits after a body was applied: over the old ones, or in their place.
+
+    `InvalidArgumentError` names what isn't known.
+    """
+    new = old if merge else ObjectMetadata()
     for key, value in body.items():
         if key in TRAITS:
-            said: dict[str, Any] = {TRAITS[key]: _trait(body, key) or getattr(Traits(), TRAITS[key])}
+            said: dict[str, Any] = {TRAITS[key]: _trait(body, key) or getattr(ObjectMetadata(), TRAITS[key])}
             new = replace(new, **said)
         elif key == "metadata":
             new = replace(new, metadata=_metadata(dict(new.metadata) if merge else {}, value))
         elif key in OBJECT_PROMISES and value:
-            raise NotServed(f"Objects can't have {key} here. Leave it out.")
+            raise UnimplementedError(f"Objects can't have {key} here. Leave it out.")
         elif key not in OBJECT_ECHOES and key not in OBJECT_PROMISES:
-            raise Invalid(f"Unknown field {key!r} of an object.", field=key)
+            raise InvalidArgumentError(f"Unknown field {key!r} of an object.", field=key)
     return new
 
 
 def _trait(body: Mapping[str, Any], key: str) -> str:
     text = _text(body, key)
     if len(text) > 1024 or any(ord(char) < 32 or ord(char) == 127 for char in text):
-        raise Invalid(f"The {key} is too long, or holds a control character.", field=key)
+        raise InvalidArgumentError(f"The {key} is too long, or holds a control character.", field=key)
     if key != "contentDisposition" and not text.isascii():
-        raise Invalid(f"The {key} may hold ASCII characters only; {text!r} doesn't.", field=key)
+        raise InvalidArgumentError(f"The {key} may hold ASCII characters only; {text!r} doesn't.", field=key)
     if key == "customTime" and text:
         try:
             parse_rfc3339(text)
         except ValueError as exc:
-            raise Invalid(f"The customTime is wrong: {exc}.", field=key) from None
+            raise InvalidArgumentError(f"The customTime is wrong: {exc}.", field=key) from None
     return text
 
 
 def _text(body: Mapping[str, Any], key: str) -> str:
     value = body.get(key)
     if value is not None and not isinstance(value, str):
-        raise Invalid(f"The field {key} must be a string.", field=key)
+        raise InvalidArgumentError(f"The field {key} must be a string.", field=key)
     return value or ""
 
 
@@ -220,11 +232,11 @@ def _metadata(old: dict[str, str], given: object) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, dict) or not all(value is None or isinstance(value, str) for value in given.values()):
-        raise Invalid("The field metadata is a map from strings to strings.", field="metadata")
+        raise InvalidArgumentError("The field metadata is a map from strings to strings.", field="metadata")
     return {key: value for key, value in (old | given).items() if value is not None}
 
 
 def known_only(body: Mapping[str, Any], known: Iterable[str], *, what: str) -> None:
-    """`Invalid` for a field that this kind of thing doesn't have."""
+    """`InvalidArgumentError` for a field that this kind of thing doesn't have."""
     if unknown := sorted(set(body) - set(known)):
-        raise Invalid(f"Unknown field {unknown[0]!r} of {what}.", field=unknown[0])
+        raise InvalidArgumentError(f"Unknown field {unknown[0]!r} of {what}.", field=unknown[0])

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.api.storage.requests import page_token
-from trainshed.domain.objects import Bucket, ObjectInfo, Page
+from trainshed.domain.objects import Bucket, ObjectInfo, ObjectPage
 from trainshed.domain.times import rfc3339
 
 NO_ACLS = {"warning": '299 trainshed "ACLs are not kept: tokens decide who may read and write"'}
@@ -115,7 +115,7 @@ def object_body(info: ObjectInfo, base: str, *, full_for: str = "") -> dict[str,
     return body
 
 
-def page_body(page: Page, base: str, *, full_for: str = "") -> dict[str, Any]:
+def page_body(page: ObjectPage, base: str, *, full_for: str = "") -> dict[str, Any]:
     body: dict[str, Any] = {"kind": "storage#objects"}
     if page.items:
         body["items"] = [object_body(item, base, full_for=full_for) for item in page.items]

@@ -17,14 +17,14 @@ from starlette.responses import Response
 from trainshed.api.http.bodies import parse_json, read_json_object
 from trainshed.api.http.multipart import Related
 from trainshed.api.http.request import project, services
-from trainshed.api.http.routing import Handler, Route, Scope
+from trainshed.api.http.routing import Handler, ProjectScope, Route
 from trainshed.api.storage.buckets import acls_ignored
 from trainshed.api.storage.requests import draft, parameters
 from trainshed.api.storage.resources import base_url, json_answer, object_body
 from trainshed.domain.iam import Access
-from trainshed.domain.objects import Draft, ObjectInfo
-from trainshed.errors import Invalid
-from trainshed.services.storage.objects import PIECE, Objects, Session, Staged
+from trainshed.domain.objects import ObjectDraft, ObjectInfo
+from trainshed.errors import InvalidArgumentError
+from trainshed.services.storage.objects import PIECE, Objects, StagedObject, UploadSession
 
 _SPAN = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19}|\*)|\*)/(\d{1,19}|\*)")
 
@@ -36,7 +36,7 @@ async def insert(request: Request) -> Response:
         return await resume(request)
     kind = query.get("uploadType", "multipart")
     if kind not in _KINDS:
-        raise Invalid(f"The uploadType is {kind!r}; it can be {', '.join(_KINDS)}.")
+        raise InvalidArgumentError(f"The uploadType is {kind!r}; it can be {', '.join(_KINDS)}.")
     return await _KINDS[kind](request, query)
 
 
@@ -60,7 +60,7 @@ async def _insert_multipart(request: Request, query: Mapping[str, str]) -> Respo
         raise _cut_short() from None
     body = parse_json(text) if text.strip() else {}
     if not isinstance(body, dict):
-        raise Invalid("The first part of a multipart upload must be a JSON object.")
+        raise InvalidArgumentError("The first part of a multipart upload must be a JSON object.")
     body.setdefault("contentType", related.media_type)
     wanted = draft(request.path_params["bucket"], query, body, request.headers)
     info = await _stored(services(request).objects, related.media(), wanted)
@@ -80,8 +80,8 @@ async def _begin(request: Request, query: Mapping[str, str]) -> Response:
     return Response(b"", 200, headers | acls_ignored(body))
 
 
-async def _stored(objects: Objects, stream: AsyncIterator[bytes], wanted: Draft) -> ObjectInfo:
-    staged: Staged | None = None
+async def _stored(objects: Objects, stream: AsyncIterator[bytes], wanted: ObjectDraft) -> ObjectInfo:
+    staged: StagedObject | None = None
     try:
         rest = b""
         async for piece in _pieces(stream):
@@ -114,12 +114,12 @@ async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield bytes(gathered)
 
 
-def _cut_short() -> Invalid:
-    return Invalid("The request ended before its body was complete.")
+def _cut_short() -> InvalidArgumentError:
+    return InvalidArgumentError("The request ended before its body was complete.")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class UploadRange:
     """Which bytes of the whole a request brings. `total` is None while the client doesn't know it."""
 
     start: int | None  #: None: it brings none, and asks how far the upload is
@@ -127,21 +127,23 @@ class Span:
     total: int | None
 
 
-def span(header: str) -> Span:
+def parse_content_range(header: str) -> UploadRange:
     """What a Content-Range says. Without one, the request brings the whole from its beginning."""
     if not header:
-        return Span(0, None, None)
+        return UploadRange(0, None, None)
     match = _SPAN.fullmatch(header.strip())
     if match is None:
-        raise Invalid(f"The Content-Range {header!r} is not like 'bytes 0-99/100', 'bytes 0-99/*' or 'bytes */100'.")
+        raise InvalidArgumentError(
+            f"The Content-Range {header!r} is not like 'bytes 0-99/100', 'bytes 0-99/*' or 'bytes */100'."
+        )
     first, last, total = match.groups()
-    found = Span(
+    found = UploadRange(
         None if first is None else int(first),
         None if last in (None, "*") else int(last) + 1,
         None if total == "*" else int(total),
     )
     if found.start is not None and found.stop is not None and found.stop <= found.start:
-        raise Invalid(f"The Content-Range {header!r} ends before it begins.")
+        raise InvalidArgumentError(f"The Content-Range {header!r} ends before it begins.")
     return found
 
 
@@ -149,7 +151,7 @@ async def resume(request: Request) -> Response:
     """Bytes of a resumable upload, or the question how far it is."""
     query = parameters(request)
     objects = services(request).objects
-    sent = span(request.headers.get("content-range", ""))
+    sent = parse_content_range(request.headers.get("content-range", ""))
     found = await run_in_threadpool(
         objects.resume, request.path_params["bucket"], query.get("upload_id", ""), query.get("name", "")
     )
@@ -169,14 +171,14 @@ async def resume(request: Request) -> Response:
     return _answer(request, query, await run_in_threadpool(objects.finish, found))
 
 
-async def _received(request: Request, session: Session, sent: Span) -> bool:
+async def _received(request: Request, session: UploadSession, sent: UploadRange) -> bool:
     """Write what the request brings behind what is there. Whether the upload is complete now."""
     if sent.start is None:
         return sent.total is not None and session.size == sent.total
     if not request.headers.get("content-range"):
         await run_in_threadpool(session.restart)
     if sent.start > session.size:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"This request brings bytes from {sent.start:,} on, but the upload has only the first {session.size:,}. "
             f"Ask how far it is with 'Content-Range: bytes */*'."
         )
@@ -185,13 +187,15 @@ async def _received(request: Request, session: Session, sent: Span) -> bool:
         fresh = piece[max(0, session.size - at) :]
         at += len(piece)
         if sent.stop is not None and at > sent.stop:
-            raise Invalid("The request brings more bytes than its Content-Range says.")
+            raise InvalidArgumentError("The request brings more bytes than its Content-Range says.")
         if fresh:
             await run_in_threadpool(session.write, fresh)
     if sent.stop is not None and at < sent.stop:
-        raise Invalid("The request brings fewer bytes than its Content-Range says.")
+        raise InvalidArgumentError("The request brings fewer bytes than its Content-Range says.")
     if sent.total is not None and session.size > sent.total:
-        raise Invalid(f"The upload has {session.size:,} bytes already, more than the {sent.total:,} it should have.")
+        raise InvalidArgumentError(
+            f"The upload has {session.size:,} bytes already, more than the {sent.total:,} it should have."
+        )
     return session.size == sent.total if sent.total is not None else sent.stop is None
 
 
@@ -217,7 +221,7 @@ _KINDS: Mapping[str, Callable[[Request, Mapping[str, str]], Awaitable[Response]]
 _METHODS: tuple[tuple[str, Handler], ...] = (("POST", insert), ("PUT", resume), ("DELETE", cancel))
 
 ROUTES = tuple(
-    Route(method=method, path=path, access=Access.WRITE, scope=Scope.BUCKET, handler=handler)
+    Route(method=method, path=path, access=Access.WRITE, scope=ProjectScope.BUCKET, handler=handler)
     for path in ("/upload/storage/v1/b/{bucket}/o", "/resumable/upload/storage/v1/b/{bucket}/o")
     for method, handler in _METHODS
 )

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import Session, project_option, session
+from trainshed.cli.toolkit.options import CommandContext, project_option, session
 from trainshed.cli.toolkit.output import say
 from trainshed.cli.toolkit.transfers import run
-from trainshed.client.copy_plan import plan
+from trainshed.client.copy_plan import plan_copy
 from trainshed.client.urls import Url
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 
 @click.command(cls=Command)
@@ -30,11 +30,11 @@ def mv(words: tuple[str, ...], progress: bool | None, project: str | None) -> No
     if len(words) < 2:
         raise click.UsageError("The mv command needs a source and a destination.")
     here = session(project)
-    transfers = plan(here.storage, here.project, words[:-1], words[-1], recursive=True)
+    transfers = plan_copy(here.storage, here.project, words[:-1], words[-1], recursive=True)
     if any(transfer.source.url.is_stream or transfer.to.is_stream for transfer in transfers):
-        raise Invalid("A stream can't be moved. Use cp.")
+        raise InvalidArgumentError("A stream can't be moved. Use cp.")
     if same := [transfer for transfer in transfers if transfer.source.url == transfer.to]:
-        raise Invalid(f"{same[0].to} is to be moved onto itself. Name another destination.")
+        raise InvalidArgumentError(f"{same[0].to} is to be moved onto itself. Name another destination.")
     run(here.storage, transfers, bar=progress, quiet=_is_quiet())
     for transfer in transfers:
         origin = transfer.source.url
@@ -68,7 +68,7 @@ def rb(urls: tuple[str, ...], project: str | None) -> None:
 def _bucket(text: str) -> str:
     url = Url.cloud(text)
     if url.name.strip("/"):
-        raise Invalid(f"{url} is not a bucket alone. Write gs://{url.bucket}.")
+        raise InvalidArgumentError(f"{url} is not a bucket alone. Write gs://{url.bucket}.")
     assert url.bucket is not None
     return url.bucket
 
@@ -108,7 +108,7 @@ def acl_set(acl: str, urls: tuple[str, ...], project: str | None, **ignored: Any
     _unchanged(session(project), urls)
 
 
-def _unchanged(here: Session, urls: tuple[str, ...]) -> None:
+def _unchanged(here: CommandContext, urls: tuple[str, ...]) -> None:
     for bucket in dict.fromkeys(str(Url.cloud(text).bucket) for text in urls):
         here.storage.bucket(bucket)  # a bucket that is not there is said
         say(

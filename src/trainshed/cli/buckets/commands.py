@@ -11,14 +11,14 @@ from typing import Any
 import click
 
 from trainshed.cli.toolkit.lazy_group import Command, LazyGroup
-from trainshed.cli.toolkit.options import Session, project_option, session
+from trainshed.cli.toolkit.options import CommandContext, project_option, session
 from trainshed.cli.toolkit.output import say, sentence
 from trainshed.cli.toolkit.transfers import run
-from trainshed.client.copy_plan import Transfer, plan
+from trainshed.client.copy_plan import Transfer, plan_copy
 from trainshed.client.parallel import in_parallel
 from trainshed.client.storage import crc32c, encoded
-from trainshed.client.urls import Source, Url, expand, match_buckets
-from trainshed.errors import Invalid, NotFound, TrainshedError
+from trainshed.client.urls import CopySource, Url, expand, match_buckets
+from trainshed.errors import InvalidArgumentError, NotFoundError, TrainshedError
 
 _TABLE: dict[str, tuple[Any, str]] = {
     "mb": ("buckets.commands:mb", "Make buckets."),
@@ -81,7 +81,7 @@ def mb(urls: tuple[str, ...], location: str | None, storage_class: str | None, p
     here = session(project)
     for url in [Url.cloud(text) for text in urls]:
         if url.name.strip("/"):
-            raise Invalid(f"{url} is not a bucket alone. Write gs://{url.bucket}.")
+            raise InvalidArgumentError(f"{url} is not a bucket alone. Write gs://{url.bucket}.")
         _note(f"Creating gs://{url.bucket}/...")
         body = {"name": url.bucket, "location": location, "storageClass": storage_class and storage_class.upper()}
         here.storage.create_bucket(here.project, {key: value for key, value in body.items() if value is not None})
@@ -103,7 +103,7 @@ def cp(words: tuple[str, ...], recursive: bool, progress: bool | None, project: 
     if len(words) < 2:
         raise click.UsageError("The cp command needs a source and a destination.")
     here = session(project)
-    transfers = plan(here.storage, here.project, words[:-1], words[-1], recursive=recursive)
+    transfers = plan_copy(here.storage, here.project, words[:-1], words[-1], recursive=recursive)
     run(here.storage, transfers, bar=progress, quiet=_is_quiet() or transfers[0].to.is_stream)
 
 
@@ -142,12 +142,12 @@ def rm(urls: tuple[str, ...], recursive: bool, force: bool, project: str | None)
         raise TrainshedError(f"{failed} files/objects could not be removed.")
 
 
-def _removed(here: Session, url: Url, recursive: bool, force: bool) -> int:
+def _removed(here: CommandContext, url: Url, recursive: bool, force: bool) -> int:
     """Remove what one name stands for. How many things could not be removed, if `force` let it go on."""
     failures: list[str] = []
     quiet = _is_quiet()
 
-    def remove(source: Source) -> None:
+    def remove(source: CopySource) -> None:
         assert source.url.bucket is not None
         if not quiet:
             say(f"Removing {source.url}...")
@@ -163,7 +163,7 @@ def _removed(here: Session, url: Url, recursive: bool, force: bool) -> int:
     try:
         sources = list(expand(here.storage, here.project, url, recursive=recursive))
     except TrainshedError as exc:
-        if not (isinstance(exc, NotFound) and whole):  # an empty bucket has nothing that matches
+        if not (isinstance(exc, NotFoundError) and whole):  # an empty bucket has nothing that matches
             if force:
                 return 1
             raise
@@ -192,9 +192,9 @@ def rsync(source: str, destination: str, project: str | None, progress: bool | N
     here = session(project)
     origin, to = Url.parse(source), Url.parse(destination)
     if not (origin.is_cloud or to.is_cloud):
-        raise Invalid("Both sides are local: one of them must be a gs:// name.")
+        raise InvalidArgumentError("Both sides are local: one of them must be a gs:// name.")
     if not origin.is_cloud and not Path(origin.name).is_dir():
-        raise NotFound(f"arg ({source}) does not name a directory, bucket, or bucket subdir.")
+        raise NotFoundError(f"arg ({source}) does not name a directory, bucket, or bucket subdir.")
     _note("Building synchronization state...")
     wanted, there = _contents(here, origin, how["recursive"]), _contents(here, to, how["recursive"])
     _note("Starting synchronization...")
@@ -213,21 +213,21 @@ def rsync(source: str, destination: str, project: str | None, progress: bool | N
             here.storage.delete(to.bucket, there[name].url.name)
 
 
-def _contents(here: Session, folder: Url, recursive: bool) -> dict[str, Source]:
+def _contents(here: CommandContext, folder: Url, recursive: bool) -> dict[str, CopySource]:
     """What is in a folder, by its name there. A folder that does not exist is empty; a bucket must exist."""
     where = folder if folder.is_cloud and not folder.name else Url(folder.bucket, folder.name.rstrip("/") + "/")
     try:
         found = list(expand(here.storage, here.project, where, recursive=True))
-    except NotFound:
+    except NotFoundError:
         return {}
     return {item.stripped: item for item in found if recursive or "/" not in item.stripped}
 
 
-def _differ(one: Source, other: Source) -> bool:
+def _differ(one: CopySource, other: CopySource) -> bool:
     return one.size != other.size or _checksum(one) != _checksum(other)
 
 
-def _checksum(source: Source) -> str:
+def _checksum(source: CopySource) -> str:
     if source.url.is_cloud:
         return str(source.meta.get("crc32c"))
     checksum = crc32c()

@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import Session, format_option, project_option, session
+from trainshed.cli.toolkit.options import CommandContext, format_option, project_option, session
 from trainshed.cli.toolkit.output import Column, show_list
 from trainshed.cli.toolkit.transfers import human
 from trainshed.client.urls import Match, Url, expand, match, match_buckets
 from trainshed.domain.times import parse_rfc3339
-from trainshed.errors import NotFound
+from trainshed.errors import NotFoundError
 
 _COLUMNS = (Column("NAME", "name"), Column("SIZE", "size"), Column("UPDATED", "updated"))
 
@@ -51,13 +51,13 @@ def ls(urls: tuple[str, ...], project: str | None, format: str | None, **how: bo
     shown = [listing.show(url) for url in [Url.cloud(text) for text in urls]]
     listing.finish()
     if not all(shown):
-        raise NotFound("One or more URLs matched no objects.")
+        raise NotFoundError("One or more URLs matched no objects.")
 
 
 class _Lister:
     """Prints matches as gsutil does: objects as they are, folders with a heading if there are several."""
 
-    def __init__(self, here: Session, *, long: bool, recursive: bool, folders_only: bool) -> None:
+    def __init__(self, here: CommandContext, *, long: bool, recursive: bool, folders_only: bool) -> None:
         self._here = here
         self._long = long
         self._recursive = recursive
@@ -146,7 +146,7 @@ def du(urls: tuple[str, ...], project: str | None, **how: bool) -> None:
         click.echo(f"{human(whole) if how['readable'] else whole:<11}  total")
 
 
-def _usage(here: Session, url: Url) -> Iterator[tuple[int, str, bool]]:
+def _usage(here: CommandContext, url: Url) -> Iterator[tuple[int, str, bool]]:
     """(bytes, name, whether it was asked for) of each object and folder, the innermost first."""
     assert url.bucket is not None
     for bucket in match_buckets(here.storage, here.project, url.bucket):
@@ -156,7 +156,7 @@ def _usage(here: Session, url: Url) -> Iterator[tuple[int, str, bool]]:
             yield from _folder_usage(here, bucket, folder)
 
 
-def _folder_usage(here: Session, bucket: str, folder: str) -> Iterator[tuple[int, str, bool]]:
+def _folder_usage(here: CommandContext, bucket: str, folder: str) -> Iterator[tuple[int, str, bool]]:
     """The objects of a folder, then each folder in it with its own line last, then the folder itself."""
     rows = [
         (item["name"][len(folder) :], int(item["size"])) for item in here.storage.list(bucket, prefix=folder).objects

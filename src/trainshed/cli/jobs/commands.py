@@ -10,11 +10,17 @@ import click
 from trainshed.cli.toolkit.labels import asks_for_labels, changed, label_options
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.list_filters import select
-from trainshed.cli.toolkit.options import Session, format_option, project_option, resource_listing_options, session
+from trainshed.cli.toolkit.options import (
+    CommandContext,
+    format_option,
+    project_option,
+    resource_listing_options,
+    session,
+)
 from trainshed.cli.toolkit.output import Column, boxed_text, heading, local_time, say, show_list, show_one, text_of
 from trainshed.client.job_format import sentences
 from trainshed.client.transport import segment
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 COLUMNS = (Column("JOB_ID", "jobId"), Column("STATUS", "state"), Column("CREATED", "createTime", local_time))
 
@@ -73,7 +79,7 @@ def _sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
-def fetch(here: Session, job: str) -> dict[str, Any]:
+def fetch(here: CommandContext, job: str) -> dict[str, Any]:
     found: dict[str, Any] = here.client.call("GET", here.ml(f"jobs/{segment(job)}"))
     return found
 
@@ -133,7 +139,7 @@ def update(job: str, project: str | None, **change: Any) -> None:
       trainshed jobs update my_job --update-labels team=vision --remove-labels draft
     """
     if not asks_for_labels(change):
-        raise Invalid("No updates requested. Give --update-labels, --remove-labels or --clear-labels.")
+        raise InvalidArgumentError("No updates requested. Give --update-labels, --remove-labels or --clear-labels.")
     here = session(project)
     body = changed(fetch(here, job), change)
     here.client.call("PATCH", here.ml(f"jobs/{segment(job)}"), query={"updateMask": "labels"}, body=body)

@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import Choice, project_option, session
+from trainshed.cli.toolkit.options import WordChoice, project_option, session
 from trainshed.cli.toolkit.output import say
 from trainshed.client.job_reader import entries
-from trainshed.domain.logs import since
+from trainshed.domain.logs import parse_since
 from trainshed.domain.times import parse_rfc3339
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 
 def lines_of(entry: dict[str, Any], *, whole: bool = False) -> Iterator[str]:
@@ -74,8 +74,8 @@ class Moment(click.ParamType[str]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
-            since(str(value), now_us=0)
-        except Invalid:
+            parse_since(str(value), now_us=0)
+        except InvalidArgumentError:
             words = f"'{value}' is neither a duration such as 10m nor a time such as 2026-11-15T21:17:35Z."
             self.fail(words, param, ctx)
         return str(value)
@@ -92,7 +92,7 @@ class Moment(click.ParamType[str]):
 @click.option(
     "--format",
     "format",
-    type=Choice("text", "json"),
+    type=WordChoice("text", "json"),
     default="text",
     show_default=True,
     help="text or json; JSON is one object a line.",

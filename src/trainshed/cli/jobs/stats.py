@@ -11,7 +11,7 @@ import click
 
 from trainshed.cli.jobs import charts
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import Choice, project_option, session
+from trainshed.cli.toolkit.options import WordChoice, project_option, session
 from trainshed.cli.toolkit.output import json_text, say, table_text
 from trainshed.client.job_format import cores, duration, number, rate, size
 from trainshed.client.job_reader import stats as series_of
@@ -36,7 +36,7 @@ _HEADINGS = ("REPLICA", "CPU_MEAN", "CPU_MAX", "MEMORY_MEAN", "MEMORY_MAX")
 @click.option(
     "--format",
     "format",
-    type=Choice("table", "json"),
+    type=WordChoice("table", "json"),
     default="table",
     show_default=True,
     help="table or json; JSON has the whole series.",

@@ -8,7 +8,7 @@ import click
 
 from trainshed.cli.jobs.submit_training import ObjectPath, finish
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import Choice, KeyValues, Names, format_option, project_option, session
+from trainshed.cli.toolkit.options import KeyValues, Names, WordChoice, format_option, project_option, session
 from trainshed.client.submission import created
 
 
@@ -22,7 +22,7 @@ from trainshed.client.submission import created
 )
 @click.option(
     "--data-format",
-    type=Choice("json", "text", "tf-record", "tf-record-gzip"),
+    type=WordChoice("json", "text", "tf-record", "tf-record-gzip"),
     required=True,
     metavar="FORMAT",
     help="What the rows are: json or text (a value a line), tf-record or tf-record-gzip.",

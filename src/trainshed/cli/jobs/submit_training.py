@@ -14,7 +14,15 @@ from trainshed.cli.jobs.commands import fetch
 from trainshed.cli.jobs.logs import show_stream
 from trainshed.cli.jobs.training_body import check_flags, job_body
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import Choice, KeyValues, Names, Session, format_option, project_option, session
+from trainshed.cli.toolkit.options import (
+    CommandContext,
+    KeyValues,
+    Names,
+    WordChoice,
+    format_option,
+    project_option,
+    session,
+)
 from trainshed.cli.toolkit.output import local_time, say, show_one
 from trainshed.client.job_reader import entries
 from trainshed.client.submission import check_runnable, created, packages, read_config, upload
@@ -100,7 +108,7 @@ def _key_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--config", type=Path, metavar="FILE", help="A Job in YAML or JSON. Flags win over it.")
 @click.option(
     "--scale-tier",
-    type=Choice("basic", "basic-gpu", "basic-tpu", "custom", "premium-1", "standard-1"),
+    type=WordChoice("basic", "basic-gpu", "basic-tpu", "custom", "premium-1", "standard-1"),
     metavar="TIER",
     help="Which replicas, and how many: basic, basic-gpu, basic-tpu, custom, premium-1 or standard-1.",
 )
@@ -141,7 +149,7 @@ def training(ctx: click.Context, /, job: str, project: str | None, format: str |
     finish(ctx, here, created(here, body), stream=flags["stream_logs"], format=format)
 
 
-def finish(ctx: click.Context, here: Session, made: dict[str, Any], *, stream: bool, format: str | None) -> None:
+def finish(ctx: click.Context, here: CommandContext, made: dict[str, Any], *, stream: bool, format: str | None) -> None:
     """Say what became of a job that was just made; with `stream`, show its log first, and exit as it ended."""
     job = made["jobId"]
     say(f"Job [{job}] submitted successfully.")

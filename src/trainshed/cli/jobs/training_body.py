@@ -9,7 +9,7 @@ import click
 
 from trainshed.client.submission import REGION
 from trainshed.domain.jobs.job import ENGINE_LABEL
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 #: flag -> field of trainingInput
 _FIELDS = {
@@ -33,9 +33,9 @@ def check_flags(flags: Mapping[str, Any]) -> None:
     if flags["stream_logs"] and flags["async_"]:
         raise click.UsageError("argument --async: At most one of --async | --stream-logs can be specified.")
     if flags["master_image_uri"] and flags["runtime_version"]:
-        raise Invalid("Only one of --master-image-uri, --runtime-version can be set.")
+        raise InvalidArgumentError("Only one of --master-image-uri, --runtime-version can be set.")
     if flags["scale_tier"] == "custom" and not flags["master_machine_type"]:
-        raise Invalid("--master-machine-type is required if scale-tier is set to `CUSTOM`.")
+        raise InvalidArgumentError("--master-machine-type is required if scale-tier is set to `CUSTOM`.")
     for role in ("worker", "parameter_server"):
         count, machine = flags[f"{role}_count"], flags[f"{role}_machine_type"]
         if (count is None) != (machine is None):

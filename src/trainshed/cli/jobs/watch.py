@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import Choice, project_option, session
+from trainshed.cli.toolkit.options import WordChoice, project_option, session
 from trainshed.cli.toolkit.output import say
 from trainshed.client.job_format import cores, duration, evaluated, facts, number, percent, rate, size
-from trainshed.client.job_reader import LOOK_S, looks
+from trainshed.client.job_reader import LOOK_S, progress_updates
 from trainshed.domain.jobs.job import JobState
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _LINES_S = 10.0  #: between two lines where there is no terminal
 @click.option(
     "--format",
     "format",
-    type=Choice("text", "json"),
+    type=WordChoice("text", "json"),
     default="text",
     show_default=True,
     help="text or json; JSON is one object a line.",
@@ -53,11 +53,11 @@ def watch(job: str, project: str | None, interval: float | None, format: str) ->
     here = session(project)
     try:
         if format == "json":
-            last = _print_json(looks(here, job, interval or _LINES_S))
+            last = _print_json(progress_updates(here, job, interval or _LINES_S))
         elif sys.stdout.isatty():
-            last = _show_live(looks(here, job, interval or LOOK_S))
+            last = _show_live(progress_updates(here, job, interval or LOOK_S))
         else:
-            last = _print_lines(looks(here, job, interval or _LINES_S))
+            last = _print_lines(progress_updates(here, job, interval or _LINES_S))
     except KeyboardInterrupt:
         say(
             f"\nJob [{job}] goes on. To go on watching it:\n\n  $ trainshed jobs watch {job}\n\n"

@@ -12,12 +12,12 @@ from trainshed.cli.models.predict_io import instance_options, request_body, sign
 from trainshed.cli.models.predictions import show_predictions
 from trainshed.cli.toolkit.build_progress import shown_build
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import Choice, format_option
+from trainshed.cli.toolkit.options import WordChoice, format_option
 from trainshed.cli.toolkit.output import say
 from trainshed.config import Home, environment
 from trainshed.errors import TrainshedError
 from trainshed.local import interpreters
-from trainshed.local.predict import FRAMEWORKS, CannotLoad, answer, candidates, model_folder
+from trainshed.local.predict import FRAMEWORKS, LocalModelError, answer, candidates, model_folder
 
 
 @click.command(cls=Command)
@@ -31,7 +31,7 @@ from trainshed.local.predict import FRAMEWORKS, CannotLoad, answer, candidates, 
 @signature_option
 @click.option(
     "--framework",
-    type=Choice(*FRAMEWORKS),
+    type=WordChoice(*FRAMEWORKS),
     metavar="NAME",
     help="tensorflow, scikit-learn or xgboost. Default: found out by the files.",
 )
@@ -63,7 +63,7 @@ def _asked(python: Path, home: Home, folder: Path, possible: tuple[str, ...], bo
     for loader in possible[:-1]:
         try:
             return answer(python, home, folder, loader, body)
-        except CannotLoad as exc:
+        except LocalModelError as exc:
             say(f"The loader {loader} does not do for this model, so {possible[-1]} loads it. {exc}")
     return answer(python, home, folder, possible[-1], body)
 

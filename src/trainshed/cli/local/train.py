@@ -12,11 +12,11 @@ from trainshed.cli.jobs.submit_training import SubmitCommand
 from trainshed.cli.toolkit.build_progress import shown_build
 from trainshed.cli.toolkit.output import say
 from trainshed.config import Home, environment
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 from trainshed.local import interpreters, processes
 from trainshed.local.buckets import LocalBuckets
 from trainshed.local.train import (
-    Counts,
+    ReplicaCounts,
     Trainer,
     alone,
     check_module,
@@ -73,7 +73,9 @@ def train(
     """
     package = (package_path or Path.cwd()).expanduser().absolute()
     if not package.is_dir():
-        raise Refused(f"The package path [{package}] is not a folder. Name the folder that holds the trainer's code.")
+        raise CannotProceedError(
+            f"The package path [{package}] is not a folder. Name the folder that holds the trainer's code."
+        )
     check_module(package, module_name)
     for text in warnings(package, module_name):
         say(f"WARNING: {text}")
@@ -87,7 +89,7 @@ def train(
     )
     try:
         status = _distributed(trainer, sizes) if is_distributed else processes.run_one(alone(trainer, environment()))
-    except processes.Stopped as exc:
+    except processes.StopRequested as exc:
         status = 128 + exc.number
     if text := explain_exit(status, package, trainer.args):
         say(f"\n{text}")
@@ -121,7 +123,7 @@ def _arguments(job_dir: str | None, user_args: tuple[str, ...]) -> tuple[str, ..
 
 def _distributed(trainer: Trainer, sizes: dict[str, int | None]) -> int:
     chosen: dict[str, Any] = {name: _COUNTS[name] if value is None else value for name, value in sizes.items()}
-    counts = Counts(
+    counts = ReplicaCounts(
         servers=chosen["parameter_server_count"],
         workers=chosen["worker_count"],
         evaluators=chosen["evaluator_count"],

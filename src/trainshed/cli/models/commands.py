@@ -11,9 +11,9 @@ from trainshed.cli.toolkit.labels import asks_for_labels, changed, label_options
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.list_filters import select
 from trainshed.cli.toolkit.options import (
+    CommandContext,
     KeyValues,
     Names,
-    Session,
     format_option,
     project_option,
     region_option,
@@ -23,7 +23,7 @@ from trainshed.cli.toolkit.options import (
 from trainshed.cli.toolkit.output import Column, say, show_named, show_one
 from trainshed.cli.toolkit.prompts import confirm, quiet_option
 from trainshed.client.transport import segment
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 REGION = "us-central1"
 
@@ -36,16 +36,16 @@ def last_part(name: Any) -> str:
 COLUMNS = (Column("NAME", "name", last_part), Column("DEFAULT_VERSION_NAME", "defaultVersion.name", last_part))
 
 
-def path_of(here: Session, model: str) -> str:
+def path_of(here: CommandContext, model: str) -> str:
     return here.ml(f"models/{segment(model)}")
 
 
-def own_path_of(here: Session, model: str) -> str:
+def own_path_of(here: CommandContext, model: str) -> str:
     """Where the server tells of a model what the ml API has no field for."""
     return f"/trainshed{path_of(here, model)}"
 
 
-def fetch(here: Session, model: str) -> dict[str, Any]:
+def fetch(here: CommandContext, model: str) -> dict[str, Any]:
     found: dict[str, Any] = here.client.call("GET", path_of(here, model))
     return found
 
@@ -84,7 +84,7 @@ def create(model: str, project: str | None, regions: tuple[str, ...] | None, reg
     _say_notes(here, model)
 
 
-def _say_notes(here: Session, model: str) -> None:
+def _say_notes(here: CommandContext, model: str) -> None:
     for note in here.client.call("GET", own_path_of(here, model)).get("notes", ()):
         say(f"\n{note}")
 
@@ -141,7 +141,9 @@ def update(model: str, project: str | None, description: str | None, **change: A
     if asks_for_labels(change):
         body |= changed(fetch(here, model), change)
     if not body:
-        raise Invalid("No updates requested. Give --description, --update-labels, --remove-labels or --clear-labels.")
+        raise InvalidArgumentError(
+            "No updates requested. Give --description, --update-labels, --remove-labels or --clear-labels."
+        )
     mask = ",".join(sorted(body.keys() - {"etag"}))
     operation = here.client.call("PATCH", path_of(here, model), query={"updateMask": mask}, body=body)
     finished(here, operation, f"Updating model [{model}]")

@@ -14,11 +14,11 @@ from trainshed.cli.models.operations import finished
 from trainshed.cli.models.version_body import CREATABLE, check_fields, check_flags, version_body
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import (
-    Choice,
+    CommandContext,
     KeyValues,
     Names,
     Ports,
-    Session,
+    WordChoice,
     project_option,
     region_option,
     session,
@@ -29,7 +29,7 @@ from trainshed.client.operations import create_once
 from trainshed.client.staging import staged
 from trainshed.client.transport import segment
 from trainshed.client.yaml_files import read_yaml
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,7 +79,7 @@ def _explanation_options(command: F) -> F:
         ),
         click.option(
             "--explanation-method",
-            type=Choice("integrated-gradients", "sampled-shapley", "xrai"),
+            type=WordChoice("integrated-gradients", "sampled-shapley", "xrai"),
             metavar="METHOD",
             help="Serve `explain` too, by integrated-gradients or sampled-shapley.",
         ),
@@ -103,7 +103,7 @@ def _explanation_options(command: F) -> F:
 @click.option("--config", type=Path, metavar="FILE", help="A Version in YAML or JSON. Flags win over it.")
 @click.option(
     "--framework",
-    type=Choice("scikit-learn", "tensorflow", "xgboost"),
+    type=WordChoice("scikit-learn", "tensorflow", "xgboost"),
     metavar="NAME",
     help="tensorflow, scikit-learn or xgboost. Default: found out by the files.",
 )
@@ -144,7 +144,7 @@ def create(version: str, model: str, project: str | None, **flags: Any) -> None:
     here = session(project)
     origin = flags["origin"] or config.get("deploymentUri")
     if not origin and "container" not in body:
-        raise Invalid(_NO_ORIGIN)
+        raise InvalidArgumentError(_NO_ORIGIN)
     staging = flags["staging_bucket"]
     if origin:
         body["deploymentUri"] = origin if origin.startswith("gs://") else _staged(here, Path(origin), staging)
@@ -177,10 +177,12 @@ def read_config(path: Path | None, allowed: tuple[str, ...]) -> dict[str, Any]:
     if config is None:
         return {}
     if not isinstance(config, dict):
-        raise Invalid(f"[{path}] must hold a Version: a map with fields such as deploymentUri and runtimeVersion.")
+        raise InvalidArgumentError(
+            f"[{path}] must hold a Version: a map with fields such as deploymentUri and runtimeVersion."
+        )
     check_fields(config, path, allowed)
     return config | {name: words[name] for name in ("runtimeVersion", "pythonVersion", "labels") if config.get(name)}
 
 
-def _staged(here: Session, path: Path, staging: str | None) -> str:
+def _staged(here: CommandContext, path: Path, staging: str | None) -> str:
     return staged(here, path, staging, carry=lambda all_: run(here.storage, all_, bar=None, quiet=True), say=say)

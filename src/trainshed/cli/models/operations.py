@@ -11,7 +11,7 @@ import click
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.list_filters import select
 from trainshed.cli.toolkit.options import (
-    Session,
+    CommandContext,
     format_option,
     listing_options,
     project_option,
@@ -20,7 +20,7 @@ from trainshed.cli.toolkit.options import (
     session,
 )
 from trainshed.cli.toolkit.output import Column, say, show_list, show_named, show_one
-from trainshed.client.operations_part import POLL_S, fetch, followed, id_of
+from trainshed.client.operations_part import POLL_S, fetch, follow, id_of
 from trainshed.client.transport import segment
 from trainshed.errors import TrainshedError
 
@@ -78,7 +78,7 @@ def wait(operation: str, project: str | None, format: str | None) -> None:
     """
     here = session(project)
     say(f"Waiting for operation [{operation}]...")
-    for found in followed(here, fetch(here, operation)):
+    for found in follow(here, fetch(here, operation)):
         if found.get("done"):
             break
     show_one(found, format=format, columns=_COLUMNS)
@@ -87,7 +87,7 @@ def wait(operation: str, project: str | None, format: str | None) -> None:
 
 
 def finished(
-    here: Session, operation: dict[str, Any], words: str, *, news: Callable[[], str] | None = None
+    here: CommandContext, operation: dict[str, Any], words: str, *, news: Callable[[], str] | None = None
 ) -> dict[str, Any]:
     """Wait for an operation's end with a line that grows: `words...`, a dot a second, `done.` or `failed.`
 
@@ -107,10 +107,10 @@ def finished(
     return operation
 
 
-def _watched(here: Session, begun: dict[str, Any], news: Callable[[], str]) -> dict[str, Any]:
+def _watched(here: CommandContext, begun: dict[str, Any], news: Callable[[], str]) -> dict[str, Any]:
     told, began = "", time.monotonic()
     dotted = began
-    for operation in followed(here, begun):
+    for operation in follow(here, begun):
         if time.monotonic() - dotted < POLL_S or operation.get("done"):
             continue
         dotted = time.monotonic()

@@ -10,10 +10,10 @@ import click
 
 from trainshed.cli.models.commands import path_of
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import Session, format_option, project_option, region_option, session
+from trainshed.cli.toolkit.options import CommandContext, format_option, project_option, region_option, session
 from trainshed.cli.toolkit.output import say, show_one
 from trainshed.client.yaml_files import read_yaml
-from trainshed.errors import Invalid, NotFound
+from trainshed.errors import InvalidArgumentError, NotFoundError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,7 +58,7 @@ def set_(model: str, policy_file: Path, project: str | None, format: str | None)
     """
     policy, _ = read_yaml(policy_file)
     if not isinstance(policy, dict):
-        raise Invalid(f"[{policy_file}] must hold a policy: a map with bindings.")
+        raise InvalidArgumentError(f"[{policy_file}] must hold a policy: a map with bindings.")
     _write(session(project), model, policy, format)
 
 
@@ -104,18 +104,18 @@ def remove(model: str, project: str | None, member: str, role: str, format: str 
     bindings = policy.get("bindings", [])
     binding = next((each for each in bindings if each["role"] == role and member in each["members"]), None)
     if binding is None:
-        raise NotFound(f"Policy binding with the specified member [{member}] and role [{role}] was not found.")
+        raise NotFoundError(f"Policy binding with the specified member [{member}] and role [{role}] was not found.")
     binding["members"].remove(member)
     policy["bindings"] = [each for each in bindings if each["members"]]
     _write(here, model, policy, format)
 
 
-def _read(here: Session, model: str) -> dict[str, Any]:
+def _read(here: CommandContext, model: str) -> dict[str, Any]:
     found: dict[str, Any] = here.client.call("GET", f"{path_of(here, model)}:getIamPolicy")
     return found
 
 
-def _write(here: Session, model: str, policy: dict[str, Any], format: str | None) -> None:
+def _write(here: CommandContext, model: str, policy: dict[str, Any], format: str | None) -> None:
     """The policy carries the etag that it was read with, so that no one else's change is lost."""
     body = {"policy": policy, "updateMask": "bindings,etag"}
     written = here.client.call("POST", f"{path_of(here, model)}:setIamPolicy", body=body)

@@ -12,10 +12,10 @@ from trainshed.cli.models.commands import path_of
 from trainshed.cli.models.predict_io import instance_options, request_body, signature_option
 from trainshed.cli.models.predictions import show_predictions
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import Session, format_option, project_option, region_option, session
+from trainshed.cli.toolkit.options import CommandContext, format_option, project_option, region_option, session
 from trainshed.client import ApiError
 from trainshed.client.transport import segment
-from trainshed.errors import Refused, TrainshedError
+from trainshed.errors import CannotProceedError, TrainshedError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,12 +67,12 @@ def explain(model: str, version: str | None, project: str | None, format: str | 
     show_predictions(ask(session(project), "explain", model, version, body), format=format)
 
 
-def target_of(here: Session, model: str, version: str | None) -> str:
+def target_of(here: CommandContext, model: str, version: str | None) -> str:
     """The path of a model, or of one of its versions."""
     return path_of(here, model) + (f"/versions/{segment(version)}" if version else "")
 
 
-def ask(here: Session, verb: str, model: str, version: str | None, body: dict[str, Any]) -> Any:
+def ask(here: CommandContext, verb: str, model: str, version: str | None, body: dict[str, Any]) -> Any:
     """One request, once: whoever asks decides whether to ask again. Refusals are shown as the server sent them."""
     raw = json.dumps(body, sort_keys=True).encode()
     headers = {"content-type": "application/json"}
@@ -84,4 +84,4 @@ def ask(here: Session, verb: str, model: str, version: str | None, body: dict[st
     try:
         return json.loads(answer)
     except ValueError as exc:
-        raise Refused(f"What {here.client.url} answered is not JSON: {answer[:200]!r}.") from exc
+        raise CannotProceedError(f"What {here.client.url} answered is not JSON: {answer[:200]!r}.") from exc

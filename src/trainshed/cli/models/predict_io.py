@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,23 +57,23 @@ def read_text(file: str) -> str:
         raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return raw.decode("utf-8-sig")
     except OSError as exc:
-        raise Invalid(f"Unable to read file [{file}]: {exc.strerror}.") from exc
+        raise InvalidArgumentError(f"Unable to read file [{file}]: {exc.strerror}.") from exc
     except UnicodeDecodeError as exc:
-        raise Invalid(f"[{file}] is not UTF-8 text: {exc.reason} at byte {exc.start}.") from exc
+        raise InvalidArgumentError(f"[{file}] is not UTF-8 text: {exc.reason} at byte {exc.start}.") from exc
 
 
 def lines_of(text: str) -> list[str]:
-    """One instance a line. `Invalid` if there is none, if one is empty, or if there are too many."""
+    """One instance a line. `InvalidArgumentError` if there is none, if one is empty, or if there are too many."""
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
     lines = [line.removesuffix("\r") for line in lines]
     if not lines:
-        raise Invalid("No valid instance was found in input file.")
+        raise InvalidArgumentError("No valid instance was found in input file.")
     if not all(lines):
-        raise Invalid("Empty line is not allowed in the instances file.")
+        raise InvalidArgumentError("Empty line is not allowed in the instances file.")
     if len(lines) > LIMIT:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"Online prediction can process no more than {LIMIT} instances per file. Please use batch prediction "
             f"instead: trainshed jobs submit prediction"
         )
@@ -84,11 +84,11 @@ def parse_instances(text: str) -> list[Any]:
     found = []
     for number, line in enumerate(lines_of(text), 1):
         if not line.strip():
-            raise Invalid("Empty line is not allowed in the instances file.")
+            raise InvalidArgumentError("Empty line is not allowed in the instances file.")
         try:
             found.append(json.loads(line))
         except ValueError as exc:
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"Input instances are not in JSON format, at line {number}: {exc}. Each line must hold one whole "
                 f'instance. See `--json-request` for files like {{"instances": [...]}}.'
             ) from exc
@@ -99,9 +99,9 @@ def parse_request(text: str) -> dict[str, Any]:
     try:
         body = json.loads(text)
     except ValueError as exc:
-        raise Invalid(f"Input request is not in JSON format: {exc}.") from exc
+        raise InvalidArgumentError(f"Input request is not in JSON format: {exc}.") from exc
     if not isinstance(body, dict) or not isinstance(body.get("instances"), list):
-        raise Invalid('Input request must be a map with a list of instances: {"instances": [...]}.')
+        raise InvalidArgumentError('Input request must be a map with a list of instances: {"instances": [...]}.')
     if not body["instances"]:
-        raise Invalid("No valid instance was found in input request.")
+        raise InvalidArgumentError("No valid instance was found in input request.")
     return body

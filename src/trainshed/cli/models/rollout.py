@@ -13,11 +13,11 @@ from trainshed.cli.models.commands import fetch, last_part, own_path_of
 from trainshed.cli.models.predict import target_of
 from trainshed.cli.models.predict_io import instance_options, request_body
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import Session, format_option, project_option, session
+from trainshed.cli.toolkit.options import CommandContext, format_option, project_option, session
 from trainshed.cli.toolkit.output import Column, say, show_list
 from trainshed.cli.toolkit.prompts import confirm, is_quiet, quiet_option
 from trainshed.client.transport import segment
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 
 _WEIGHTS = (Column("VERSION", "version"), Column("PERCENT", "percent"))
 _INLINE = 2000  #: characters of a sample request that still fit into a command line to look at
@@ -116,7 +116,7 @@ def curl_line(url: str, data: str) -> str:
     )
 
 
-def _data(here: Session, model: str, version: str | None, given: dict[str, str | None]) -> str:
+def _data(here: CommandContext, model: str, version: str | None, given: dict[str, str | None]) -> str:
     """What is sent: the files given, else the version's own sample request, else a file to write first."""
     if any(given.values()):
         return json.dumps(request_body(**given, signature_name=None), sort_keys=True)
@@ -127,7 +127,7 @@ def _data(here: Session, model: str, version: str | None, given: dict[str, str |
     return "@request.json"
 
 
-def _sample(here: Session, model: str, version: str | None) -> Any:
+def _sample(here: CommandContext, model: str, version: str | None) -> Any:
     if version is None:
         version = last_part((fetch(here, model).get("defaultVersion") or {}).get("name"))
     if not version:
@@ -135,10 +135,10 @@ def _sample(here: Session, model: str, version: str | None) -> Any:
     return here.client.call("GET", f"{own_path_of(here, model)}/versions/{segment(version)}").get("sample")
 
 
-def check_replay(here: Session, model: str, version: str, *, count: int, quiet: bool) -> None:
+def check_replay(here: CommandContext, model: str, version: str, *, count: int, quiet: bool) -> None:
     """Replay logged requests on a version and say what came out. Asks whether to go on, unless no answer changed.
 
-    `Refused` if the answer is no, or if there is no one to ask.
+    `CannotProceedError` if the answer is no, or if there is no one to ask.
     """
     where = f"{own_path_of(here, model)}/versions/{segment(version)}:replay"
     say(f"Replaying the last {count} logged requests of model [{model}] on version [{version}]...")
@@ -148,7 +148,9 @@ def check_replay(here: Session, model: str, version: str, *, count: int, quiet: 
     if report["compared"] and not report["changed"]:
         return
     if not is_quiet(quiet) and not sys.stdin.isatty():
-        raise Refused(f"The default version was not changed. Give -q to make [{version}] the default all the same.")
+        raise CannotProceedError(
+            f"The default version was not changed. Give -q to make [{version}] the default all the same."
+        )
     confirm(f"\nThis will make version [{version}] the default of model [{model}].", quiet=quiet)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from trainshed.domain.jobs.job import ENGINE_LABEL
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 #: what a config file of `versions create` may hold
 CREATABLE = (
@@ -43,13 +43,13 @@ def check_flags(flags: Mapping[str, Any]) -> None:
 
 
 def check_fields(config: Mapping[str, Any], path: object, allowed: Sequence[str]) -> None:
-    """`Invalid`, with gcloud's words, for a field that can't be in the file."""
+    """`InvalidArgumentError`, with gcloud's words, for a field that can't be in the file."""
     if unknown := sorted(set(config) - set(allowed)):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"Invalid field [{unknown[0]}] in configuration file [{path}]. Allowed fields: [{', '.join(allowed)}]."
         )
     if "autoScaling" in config and "manualScaling" in config:
-        raise Invalid(f"Only one of manualScaling and autoScaling can be in configuration file [{path}].")
+        raise InvalidArgumentError(f"Only one of manualScaling and autoScaling can be in configuration file [{path}].")
 
 
 def version_body(version: str, *, flags: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

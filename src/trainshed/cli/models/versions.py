@@ -17,7 +17,7 @@ from trainshed.cli.toolkit.labels import asks_for_labels, changed, label_options
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.list_filters import select
 from trainshed.cli.toolkit.options import (
-    Session,
+    CommandContext,
     format_option,
     project_option,
     region_option,
@@ -27,7 +27,7 @@ from trainshed.cli.toolkit.options import (
 from trainshed.cli.toolkit.output import Column, say, show_named, show_one
 from trainshed.cli.toolkit.prompts import confirm, quiet_option
 from trainshed.client.transport import segment
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,7 +38,7 @@ def model_option(command: F) -> F:
     return click.option("--model", required=True, metavar="MODEL", help="The model of the version.")(command)
 
 
-def _path_of(here: Session, model: str, version: str) -> str:
+def _path_of(here: CommandContext, model: str, version: str) -> str:
     return f"{path_of(here, model)}/versions/{segment(version)}"
 
 
@@ -164,7 +164,9 @@ def update(version: str, model: str, project: str | None, **change: Any) -> None
     if asks_for_labels(change):
         body |= changed(here.client.call("GET", where), change)
     if not body:
-        raise Invalid("No updates requested. `trainshed versions update --help` shows what can be changed.")
+        raise InvalidArgumentError(
+            "No updates requested. `trainshed versions update --help` shows what can be changed."
+        )
     operation = here.client.call("PATCH", where, query={"updateMask": _mask(body)}, body=body)
     finished(here, operation, f"Updating version [{version}]")
     say(f"Updated AI Platform version [{version}].")

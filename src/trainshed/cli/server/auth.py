@@ -8,12 +8,12 @@ import click
 
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.list_filters import select
-from trainshed.cli.toolkit.options import Choice, format_option, listing_options, session
+from trainshed.cli.toolkit.options import WordChoice, format_option, listing_options, session
 from trainshed.cli.toolkit.output import Column, local_time, say, show_list
 from trainshed.client.discovery import owner_token
 from trainshed.client.transport import segment
 from trainshed.config import ClientSettings, environment
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 
 
 @click.command("print-access-token", cls=Command)
@@ -27,7 +27,7 @@ def print_access_token() -> None:
     settings = ClientSettings.read(environment())
     token = settings.token or owner_token(settings.home)
     if token is None:
-        raise Refused(f"There is no token in {settings.home.path} yet; `trainshed up` makes one.")
+        raise CannotProceedError(f"There is no token in {settings.home.path} yet; `trainshed up` makes one.")
     click.echo(token)
 
 
@@ -49,7 +49,7 @@ class Duration(click.ParamType[float]):
     "--project", metavar="ID", help="The only project it opens; '*' opens every one. Default: the current one."
 )
 @click.option(
-    "--role", type=Choice("viewer", "editor", "owner"), default="editor", show_default=True, help="What it may do."
+    "--role", type=WordChoice("viewer", "editor", "owner"), default="editor", show_default=True, help="What it may do."
 )
 @click.option("--label", default="", metavar="TEXT", help="A note for people.")
 @click.option("--ttl", type=Duration(), help="How long it lives, such as 12h or 7d. Default: until it is revoked.")

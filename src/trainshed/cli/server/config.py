@@ -13,8 +13,8 @@ from trainshed.cli.toolkit.options import format_option
 from trainshed.cli.toolkit.output import say, show_one
 from trainshed.config import DEFAULT_PROJECT, ClientSettings, Home, Settings, environment
 from trainshed.domain import names
-from trainshed.domain.capacity.machine_types import Machines
-from trainshed.errors import Invalid
+from trainshed.domain.capacity.machine_types import MachineTypes
+from trainshed.errors import InvalidArgumentError
 
 #: section of the command line -> table of config.toml; gcloud's word for ours
 _TABLES = {"core": "client", "client": "client", "server": "server"}
@@ -29,7 +29,7 @@ def _property(text: str) -> tuple[str, str]:
         section = "core" if name == "project" else "server"
     known = {"client": ("project",), "server": _SERVER}.get(_TABLES.get(section, ""), ())
     if name not in known:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"There is no property [{text}]. There are: project, {', '.join(f'server/{name}' for name in _SERVER)}."
         )
     return _TABLES[section], name
@@ -37,7 +37,7 @@ def _property(text: str) -> tuple[str, str]:
 
 def _checked(table: dict[str, Any]) -> None:
     Settings.read({}, table.get("server"))
-    Machines.read(table.get("machines", {}))
+    MachineTypes.read(table.get("machines", {}))
     if project := table.get("client", {}).get("project"):
         names.project_id(str(project))
 

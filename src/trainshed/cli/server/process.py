@@ -20,11 +20,11 @@ import click
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import format_option
 from trainshed.cli.toolkit.output import Column, say, show_one
-from trainshed.client import NotRunning, Running, running
+from trainshed.client import ServerNotRunningError, ServerProcess, running
 from trainshed.client.discovery import locked
 from trainshed.config import Home, Settings, environment
-from trainshed.errors import Refused, TrainshedError
-from trainshed.shell.environment import outside
+from trainshed.errors import CannotProceedError, TrainshedError
+from trainshed.shell.environment import outer_environment
 
 START_S = 60.0
 STOP_S = 40.0
@@ -76,12 +76,12 @@ def up(**address: Any) -> None:
     say("Next:    trainshed buckets mb gs://my-bucket")
 
 
-def _console(server: Running) -> str:
+def _console(server: ServerProcess) -> str:
     """Where its page is, for a browser on this machine."""
     return f"{server.url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:')}/"
 
 
-def start(home: Home, address: dict[str, Any]) -> Running:
+def start(home: Home, address: dict[str, Any]) -> ServerProcess:
     """Spawn `trainshed serve`, on its own from then on, and wait for its word on the readiness pipe."""
     home.create()
     reader, writer = os.pipe()
@@ -98,7 +98,7 @@ def start(home: Home, address: dict[str, Any]) -> Running:
             pass_fds=(writer,),
             start_new_session=True,
             cwd=home.path,
-            env=outside(environment()),
+            env=outer_environment(environment()),
         )
     finally:
         os.close(writer)
@@ -106,9 +106,11 @@ def start(home: Home, address: dict[str, Any]) -> Running:
     with open(reader, "rb") as pipe:
         word = _word(pipe, process)
     if not word.get("ready"):
-        raise Refused(word.get("error") or f"The server ended before it was ready. Its log says why: {home.server_log}")
+        raise CannotProceedError(
+            word.get("error") or f"The server ended before it was ready. Its log says why: {home.server_log}"
+        )
     if (server := running(home)) is None:
-        raise Refused(f"The server started and ended at once. Its log says why: {home.server_log}")
+        raise CannotProceedError(f"The server started and ended at once. Its log says why: {home.server_log}")
     return server
 
 
@@ -116,7 +118,7 @@ def _word(pipe: BinaryIO, process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """What the new server says: {"ready": true} or {"error": sentence}; {} if it died without a word."""
     if not select.select([pipe], [], [], START_S)[0]:
         process.terminate()
-        raise Refused(f"The server was not ready within {START_S:.0f} seconds and was stopped.")
+        raise CannotProceedError(f"The server was not ready within {START_S:.0f} seconds and was stopped.")
     line = pipe.readline()
     return json.loads(line) if line else {}
 
@@ -169,7 +171,7 @@ def status(ctx: click.Context, format: str | None) -> None:
 
     beside = {"notebook": found.address} if (found := notebook.running(home)) is not None else {}
     if (server := running(home)) is None:
-        say(str(NotRunning(home)))
+        say(str(ServerNotRunningError(home)))
         for address in beside.values():
             say(f"A notebook runs at {address}. Stop it with: trainshed notebook --stop")
         ctx.exit(1)
@@ -189,7 +191,9 @@ def down() -> None:
     server = running(home)
     if server is None:
         if locked(home):
-            raise Refused(f"Something holds {home.lock}, but does not say who it is; it may be starting. Try again.")
+            raise CannotProceedError(
+                f"Something holds {home.lock}, but does not say who it is; it may be starting. Try again."
+            )
         say("No server is running.")
         return
     try:
@@ -198,16 +202,16 @@ def down() -> None:
         say("No server is running.")
         return
     except PermissionError as exc:
-        raise Refused(f"Process {server.pid} belongs to someone else: {exc.strerror}.") from exc
+        raise CannotProceedError(f"Process {server.pid} belongs to someone else: {exc.strerror}.") from exc
     _await_end(home, server)
     say("The server has stopped.")
 
 
-def _await_end(home: Home, server: Running) -> None:
+def _await_end(home: Home, server: ServerProcess) -> None:
     deadline = time.monotonic() + STOP_S
     while locked(home):
         if time.monotonic() > deadline:
-            raise Refused(f"The server (process {server.pid}) has not stopped within {STOP_S:.0f} seconds.")
+            raise CannotProceedError(f"The server (process {server.pid}) has not stopped within {STOP_S:.0f} seconds.")
         time.sleep(0.05)
 
 
@@ -223,7 +227,7 @@ def logs(follow: bool, tail: int | None) -> None:
     """
     home = Home.find(environment())
     if not home.server_log.exists():
-        raise Refused(f"There is no log yet in {home.path}; `trainshed up` starts one.")
+        raise CannotProceedError(f"There is no log yet in {home.path}; `trainshed up` starts one.")
     file = open(home.server_log, "rb")  # noqa: SIM115  another takes its place when the server begins a new one
     try:
         _show_tail(file, tail)

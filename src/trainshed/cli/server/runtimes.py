@@ -10,10 +10,10 @@ import click
 
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.list_filters import select
-from trainshed.cli.toolkit.options import Session, format_option, listing_options, session
+from trainshed.cli.toolkit.options import CommandContext, format_option, listing_options, session
 from trainshed.cli.toolkit.output import Column, say, show_list
 from trainshed.client.transport import segment
-from trainshed.errors import NotFound, TrainshedError
+from trainshed.errors import NotFoundError, TrainshedError
 
 _PATH = "/trainshed/v1/runtimes"
 _POLL_S = 0.5
@@ -38,7 +38,7 @@ def list_(format: str | None, **choice: Any) -> None:
     show_list(select(_all(session()), **choice), format=format, columns=_COLUMNS)
 
 
-def _all(here: Session) -> list[dict[str, Any]]:
+def _all(here: CommandContext) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = here.client.call("GET", _PATH)["runtimes"]
     return found
 
@@ -63,14 +63,14 @@ def install(runtime: str) -> None:
     say(f"Runtime {runtime} is installed.")
 
 
-def _one(here: Session, runtime: str) -> dict[str, Any]:
+def _one(here: CommandContext, runtime: str) -> dict[str, Any]:
     for found in _all(here):
         if found["name"] == runtime:
             return found
-    raise NotFound(f"There is no runtime {runtime} any more.")
+    raise NotFoundError(f"There is no runtime {runtime} any more.")
 
 
-def _awaited(here: Session, runtime: str) -> dict[str, Any]:
+def _awaited(here: CommandContext, runtime: str) -> dict[str, Any]:
     """Wait for the end of the build, with a line for each of its steps."""
     said = ""
     while (state := _one(here, runtime))["state"] == "BUILDING":
@@ -81,7 +81,7 @@ def _awaited(here: Session, runtime: str) -> dict[str, Any]:
     return state
 
 
-def _watched(here: Session, runtime: str) -> dict[str, Any]:
+def _watched(here: CommandContext, runtime: str) -> dict[str, Any]:
     """Wait for the end of the build, with a bar."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

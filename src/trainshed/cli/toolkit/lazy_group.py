@@ -12,7 +12,7 @@ import click
 from trainshed.errors import TrainshedError
 
 
-class Failure(click.ClickException):
+class CommandError(click.ClickException):
     """`ERROR: (trainshed.jobs.describe) sentence` on stderr, exit status 1."""
 
     def __init__(self, path: str, message: str) -> None:
@@ -23,7 +23,7 @@ class Failure(click.ClickException):
         click.echo(f"ERROR: ({self.path}) {self.message}", file=file, err=True)
 
 
-class BadCommandLine(Failure):
+class CommandUsageError(CommandError):
     """The same, with the usage of the command and exit status 2."""
 
     exit_code = 2
@@ -46,11 +46,11 @@ class Command(click.Command):
         except TrainshedError as exc:
             from trainshed.cli.toolkit.output import sentence
 
-            raise Failure(ctx.command_path, sentence(exc, project=ctx.meta.get(PROJECT, ""))) from exc
+            raise CommandError(ctx.command_path, sentence(exc, project=ctx.meta.get(PROJECT, ""))) from exc
         except OSError as exc:
             if exc.errno == errno.EPIPE:  # the reader has seen enough: click ends the program in silence
                 raise
-            raise Failure(ctx.command_path, f"{exc.filename or 'The system'}: {exc.strerror or exc}.") from exc
+            raise CommandError(ctx.command_path, f"{exc.filename or 'The system'}: {exc.strerror or exc}.") from exc
 
 
 PROJECT = "trainshed.project"  #: in a context's `meta`: the project that the command is about, once it is known
@@ -106,4 +106,4 @@ class RootGroup(LazyGroup):
             raise
         except click.UsageError as exc:
             where = exc.ctx or ctx
-            raise BadCommandLine(where.command_path, exc.format_message(), where.get_usage()) from exc
+            raise CommandUsageError(where.command_path, exc.format_message(), where.get_usage()) from exc

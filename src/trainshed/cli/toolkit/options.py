@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Session:
+class CommandContext:
     """What a command needs to do its work. The server is looked for when it is first spoken to."""
 
     settings: ClientSettings
@@ -41,13 +41,13 @@ class Session:
         return f"/v1/projects/{self.project}/{rest}"
 
 
-def session(project: str | None = None) -> Session:
+def session(project: str | None = None) -> CommandContext:
     """The session of the command that runs: its `--project`, else the one before the command, else the settings'."""
     settings = ClientSettings.read(environment())
     context = click.get_current_context()
     given = project or context.find_root().params.get("project") or settings.project
     context.meta[PROJECT] = names.project_id(given)
-    return Session(settings, given)
+    return CommandContext(settings, given)
 
 
 def project_option(command: F) -> F:
@@ -139,7 +139,7 @@ def split_list(text: str) -> list[str]:
     return [part for part in text.split(separator) if part]
 
 
-class Choice(click.ParamType[str]):
+class WordChoice(click.ParamType[str]):
     """One of some words; case does not matter, nor whether - or _ is written."""
 
     def __init__(self, *words: str) -> None:

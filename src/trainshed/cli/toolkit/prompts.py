@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from trainshed.cli.toolkit.output import say
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,10 +24,13 @@ def is_quiet(quiet: bool) -> bool:
 
 
 def confirm(warning: str, *, quiet: bool) -> None:
-    """Show the warning and ask, if there is someone at a terminal to answer. `Refused` if the answer is no."""
+    """Show the warning and ask, if there is someone at a terminal to answer.
+
+    `CannotProceedError` if the answer is no.
+    """
     if is_quiet(quiet) or not sys.stdin.isatty():
         return
     say(warning)
     question = "\nDo you want to continue"
     if not click.confirm(question, default=True, show_default=False, prompt_suffix=" (Y/n)?  ", err=True):
-        raise Refused("Aborted by user.")
+        raise CannotProceedError("Aborted by user.")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from trainshed.cli.toolkit.output import say, sentence
 from trainshed.client import Storage
-from trainshed.client.copy_plan import Transfer, carry_out
+from trainshed.client.copy_plan import Transfer, run_transfer
 from trainshed.client.parallel import AT_ONCE, in_parallel
 from trainshed.client.storage import Progress
 from trainshed.errors import TrainshedError
@@ -55,7 +55,7 @@ class _Copying:
         if self._lines:
             say(f"Copying {transfer.source.url.shown}...")
         try:
-            carry_out(self._storage, transfer, progress=self._advance)
+            run_transfer(self._storage, transfer, progress=self._advance)
         except TrainshedError as exc:
             if self._alone or self.stopping.is_set():
                 raise

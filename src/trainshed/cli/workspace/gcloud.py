@@ -10,13 +10,13 @@ import click
 
 from trainshed import __version__
 from trainshed.cli.commands import COMMANDS, ML
-from trainshed.cli.server import config as configuration
+from trainshed.cli.server import config
 from trainshed.cli.toolkit.lazy_group import Command, LazyGroup, RootGroup
 from trainshed.cli.toolkit.list_filters import select
-from trainshed.cli.toolkit.options import Session, format_option, listing_options, session
+from trainshed.cli.toolkit.options import CommandContext, format_option, listing_options, session
 from trainshed.cli.toolkit.output import Column, say, show_list, show_one
 from trainshed.config import environment
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 from trainshed.shell import gcloud as lines
 from trainshed.shell.zones import REGIONS, zones
 
@@ -114,7 +114,7 @@ def run(args: Sequence[str]) -> None:
         return
     command = found(gcloud, line.words)
     if command is None:
-        raise Refused(lines.refusal(asked))
+        raise CannotProceedError(lines.refusal(asked))
     before = [*(("--project", line.project) if line.project else ()), *(("--quiet",) if line.quiet else ())]
     at = line.words.index("--") if "--" in line.words else len(line.words)
     takes_format = any(parameter.name == "format" for parameter in command.params)
@@ -158,7 +158,7 @@ def config_set(ctx: click.Context, property: str, value: str) -> None:
     if not _is_ours(property):
         say(f"WARNING: [{property}] means nothing here: there is one machine and one endpoint. Nothing was kept.")
         return
-    ctx.invoke(configuration.set_, property=property, value=value)
+    ctx.invoke(config.set_, property=property, value=value)
     fixed = environment().get("TRAINSHED_PROJECT")
     if property in _OURS and fixed and fixed != value:
         say(
@@ -173,7 +173,7 @@ def config_set(ctx: click.Context, property: str, value: str) -> None:
 def config_get(ctx: click.Context, property: str) -> None:
     """Print one property as it is in force."""
     if _is_ours(property):
-        ctx.invoke(configuration.get, property=property)
+        ctx.invoke(config.get, property=property)
     else:
         say("(unset)")
 
@@ -189,7 +189,7 @@ def config_list(ctx: click.Context, property: str | None, format: str | None) ->
         if format is not None:
             show_one({}, format=format)
         return
-    ctx.invoke(configuration.list_, property=property, format=format)
+    ctx.invoke(config.list_, property=property, format=format)
 
 
 @click.command("list", cls=Command)
@@ -224,7 +224,7 @@ def list_regions(format: str | None, **choice: Any) -> None:
     say("\nAll of them are this machine.")
 
 
-def _project(here: Session, name: str) -> dict[str, str]:
+def _project(here: CommandContext, name: str) -> dict[str, str]:
     number = here.client.call("GET", f"/v1/projects/{name}:getConfig")["serviceAccountProject"]
     return {"projectId": name, "name": name, "projectNumber": str(number), "lifecycleState": "ACTIVE"}
 

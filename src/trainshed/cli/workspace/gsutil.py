@@ -10,7 +10,7 @@ import click
 from trainshed import __version__
 from trainshed.cli.buckets.commands import buckets
 from trainshed.cli.toolkit.lazy_group import Command, LazyGroup, RootGroup
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 from trainshed.shell import gsutil as lines
 
 assert isinstance(buckets, LazyGroup)
@@ -39,7 +39,7 @@ def run(args: Sequence[str]) -> None:
     words = lines.parse(args)
     command = next((word for word in words if not word.startswith("-")), None)
     if command is not None and command not in TABLE:
-        raise Refused(lines.refusal(command))
+        raise CannotProceedError(lines.refusal(command))
     gsutil.main(words, prog_name="gsutil")
 
 

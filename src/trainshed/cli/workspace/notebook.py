@@ -11,14 +11,14 @@ import click
 from trainshed.cli.toolkit.browser import opened
 from trainshed.cli.toolkit.build_progress import shown_build
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import Session, project_option, session
+from trainshed.cli.toolkit.options import CommandContext, project_option, session
 from trainshed.cli.toolkit.output import say
 from trainshed.cli.workspace.shell import led_here
 from trainshed.config import environment
 from trainshed.local import notebook as lab
 from trainshed.local.samples import samples_folder
 from trainshed.shell import shims
-from trainshed.shell.environment import Place, inside, outside
+from trainshed.shell.environment import ShellTarget, inner_environment, outer_environment
 
 
 @click.command(cls=Command)
@@ -64,11 +64,11 @@ def notebook(port: int | None, folder: Path | None, no_browser: bool, stop: bool
         say("No browser could be opened: open the address above in one.")
 
 
-def _started(here: Session, place: Place, folder: Path, port: int | None) -> lab.Notebook:
+def _started(here: CommandContext, place: ShellTarget, folder: Path, port: int | None) -> lab.Notebook:
     home = place.home
     if port is not None:
         lab.check_port(port)
-    around = outside(environment())
+    around = outer_environment(environment())
     with shown_build("notebook") as progress:
         python = lab.interpreter(home, progress)
     for name in lab.copy_samples(samples_folder() / "notebooks", folder):
@@ -77,7 +77,7 @@ def _started(here: Session, place: Place, folder: Path, port: int | None) -> lab
     shims.write(place.shims, shims.texts(shims.Programs(python=sys.executable, git=git, sudo=sudo), google=False))
     path = f"{python.parent}:{around.get('PATH', '')}"
     # no token: the client finds it as the command line does, and takes the owner's to no other machine
-    env = inside({**around, "PATH": path}, place, {"TRAINSHED_URL": here.client.url})
+    env = inner_environment({**around, "PATH": path}, place, {"TRAINSHED_URL": here.client.url})
     say("Starting JupyterLab...")
     terminal = (sys.executable, "-P", "-m", "trainshed.cli", "shell")
-    return lab.start(home, lab.Order(python=python, folder=folder, port=port, env=env, terminal=terminal))
+    return lab.start(home, lab.NotebookSpec(python=python, folder=folder, port=port, env=env, terminal=terminal))

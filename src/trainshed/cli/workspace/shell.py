@@ -12,14 +12,14 @@ import click
 
 from trainshed.cli.server.process import start
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import Session, project_option, session
+from trainshed.cli.toolkit.options import CommandContext, project_option, session
 from trainshed.cli.toolkit.output import say
 from trainshed.client.discovery import owner_token, reach, running
 from trainshed.config import ClientSettings, Home, environment
-from trainshed.errors import Refused
-from trainshed.proxy import client_config as clients
+from trainshed.errors import CannotProceedError
+from trainshed.proxy import client_config
 from trainshed.shell import shims, startup
-from trainshed.shell.environment import Place, google_cli, inside, outside
+from trainshed.shell.environment import ShellTarget, google_cli, inner_environment, outer_environment
 
 _RUNTIME = "2.21"
 
@@ -45,14 +45,14 @@ def shell(command: str | None, google: bool, runtime_version: str, project: str 
       trainshed shell
       trainshed shell -c 'gcloud ai-platform jobs list'
     """
-    around = outside(environment())
+    around = outer_environment(environment())
     if google:
         _check_google(around)
     here = session(project)
     home = here.settings.home
     place = led_here(here, home.shell / ("google" if google else "bin"), fixed_project=_is_fixed(project, around))
     if place.reach is None and google:
-        raise Refused(
+        raise CannotProceedError(
             "The real Google Cloud CLI can't be pointed at this server, which leads nobody here: it runs on another "
             "machine, or with gs_in_trainers set to google. `trainshed shell` without --google works."
         )
@@ -65,11 +65,11 @@ def _is_fixed(project: str | None, around: dict[str, str]) -> bool:
     return bool(project or around.get("TRAINSHED_PROJECT"))
 
 
-def led_here(here: Session, programs: Path, *, fixed_project: bool) -> Place:
+def led_here(here: CommandContext, programs: Path, *, fixed_project: bool) -> ShellTarget:
     """Have a server run, and the files written that lead programs to it. `programs` is the folder for shims."""
     home = here.settings.home
     led = _server(here.settings)
-    place = Place(
+    place = ShellTarget(
         home=home,
         project=here.project,
         reach=led,
@@ -79,13 +79,14 @@ def led_here(here: Session, programs: Path, *, fixed_project: bool) -> Place:
     )
     if led is not None:
         token = here.settings.token or owner_token(home) or ""
-        clients.write(
-            place.credentials, clients.files(led, project=here.project, folder=place.credentials, token=token)
+        client_config.write_files(
+            place.credentials,
+            client_config.config_files(led, project=here.project, folder=place.credentials, token=token),
         )
     return place
 
 
-def _server(settings: ClientSettings) -> clients.Reach | None:
+def _server(settings: ClientSettings) -> client_config.ServerEndpoints | None:
     """Have a server run. How programs are led to it; None, after a word about it, if they are not."""
     server = running(settings.home)
     if settings.url is not None and (server is None or settings.url.rstrip("/") not in (server.url, server.tls_url)):
@@ -110,7 +111,7 @@ def _name(settings: ClientSettings, project: str) -> str:
 
 def _check_google(around: dict[str, str]) -> None:
     if shutil.which("gcloud", path=around["PATH"]) is None:
-        raise Refused(
+        raise CannotProceedError(
             "The Google Cloud CLI is not installed: there is no gcloud on the PATH. `trainshed shell` without --google "
             "needs none."
         )
@@ -131,11 +132,11 @@ def _programs(home: Home, around: dict[str, str], runtime_version: str) -> shims
     )
 
 
-def _start(around: dict[str, str], command: str | None, place: Place) -> startup.Start:
+def _start(around: dict[str, str], command: str | None, place: ShellTarget) -> startup.ShellStart:
     named = around.get("SHELL") or "/bin/sh"
     program = shutil.which(named, path=around["PATH"])
     if program is None:
-        raise Refused(
+        raise CannotProceedError(
             f"The shell {named!r}, which the variable SHELL names, can't be started. Set SHELL to another one."
         )
     if command is not None or not sys.stdin.isatty():
@@ -148,11 +149,11 @@ def _start(around: dict[str, str], command: str | None, place: Place) -> startup
     return startup.interactive(program, place.shims, place.home.shell, zdotdir=zdotdir)
 
 
-def _become(start: startup.Start, around: dict[str, str], place: Place, more: dict[str, str]) -> None:
+def _become(start: startup.ShellStart, around: dict[str, str], place: ShellTarget, more: dict[str, str]) -> None:
     """Go on as the shell: its exit status is this program's."""
     for path, text in start.files.items():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_text(text)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(start.argv[0], start.argv, inside(around, place, {**more, **start.variables}))  # noqa: S606
+    os.execve(start.argv[0], start.argv, inner_environment(around, place, {**more, **start.variables}))  # noqa: S606

@@ -10,11 +10,11 @@ import click
 from trainshed.cli.jobs.commands import fetch
 from trainshed.cli.toolkit.build_progress import shown_build
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import Session, project_option, session
+from trainshed.cli.toolkit.options import CommandContext, project_option, session
 from trainshed.cli.toolkit.output import say
 from trainshed.client import running
 from trainshed.config import environment
-from trainshed.errors import FailedPrecondition, Refused
+from trainshed.errors import CannotProceedError, FailedPreconditionError
 from trainshed.local import interpreters, processes
 from trainshed.local.buckets import LocalBuckets
 from trainshed.local.tensorboard import RUNTIME, check_port, program, url_in
@@ -51,21 +51,21 @@ def tensorboard(job: str | None, logdir: str | None, port: int, host: str, proje
     say(f"Starting TensorBoard on {folder}")
     try:
         sys.exit(processes.run_gang([program(python, folder, environment(), host=host, port=port)], _show, ended=_mute))
-    except processes.Stopped:
+    except processes.StopRequested:
         say("TensorBoard has ended.")
 
 
-def _job_dir(here: Session, job: str) -> str:
+def _job_dir(here: CommandContext, job: str) -> str:
     found: dict[str, Any] = fetch(here, job)
     job_dir = found.get("trainingInput", {}).get("jobDir")
     if not job_dir:
-        raise FailedPrecondition(
+        raise FailedPreconditionError(
             f"Job {job} has no job directory, so it is not known where it writes. Name the folder with --logdir."
         )
     return str(job_dir)
 
 
-def _resolved(here: Session, logdir: str) -> str:
+def _resolved(here: CommandContext, logdir: str) -> str:
     """The text with paths in place of gs:// addresses, all of which must be here."""
     if "gs://" not in logdir:
         return logdir
@@ -77,13 +77,13 @@ def _resolved(here: Session, logdir: str) -> str:
     return resolved
 
 
-def _check_here(here: Session) -> None:
+def _check_here(here: CommandContext) -> None:
     url = here.settings.url
     if url is None:
         return
     local = running(here.settings.home)
     if local is None or url.rstrip("/") not in (local.url, local.tls_url):
-        raise Refused(
+        raise CannotProceedError(
             f"TRAINSHED_URL names the server {url}, whose buckets are not in this machine's state folder. Copy the "
             f"files with `trainshed buckets cp -r` and name the copy with --logdir, or run this where the server is."
         )

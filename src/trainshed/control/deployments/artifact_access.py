@@ -9,32 +9,34 @@ from typing import Protocol
 from urllib.parse import quote
 
 from trainshed.engines.local.hosts import HostSpec
-from trainshed.engines.ray.hosts import Way
-from trainshed.proxy.node_endpoint import NodeReach
+from trainshed.engines.ray.hosts import ArtifactAccess
+from trainshed.proxy.node_endpoint import NodeEndpoint
 
 TOKEN_S = 86_400.0  #: that a token lives; a host that is started later gets another one
 
 
-class Issue(Protocol):
+class IssueVersionToken(Protocol):
     def __call__(self, project: str, model: str, version: str, *, ttl_s: float) -> str: ...
 
 
-class HostWays:
+class ArtifactAccessIssuer:
     """`issue` makes a token that fetches the files of one version. Threads may share it."""
 
-    def __init__(self, nodes: NodeReach, *, issue: Issue, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, nodes: NodeEndpoint, *, issue: IssueVersionToken, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._nodes = nodes
         self._issue = issue
         self._clock = clock
         self._lock = threading.Lock()
         self._tokens: dict[tuple[str, str, str], tuple[str, float]] = {}  # with when it was made
 
-    def of(self, spec: HostSpec) -> Way:
+    def of(self, spec: HostSpec) -> ArtifactAccess:
         """The way for a host that is started now."""
         names = (spec.project, spec.model, spec.version)
         project, model, version = map(quote, names)
         path = f"/trainshed/v1/projects/{project}/models/{model}/versions/{version}/files/"
-        return Way(url=self._nodes.tls_url + path, ca=self._nodes.authority, token=self._token(names))
+        return ArtifactAccess(url=self._nodes.tls_url + path, ca=self._nodes.authority, token=self._token(names))
 
     def _token(self, names: tuple[str, str, str]) -> str:
         with self._lock:

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from trainshed.control.deployments.provisioner import Attempt, Built
-from trainshed.control.deployments.route_publisher import Publisher
+from trainshed.control.deployments.provisioner import ProvisionedVersion, ProvisioningContext
+from trainshed.control.deployments.route_publisher import RoutePublisher
 from trainshed.domain.models.version import Version, VersionState, version_body
 from trainshed.domain.operations import Operation, response
 from trainshed.domain.times import now_us
-from trainshed.errors import Overtaken
-from trainshed.store.conflicts import until_first
+from trainshed.errors import WriteConflictError
+from trainshed.store.conflicts import retry_on_conflict
 from trainshed.store.models import ModelStore
 from trainshed.store.operations import OperationStore
 
@@ -23,16 +23,16 @@ LOG = logging.getLogger("trainshed.control.deployments.controller")
 _ASKED_S = 0.2  #: between two looks at whether a creation was cancelled
 
 
-class Stopping(Exception):
+class ShutdownRequested(Exception):
     """The server stops; the next one goes on with it."""
 
 
-class Cancelled(Exception):
+class CancelRequested(Exception):
     """Someone asked for the operation to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
+class DeploymentStores:
     """The rows that this works by."""
 
     models: ModelStore
@@ -40,41 +40,41 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
+class VersionCompletion:
     """Threads may share it. `stopping` is set when the server stops."""
 
-    ledger: Ledger
-    publisher: Publisher
+    ledger: DeploymentStores
+    publisher: RoutePublisher
     stopping: threading.Event
 
-    def attempt(self, version: Version, *, tell: Callable[[str], None]) -> Attempt:
-        """What a creation tells and hears: its `check` raises `Stopping` or `Cancelled`."""
+    def attempt(self, version: Version, *, tell: Callable[[str], None]) -> ProvisioningContext:
+        """What a creation tells and hears: its `check` raises `ShutdownRequested` or `CancelRequested`."""
         asked_s = 0.0
 
         def check() -> None:
             nonlocal asked_s
             if self.stopping.is_set():
-                raise Stopping
+                raise ShutdownRequested
             if time.monotonic() - asked_s > _ASKED_S:
                 asked_s = time.monotonic()
                 if self.ledger.operations.get(version.project, version.operation).cancel_wanted:
-                    raise Cancelled
+                    raise CancelRequested
 
-        return Attempt(tell=tell, check=check)
+        return ProvisioningContext(tell=tell, check=check)
 
-    def acknowledge(self, version: Version, built: Built) -> None:
-        """Into the routes, then READY. `Cancelled` if someone asked for that before."""
+    def acknowledge(self, version: Version, built: ProvisionedVersion) -> None:
+        """Into the routes, then READY. `CancelRequested` if someone asked for that before."""
 
         def once() -> None:
             current = self.ledger.models.version(version.project, version.model, version.id)
             operation = self.ledger.operations.get(version.project, version.operation)
             if operation.cancel_wanted:
-                raise Cancelled
+                raise CancelRequested
             ready = current.to(VersionState.READY, files=built.files, details={**current.details, **built.known})
             with self.publisher.arriving(ready):
                 self.ledger.models.record_version(ready, _done(operation, ready))
 
-        until_first(once)
+        retry_on_conflict(once)
 
     def updated(self, version: Version) -> None:
         """The hosts match what was asked for: that is the end of the operation that asked, unless more was asked."""
@@ -82,13 +82,13 @@ class Outcomes:
         ready = version.to(VersionState.READY)
         try:
             self.ledger.models.record_version(ready, _done(operation, ready))
-        except Overtaken:
+        except WriteConflictError:
             LOG.info("version.overtaken version=%s", version.name)
 
     def fail(self, version: Version, code: int, message: str) -> None:
         """Write down that nothing came of it, unless the server stops: then the next one tries again."""
         if self.stopping.is_set():
-            raise Stopping
+            raise ShutdownRequested
 
         def once() -> None:
             current = self.ledger.models.version(version.project, version.model, version.id)
@@ -96,7 +96,7 @@ class Outcomes:
             failed = current.to(VersionState.FAILED, error=message)
             self.ledger.models.record_version(failed, operation.failed(code, message, now_us=now_us()))
 
-        until_first(once)
+        retry_on_conflict(once)
         self.publisher.publish(version.project, version.model)
         LOG.warning("version.failed version=%s reason=%r", version.name, message[:500])
 

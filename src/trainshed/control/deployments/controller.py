@@ -15,17 +15,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Protocol
 
-from trainshed.control.deployments.completion import Cancelled, Ledger, Outcomes, Stopping
+from trainshed.control.deployments.completion import (
+    CancelRequested,
+    DeploymentStores,
+    ShutdownRequested,
+    VersionCompletion,
+)
 from trainshed.control.deployments.fleet import Fleet
-from trainshed.control.deployments.provisioner import BadModel, Built, Creations
-from trainshed.control.deployments.route_publisher import Publisher
+from trainshed.control.deployments.provisioner import ModelLoadError, ProvisionedVersion, VersionProvisioner
+from trainshed.control.deployments.route_publisher import RoutePublisher
 from trainshed.domain.models import hosting as rules
 from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.operations import CANCELLED, EMPTY, FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT
 from trainshed.domain.times import now_us
 from trainshed.engines.hosts.watcher import HostPhase
-from trainshed.engines.reaped_process import last_words
-from trainshed.errors import NotFound, Refused, TrainshedError
+from trainshed.engines.reaped_process import log_tail
+from trainshed.errors import CannotProceedError, NotFoundError, TrainshedError
 from trainshed.gateway.routes import Routes, Traffic
 from trainshed.store.models import ModelStore
 
@@ -39,19 +44,19 @@ CREATIONS_EACH = 2  #: of one project, so that its slow models leave room for ot
 Key = tuple[str, str, str]  #: project, model, version
 
 
-class HasFiles(Protocol):
+class ReleasesFiles(Protocol):
     """Where the files of versions are."""
 
     def release(self, project: str, digest: str) -> None: ...
 
 
-class Deployments:
+class DeploymentController:
     """One thread owns the loop, small pools create and end hosts. Also what the gateway's `Keeper` asks for."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        creations: Creations,
+        ledger: DeploymentStores,
+        creations: VersionProvisioner,
         routes: Routes,
         traffic: Traffic,
         *,
@@ -59,12 +64,15 @@ class Deployments:
         drain_s: float,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """`drain_s`: how long a host may take to end what it has. `check` raises `Refused` if we may not go on."""
+        """`drain_s`: how long a host may take to end what it has.
+
+        `check` raises `CannotProceedError` if we may not go on.
+        """
         self._models = ledger.models
         self._operations = ledger.operations
         self._creations = creations
         self._hosts = creations.hosts
-        self._pins: HasFiles = creations.supplies.pins
+        self._pins: ReleasesFiles = creations.supplies.pins
         self._traffic = traffic
         self._sleep_after_s = sleep_after_s
         self._drain_s = drain_s
@@ -75,10 +83,10 @@ class Deployments:
         self._busy: set[Key] = set()  #: those that a thread of a pool creates, prepares or deletes
         self._in_creation: set[Key] = set()  #: those of them that it creates
         self._calls: deque[Callable[[], None]] = deque()  #: from threads that must not wait
-        self._publisher = Publisher(ledger.models, routes, self._fleet_of)
+        self._publisher = RoutePublisher(ledger.models, routes, self._fleet_of)
         self._news = threading.Event()
         self._stopping = threading.Event()
-        self._outcomes = Outcomes(ledger, self._publisher, self._stopping)
+        self._outcomes = VersionCompletion(ledger, self._publisher, self._stopping)
         self._thread = threading.Thread(target=self._loop, name="deployments", daemon=True)
         self._creating = ThreadPoolExecutor(CREATIONS, thread_name_prefix="create-version")
         self._chores = ThreadPoolExecutor(CREATIONS, thread_name_prefix="hosts")
@@ -157,7 +165,7 @@ class Deployments:
 
     def log_tail(self, project: str, model: str, version: str) -> str:
         """What its first host printed last."""
-        return last_words(self._hosts.folder(project, model, version) / "0.log")
+        return log_tail(self._hosts.folder(project, model, version) / "0.log")
 
     def _fleet(self, *, awake: bool) -> Fleet:
         return Fleet(self._hosts, self._creations.room, self._sleep_after_s, awake=awake)
@@ -184,7 +192,7 @@ class Deployments:
             try:
                 self._check()
                 pause_s = self.step()
-            except Refused as exc:
+            except CannotProceedError as exc:
                 LOG.critical("control.refused reason=%s", exc)
             except TrainshedError as exc:
                 LOG.warning("control.step_failed reason=%s", exc)
@@ -235,7 +243,7 @@ class Deployments:
         def run() -> None:
             try:
                 work(version)
-            except Stopping:
+            except ShutdownRequested:
                 LOG.info("version.left version=%s", version.name)
             except Exception:  # the end of a thread of the pool: nobody else would hear of it
                 LOG.exception("version.step_failed version=%s", version.name)
@@ -311,7 +319,7 @@ class Deployments:
         """Its row: that of a step may have been read before another thread was done with it."""
         try:
             return self._models.version(version.project, version.model, version.id)
-        except NotFound:
+        except NotFoundError:
             return replace(version, state=VersionState.FAILED)
 
     def _create(self, version: Version) -> None:
@@ -322,11 +330,11 @@ class Deployments:
             attempt = self._outcomes.attempt(version, tell=lambda text: self._tell(key, text))
             with self._creations.built(version, attempt) as built:
                 self._arrive(version, built)
-        except Stopping:
+        except ShutdownRequested:
             raise
-        except Cancelled:
+        except CancelRequested:
             self._outcomes.fail(version, CANCELLED, "Create Version was cancelled.")
-        except BadModel as exc:
+        except ModelLoadError as exc:
             text = f'Create Version failed. Bad model detected with error:  "{exc}"'
             self._outcomes.fail(version, INVALID_ARGUMENT, text)
         except TrainshedError as exc:
@@ -338,11 +346,11 @@ class Deployments:
         finally:
             self._progress.pop(key, None)
 
-    def _arrive(self, version: Version, built: Built) -> None:
+    def _arrive(self, version: Version, built: ProvisionedVersion) -> None:
         """A host answers: into the routes, then READY. If that can't be written down, out of them again."""
         key = _key(version)
         fleet = self._fleet(awake=True)
-        fleet.adopt(built.spec, built.host, hosts=rules.hosts_wanted(version.nodes, awake=True))
+        fleet.adopt(built.spec, built.host, hosts=rules.desired_hosts(version.nodes, awake=True))
         with self._lock:
             self._fleets[key] = fleet
         try:
@@ -355,7 +363,7 @@ class Deployments:
         LOG.info("version.ready version=%s loader=%s", version.name, built.spec.loader)
 
 
-def alike(models: ModelStore) -> Callable[[Version, str], Version | None]:
+def find_parity_twin(models: ModelStore) -> Callable[[Version, str], Version | None]:
     """Finds a version whose answers were held against TensorFlow's already, with the same files, runtime and engine."""
 
     def find(version: Version, files: str) -> Version | None:
@@ -372,6 +380,6 @@ def _key(version: Version) -> Key:
     return (version.project, version.model, version.id)
 
 
-def in_use(models: ModelStore, runtime: str) -> bool:
+def runtime_in_use(models: ModelStore, runtime: str) -> bool:
     """Whether a version is served, or about to be, from a runtime."""
     return any(version.runtime == runtime for _, version in models.versions_to_serve())

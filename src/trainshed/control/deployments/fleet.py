@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from trainshed.control.deployments.provisioner import Room
+from trainshed.control.deployments.provisioner import HostResources
 from trainshed.domain.models import hosting as rules
-from trainshed.domain.models.hosting import Deaths, Standing
+from trainshed.domain.models.hosting import CrashHistory, ServingState
 from trainshed.domain.models.version import Version
 from trainshed.domain.times import now_us
-from trainshed.engines.hosts.base import Hosts
-from trainshed.engines.hosts.watcher import HostPhase, HostSighting
+from trainshed.engines.hosts.base import HostEngine
+from trainshed.engines.hosts.watcher import HostPhase, HostStatus
 from trainshed.engines.local.hosts import HostSpec
-from trainshed.errors import EngineDown
+from trainshed.errors import EngineUnavailableError
 from trainshed.gateway.routes import HostAddress
 
 LOG = logging.getLogger("trainshed.control.deployments.fleet")
@@ -25,8 +25,8 @@ LOG = logging.getLogger("trainshed.control.deployments.fleet")
 class Fleet:
     """Used by one thread at a time. `spec` is that of the first host; None until it is known."""
 
-    hosts: Hosts
-    room: Room
+    hosts: HostEngine
+    room: HostResources
     sleep_after_s: float
     awake: bool
     spec: HostSpec | None = None
@@ -36,7 +36,7 @@ class Fleet:
     clock: Callable[[], float] = time.monotonic
     _shares: dict[str, int] = field(default_factory=dict)  #: by key: as one of how many a host was started
     _successor: tuple[int, str] | None = None  #: number and key of a host that will take another one's place
-    _deaths: Deaths = field(default_factory=Deaths)
+    _deaths: CrashHistory = field(default_factory=CrashHistory)
     _awake_since_us: int = field(default_factory=now_us)
     _told: object = None
 
@@ -65,7 +65,7 @@ class Fleet:
                 self._deaths, self.reason = left, ""
             if self.roused:
                 self.roused, self._awake_since_us = False, now_us()
-        if not self.roused and rules.sleeps_now(
+        if not self.roused and rules.should_sleep(
             version.nodes,
             last_used_us=last_used_us,
             awake_since_us=self._awake_since_us,
@@ -116,8 +116,8 @@ class Fleet:
             return [old] if old is not None else []
         return []
 
-    def standing(self, version: Version) -> Standing:
-        return rules.standing(
+    def standing(self, version: Version) -> ServingState:
+        return rules.serving_state(
             ready=len(self._ready()),
             wanted=self._wanted(version),
             roused=self.roused,
@@ -146,20 +146,20 @@ class Fleet:
         return max(pause_s, 0.01)
 
     def _wanted(self, version: Version) -> int:
-        return rules.hosts_wanted(version.nodes, awake=self.awake)
+        return rules.desired_hosts(version.nodes, awake=self.awake)
 
-    def _seen(self) -> list[tuple[str, HostSighting]]:
+    def _seen(self) -> list[tuple[str, HostStatus]]:
         seen = [(key, self.hosts.look(key)) for _, key in sorted(self.keys.items())]
         return [(key, sighting) for key, sighting in seen if sighting is not None]
 
-    def _ready(self) -> list[tuple[str, HostSighting]]:
+    def _ready(self) -> list[tuple[str, HostStatus]]:
         return [(key, seen) for key, seen in self._seen() if seen.phase is HostPhase.READY]
 
     def _start(self, spec: HostSpec, number: int, wanted: int) -> str:
         """A host, as one of so many; its key, empty if it can't be started."""
         try:
             key = self.hosts.start(self.room.shared(replace(spec, instance=number), wanted))
-        except EngineDown as exc:
+        except EngineUnavailableError as exc:
             self.failed(str(exc))
             return ""
         living = self.all_keys()

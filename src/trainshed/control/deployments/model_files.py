@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainshed.buckets.backend import Tree
+from trainshed.buckets.backend import BucketBackend
 from trainshed.buckets.dirfd import disk_errors
 from trainshed.buckets.names import components, split_uri
 from trainshed.domain.objects import ListQuery, ObjectInfo
-from trainshed.errors import Damaged, FailedPrecondition, NotFound
+from trainshed.errors import DataLossError, FailedPreconditionError, NotFoundError
 
 LOG = logging.getLogger("trainshed.control.deployments.model_files")
 
@@ -31,7 +31,7 @@ _FOLDER, _FILE = 0o755, 0o444
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pinned:
+class ModelSnapshot:
     """The copied files of a version."""
 
     digest: str  #: of all names and contents
@@ -40,16 +40,16 @@ class Pinned:
     names: tuple[str, ...]  #: with `/` between folders, sorted
 
 
-NO_FILES = Pinned(digest="", folder=Path(), size=0, names=())
+NO_FILES = ModelSnapshot(digest="", folder=Path(), size=0, names=())
 
 
-class Pins:
+class ModelFileStore:
     """`root/PROJECT/DIGEST/`: one folder for each content in each project. Safe to use from many threads.
 
     `used` tells whether a version of a project has the files of a digest.
     """
 
-    def __init__(self, root: Path, tree: Tree, *, used: Callable[[str, str], bool]) -> None:
+    def __init__(self, root: Path, tree: BucketBackend, *, used: Callable[[str, str], bool]) -> None:
         self._root = root
         self._tree = tree
         self._used = used
@@ -60,11 +60,12 @@ class Pins:
         return self._root / project / digest
 
     @contextmanager
-    def pinned(self, project: str, uri: str, *, check: Callable[[], None]) -> Iterator[Pinned]:
+    def pinned(self, project: str, uri: str, *, check: Callable[[], None]) -> Iterator[ModelSnapshot]:
         """Copy what lies below a gs:// address. At the end of the block it stays only if a version has it by then.
 
-        Blocks; `check` is called now and then, and what it raises ends it. `FailedPrecondition` or `NotFound` if there
-        is nothing that could be copied, `OutOfSpace` if the disk is full; nothing is left then.
+        Blocks; `check` is called now and then, and what it raises ends it. `FailedPreconditionError` or
+        `NotFoundError` if there
+        is nothing that could be copied, `DiskFullError` if the disk is full; nothing is left then.
         """
         bucket, name = split_uri(uri)
         with disk_errors():
@@ -91,16 +92,16 @@ class Pins:
             if folder.name.startswith(_DRAFT) or not self._used(folder.parent.name, folder.name):
                 _remove(folder)
 
-    def _copy(self, project: str, bucket: str, name: str, check: Callable[[], None]) -> Pinned:
+    def _copy(self, project: str, bucket: str, name: str, check: Callable[[], None]) -> ModelSnapshot:
         draft = self._root / project / f"{_DRAFT}{secrets.token_hex(8)}"
         try:
             for left in reversed(range(_TRIES)):
                 try:
                     return self._settle(project, draft, self._fill(draft, bucket, name, check))
-                except _Changed:
+                except _FilesChangedError:
                     _remove(draft)
                     if left == 0:
-                        raise FailedPrecondition(
+                        raise FailedPreconditionError(
                             f"The files in gs://{bucket}/{name} are being written to. Create the version when they "
                             f"are complete."
                         ) from None
@@ -121,7 +122,7 @@ class Pins:
             copied[relative] = self._copy_one(info, draft.joinpath(*components(relative)))
         before = [(info.name, info.generation, info.size) for info in found]
         if before != [(info.name, info.generation, info.size) for info in self._list(bucket, name)]:
-            raise _Changed
+            raise _FilesChangedError
         for folder, _, _ in os.walk(draft):
             os.chmod(folder, _FOLDER)  # noqa: PTH101 - what os.walk gives
             _sync(Path(folder))
@@ -133,9 +134,11 @@ class Pins:
         files = [info for info in page.items if not info.name.endswith("/")]
         where = f"gs://{bucket}/{name}".rstrip("/")
         if page.next:
-            raise FailedPrecondition(f"There are more than {MAX_FILES:,} files in {where}. A version can't have more.")
+            raise FailedPreconditionError(
+                f"There are more than {MAX_FILES:,} files in {where}. A version can't have more."
+            )
         if not files:
-            raise FailedPrecondition(f"There are no files in {where}. Give the folder that holds the model.")
+            raise FailedPreconditionError(f"There are no files in {where}. Give the folder that holds the model.")
         return files
 
     def _copy_one(self, info: ObjectInfo, target: Path) -> tuple[int, str]:
@@ -151,10 +154,10 @@ class Pins:
                 copy.flush()
                 os.fchmod(copy.fileno(), _FILE)
                 os.fsync(copy.fileno())
-        except (NotFound, Damaged) as exc:
-            raise _Changed from exc
+        except (NotFoundError, DataLossError) as exc:
+            raise _FilesChangedError from exc
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as exc:
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"gs://{info.bucket}/{info.name}, or a part of it, is both a file and a folder. Give a folder "
                 f"with plain files."
             ) from exc
@@ -164,10 +167,10 @@ class Pins:
         """What is no plain file is no object either. A model that lacks a file must not come out of that."""
         try:
             self._tree.check_plain(bucket, name)
-        except NotFound as exc:
-            raise _Changed from exc
+        except NotFoundError as exc:
+            raise _FilesChangedError from exc
 
-    def _settle(self, project: str, draft: Path, copied: dict[str, tuple[int, str]]) -> Pinned:
+    def _settle(self, project: str, draft: Path, copied: dict[str, tuple[int, str]]) -> ModelSnapshot:
         """Give the draft the name of its content, or drop it for a folder that has the same."""
         names = tuple(sorted(copied))
         total = hashlib.sha256()
@@ -181,10 +184,10 @@ class Pins:
                 draft.rename(folder)
                 _sync(folder.parent)
             self._held[project, digest] += 1
-        return Pinned(digest=digest, folder=folder, size=sum(size for size, _ in copied.values()), names=names)
+        return ModelSnapshot(digest=digest, folder=folder, size=sum(size for size, _ in copied.values()), names=names)
 
 
-class _Changed(Exception):
+class _FilesChangedError(Exception):
     """The files are not those that were listed."""
 
 

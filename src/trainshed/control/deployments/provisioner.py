@@ -12,19 +12,19 @@ from typing import Any, Protocol
 from trainshed.artifacts.staging import Package
 from trainshed.buckets.names import split_uri
 from trainshed.config import Home
-from trainshed.control.deployments.container_versions import PYTHON, Images
-from trainshed.control.deployments.model_files import NO_FILES, Pinned, Pins
-from trainshed.control.packages import Wanted, packages, site_name
-from trainshed.control.uri_resolver import Addresses
+from trainshed.control.deployments.container_versions import PYTHON, ImageResolver
+from trainshed.control.deployments.model_files import NO_FILES, ModelFileStore, ModelSnapshot
+from trainshed.control.packages import PackageRequest, resolve_packages, site_name
+from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.models import hosting as rules
 from trainshed.domain.models.version import Version
 from trainshed.domain.models.version_container import container_of
-from trainshed.engines.hosts.base import Hosts
-from trainshed.engines.hosts.watcher import HostPhase, HostSighting
-from trainshed.engines.local.containers import ContainerToRun
+from trainshed.engines.hosts.base import HostEngine
+from trainshed.engines.hosts.watcher import HostPhase, HostStatus
+from trainshed.engines.local.containers import ResolvedContainer
 from trainshed.engines.local.hosts import HostSpec
-from trainshed.engines.local.package_installer import Installs
-from trainshed.errors import EngineDown, FailedPrecondition, NotFound, TrainshedError
+from trainshed.engines.local.package_installer import PackageInstaller
+from trainshed.errors import EngineUnavailableError, FailedPreconditionError, NotFoundError, TrainshedError
 from trainshed.runtimes.catalogue import DEFAULT
 from trainshed.runtimes.environments import Runtimes, RuntimeState
 
@@ -33,11 +33,11 @@ _LOOK_S = 0.01
 _ANSWER_S = 60.0  #: that a host may take to compare its answers with TensorFlow's
 
 
-class BadModel(TrainshedError):
+class ModelLoadError(TrainshedError):
     """A model that can't be loaded, in the words of its loader."""
 
 
-class ComputesReference(Protocol):
+class ReferenceSource(Protocol):
     """What gives TensorFlow's own answers."""
 
     def compute(self, spec: HostSpec, folder: Path, *, timeout_s: float, check: Callable[[], None]) -> Path: ...
@@ -48,7 +48,7 @@ class ComputesReference(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class HostResources:
     """What this machine and its settings give hosts."""
 
     cpus: int
@@ -58,12 +58,12 @@ class Room:
 
     def shared(self, spec: HostSpec, hosts: int) -> HostSpec:
         """The spec of one of so many hosts of a version, with its share."""
-        threads, memory = rules.threads_each(self.cpus, hosts), rules.memory_each(self.memory_bytes, hosts)
+        threads, memory = rules.threads_per_host(self.cpus, hosts), rules.memory_per_host(self.memory_bytes, hosts)
         return replace(spec, threads=threads, memory_bytes=memory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class ProvisioningContext:
     """How one creation tells what it does, and hears that it shall end: `check` raises then."""
 
     tell: Callable[[str], None]
@@ -71,7 +71,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class ProvisionedVersion:
     """A version that could be served: its host is ready, and its files are there for as long as this is held."""
 
     files: str
@@ -81,34 +81,34 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Supplies:
+class ProvisionerDeps:
     """Where the parts of a version come from."""
 
     home: Home
-    pins: Pins
+    pins: ModelFileStore
     runtimes: Runtimes
-    installs: Installs
-    references: ComputesReference
-    addresses: Addresses
-    images: Images | None = None  #: None: containers are not run here
+    installs: PackageInstaller
+    references: ReferenceSource
+    addresses: UriResolver
+    images: ImageResolver | None = None  #: None: containers are not run here
     alike: Callable[[Version, str], Version | None]  #: another version of the same project, runtime and files
 
 
 @dataclass(frozen=True, slots=True)
-class Creations:
+class VersionProvisioner:
     """Makes versions ready. Safe to use from many threads."""
 
-    supplies: Supplies
-    hosts: Hosts
-    room: Room
+    supplies: ProvisionerDeps
+    hosts: HostEngine
+    room: HostResources
     _sleep: Callable[[float], None] = field(default=time.sleep)
 
     @contextmanager
-    def built(self, version: Version, attempt: Attempt) -> Iterator[Built]:
+    def built(self, version: Version, attempt: ProvisioningContext) -> Iterator[ProvisionedVersion]:
         """Everything up to the first answer. The files are given up at the end of the block if no version has them.
 
-        The host is the caller's within the block. `BadModel`, or another error with a sentence, if nothing came of it;
-        then no process is left.
+        The host is the caller's within the block. `ModelLoadError`, or another error with a sentence, if nothing came
+        of it; then no process is left.
         """
         with self._files(version, attempt) as pinned:
             fixed = replace(version, files=pinned.digest)
@@ -128,13 +128,15 @@ class Creations:
             if spec.container is not None:
                 known["image"] = spec.container.image
             try:
-                yield Built(files=pinned.digest, known=known, host=host, spec=replace(spec, loader=known["loader"]))
+                yield ProvisionedVersion(
+                    files=pinned.digest, known=known, host=host, spec=replace(spec, loader=known["loader"])
+                )
             except BaseException:
                 self.hosts.discard(host)
                 raise
 
     @contextmanager
-    def _files(self, version: Version, attempt: Attempt) -> Iterator[Pinned]:
+    def _files(self, version: Version, attempt: ProvisioningContext) -> Iterator[ModelSnapshot]:
         """The copied files of a version. Containers may have none."""
         uri = str(version.body.get("deploymentUri", ""))
         if not uri:
@@ -145,21 +147,21 @@ class Creations:
         with self.supplies.pins.pinned(version.project, uri, check=attempt.check) as pinned:
             yield pinned
 
-    def _loaders(self, version: Version, pinned: Pinned) -> tuple[str, ...]:
-        names = rules.loaders(
+    def _loaders(self, version: Version, pinned: ModelSnapshot) -> tuple[str, ...]:
+        names = rules.candidate_loaders(
             pinned.names,
             framework=version.framework,
             prediction_class=str(version.body.get("predictionClass", "")),
             where=str(version.body["deploymentUri"]),
         )
-        return rules.explaining(names, version.body.get("explanationConfig", {}))
+        return rules.explainable_loaders(names, version.body.get("explanationConfig", {}))
 
-    def _images(self) -> Images:
+    def _images(self) -> ImageResolver:
         if self.supplies.images is None:
-            raise FailedPrecondition("Containers are not run here.")
+            raise FailedPreconditionError("Containers are not run here.")
         return self.supplies.images
 
-    def _contained(self, version: Version, container: ContainerToRun) -> HostSpec:
+    def _contained(self, version: Version, container: ResolvedContainer) -> HostSpec:
         return replace(self.spec(version, (PYTHON, ""), CONTAINER), container=container)
 
     def spec(self, version: Version, equipped: tuple[Path, str], loader: str) -> HostSpec:
@@ -181,7 +183,7 @@ class Creations:
             threads=self.room.cpus,
             body_limit=self.room.body_limit,
         )
-        return self.room.shared(spec, rules.hosts_wanted(version.nodes, awake=True))
+        return self.room.shared(spec, rules.desired_hosts(version.nodes, awake=True))
 
     def again(self, version: Version) -> HostSpec:
         """The spec for a version that was created before. Blocks if its runtime has to be built again."""
@@ -190,7 +192,7 @@ class Creations:
         python = self.supplies.runtimes.ensure(version.runtime, lambda fraction, text: None)
         site = str(version.details.get("site", ""))
         if site and not Path(site).is_dir():
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"The packages of version {version.id} were removed from {site}. Create the version again."
             )
         return self.hosts.equip(self.spec(version, (python, site), str(version.details["loader"])), again=True)
@@ -205,21 +207,21 @@ class Creations:
         bucket, _ = split_uri(uri)
         try:
             owned = self.supplies.addresses.owner(bucket) == version.project
-        except NotFound:
+        except NotFoundError:
             owned = False
         if not owned:
-            raise NotFound(f"There is no bucket {bucket} in project {version.project}.")
+            raise NotFoundError(f"There is no bucket {bucket} in project {version.project}.")
 
     def _packages(self, version: Version) -> tuple[Package, ...]:
         """What the user's own code is in, as it is now."""
         remedy = "Upload it, and create the version again."
-        wanted = Wanted(project=version.project, copies=self._installs(version) / "fetched", remedy=remedy)
-        return packages(version.body.get("packageUris", ()), self.supplies.addresses, wanted)
+        wanted = PackageRequest(project=version.project, copies=self._installs(version) / "fetched", remedy=remedy)
+        return resolve_packages(version.body.get("packageUris", ()), self.supplies.addresses, wanted)
 
     def _installs(self, version: Version) -> Path:
         return self.hosts.folder(version.project, version.model, version.id) / "install"
 
-    def _equipped(self, version: Version, found: tuple[Package, ...], attempt: Attempt) -> tuple[Path, str]:
+    def _equipped(self, version: Version, found: tuple[Package, ...], attempt: ProvisioningContext) -> tuple[Path, str]:
         """The interpreter, and the folder of installed packages or nothing."""
         attempt.check()
 
@@ -234,15 +236,20 @@ class Creations:
         site, folder = self.supplies.home.packages / version.project / site_name(python, found), self._installs(version)
         try:
             self.supplies.installs.install(found, python=python, site=site, folder=folder, check=attempt.check)
-        except FailedPrecondition as exc:
+        except FailedPreconditionError as exc:
             uris = ", ".join(each.uri for each in found)
-            raise BadModel(
+            raise ModelLoadError(
                 f"Failed to load model: User-provided package {uris} failed to install: {exc} (Error code: 0)"
             ) from exc
         return python, str(site)
 
     def _host(
-        self, version: Version, spec: HostSpec, names: tuple[str, ...], attempt: Attempt, pinned: Pinned
+        self,
+        version: Version,
+        spec: HostSpec,
+        names: tuple[str, ...],
+        attempt: ProvisioningContext,
+        pinned: ModelSnapshot,
     ) -> tuple[str, dict[str, Any]]:
         """A ready host, and what is known of it. Of several loaders the first that passes is taken."""
         if len(names) == 1:
@@ -261,13 +268,13 @@ class Creations:
         host, known = self._only(replace(spec, loader=checked), attempt)
         return host, {**known, "parity": parity}
 
-    def _only(self, spec: HostSpec, attempt: Attempt) -> tuple[str, dict[str, Any]]:
+    def _only(self, spec: HostSpec, attempt: ProvisioningContext) -> tuple[str, dict[str, Any]]:
         attempt.tell("Loading the model.")
         self.supplies.references.await_warm(spec, check=attempt.check)
         key = self.hosts.start(spec)
         return key, self._ready(key, attempt)
 
-    def _compared(self, spec: HostSpec, attempt: Attempt) -> tuple[str, dict[str, Any]]:
+    def _compared(self, spec: HostSpec, attempt: ProvisioningContext) -> tuple[str, dict[str, Any]]:
         """A host whose answers were held against TensorFlow's; without a key if they are no good or can't be had."""
         attempt.tell("Loading the model, and checking its answers against TensorFlow's.")
         key = self.hosts.start(spec)
@@ -281,7 +288,7 @@ class Creations:
             reference = self.supplies.references.compute(spec, folder, timeout_s=self.room.load_timeout_s, check=check)
             known = self._ready(key, attempt)
             parity = self.hosts.compare(key, reference, timeout_s=_ANSWER_S)
-        except (BadModel, EngineDown) as exc:
+        except (ModelLoadError, EngineUnavailableError) as exc:
             parity = _unequal(str(exc))
         except BaseException:
             self.hosts.discard(key)
@@ -291,8 +298,11 @@ class Creations:
         self.hosts.discard(key)
         return "", {"parity": parity}
 
-    def _ready(self, key: str, attempt: Attempt) -> dict[str, Any]:
-        """Wait for a host, and return what it says of itself. `BadModel`, with no process left, if it does not."""
+    def _ready(self, key: str, attempt: ProvisioningContext) -> dict[str, Any]:
+        """Wait for a host, and return what it says of itself.
+
+        `ModelLoadError`, with no process left, if it does not.
+        """
         try:
             while (seen := self._look(key)).phase is HostPhase.STARTING:
                 attempt.check()
@@ -303,12 +313,12 @@ class Creations:
         said = seen.ready
         return {name: said.get(name) for name in ("loader", "detail", "batching", "sample", "signatures")}
 
-    def _look(self, key: str) -> HostSighting:
+    def _look(self, key: str) -> HostStatus:
         seen = self.hosts.look(key)
         if seen is None or seen.phase is HostPhase.ENDED:
-            raise BadModel(as_load_error(seen.message if seen is not None else "The host is gone."))
+            raise ModelLoadError(as_load_error(seen.message if seen is not None else "The host is gone."))
         if why := seen.too_slow(self.room.load_timeout_s, time.monotonic()):
-            raise BadModel(as_load_error(why))
+            raise ModelLoadError(as_load_error(why))
         return seen
 
 
@@ -319,7 +329,7 @@ def as_load_error(message: str) -> str:
     return f"Failed to load model: {message} (Error code: 0)"
 
 
-def _telling(attempt: Attempt) -> Callable[[str], None]:
+def _telling(attempt: ProvisioningContext) -> Callable[[str], None]:
     def tell(line: str) -> None:
         attempt.check()
         attempt.tell(line)

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 
 from trainshed.buckets.names import split_uri
 from trainshed.control.deployments.fleet import Fleet
-from trainshed.domain.models.hosting import Standing
+from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.model import Model
 from trainshed.domain.models.version import Version, VersionState
-from trainshed.errors import NotFound
-from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLog, Routes, VersionRoute
+from trainshed.errors import NotFoundError
+from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLogTarget, Routes, VersionRoute
 from trainshed.store.models import ModelStore
 
 
-class Publisher:
+class RoutePublisher:
     """`fleet_of` gives the hosts of a version, if it has any, and the lock under which they are looked at."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Publisher:
         with self._guard:  # what was read first is published first
             try:
                 model = self._models.get(project, model_id)
-            except NotFound:
+            except NotFoundError:
                 self._routes.withdraw(project, model_id)
                 return None
             versions = [self._as_it_arrives(version) for version in self._models.versions(project, model_id)]
@@ -76,10 +76,10 @@ class Publisher:
         )
 
     def _version_route(self, model: Model, version: Version) -> VersionRoute:
-        state, reason = Standing.STARTING, ""
+        state, reason = ServingState.STARTING, ""
         hosts: tuple[HostAddress, ...] = ()
         if version.state is VersionState.FAILED:
-            state, reason = Standing.UNHEALTHY, version.error
+            state, reason = ServingState.UNHEALTHY, version.error
         elif version.state is VersionState.CREATING:
             reason = f"Version {version.id} of model {version.model} is being created."
         else:
@@ -89,22 +89,22 @@ class Publisher:
                     state, reason = fleet.standing(version), fleet.reason
                     hosts = fleet.addresses()
                 elif version.nodes == 0:
-                    state = Standing.SLEEPING
+                    state = ServingState.SLEEPING
         return VersionRoute(
             project=version.project,
             model=version.model,
             version=version.id,
             state=state,
-            reason=reason if state is not Standing.READY else "",
+            reason=reason if state is not ServingState.READY else "",
             hosts=hosts,
             access_log=model.access_log,
             log=_request_log(version),
         )
 
 
-def _request_log(version: Version) -> RequestLog | None:
+def _request_log(version: Version) -> RequestLogTarget | None:
     wanted = version.request_logging
     if wanted is None:
         return None
     bucket, folder = split_uri(wanted.folder)
-    return RequestLog(bucket=bucket, folder=folder.rstrip("/"), share=wanted.share)
+    return RequestLogTarget(bucket=bucket, folder=folder.rstrip("/"), share=wanted.share)

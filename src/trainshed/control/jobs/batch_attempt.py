@@ -11,21 +11,21 @@ from pathlib import Path
 import orjson
 
 from trainshed.attempts.batch_progress import FOLDER
-from trainshed.buckets.backend import Tree
-from trainshed.buckets.glob import matching
+from trainshed.buckets.backend import BucketBackend
+from trainshed.buckets.glob import glob_objects
 from trainshed.buckets.names import split_uri
 from trainshed.config import Settings
-from trainshed.control.deployments.provisioner import Creations
-from trainshed.control.jobs.local_attempt import tells_of_build
-from trainshed.domain.jobs import gang as clusters
-from trainshed.domain.jobs.batch_prediction import Prediction, no_results_there
-from trainshed.domain.jobs.job import Event, Job
+from trainshed.control.deployments.provisioner import VersionProvisioner
+from trainshed.control.jobs.local_attempt import report_build
+from trainshed.domain.jobs import gang
+from trainshed.domain.jobs.batch_prediction import BatchPrediction, cloud_output_unsupported
+from trainshed.domain.jobs.job import Job, JobEvent
 from trainshed.domain.models import hosting as rules
-from trainshed.domain.models.version_container import container_of, no_batches
+from trainshed.domain.models.version_container import batch_prediction_unsupported, container_of
 from trainshed.domain.times import now_us
-from trainshed.engines.base import Launch, Replica
+from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.hosts import HostSpec, render
-from trainshed.errors import FailedPrecondition, NotFound
+from trainshed.errors import FailedPreconditionError, NotFoundError
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
 
@@ -34,26 +34,26 @@ _WARM = "tensorflow"  #: the loader that gains from a process that has TensorFlo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batches:
+class BatchAttemptBuilder:
     """Prepares attempts at batch predictions."""
 
     settings: Settings
     jobs: JobStore
     models: ModelStore
-    creations: Creations
-    tree: Tree
+    creations: VersionProvisioner
+    tree: BucketBackend
     ship: Callable[[], Path]  #: the folder with the code that serves models, for Pythons that have no Trainshed
 
-    def prepare(self, job: Job, folder: Path) -> Launch:
+    def prepare(self, job: Job, folder: Path) -> AttemptSpec:
         """Settle everything for the attempt that has `folder`. Blocks while a runtime is built and files are copied."""
-        prediction = Prediction.parse(job.body[Prediction.key])
+        prediction = BatchPrediction.parse(job.body[BatchPrediction.key])
         own = folder / FOLDER
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
         spec = self._spec(job, prediction, own / "model")
         (own / "plan.json").write_bytes(orjson.dumps(self._plan(job, prediction, spec, own)))
-        env = clusters.common_environment(job, prediction, cpus=self.creations.room.cpus)
-        [master] = clusters.gang(prediction)
-        return Launch(
+        env = gang.common_environment(job, prediction, cpus=self.creations.room.cpus)
+        [master] = gang.gang(prediction)
+        return AttemptSpec(
             project=job.project,
             job=job.id,
             attempt=job.attempt,
@@ -71,11 +71,11 @@ class Batches:
             warm=spec.loader == _WARM,
         )
 
-    def _plan(self, job: Job, prediction: Prediction, spec: HostSpec, own: Path) -> dict[str, object]:
+    def _plan(self, job: Job, prediction: BatchPrediction, spec: HostSpec, own: Path) -> dict[str, object]:
         addresses = self.creations.supplies.addresses
         if cloud := addresses.cloud_of(job.project, prediction.output_path):
-            raise no_results_there(prediction.output_path, cloud)
-        gone = FailedPrecondition(
+            raise cloud_output_unsupported(prediction.output_path, cloud)
+        gone = FailedPreconditionError(
             f"The input or the output of job {job.id} is no longer in a bucket of project {job.project}."
         )
         output = addresses.paths(job.project, leads=True)(prediction.output_path)
@@ -84,11 +84,11 @@ class Batches:
             raise gone
         try:
             paths = [addresses.file(job.project, uri, copies=own / "inputs") for uri in uris]
-        except NotFound as exc:
+        except NotFoundError as exc:
             raise gone from exc
         buckets = self.creations.supplies.home.buckets
         if output.resolve() != buckets.resolve() / output.relative_to(buckets):
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"There is a link on the way to {prediction.output_path}. Results are written to plain folders alone."
             )
         return {
@@ -102,18 +102,18 @@ class Batches:
             "signature": prediction.signature,
         }
 
-    def _rows(self, prediction: Prediction) -> Iterator[str]:
+    def _rows(self, prediction: BatchPrediction) -> Iterator[str]:
         """The addresses of all input files, each once, in order."""
         seen: set[str] = set()
         for address in prediction.input_paths:
             bucket, pattern = split_uri(address)
-            for name in matching(self.tree, bucket, pattern):
+            for name in glob_objects(self.tree, bucket, pattern):
                 uri = f"gs://{bucket}/{name}"
                 if uri not in seen:
                     seen.add(uri)
                     yield uri
 
-    def _spec(self, job: Job, prediction: Prediction, model: Path) -> HostSpec:
+    def _spec(self, job: Job, prediction: BatchPrediction, model: Path) -> HostSpec:
         """What to load, from files of the job's own, so that a version may be deleted while the job goes on."""
         if prediction.uri:
             spec = self._spec_of_folder(job, prediction, model)
@@ -121,18 +121,18 @@ class Batches:
             version = self.models.served(prediction.project, prediction.model, prediction.version)
             self._tell(job, f"The rows are predicted by version {version.id} of model {version.model}.")
             if container_of(version) is not None:
-                raise no_batches(version.model)
+                raise batch_prediction_unsupported(version.model)
             spec = self.creations.again(version)
             _link(spec.model_dir, model)
         room = self.creations.room
-        threads, memory = rules.threads_each(room.cpus, 1), rules.memory_each(room.memory_bytes, 1)
+        threads, memory = rules.threads_per_host(room.cpus, 1), rules.memory_per_host(room.memory_bytes, 1)
         return replace(spec, model_dir=model, threads=threads, memory_bytes=memory)
 
-    def _spec_of_folder(self, job: Job, prediction: Prediction, model: Path) -> HostSpec:
+    def _spec_of_folder(self, job: Job, prediction: BatchPrediction, model: Path) -> HostSpec:
         supplies = self.creations.supplies
-        python = supplies.runtimes.ensure(job.runtime, tells_of_build(self.jobs, job))
+        python = supplies.runtimes.ensure(job.runtime, report_build(self.jobs, job))
         with supplies.pins.pinned(job.project, prediction.uri, check=lambda: None) as pinned:
-            loader = rules.loaders(pinned.names, framework="", prediction_class="", where=prediction.uri)[-1]
+            loader = rules.candidate_loaders(pinned.names, framework="", prediction_class="", where=prediction.uri)[-1]
             _link(pinned.folder, model)
         return HostSpec(
             project=job.project,
@@ -147,7 +147,7 @@ class Batches:
         )
 
     def _tell(self, job: Job, line: str) -> None:
-        self.jobs.tell(job, Event(text=line, time_us=now_us()))
+        self.jobs.tell(job, JobEvent(text=line, time_us=now_us()))
 
 
 def _link(source: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""The loop that makes the world match the job rows: it looks, decides with `domain.plan`, acts, and writes down."""
+"""The job controller: compares job rows with what engines report, decides with `reconcile`, acts and writes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from trainshed.control.jobs.absences import Absences, sentence
-from trainshed.control.jobs.engines import Site, Sites
-from trainshed.domain.jobs.job import Event, Job, JobState
-from trainshed.domain.jobs.reconcile import Cancel, Launch, Move, Sighting, plan
+from trainshed.control.jobs.absences import OutageNotices, outage_message
+from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
+from trainshed.domain.jobs.job import Job, JobEvent, JobState
+from trainshed.domain.jobs.reconcile import CancelAttempt, ObservedAttempt, StartAttempt, Transition, reconcile
 from trainshed.domain.times import now_us
 from trainshed.engines import base
-from trainshed.errors import EngineDown, Overtaken, Refused, TrainshedError
+from trainshed.errors import CannotProceedError, EngineUnavailableError, TrainshedError, WriteConflictError
 from trainshed.store.jobs import JobStore
 
 LOG = logging.getLogger("trainshed.control.jobs.controller")
@@ -26,15 +26,15 @@ TRIES = 3  #: how often an engine that is down is asked before the job fails
 BATCH = 8  #: queued jobs that are read at once
 
 
-class JobControl:
+class JobController:
     """One thread owns the loop, a small pool prepares and launches. `stop` and `join` end both; jobs go on."""
 
     def __init__(
         self,
         jobs: JobStore,
-        sites: Sites,
+        sites: EngineRegistry,
         *,
-        gang: Callable[[Job], base.Gang],
+        gang: Callable[[Job], base.GangRequest],
         at_once: int,
         poll_s: float,
         clock: Callable[[], int] = now_us,
@@ -43,19 +43,19 @@ class JobControl:
     ) -> None:
         """`gang` is the current attempt of a job before it is prepared; `at_once` how many launches there may be.
 
-        `check` is asked before each step whether we may go on; if it is `Refused`, `give_up` is called once.
+        `check` is asked before each step whether we may go on; if it is `CannotProceedError`, `give_up` is called once.
         """
         self._jobs = jobs
         self._sites = sites
         self._gang = gang
-        self._absences = Absences(jobs)
+        self._absences = OutageNotices(jobs)
         self._poll_s = poll_s
         self._clock = clock
         self._check = check
         self._give_up = give_up
         self._news = threading.Event()
         self._stopping = threading.Event()
-        self._seen: dict[str, Mapping[Path, Sighting]] = {}  # by engine
+        self._seen: dict[str, Mapping[Path, ObservedAttempt]] = {}  # by engine
         self._launching: set[tuple[str, str]] = set()  # guarded by the GIL: added by the loop, removed by the pool
         self._thread = threading.Thread(target=self._loop, name="job-control", daemon=True)
         # A launch may wait minutes for a runtime. There are as many threads as launches, so none waits for another.
@@ -85,7 +85,7 @@ class JobControl:
                 self._check()
                 self._rest(busy=self.step())
                 continue
-            except Refused as exc:
+            except CannotProceedError as exc:
                 LOG.critical("control.refused reason=%s", exc)
                 self._give_up()
                 return
@@ -117,7 +117,7 @@ class JobControl:
         for name in self._sites.table:
             try:
                 busy |= self._step_at(name, [job for job in active if job.engine == name])
-            except EngineDown as exc:  # the others are not held up
+            except EngineUnavailableError as exc:  # the others are not held up
                 LOG.warning("engine.down engine=%s reason=%s", name, exc)
                 busy = True
         return busy
@@ -142,13 +142,13 @@ class JobControl:
         self._release(site, {gang.folder for gang in (*gangs, *waiting)})
         return bool(waiting)
 
-    def _act(self, job: Job, engine: base.Engine, folder: Path, seen: Sighting) -> None:
-        match plan(job, seen, now_us=self._clock()):
-            case Launch():
+    def _act(self, job: Job, engine: base.Engine, folder: Path, seen: ObservedAttempt) -> None:
+        match reconcile(job, seen, now_us=self._clock()):
+            case StartAttempt():
                 self._start_launch(job)
-            case Cancel():
+            case CancelAttempt():
                 engine.cancel(folder)
-            case Move(job=moved, events=events):
+            case Transition(job=moved, events=events):
                 self._record(moved, *events)
 
     def outlook(self, job: Job) -> str:
@@ -159,16 +159,16 @@ class JobControl:
     def away(self, job: Job) -> str:
         """A sentence for a job whose place does not answer; empty if it does."""
         away = self._sites.of(job).engine.away()
-        return sentence(away) if away is not None else ""
+        return outage_message(away) if away is not None else ""
 
-    def _admit(self, name: str, site: Site, gangs: list[base.Gang]) -> list[base.Gang]:
+    def _admit(self, name: str, site: RegisteredEngine, gangs: list[base.GangRequest]) -> list[base.GangRequest]:
         """Claim queued jobs, best first, as long as there is room for the whole gang of each. Adds those to `gangs`.
 
         The first that does not fit holds up those behind it: small jobs must not overtake a large one for ever. Only
         what can't fit at all, whatever ends, holds nobody up. The claim is the write; who loses the race lets go.
         Returns the gangs that wait for room which their engine was asked to make.
         """
-        waiting: list[base.Gang] = []
+        waiting: list[base.GangRequest] = []
         while jobs := self._jobs.queued(engine=name, limit=len(waiting) + BATCH)[len(waiting) :]:
             for job in jobs:
                 claim = _claimed(job, self._clock())
@@ -178,18 +178,18 @@ class JobControl:
                     gangs.append(gang)
                     continue
                 waiting.append(gang)
-                if isinstance(answer, base.Waiting) and answer.holds:
+                if isinstance(answer, base.Pending) and answer.holds:
                     return waiting
         return waiting
 
     def _claim(self, claim: Job) -> bool:
-        waiting = Event(text="Waiting for job to be provisioned.", time_us=self._clock())
+        waiting = JobEvent(text="Waiting for job to be provisioned.", time_us=self._clock())
         mine = self._record(claim, waiting)
         if mine is not None:
             self._start_launch(mine)
         return mine is not None
 
-    def _release(self, site: Site, live: Collection[Path]) -> None:
+    def _release(self, site: RegisteredEngine, live: Collection[Path]) -> None:
         """Give back the room of attempts that ended, and of jobs that are not next in the queue any more."""
         for attempt in site.engine.held():
             if attempt not in live:
@@ -223,12 +223,12 @@ class JobControl:
             return f"Trainshed itself failed to start this job: {exc}. The server's log has the details."
         return None
 
-    def _launch_on_engine(self, engine: base.Engine, launch: base.Launch) -> None:
+    def _launch_on_engine(self, engine: base.Engine, launch: base.AttemptSpec) -> None:
         for left in reversed(range(TRIES)):
             try:
                 engine.launch(launch)
                 return
-            except EngineDown as exc:
+            except EngineUnavailableError as exc:
                 if left == 0:
                     raise
                 LOG.warning("engine.down job=%s tries_left=%d reason=%s", launch.job, left, exc)
@@ -242,16 +242,16 @@ class JobControl:
         self._sites.of(job).engine.cancel(self._gang(current).folder)
         now = self._clock()
         events = (
-            Event(text=reason, time_us=now, severity="ERROR"),
-            Event(text="Job failed.", time_us=now, severity="ERROR"),
+            JobEvent(text=reason, time_us=now, severity="ERROR"),
+            JobEvent(text="Job failed.", time_us=now, severity="ERROR"),
         )
         self._record(current.to(JobState.FAILED, now_us=now, error=reason), *events)
 
-    def _record(self, job: Job, *events: Event) -> Job | None:
+    def _record(self, job: Job, *events: JobEvent) -> Job | None:
         """Write, unless someone else wrote since the job was read; then the next look sees what they wrote."""
         try:
             recorded = self._jobs.record(job, events)
-        except Overtaken:
+        except WriteConflictError:
             LOG.info("job.overtaken project=%s job=%s", job.project, job.id)
             return None
         LOG.info("job.moved project=%s job=%s state=%s", job.project, job.id, job.state)

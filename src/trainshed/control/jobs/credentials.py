@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
-from trainshed.artifacts import staging as parcels
+from trainshed.artifacts import staging
 from trainshed.artifacts.staging import Package
-from trainshed.engines.base import Containers, Launch, Mount
-from trainshed.proxy import client_config as clients
-from trainshed.proxy import node_endpoint as nodes
-from trainshed.proxy.client_config import Reach
-from trainshed.proxy.node_endpoint import NodeReach
+from trainshed.engines.base import AttemptSpec, ContainerSettings, Mount
+from trainshed.proxy import client_config, node_endpoint
+from trainshed.proxy.client_config import ServerEndpoints
+from trainshed.proxy.node_endpoint import NodeEndpoint
 
 FOLDER = "credentials"  #: in the attempt's own
 INSIDE = Path("/etc/trainshed")  #: where a container sees it
@@ -29,18 +28,18 @@ _LONGER_S = 86_400.0  #: that a token lives beyond the job's time limit, at most
 _HOST = re.compile(r"@host:[a-z0-9-]+@")
 
 
-class Issue(Protocol):
+class IssueJobToken(Protocol):
     def __call__(self, project: str, job: str, *, ttl_s: float) -> str: ...
 
 
-class Credentials:
+class LocalCredentials:
     """`issue` makes a token for a job, given its project, its name and how long it may live at most."""
 
-    def __init__(self, reach: Reach, *, issue: Issue) -> None:
+    def __init__(self, reach: ServerEndpoints, *, issue: IssueJobToken) -> None:
         self._reach = reach
         self._issue = issue
 
-    def equip(self, launch: Launch) -> Launch:
+    def equip(self, launch: AttemptSpec) -> AttemptSpec:
         """The same launch with `gs://` in it. Writes the token into the attempt's folder; the launch has only paths.
 
         What a launch says already is kept.
@@ -49,15 +48,19 @@ class Credentials:
         if launch.containers is not None:
             return self._equip_containers(launch, launch.containers, token)
         folder = launch.folder / FOLDER
-        clients.write(folder, clients.files(self._reach, project=launch.project, folder=folder, token=token))
+        client_config.write_files(
+            folder, client_config.config_files(self._reach, project=launch.project, folder=folder, token=token)
+        )
         return replace(launch, env={**environment(self._reach, launch), **launch.env})
 
-    def _equip_containers(self, launch: Launch, containers: Containers, token: str) -> Launch:
+    def _equip_containers(self, launch: AttemptSpec, containers: ContainerSettings, token: str) -> AttemptSpec:
         """The same files, at the place where containers see them, for whichever user an image has."""
         reach = replace(self._reach, bundle=INSIDE / self._reach.bundle.name)
-        files = clients.files(reach, project=launch.project, folder=INSIDE, token=token, state=INSIDE_STATE)
+        files = client_config.config_files(
+            reach, project=launch.project, folder=INSIDE, token=token, state=INSIDE_STATE
+        )
         bundle = {reach.bundle.name: self._reach.bundle.read_text()}
-        clients.write(launch.folder / FOLDER, {**files, **bundle}, for_all=True)
+        client_config.write_files(launch.folder / FOLDER, {**files, **bundle}, for_all=True)
         mount = Mount(source=launch.folder / FOLDER, target=INSIDE, read_only=True)
         return replace(
             launch,
@@ -66,14 +69,14 @@ class Credentials:
         )
 
 
-def environment(reach: Reach, launch: Launch, folder: Path | None = None) -> dict[str, str]:
+def environment(reach: ServerEndpoints, launch: AttemptSpec, folder: Path | None = None) -> dict[str, str]:
     """The variables of every replica. None of them is secret. `folder` is where it sees the files, if not here."""
     folder = folder or launch.folder / FOLDER
-    made = clients.environment(reach, project=launch.project, folder=folder, hosts=_hosts(launch))
+    made = client_config.client_environment(reach, project=launch.project, folder=folder, hosts=_hosts(launch))
     return made | {"TRAINSHED_HOME": str(folder)}  # where the command line looks for its token
 
 
-def _hosts(launch: Launch) -> Iterable[str]:
+def _hosts(launch: AttemptSpec) -> Iterable[str]:
     for replica in launch.replicas:
         cluster = json.loads(replica.env.get("TF_CONFIG", "{}")).get("cluster", {})
         for addresses in cluster.values():
@@ -81,23 +84,26 @@ def _hosts(launch: Launch) -> Iterable[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Equipped:
+class RemoteAttempt:
     """A launch for other machines, and what they need to have of this one."""
 
-    launch: Launch  #: without packages: those are fetched there
+    launch: AttemptSpec  #: without packages: those are fetched there
     packages: tuple[Mapping[str, Any], ...]
     kit: Mapping[str, Any] = field(repr=False)  #: holds tokens; goes into no log and no command line
 
 
-class NodeCredentials:
-    """As `Credentials`, for replicas on other machines. `issue_courier` makes a token that fetches packages alone."""
+class RemoteCredentials:
+    """As `LocalCredentials`, for replicas on other machines.
 
-    def __init__(self, reach: NodeReach, *, issue: Issue, issue_courier: Issue) -> None:
+    `issue_courier` makes a token that fetches packages alone.
+    """
+
+    def __init__(self, reach: NodeEndpoint, *, issue: IssueJobToken, issue_courier: IssueJobToken) -> None:
         self._nodes = reach
         self._issue = issue
         self._issue_courier = issue_courier
 
-    def equip(self, launch: Launch) -> Equipped:
+    def equip(self, launch: AttemptSpec) -> RemoteAttempt:
         """Keeps a copy of each package in the attempt's folder. What a launch says already is kept."""
         packages = tuple(self._parcel(launch, package) for package in launch.packages)
         kit = {
@@ -108,17 +114,17 @@ class NodeCredentials:
         }
         env = {**self._environment(launch), **launch.env}
         told = replace(launch, env=env, packages=(), containers=self._showing(launch.containers))
-        return Equipped(launch=told, packages=packages, kit=kit)
+        return RemoteAttempt(launch=told, packages=packages, kit=kit)
 
-    def _showing(self, containers: Containers | None) -> Containers | None:
+    def _showing(self, containers: ContainerSettings | None) -> ContainerSettings | None:
         """Containers that see the files of the kit."""
         if containers is None or not self._nodes.leads:
             return containers
-        mount = Mount(source=nodes.FOLDER, target=INSIDE, read_only=True)
+        mount = Mount(source=node_endpoint.FOLDER, target=INSIDE, read_only=True)
         return replace(containers, mounts=(*containers.mounts, mount))
 
-    def _parcel(self, launch: Launch, package: Package) -> dict[str, Any]:
-        kept = parcels.keep(launch.folder, package)
+    def _parcel(self, launch: AttemptSpec, package: Package) -> dict[str, Any]:
+        kept = staging.stage_package(launch.folder, package)
         path = f"/trainshed/v1/projects/{quote(launch.project)}/jobs/{quote(launch.job)}/packages/{package.sha256}"
         return {
             "uri": package.uri,
@@ -127,33 +133,33 @@ class NodeCredentials:
             "url": self._nodes.tls_url + path,
         }
 
-    def _files(self, launch: Launch) -> dict[str, str]:
+    def _files(self, launch: AttemptSpec) -> dict[str, str]:
         if not self._nodes.leads:
             return {}
         token = self._issue(launch.project, launch.job, ttl_s=_ttl_s(launch))
         reach, folder = self._seen(launch)
         state = INSIDE_STATE if launch.containers else None
-        made = clients.files(reach, project=launch.project, folder=folder, token=token, state=state)
+        made = client_config.config_files(reach, project=launch.project, folder=folder, token=token, state=state)
         return made | {"token-for": self._nodes.tls_url}  # or the command line would not send it to another machine
 
-    def _environment(self, launch: Launch) -> dict[str, str]:
+    def _environment(self, launch: AttemptSpec) -> dict[str, str]:
         """None of it is secret."""
         if not self._nodes.leads:
             return {}
         gang = (host for replica in launch.replicas for value in replica.env.values() for host in _HOST.findall(value))
         hosts = (urlsplit(self._nodes.tls_url).hostname or "", *gang)
         reach, folder = self._seen(launch)
-        made = clients.environment(reach, project=launch.project, folder=folder, hosts=hosts)
+        made = client_config.client_environment(reach, project=launch.project, folder=folder, hosts=hosts)
         return made | {"TRAINSHED_HOME": str(folder)}
 
-    def _seen(self, launch: Launch) -> tuple[Reach, Path]:
+    def _seen(self, launch: AttemptSpec) -> tuple[ServerEndpoints, Path]:
         """The way to this server as a replica sees it, and where it sees the files of the kit."""
         reach = self._nodes.reach
         if not launch.containers:
-            return reach, nodes.FOLDER
+            return reach, node_endpoint.FOLDER
         return replace(reach, bundle=INSIDE / reach.bundle.name), INSIDE
 
 
-def _ttl_s(launch: Launch) -> float:
+def _ttl_s(launch: AttemptSpec) -> float:
     """A replica may be started, and need its packages, at any time while the job goes on."""
     return launch.max_running_s + _LONGER_S

@@ -5,50 +5,57 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from trainshed.domain.capacity.machine_types import STANDARD, Machines
+from trainshed.domain.capacity.machine_types import STANDARD, MachineTypes
 from trainshed.domain.jobs.accelerators import gpu_fields
 from trainshed.domain.jobs.job import ENGINE_LABEL, Job
 from trainshed.domain.jobs.training import Training
-from trainshed.domain.jobs.workload import Work
+from trainshed.domain.jobs.workload import Workload
 from trainshed.engines import base
-from trainshed.errors import Invalid, Refused
+from trainshed.errors import CannotProceedError, InvalidArgumentError
 
 _FIELD = f"job.labels.{ENGINE_LABEL}"
 _VERSION_FIELD = f"version.labels.{ENGINE_LABEL}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class RegisteredEngine:
     """An engine and what goes with it."""
 
     engine: base.Engine
-    prepare: Callable[[Job], base.Launch]  #: from a job to an attempt with nothing left to decide; may take minutes
+    prepare: Callable[
+        [Job], base.AttemptSpec
+    ]  #: from a job to an attempt with nothing left to decide; may take minutes
     takes: frozenset[str]  #: the kinds of work that it can do, as `what` of each names them
     gpus: bool = False  #: whether its machines may have some
     shortfall: Callable[[Training], str] = lambda training: ""  #: what it has less of than a gang was promised
     lacking: str = ""  #: why no new job may name it, and what to do about it; empty: it may
 
 
-class Sites:
+class EngineRegistry:
     """The table of engines. Jobs are stored with the name of theirs, so a name never changes its meaning."""
 
-    def __init__(self, table: Mapping[str, Site], *, default: str, machines: Machines = STANDARD) -> None:
-        """`default` is the engine of jobs that name none. `Refused` if there is none of that name, or not for now."""
+    def __init__(
+        self, table: Mapping[str, RegisteredEngine], *, default: str, machines: MachineTypes = STANDARD
+    ) -> None:
+        """`default` is the engine of jobs that name none.
+
+        `CannotProceedError` if there is none of that name, or not for now.
+        """
         if default not in table:
-            raise Refused(f"The setting engine is {default!r}; the engines are: {', '.join(table)}.")
+            raise CannotProceedError(f"The setting engine is {default!r}; the engines are: {', '.join(table)}.")
         if table[default].lacking:
-            raise Refused(f"The setting engine is {default}. {table[default].lacking}")
+            raise CannotProceedError(f"The setting engine is {default}. {table[default].lacking}")
         self.table = table
         self._default = default
         self._machines = machines
 
-    def of(self, job: Job) -> Site:
+    def of(self, job: Job) -> RegisteredEngine:
         return self.table[job.engine]
 
-    def choose(self, labels: Mapping[str, str], work: Work) -> str:
+    def choose(self, labels: Mapping[str, str], work: Workload) -> str:
         """The engine for a new job: the one that its label names, or the default, or else the first that can do it.
 
-        `Invalid` for a name that is none, and for an engine that can't do such work.
+        `InvalidArgumentError` for a name that is none, and for an engine that can't do such work.
         """
         asked = next(gpu_fields(work.input, self._machines), None) if isinstance(work, Training) else None
         if asked is None:
@@ -64,11 +71,13 @@ class Sites:
         if (named := labels.get(ENGINE_LABEL)) is None:
             return able[0]
         if (site := self.table.get(named)) is None:
-            raise Invalid(f"There is no engine {named!r}. The engines are: {', '.join(self.table)}.", field=field)
+            raise InvalidArgumentError(
+                f"There is no engine {named!r}. The engines are: {', '.join(self.table)}.", field=field
+            )
         if site.lacking:
-            raise Invalid(site.lacking, field=field)
+            raise InvalidArgumentError(site.lacking, field=field)
         if what not in site.takes:
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"A {what} does not run on engine {named}. Those that can do it: {', '.join(able)}.", field=field
             )
         return named
@@ -86,7 +95,7 @@ class Sites:
             if able
             else "give the server a Ray cluster whose machines have some: trainshed up --ray-address HOST:PORT"
         )
-        raise Invalid(
+        raise InvalidArgumentError(
             f"{word} needs GPUs, and engine {engine} has none. Use scale_tier BASIC or a machine type without them, or "
             f"{instead}.",
             field=field,

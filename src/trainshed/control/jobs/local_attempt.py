@@ -12,16 +12,16 @@ from pathlib import Path
 
 from trainshed.buckets.addresses import resolve_uris
 from trainshed.config import Home, Settings
-from trainshed.control.packages import FOLDER, Wanted, packages, site_name
-from trainshed.control.uri_resolver import Addresses
-from trainshed.domain.capacity.machine_types import Machines
-from trainshed.domain.jobs import gang as clusters
-from trainshed.domain.jobs.job import Event, Job, JobState
+from trainshed.control.packages import FOLDER, PackageRequest, resolve_packages, site_name
+from trainshed.control.uri_resolver import UriResolver
+from trainshed.domain.capacity.machine_types import MachineTypes
+from trainshed.domain.jobs import gang as gangs
+from trainshed.domain.jobs.job import Job, JobEvent, JobState
 from trainshed.domain.jobs.training import Training
-from trainshed.domain.jobs.workload import work_of
+from trainshed.domain.jobs.workload import workload_of
 from trainshed.domain.times import now_us
-from trainshed.engines.base import Container, Containers, Gang, Launch, Mount, Replica
-from trainshed.errors import FailedPrecondition, Unavailable
+from trainshed.engines.base import AttemptSpec, ContainerSettings, GangRequest, Mount, Replica, ReplicaContainer
+from trainshed.errors import FailedPreconditionError, UnavailableError
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.store.jobs import JobStore
@@ -34,7 +34,7 @@ BUCKETS = Path("/gcs")  #: where a container sees them
 _AGAIN = "Submit the job again to upload it anew."
 
 
-class Launches:
+class LocalAttemptBuilder:
     """Prepares attempts. `buckets` names those of a project that are folders here; `leads` says whether `gs://` in the
     code of trainers means this server's buckets.
     """
@@ -46,11 +46,11 @@ class Launches:
         *,
         jobs: JobStore,
         runtimes: Runtimes,
-        addresses: Addresses,
+        addresses: UriResolver,
         buckets: Callable[[str], Iterable[str]],
         leads: bool,
         cpus: int,
-        machines: Machines,
+        machines: MachineTypes,
     ) -> None:
         self._home = home
         self._settings = settings
@@ -66,22 +66,22 @@ class Launches:
         """Where the current attempt of a job lives."""
         return self._home.jobs / job.project / job.id / str(job.attempt)
 
-    def gang(self, job: Job) -> Gang:
+    def gang(self, job: Job) -> GangRequest:
         """The current attempt of a job before it is prepared."""
-        work = work_of(job.body)
-        return Gang(
+        work = workload_of(job.body)
+        return GangRequest(
             project=job.project,
             job=job.id,
             attempt=job.attempt,
             folder=self.folder(job),
-            machines=clusters.machine_types(work),
-            gpus=clusters.accelerators(work),
+            machines=gangs.machine_types(work),
+            gpus=gangs.accelerators(work),
         )
 
-    def prepare(self, job: Job) -> Launch:
+    def prepare(self, job: Job) -> AttemptSpec:
         """Build the runtime if need be, and settle everything else. Blocks while a runtime is built."""
         training = Training.parse(job.body[Training.key])
-        launch = Launch(
+        launch = AttemptSpec(
             project=job.project,
             job=job.id,
             attempt=job.attempt,
@@ -92,62 +92,62 @@ class Launches:
             packages=(),
             site=self.folder(job) / "site",
             replicas=self._replicas(job, training),
-            env=clusters.common_environment(job, training, cpus=max(1, self._cpus // len(clusters.gang(training)))),
+            env=gangs.common_environment(job, training, cpus=max(1, self._cpus // len(gangs.gang(training)))),
             grace_s=self._settings.grace_s,
             max_running_s=training.max_running_s,
             log_limit_bytes=self._settings.log_limit_mb << 20,
         )
         return self._in_containers(launch) if training.containers else self._in_runtime(launch, job, training)
 
-    def _in_runtime(self, launch: Launch, job: Job, training: Training) -> Launch:
-        python = self._runtimes.ensure(job.runtime, tells_of_build(self._jobs, job))
+    def _in_runtime(self, launch: AttemptSpec, job: Job, training: Training) -> AttemptSpec:
+        python = self._runtimes.ensure(job.runtime, report_build(self._jobs, job))
         leads = self._leads and (job.runtime not in CATALOGUE or CATALOGUE[job.runtime].led)
         path_of = self._addresses.paths(job.project, leads=leads)
-        wanted = Wanted(project=job.project, copies=launch.folder / FOLDER, remedy=_AGAIN)
-        found = packages(training.package_uris, self._addresses, wanted)
+        wanted = PackageRequest(project=job.project, copies=launch.folder / FOLDER, remedy=_AGAIN)
+        found = resolve_packages(training.package_uris, self._addresses, wanted)
         args = tuple(resolve_uris(arg, path_of) for arg in training.args)
         if training.job_dir:
             args += ("--job-dir", resolve_uris(training.job_dir, path_of))
         site = self._home.packages / job.project / site_name(python, found)
         return replace(launch, python=python, args=args, packages=found, site=site)
 
-    def _in_containers(self, launch: Launch) -> Launch:
+    def _in_containers(self, launch: AttemptSpec) -> AttemptSpec:
         """The images are found, or pulled, by the supervisor. They see the buckets that are folders now."""
         buckets = tuple(
             Mount(source=self._home.buckets / name, target=BUCKETS / name, read_only=False)
             for name in self._buckets(launch.project)
         )
-        common = Containers(
+        common = ContainerSettings(
             tool=self._settings.container_tool, read_only=self._settings.container_read_only, mounts=buckets
         )
         return replace(launch, containers=common, warm=False)
 
     def _replicas(self, job: Job, training: Training) -> tuple[Replica, ...]:
-        gang = clusters.gang(training)
-        listening = [replica for replica in gang if replica.type != clusters.EVALUATOR]
-        addresses = clusters.loopback_addresses(gang, free_ports(len(listening)))
+        gang = gangs.gang(training)
+        listening = [replica for replica in gang if replica.type != gangs.EVALUATOR]
+        addresses = gangs.loopback_addresses(gang, free_ports(len(listening)))
         return tuple(
             Replica(
                 name=replica.name,
                 type=replica.type,
                 index=replica.index,
                 primary=replica.primary,
-                env=clusters.replica_environment(job, training, replica, addresses),
-                container=container(training, replica.type, self._machines),
+                env=gangs.replica_environment(job, training, replica, addresses),
+                container=replica_container(training, replica.type, self._machines),
             )
             for replica in gang
         )
 
 
-def container(training: Training, role: str, machines: Machines) -> Container | None:
+def replica_container(training: Training, role: str, machines: MachineTypes) -> ReplicaContainer | None:
     """What the replicas of a role run, in the machine that they asked for; None if they run a module.
 
     gs:// addresses stay as they are: the image was made for a service that passes them on.
     """
     if not training.containers:
         return None
-    spec, machine = training.containers[role], machines.of(clusters.machine(training, role))
-    return Container(
+    spec, machine = training.containers[role], machines.of(gangs.machine_type_of(training, role))
+    return ReplicaContainer(
         image=spec.image,
         command=spec.command,
         args=spec.args + (("--job-dir", training.job_dir) if training.job_dir else ()),
@@ -156,18 +156,18 @@ def container(training: Training, role: str, machines: Machines) -> Container | 
     )
 
 
-def tells_of_build(jobs: JobStore, job: Job) -> Callable[[float, str], None]:
+def report_build(jobs: JobStore, job: Job) -> Callable[[float, str], None]:
     """Writes the progress of a build into the job's log, and gives up if the job was cancelled meanwhile."""
     told = -1.0
 
     def progress(fraction: float, text: str) -> None:
         nonlocal told
         if jobs.get(job.project, job.id).state is not JobState.PREPARING:
-            raise FailedPrecondition(f"Job {job.id} was cancelled while its runtime was built.")
+            raise FailedPreconditionError(f"Job {job.id} was cancelled while its runtime was built.")
         if fraction - told >= _TOLD_EVERY:
             told = fraction
             line = f"Runtime {job.runtime} is built once for all jobs: {fraction:.0%}. {text}"
-            jobs.tell(job, Event(text=line, time_us=now_us()))
+            jobs.tell(job, JobEvent(text=line, time_us=now_us()))
 
     return progress
 
@@ -191,7 +191,7 @@ def free_ports(count: int) -> list[int]:
                 continue
             ports.append(port)
     if len(ports) < count:
-        raise Unavailable(
+        raise UnavailableError(
             f"Hardly any port from {_LOWEST_PORT} to {below - 1} is free. End programs that listen there."
         )
     return ports

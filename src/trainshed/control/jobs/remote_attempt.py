@@ -9,41 +9,41 @@ from pathlib import Path
 
 from trainshed.buckets.addresses import resolve_uris
 from trainshed.config import Home, Settings
-from trainshed.control.jobs.credentials import NodeCredentials
-from trainshed.control.jobs.local_attempt import BUCKETS, container
-from trainshed.control.packages import FOLDER, Wanted, packages
-from trainshed.control.uri_resolver import Addresses
-from trainshed.domain.capacity.machine_types import Machines
-from trainshed.domain.capacity.placement import CPU, Shares
-from trainshed.domain.jobs import gang as clusters
+from trainshed.control.jobs.credentials import RemoteCredentials
+from trainshed.control.jobs.local_attempt import BUCKETS, replica_container
+from trainshed.control.packages import FOLDER, PackageRequest, resolve_packages
+from trainshed.control.uri_resolver import UriResolver
+from trainshed.domain.capacity.machine_types import MachineTypes
+from trainshed.domain.capacity.placement import CPU, ResourceShares
+from trainshed.domain.jobs import gang as gangs
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
-from trainshed.engines.base import Containers, Elsewhere, Launch, Mount, Replica
+from trainshed.engines.base import AttemptSpec, ContainerSettings, Mount, RemoteSpec, Replica
 from trainshed.runtimes.catalogue import CATALOGUE, Runtime
 
 _AGAIN = "Submit the job again to upload it anew."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterLaunches:
+class RemoteAttemptBuilder:
     """Prepares attempts that run on a cluster. `folder` is that of the current attempt of a job, on this machine."""
 
     home: Home
     settings: Settings
-    addresses: Addresses
+    addresses: UriResolver
     buckets: Callable[[str], Iterable[str]]  #: names those of a project that are folders
     folder: Callable[[Job], Path]
-    credentials: NodeCredentials
+    credentials: RemoteCredentials
     leads: bool  #: whether `gs://` in the code of trainers means this server's buckets
-    machines: Machines
-    shares: Shares
+    machines: MachineTypes
+    shares: ResourceShares
 
-    def prepare(self, job: Job) -> Launch:
+    def prepare(self, job: Job) -> AttemptSpec:
         """Settle what can be settled here. Builds nothing: runtimes are built where they are needed."""
         training = Training.parse(job.body[Training.key])
         folder = self.folder(job)
-        wanted = Wanted(project=job.project, copies=folder / FOLDER, remedy=_AGAIN)
-        launch = Launch(
+        wanted = PackageRequest(project=job.project, copies=folder / FOLDER, remedy=_AGAIN)
+        launch = AttemptSpec(
             project=job.project,
             job=job.id,
             attempt=job.attempt,
@@ -51,10 +51,10 @@ class ClusterLaunches:
             python=Path(sys.executable),  # of the supervisor and the stand-ins
             module=training.module,
             args=() if training.containers else self._args(job, training),
-            packages=packages(training.package_uris, self.addresses, wanted),
+            packages=resolve_packages(training.package_uris, self.addresses, wanted),
             site=folder / "site",
             replicas=self._replicas(job, training),
-            env=clusters.common_environment(job, training, cpus=1),
+            env=gangs.common_environment(job, training, cpus=1),
             grace_s=self.settings.grace_s,
             max_running_s=training.max_running_s,
             log_limit_bytes=self.settings.log_limit_mb << 20,
@@ -62,8 +62,8 @@ class ClusterLaunches:
             containers=self._containers(job.project) if training.containers else None,
         )
         equipped = self.credentials.equip(launch)
-        runtime = {} if training.containers else recipe(CATALOGUE[job.runtime])
-        there = Elsewhere(runtime=runtime, packages=equipped.packages, kit=equipped.kit)
+        runtime = {} if training.containers else runtime_recipe(CATALOGUE[job.runtime])
+        there = RemoteSpec(runtime=runtime, packages=equipped.packages, kit=equipped.kit)
         return replace(equipped.launch, elsewhere=there)
 
     def _args(self, job: Job, training: Training) -> tuple[str, ...]:
@@ -73,8 +73,8 @@ class ClusterLaunches:
         return tuple(resolve_uris(word, path_there) for word in words)
 
     def _replicas(self, job: Job, training: Training) -> tuple[Replica, ...]:
-        gang, types, gpus = clusters.gang(training), clusters.machine_types(training), clusters.accelerators(training)
-        addresses = clusters.unknown_addresses(gang)
+        gang, types, gpus = gangs.gang(training), gangs.machine_types(training), gangs.accelerators(training)
+        addresses = gangs.placeholder_addresses(gang)
         return tuple(
             Replica(
                 name=replica.name,
@@ -82,21 +82,21 @@ class ClusterLaunches:
                 index=replica.index,
                 primary=replica.primary,
                 env={
-                    **clusters.replica_environment(job, training, replica, addresses),
+                    **gangs.replica_environment(job, training, replica, addresses),
                     "OMP_NUM_THREADS": str(self._threads(types[replica.name])),
                 },
                 machine=types[replica.name],
-                container=container(training, replica.type, self.machines),
+                container=replica_container(training, replica.type, self.machines),
                 gpus=gpus.get(replica.name, 0),
             )
             for replica in gang
         )
 
-    def _containers(self, project: str) -> Containers:
+    def _containers(self, project: str) -> ContainerSettings:
         """They see the buckets that the project has now, where machines have these in a folder."""
         root, names = self.settings.node_buckets, self.buckets(project)
         mounts = (Mount(source=Path(root) / name, target=BUCKETS / name, read_only=False) for name in names)
-        return Containers(
+        return ContainerSettings(
             tool=self.settings.container_tool,
             read_only=self.settings.container_read_only,
             mounts=tuple(mounts) if root else (),
@@ -107,7 +107,7 @@ class ClusterLaunches:
         return max(1, int(self.shares.bundle(machine, self.machines).get(CPU, 1)))
 
 
-def recipe(runtime: Runtime) -> dict[str, object]:
+def runtime_recipe(runtime: Runtime) -> dict[str, object]:
     """All that another machine needs to build the same environment."""
     return {
         "name": runtime.name,

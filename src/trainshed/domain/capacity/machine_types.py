@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from trainshed.domain.names import machine_name
-from trainshed.errors import Invalid, Refused
+from trainshed.errors import CannotProceedError, InvalidArgumentError
 
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 96)
 _N1 = re.compile(rf"n1-(standard|highmem|highcpu)-({'|'.join(map(str, _SIZES))})")
@@ -39,7 +39,7 @@ _OLD = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineType:
     """What one replica on a machine of some type may count on."""
 
     cpu: float
@@ -48,30 +48,33 @@ class Machine:
     resources: Mapping[str, float] = field(default_factory=dict)  #: others, by the names that a cluster has for them
 
 
-class Machines:
+class MachineTypes:
     """The table of machine types: Google's, with those of the operator over them."""
 
-    def __init__(self, own: Mapping[str, Machine] | None = None) -> None:
+    def __init__(self, own: Mapping[str, MachineType] | None = None) -> None:
         self._own = dict(own or {})
 
     @classmethod
     def read(cls, tables: Mapping[str, Any]) -> Self:
-        """From the tables `[machines.NAME]` of config.toml. `Refused`, naming the part, if one makes no sense."""
+        """From the tables `[machines.NAME]` of config.toml.
+
+        `CannotProceedError`, naming the part, if one makes no sense.
+        """
         return cls({name: _read(name, table) for name, table in tables.items()})
 
     def check(self, machine: str, *, field: str) -> None:
-        """`Invalid` if this server can't stand in for such a machine."""
+        """`InvalidArgumentError` if this server can't stand in for such a machine."""
         if machine in self._own:
             return
         if machine == _TPU:
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"This server has no TPUs, and {machine} needs one. Use n1-standard-4, for example. "
                 f"Machines of a cluster that have them can be named under [machines.NAME] in config.toml.",
                 field=field,
             )
         if machine not in _OLD and not _N1.fullmatch(machine) and not _A2.fullmatch(machine):
             wrong = f"{machine!r} is not a machine type" if machine else "scale_tier CUSTOM needs a machine type here"
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"{wrong}. Use n1-standard-4 or another of n1-standard, n1-highmem, n1-highcpu and a2-highgpu, or "
                 f"one of {', '.join((*_OLD, *self._own))}.",
                 field=field,
@@ -81,21 +84,21 @@ class Machines:
         """The roles of one job can't mix Google's families. An operator's own machine has none."""
         return "old" if machine in _OLD else "" if machine in self._own else "new"
 
-    def of(self, machine: str) -> Machine:
-        """What such a machine has. `Invalid` if there is none of that name, or none any more."""
+    def of(self, machine: str) -> MachineType:
+        """What such a machine has. `InvalidArgumentError` if there is none of that name, or none any more."""
         self.check(machine, field="machine_type")
         if machine in self._own:
             return self._own[machine]
         if a2 := _A2.fullmatch(machine):
-            return Machine(cpu=_A2_CORES * int(a2[1]), memory_gb=_A2_GB * int(a2[1]), gpu=int(a2[1]))
+            return MachineType(cpu=_A2_CORES * int(a2[1]), memory_gb=_A2_GB * int(a2[1]), gpu=int(a2[1]))
         behind, gpus = _OLD.get(machine, (machine, 0))
         _, kind, cores = behind.split("-")
-        return Machine(cpu=int(cores), memory_gb=int(cores) * _GB_PER_CORE[kind], gpu=gpus)
+        return MachineType(cpu=int(cores), memory_gb=int(cores) * _GB_PER_CORE[kind], gpu=gpus)
 
-    def serving(self, machine: str) -> Machine:
-        """What a host on such a machine has; the smallest if none is named. `Invalid` as above."""
+    def serving(self, machine: str) -> MachineType:
+        """What a host on such a machine has; the smallest if none is named. `InvalidArgumentError` as above."""
         if small := SMALL.fullmatch(machine or _SMALLEST):
-            return Machine(cpu=int(small[1]), memory_gb=int(small[2]))
+            return MachineType(cpu=int(small[1]), memory_gb=int(small[2]))
         return self.of(machine)
 
     def __iter__(self) -> Iterator[str]:
@@ -103,24 +106,26 @@ class Machines:
         yield from dict.fromkeys((*self._own, *(f"n1-{kind}-{size}" for kind in _GB_PER_CORE for size in _SIZES)))
 
 
-STANDARD = Machines()  #: as Google has them
+STANDARD = MachineTypes()  #: as Google has them
 
 
-def _read(name: str, table: Any) -> Machine:
+def _read(name: str, table: Any) -> MachineType:
     where = f"[machines.{name}] in config.toml"
     try:
         machine_name(name)
-    except Invalid as exc:
-        raise Refused(f"{where}: {exc}") from exc
+    except InvalidArgumentError as exc:
+        raise CannotProceedError(f"{where}: {exc}") from exc
     known = ("cpu", "memory_gb", "gpu", "resources")
     if not isinstance(table, Mapping) or set(table) - set(known) or not {"cpu", "memory_gb"} <= set(table):
-        raise Refused(f"{where} must have cpu and memory_gb, and can have gpu and resources, and nothing else.")
+        raise CannotProceedError(
+            f"{where} must have cpu and memory_gb, and can have gpu and resources, and nothing else."
+        )
     others = table.get("resources", {})
     if not isinstance(others, Mapping):
-        raise Refused(f"{where}: resources is a table of names and numbers, such as {{tpu = 1}}.")
+        raise CannotProceedError(f"{where}: resources is a table of names and numbers, such as {{tpu = 1}}.")
     numbers = {key: table.get(key, 0) for key in ("cpu", "memory_gb", "gpu")}
     numbers |= {f"resources.{key}": others[key] for key in others}
     for key, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < 1e9:
-            raise Refused(f"{where}: {key} is {number!r}; it must be a number that is not negative.")
-    return Machine(cpu=table["cpu"], memory_gb=table["memory_gb"], gpu=table.get("gpu", 0), resources=dict(others))
+            raise CannotProceedError(f"{where}: {key} is {number!r}; it must be a number that is not negative.")
+    return MachineType(cpu=table["cpu"], memory_gb=table["memory_gb"], gpu=table.get("gpu", 0), resources=dict(others))

@@ -6,43 +6,43 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trainshed.domain.capacity.machine_types import Machine, Machines
+from trainshed.domain.capacity.machine_types import MachineType, MachineTypes
 
 CPU, MEMORY, GPU = "CPU", "memory", "GPU"  #: the names that Ray has for them
 GB = 1 << 30
 _ENOUGH = 1e-6  #: that shares of cores may be off by
 
-Amounts = Mapping[str, float]  #: of each kind of resource
+Resources = Mapping[str, float]  #: of each kind of resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class NodeCapacity:
     """One machine of a cluster."""
 
     host: str
-    total: Amounts
-    free: Amounts | None = None  #: None: nobody knows
+    total: Resources
+    free: Resources | None = None  #: None: nobody knows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
+class ResourceShares:
     """How much of what a machine type stands for is asked of a cluster."""
 
     cpu: float = 1.0
     memory: float = 1.0
 
-    def bundle(self, machine: str, machines: Machines, *, gpus: int = 0) -> dict[str, float]:
+    def bundle(self, machine: str, machines: MachineTypes, *, gpus: int = 0) -> dict[str, float]:
         """What one replica on such a machine asks for, with GPUs beside it. What it needs none of is left out."""
         found = machines.of(machine)
         return self.amounts(replace(found, gpu=found.gpu + gpus))
 
-    def amounts(self, found: Machine) -> dict[str, float]:
+    def amounts(self, found: MachineType) -> dict[str, float]:
         """As `bundle`, for a machine itself."""
         asked = {CPU: found.cpu * self.cpu, MEMORY: int(found.memory_gb * self.memory * GB), GPU: found.gpu}
         return {kind: amount for kind, amount in {**asked, **found.resources}.items() if amount}
 
 
-def fits(bundles: Iterable[Amounts], nodes: Iterable[Amounts]) -> bool:
+def fits(bundles: Iterable[Resources], nodes: Iterable[Resources]) -> bool:
     """Whether each bundle finds a machine that has all of it. The largest are placed first, each where it just fits.
 
     This may be wrong about gangs that fit only if they are placed in one clever way.
@@ -57,7 +57,7 @@ def fits(bundles: Iterable[Amounts], nodes: Iterable[Amounts]) -> bool:
     return True
 
 
-def within(bundles: Iterable[Amounts], nodes: Iterable[Amounts]) -> bool:
+def fits_in_total(bundles: Iterable[Resources], nodes: Iterable[Resources]) -> bool:
     """Whether all machines together have as much. Not all that would may fit, but it is known at once."""
     left: defaultdict[str, float] = defaultdict(float)
     for sign, amounts in ((1, nodes), (-1, bundles)):
@@ -66,7 +66,7 @@ def within(bundles: Iterable[Amounts], nodes: Iterable[Amounts]) -> bool:
     return all(amount > -_ENOUGH for amount in left.values())
 
 
-def outlook(bundles: Sequence[Amounts], nodes: Sequence[Node]) -> str:
+def pending_reason(bundles: Sequence[Resources], nodes: Sequence[NodeCapacity]) -> str:
     """How a gang that waits stands, to end a sentence."""
     kinds = list(dict.fromkeys(kind for bundle in bundles for kind in bundle))
     needs = f"it needs {_counted(bundles, kinds)}"
@@ -82,7 +82,9 @@ def outlook(bundles: Sequence[Amounts], nodes: Sequence[Node]) -> str:
     return f"{needs}; free on its machines are {_each(free, kinds)}"
 
 
-def alternative(count: int, nodes: Sequence[Node], machines: Machines, shares: Shares) -> str:
+def largest_fitting_type(
+    count: int, nodes: Sequence[NodeCapacity], machines: MachineTypes, shares: ResourceShares
+) -> str:
     """The largest machine type that a gang of so many replicas would fit with; empty if there is none."""
     bundles = {name: shares.bundle(name, machines) for name in machines}
     plain = [name for name in machines if set(bundles[name]) <= {CPU, MEMORY}]
@@ -92,23 +94,23 @@ def alternative(count: int, nodes: Sequence[Node], machines: Machines, shares: S
     return ""
 
 
-def _has(node: Amounts, bundle: Amounts) -> bool:
+def _has(node: Resources, bundle: Resources) -> bool:
     return all(node.get(kind, 0) + _ENOUGH >= amount for kind, amount in bundle.items())
 
 
-def _weight(amounts: Amounts) -> tuple[float, float, float]:
+def _weight(amounts: Resources) -> tuple[float, float, float]:
     """Rare things first, then cores, then memory."""
     rare = sum(amount for kind, amount in amounts.items() if kind not in (CPU, MEMORY))
     return rare, amounts.get(CPU, 0), amounts.get(MEMORY, 0)
 
 
-def _counted(bundles: Iterable[Amounts], kinds: Sequence[str]) -> str:
+def _counted(bundles: Iterable[Resources], kinds: Sequence[str]) -> str:
     """As 3 times 8 CPUs and 7.2 GB, 1 times 4 CPUs and 15 GB."""
     counts = Counter(_words(bundle, [kind for kind in kinds if bundle.get(kind)]) for bundle in bundles)
     return ", ".join(f"{count} × {words}" for words, count in counts.items())
 
 
-def _machines(nodes: Iterable[Amounts], kinds: Sequence[str]) -> str:
+def _machines(nodes: Iterable[Resources], kinds: Sequence[str]) -> str:
     """As 2 machines with 4 CPUs and 7.2 GB, 1 machine with 2 CPUs and 3 GB."""
     counts = Counter(_words(node, kinds) for node in nodes)
     return ", ".join(
@@ -116,13 +118,13 @@ def _machines(nodes: Iterable[Amounts], kinds: Sequence[str]) -> str:
     )
 
 
-def _each(nodes: Iterable[Amounts], kinds: Sequence[str]) -> str:
+def _each(nodes: Iterable[Resources], kinds: Sequence[str]) -> str:
     """As 1 CPU and 7.2 GB on 2, 0 CPUs and 0 GB on 1."""
     counts = Counter(_words(node, kinds) for node in nodes)
     return ", ".join(f"{words} on {count}" for words, count in counts.items())
 
 
-def _words(amounts: Amounts, kinds: Sequence[str]) -> str:
+def _words(amounts: Resources, kinds: Sequence[str]) -> str:
     parts = [_word(kind, amounts.get(kind, 0)) for kind in kinds] or ["nothing"]
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from trainshed.domain.filters.terms import And, Compare, Node, Not, Or, Path, Text, Window
-from trainshed.errors import Invalid
+from trainshed.domain.filters.terms import And, Comparison, FilterNode, Not, Or, Path, TextTerm, TimeWindow
+from trainshed.errors import InvalidArgumentError
 
 MAX_CHARACTERS = 20_000
 MAX_DEPTH = 50
@@ -36,12 +36,12 @@ class Filter:
     """A query that has been understood. The empty one matches everything."""
 
     text: str
-    _root: Node
+    _root: FilterNode
 
     def matches(self, document: Mapping[str, Any]) -> bool:
         return self._root.matches(document)
 
-    def window(self, *path: str) -> Window:
+    def window(self, *path: str) -> TimeWindow:
         """The times, in microseconds and both ends included, outside of which no document's `path` can match."""
         return self._root.window(path)
 
@@ -51,9 +51,11 @@ class Filter:
 
 
 def parse(text: str) -> Filter:
-    """Read a filter. `Invalid` says at which character it goes wrong and what was expected there."""
+    """Read a filter. `InvalidArgumentError` says at which character it goes wrong and what was expected there."""
     if len(text) > MAX_CHARACTERS:
-        raise Invalid(f"The filter has {len(text):,} characters; {MAX_CHARACTERS:,} are allowed.", field="filter")
+        raise InvalidArgumentError(
+            f"The filter has {len(text):,} characters; {MAX_CHARACTERS:,} are allowed.", field="filter"
+        )
     return Filter(text, _Parser(text).query())
 
 
@@ -66,7 +68,7 @@ class _Parser:
         self._depth = 0
         self._terms = 0
 
-    def query(self) -> Node:
+    def query(self) -> FilterNode:
         self._skip()
         if self._at == len(self._text):
             return And(())
@@ -75,26 +77,26 @@ class _Parser:
             self._expected("a comparison, a word or the end")
         return root
 
-    def _all_of(self, term: Callable[[], Node]) -> Node:
+    def _all_of(self, term: Callable[[], FilterNode]) -> FilterNode:
         parts = [self._either_of(term)]
         while self._at < len(self._text) and self._text[self._at] != ")":
             self._keyword("AND")
             parts.append(self._either_of(term))
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
-    def _either_of(self, term: Callable[[], Node]) -> Node:
+    def _either_of(self, term: Callable[[], FilterNode]) -> FilterNode:
         parts = [self._deeper(term)]
         while self._keyword("OR"):
             parts.append(self._deeper(term))
         return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
-    def _deeper(self, term: Callable[[], Node]) -> Node:
+    def _deeper(self, term: Callable[[], FilterNode]) -> FilterNode:
         """One term with what negates it or the parentheses around it."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self._wrong(f"it is nested more than {MAX_DEPTH} deep")
         if self._keyword("NOT") or self._symbol("-"):
-            node: Node = Not(self._deeper(term))
+            node: FilterNode = Not(self._deeper(term))
         elif self._symbol("("):
             node = self._all_of(term)
             if not self._symbol(")"):
@@ -107,7 +109,7 @@ class _Parser:
         self._depth -= 1
         return node
 
-    def _term(self) -> Node:
+    def _term(self) -> FilterNode:
         if any(self._peek_keyword(word) for word in ("AND", "OR")):
             self._expected("a comparison or a word")
         start = self._at
@@ -120,7 +122,7 @@ class _Parser:
         operator = _OPERATOR.match(self._text, self._at)
         if operator is None:
             single = path[0] if len(path) == 1 else self._text[start:end]
-            return Text(single.casefold())
+            return TextTerm(single.casefold())
         if not all(path):
             self._at = start
             self._wrong("a name in this field path is empty")
@@ -149,7 +151,7 @@ class _Parser:
             segments += word[0].removesuffix(".").split(".")
         return tuple(segments)
 
-    def _comparison(self, path: Path, operator: str) -> Node:
+    def _comparison(self, path: Path, operator: str) -> FilterNode:
         start = self._at
         bare = False
         value = self._quoted()
@@ -160,7 +162,7 @@ class _Parser:
             value, bare = word[0], True
             self._at = word.end()
         try:
-            node = Compare.build(path, operator, value, bare=bare)
+            node = Comparison.build(path, operator, value, bare=bare)
         except ValueError as exc:
             self._at = start
             self._wrong(str(exc))
@@ -200,7 +202,7 @@ class _Parser:
         self._wrong(f"expected {what}, found {found}")
 
     def _wrong(self, what: str) -> NoReturn:
-        raise Invalid(f"The filter can't be read at character {self._at + 1}: {what}.", field="filter")
+        raise InvalidArgumentError(f"The filter can't be read at character {self._at + 1}: {what}.", field="filter")
 
 
 def _unescaped(match: re.Match[str]) -> str:

@@ -30,19 +30,19 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _ZONE = re.compile(r"([+-]\d\d)(\d\d)$")  #: google-cloud-logging writes +0000 for +00:00
 
 
-class Window(NamedTuple):
+class TimeWindow(NamedTuple):
     """An interval of microseconds, both ends included; None is open."""
 
     lower: int | None = None
     upper: int | None = None
 
 
-class Node(Protocol):
+class FilterNode(Protocol):
     """One part of a filter over JSON documents. `window` and `required` may say too little, never too much."""
 
     def matches(self, document: Mapping[str, Any]) -> bool: ...
 
-    def window(self, path: Path) -> Window: ...
+    def window(self, path: Path) -> TimeWindow: ...
 
     def required(self, path: Path) -> frozenset[str] | None: ...
 
@@ -51,16 +51,16 @@ class Node(Protocol):
 class And:
     """All of these. None of them: everything."""
 
-    parts: tuple[Node, ...]
+    parts: tuple[FilterNode, ...]
 
     def matches(self, document: Mapping[str, Any]) -> bool:
         return all(part.matches(document) for part in self.parts)
 
-    def window(self, path: Path) -> Window:
+    def window(self, path: Path) -> TimeWindow:
         windows = [part.window(path) for part in self.parts]
         lowers = [w.lower for w in windows if w.lower is not None]
         uppers = [w.upper for w in windows if w.upper is not None]
-        return Window(max(lowers, default=None), min(uppers, default=None))
+        return TimeWindow(max(lowers, default=None), min(uppers, default=None))
 
     def required(self, path: Path) -> frozenset[str] | None:
         named = [values for part in self.parts if (values := part.required(path)) is not None]
@@ -71,16 +71,16 @@ class And:
 class Or:
     """At least one of these."""
 
-    parts: tuple[Node, ...]
+    parts: tuple[FilterNode, ...]
 
     def matches(self, document: Mapping[str, Any]) -> bool:
         return any(part.matches(document) for part in self.parts)
 
-    def window(self, path: Path) -> Window:
+    def window(self, path: Path) -> TimeWindow:
         windows = [part.window(path) for part in self.parts]
         lowers = [w.lower for w in windows if w.lower is not None]
         uppers = [w.upper for w in windows if w.upper is not None]
-        return Window(
+        return TimeWindow(
             min(lowers) if len(lowers) == len(windows) else None, max(uppers) if len(uppers) == len(windows) else None
         )
 
@@ -91,20 +91,20 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    part: Node
+    part: FilterNode
 
     def matches(self, document: Mapping[str, Any]) -> bool:
         return not self.part.matches(document)
 
-    def window(self, path: Path) -> Window:
-        return Window()
+    def window(self, path: Path) -> TimeWindow:
+        return TimeWindow()
 
     def required(self, path: Path) -> frozenset[str] | None:
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextTerm:
     """A word anywhere in a document's values, in either case. It is given in folded case."""
 
     folded: str
@@ -112,25 +112,25 @@ class Text:
     def matches(self, document: Mapping[str, Any]) -> bool:
         return any(self.folded in _written(value).casefold() for value in _scalars(document))
 
-    def window(self, path: Path) -> Window:
-        return Window()
+    def window(self, path: Path) -> TimeWindow:
+        return TimeWindow()
 
     def required(self, path: Path) -> frozenset[str] | None:
         return None
 
 
-Test = Callable[[Any], bool]
+Predicate = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
+class Comparison:
     """A field against a value. A field that is not there matches nothing, `!=` and `!~` included."""
 
     path: Path
     operator: str
     value: str
     bare: bool  #: written without quotes, so that `*` at its ends stands for anything
-    test: Test = field(compare=False)
+    test: Predicate = field(compare=False)
 
     @classmethod
     def build(cls, path: Path, operator: str, value: str, *, bare: bool) -> Self:
@@ -140,11 +140,11 @@ class Compare:
     def matches(self, document: Mapping[str, Any]) -> bool:
         return any(map(self.test, _look_up(document, self.path)))
 
-    def window(self, path: Path) -> Window:
+    def window(self, path: Path) -> TimeWindow:
         if path != self.path or not _is_time_field(path) or self.operator not in _ORDERED:
-            return Window()
+            return TimeWindow()
         at = _nanoseconds(self.value) // 1000
-        return Window(
+        return TimeWindow(
             at if self.operator in ("=", ">", ">=") else None, at if self.operator in ("=", "<", "<=") else None
         )
 
@@ -164,7 +164,7 @@ _ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def _test(path: Path, operator: str, value: str, bare: bool) -> Test:
+def _test(path: Path, operator: str, value: str, bare: bool) -> Predicate:
     if operator in ("=~", "!~"):
         return _pattern_test(value, wanted=operator == "=~")
     starred = bare and (value.startswith("*") or value.endswith("*"))
@@ -182,12 +182,12 @@ def _test(path: Path, operator: str, value: str, bare: bool) -> Test:
     return _plain_test(compare, value)
 
 
-def _pattern_test(pattern: str, *, wanted: bool) -> Test:
+def _pattern_test(pattern: str, *, wanted: bool) -> Predicate:
     search: Search = compile_pattern(pattern)
     return lambda found: search(_written(found)) is wanted
 
 
-def _has_test(value: str, *, anything: bool) -> Test:
+def _has_test(value: str, *, anything: bool) -> Predicate:
     folded = value.casefold()
 
     def has(found: Any) -> bool:
@@ -200,7 +200,7 @@ def _has_test(value: str, *, anything: bool) -> Test:
     return has
 
 
-def _wildcard_test(value: str, *, wanted: bool) -> Test:
+def _wildcard_test(value: str, *, wanted: bool) -> Predicate:
     core = value.strip("*")
 
     def like(found: Any) -> bool:
@@ -212,7 +212,7 @@ def _wildcard_test(value: str, *, wanted: bool) -> Test:
     return lambda found: like(found) is wanted
 
 
-def _plain_test(compare: Callable[[Any, Any], bool], value: str) -> Test:
+def _plain_test(compare: Callable[[Any, Any], bool], value: str) -> Predicate:
     try:
         number: float | None = float(value)
     except ValueError:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainshed.domain.capacity.machine_types import Machines
+from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.json_fields import snake
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
 #: role -> what the fields of trainingInput about it begin with
 _ROLES = {"master": "master", "worker": "worker", "ps": "parameterServer", "evaluator": "evaluator"}
@@ -23,8 +23,8 @@ def read_accelerators(given: Mapping[str, Any]) -> dict[str, int]:
     return {role: count for role, count in counts.items() if count}
 
 
-def check_accelerators(given: Mapping[str, Any], machines: Machines) -> None:
-    """`Invalid` for accelerators that there are none of, or that do not go with the rest."""
+def check_accelerators(given: Mapping[str, Any], machines: MachineTypes) -> None:
+    """`InvalidArgumentError` for accelerators that there are none of, or that do not go with the rest."""
     for name in _ROLES.values():
         asked = _asked(given, name)
         if not asked:
@@ -32,18 +32,24 @@ def check_accelerators(given: Mapping[str, Any], machines: Machines) -> None:
         field = snake(f"{name}Config.acceleratorConfig")
         kind, count, machine = asked.get("type", ""), int(asked.get("count", 0)), given.get(f"{name}Type", "")
         if kind.startswith("TPU"):
-            raise Invalid("This server has no TPUs. Leave this field out.", field=f"{field}.type")
+            raise InvalidArgumentError("This server has no TPUs. Leave this field out.", field=f"{field}.type")
         if kind not in TYPES:
-            raise Invalid(f"{kind!r} is not an accelerator. They are: {', '.join(TYPES)}.", field=f"{field}.type")
+            raise InvalidArgumentError(
+                f"{kind!r} is not an accelerator. They are: {', '.join(TYPES)}.", field=f"{field}.type"
+            )
         if not 0 < count <= MAX_GPUS:
-            raise Invalid(f"A replica can have 1 to {MAX_GPUS} accelerators, not {count}.", field=f"{field}.count")
+            raise InvalidArgumentError(
+                f"A replica can have 1 to {MAX_GPUS} accelerators, not {count}.", field=f"{field}.count"
+            )
         if not machine:
-            raise Invalid("Accelerators go with scale_tier CUSTOM and a machine type of this role.", field=field)
+            raise InvalidArgumentError(
+                "Accelerators go with scale_tier CUSTOM and a machine type of this role.", field=field
+            )
         if machines.of(machine).gpu:
-            raise Invalid(f"{machine} has GPUs of its own. Leave this field out.", field=field)
+            raise InvalidArgumentError(f"{machine} has GPUs of its own. Leave this field out.", field=field)
 
 
-def gpu_fields(given: Mapping[str, Any], machines: Machines) -> Iterator[tuple[str, str]]:
+def gpu_fields(given: Mapping[str, Any], machines: MachineTypes) -> Iterator[tuple[str, str]]:
     """Where a trainingInput asks for GPUs, and by which word, as (scale_tier, BASIC_GPU)."""
     if given.get("scaleTier") == GPU_TIER:
         yield "scale_tier", GPU_TIER

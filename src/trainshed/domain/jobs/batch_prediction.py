@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 from trainshed.domain import json_fields as f
 from trainshed.domain.jobs.training import DEFAULT_RUNNING
-from trainshed.errors import FailedPrecondition, Invalid
+from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 
 PREDICTION = "batch prediction"
 DEFAULT_BATCH = 64
@@ -52,7 +52,7 @@ _VERSION = re.compile(r"projects/([^/]+)/models/([^/]+)/versions/([^/]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class BatchPrediction:
     """A predictionInput that was checked, in the words that the rest of the program uses."""
 
     key: ClassVar[str] = "predictionInput"
@@ -106,29 +106,32 @@ class Prediction:
         )
 
 
-def check_prediction(given: Mapping[str, Any]) -> Prediction:
-    """The prediction that an input of the right types asks for. `Invalid` if it makes no sense or is not offered."""
+def check_prediction(given: Mapping[str, Any]) -> BatchPrediction:
+    """The prediction that an input of the right types asks for.
+
+    `InvalidArgumentError` if it makes no sense or is not offered.
+    """
     _check_model(given)
     _check_formats(given)
     if not given.get("inputPaths"):
-        raise Invalid("There is nothing to predict: name at least one gs:// path.", field="input_paths")
+        raise InvalidArgumentError("There is nothing to predict: name at least one gs:// path.", field="input_paths")
     if len(given["inputPaths"]) > MAX_PATHS:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"There are {len(given['inputPaths'])} paths; {MAX_PATHS} are allowed. Use wildcards.", field="input_paths"
         )
     if not given.get("outputPath"):
-        raise Invalid("The gs:// folder for the results is missing.", field="output_path")
+        raise InvalidArgumentError("The gs:// folder for the results is missing.", field="output_path")
     if not 0 <= int(given.get("batchSize", 0)) <= MAX_BATCH:
-        raise Invalid(f"A batch has from 1 to {MAX_BATCH:,} rows.", field="batch_size")
+        raise InvalidArgumentError(f"A batch has from 1 to {MAX_BATCH:,} rows.", field="batch_size")
     if int(given.get("maxWorkerCount", 0)) < 0:
-        raise Invalid("A number of workers can't be negative.", field="max_worker_count")
-    return Prediction.parse(given)
+        raise InvalidArgumentError("A number of workers can't be negative.", field="max_worker_count")
+    return BatchPrediction.parse(given)
 
 
 def _check_model(given: Mapping[str, Any]) -> None:
     named = [name for name in ("modelName", "versionName", "uri") if given.get(name)]
     if len(named) != 1:
-        raise Invalid(
+        raise InvalidArgumentError(
             "Name the model in one way: by model_name, by version_name, or by uri, a gs:// folder.", field="model_name"
         )
     forms = {
@@ -137,22 +140,24 @@ def _check_model(given: Mapping[str, Any]) -> None:
     }
     for name, (pattern, form) in forms.items():
         if given.get(name) and not pattern.fullmatch(given[name]):
-            raise Invalid(f"{given[name]!r} does not have the form {form}.", field=f.snake(name))
+            raise InvalidArgumentError(f"{given[name]!r} does not have the form {form}.", field=f.snake(name))
 
 
 def _check_formats(given: Mapping[str, Any]) -> None:
     if (found := given.get("dataFormat", "left out")) not in set(DataFormat):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"The format of the rows must be one of {', '.join(DataFormat)}, not {found}.",
             field="data_format",
         )
     if given.get("outputDataFormat", _UNSPECIFIED) not in (_UNSPECIFIED, DataFormat.JSON):
-        raise Invalid("Results are written as JSON, one a line. Leave this field out.", field="output_data_format")
+        raise InvalidArgumentError(
+            "Results are written as JSON, one a line. Leave this field out.", field="output_data_format"
+        )
 
 
-def no_results_there(uri: str, cloud: str) -> FailedPrecondition:
+def cloud_output_unsupported(uri: str, cloud: str) -> FailedPreconditionError:
     """For an output path in a bucket that is kept in a cloud."""
-    return FailedPrecondition(
+    return FailedPreconditionError(
         f"{uri} is kept in {cloud}, and results are written to plain files, bit by bit. Name an output path in a "
         f"bucket that is a folder of this server, and copy them from there.",
         field="output_path",

@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
-from trainshed.domain.capacity.machine_types import STANDARD, Machines
+from trainshed.domain.capacity.machine_types import STANDARD, MachineTypes
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import ScaleTier, Training
-from trainshed.domain.jobs.workload import Work
+from trainshed.domain.jobs.workload import Workload
 from trainshed.domain.json_fields import snake_keys
 
 MASTER = "master"
@@ -30,7 +30,7 @@ _TIERS: Mapping[ScaleTier, Mapping[str, tuple[int, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ReplicaAddress:
     """Where a replica listens. Either part may be a word that stands for what is known only when the gang starts."""
 
     host: str
@@ -68,30 +68,30 @@ def _roles(training: Training) -> Mapping[str, tuple[int, str]]:
     return {role: (count, training.machine_types[role]) for role, count in counts.items() if count}
 
 
-def gang(work: Work) -> tuple[ReplicaSpec, ...]:
+def gang(work: Workload) -> tuple[ReplicaSpec, ...]:
     """Every replica of the job, the master first, then workers, parameter servers and evaluators by number."""
     roles = _roles(work) if isinstance(work, Training) else {MASTER: (1, "")}
     return tuple(ReplicaSpec(type=role, index=index) for role, (count, _) in roles.items() for index in range(count))
 
 
-def machine(training: Training, role: str) -> str:
+def machine_type_of(training: Training, role: str) -> str:
     """The machine type of a role that the job has."""
     return _roles(training)[role][1]
 
 
-def machine_types(work: Work) -> dict[str, str]:
+def machine_types(work: Workload) -> dict[str, str]:
     """The machine type of each replica of the job, by its name. A batch prediction asks for none."""
     roles = _roles(work) if isinstance(work, Training) else {}
     return {replica.name: roles[replica.type][1] if roles else "" for replica in gang(work)}
 
 
-def accelerators(work: Work) -> dict[str, int]:
+def accelerators(work: Workload) -> dict[str, int]:
     """How many GPUs each replica of the job has beside those of its machine, by its name; those with some alone."""
     counts = work.accelerators if isinstance(work, Training) else {}
     return {replica.name: counts[replica.type] for replica in gang(work) if replica.type in counts}
 
 
-def shortfall(training: Training, *, cpus: int, machines: Machines = STANDARD) -> str:
+def shortfall(training: Training, *, cpus: int, machines: MachineTypes = STANDARD) -> str:
     """What the tier promises and this machine does not have, as a sentence; empty if it has enough."""
     roles = _roles(training)
     replicas = sum(count for count, _ in roles.values())
@@ -120,7 +120,9 @@ def primary_key(training: Training, *, runtime: str) -> str:
     return "chief" if (int(numbers[1]), int(numbers[2] or 0)) >= (2, 1) else MASTER
 
 
-def tf_config(job: Job, training: Training, replica: ReplicaSpec, addresses: Mapping[str, Address]) -> dict[str, Any]:
+def tf_config(
+    job: Job, training: Training, replica: ReplicaSpec, addresses: Mapping[str, ReplicaAddress]
+) -> dict[str, Any]:
     """TF_CONFIG as AI Platform wrote it. `addresses` has that of each replica by name, evaluators aside."""
     key = primary_key(training, runtime=job.runtime)
     cluster: dict[str, list[str]] = {}
@@ -139,7 +141,7 @@ def _key(replica: ReplicaSpec, primary: str) -> str:
     return primary if replica.primary else replica.type
 
 
-def common_environment(job: Job, work: Work, *, cpus: int) -> dict[str, str]:
+def common_environment(job: Job, work: Workload, *, cpus: int) -> dict[str, str]:
     """What every replica of the job has in its environment."""
     return {
         "CLOUD_ML_JOB_ID": job.id,
@@ -155,7 +157,7 @@ def common_environment(job: Job, work: Work, *, cpus: int) -> dict[str, str]:
 
 
 def replica_environment(
-    job: Job, training: Training, replica: ReplicaSpec, addresses: Mapping[str, Address]
+    job: Job, training: Training, replica: ReplicaSpec, addresses: Mapping[str, ReplicaAddress]
 ) -> dict[str, str]:
     """What this replica alone has in its environment: its name, and where the others are.
 
@@ -171,7 +173,9 @@ def replica_environment(
     return told | _ranks(training, replica, addresses)
 
 
-def _cluster_spec(config: Mapping[str, Any], training: Training, addresses: Mapping[str, Address]) -> dict[str, Any]:
+def _cluster_spec(
+    config: Mapping[str, Any], training: Training, addresses: Mapping[str, ReplicaAddress]
+) -> dict[str, Any]:
     """As TF_CONFIG, with the job as text and the first replica always called master."""
     cluster = {_plain(key): hosts for key, hosts in config["cluster"].items()}
     task = config["task"] | {"type": _plain(config["task"]["type"])}
@@ -189,7 +193,7 @@ def _plain(key: str) -> str:
     return MASTER if key == "chief" else key
 
 
-def _ranks(training: Training, replica: ReplicaSpec, addresses: Mapping[str, Address]) -> dict[str, str]:
+def _ranks(training: Training, replica: ReplicaSpec, addresses: Mapping[str, ReplicaAddress]) -> dict[str, str]:
     """The variables by which PyTorch's and JAX's processes find each other; none for other kinds of replicas."""
     ranked = [member for member in gang(training) if member.type in (MASTER, WORKER)]
     if replica not in ranked:
@@ -208,14 +212,16 @@ def _ranks(training: Training, replica: ReplicaSpec, addresses: Mapping[str, Add
     }
 
 
-def loopback_addresses(replicas: Sequence[ReplicaSpec], ports: Sequence[int]) -> dict[str, Address]:
+def loopback_addresses(replicas: Sequence[ReplicaSpec], ports: Sequence[int]) -> dict[str, ReplicaAddress]:
     """Where each replica of a gang on one machine listens, by name. One port each; an evaluator has none."""
-    return {name: Address("127.0.0.1", str(port)) for name, port in zip(_listening(replicas), ports, strict=True)}
+    return {
+        name: ReplicaAddress("127.0.0.1", str(port)) for name, port in zip(_listening(replicas), ports, strict=True)
+    }
 
 
-def unknown_addresses(replicas: Sequence[ReplicaSpec]) -> dict[str, Address]:
+def placeholder_addresses(replicas: Sequence[ReplicaSpec]) -> dict[str, ReplicaAddress]:
     """Words that stand for the addresses of a gang, by name, until each replica is on its machine and knows its own."""
-    return {name: Address(f"@host:{name}@", f"@port:{name}@") for name in _listening(replicas)}
+    return {name: ReplicaAddress(f"@host:{name}@", f"@port:{name}@") for name in _listening(replicas)}
 
 
 def _listening(replicas: Sequence[ReplicaSpec]) -> list[str]:

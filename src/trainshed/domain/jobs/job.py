@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from trainshed.errors import FailedPrecondition
+from trainshed.errors import FailedPreconditionError
 
 
 class JobState(StrEnum):
@@ -23,16 +23,17 @@ class JobState(StrEnum):
 
 
 ENGINE_LABEL = "trainshed-engine"  #: by which any client can say where a job is to run
-LOCAL, RAY = "local", "ray"  #: the engines: this machine, which is always there, and a cluster
+LOCAL_ENGINE, RAY_ENGINE = "local", "ray"  #: the engines: this machine, which is always there, and a cluster
 
-ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+TERMINAL_STATES = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
-NEXT: Mapping[JobState, frozenset[JobState]] = {
+TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.PREPARING, JobState.CANCELLED, JobState.FAILED}),
-    JobState.PREPARING: ENDS | {JobState.RUNNING, JobState.CANCELLING},  # a short job may end before it is seen
-    JobState.RUNNING: ENDS | {JobState.CANCELLING},
+    JobState.PREPARING: TERMINAL_STATES
+    | {JobState.RUNNING, JobState.CANCELLING},  # a short job may end before it is seen
+    JobState.RUNNING: TERMINAL_STATES | {JobState.CANCELLING},
     JobState.CANCELLING: frozenset({JobState.CANCELLED}),
-} | dict.fromkeys(ENDS, frozenset())
+} | dict.fromkeys(TERMINAL_STATES, frozenset())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class Job:
     priority: int = 0
     attempt: int = 0
     runtime: str = ""  #: the runtime chosen for it, such as "2.21"; empty until it is prepared
-    engine: str = LOCAL  #: where it runs, chosen when it was created
+    engine: str = LOCAL_ENGINE  #: where it runs, chosen when it was created
     created_us: int
     started_us: int | None = None
     ended_us: int | None = None
@@ -60,25 +61,25 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        return self.state in ENDS
+        return self.state in TERMINAL_STATES
 
     def to(self, state: JobState, *, now_us: int, started_us: int | None = None, error: str = "") -> Job:
-        """This job in its next state. `FailedPrecondition` if it cannot get there from where it is."""
-        if state not in NEXT[self.state]:
-            raise FailedPrecondition(f"Job {self.id} is {self.state} and can't become {state}.")
+        """This job in its next state. `FailedPreconditionError` if it cannot get there from where it is."""
+        if state not in TRANSITIONS[self.state]:
+            raise FailedPreconditionError(f"Job {self.id} is {self.state} and can't become {state}.")
         started = self.started_us or started_us or (now_us if state is JobState.RUNNING else None)
         return replace(
             self,
             state=state,
             attempt=self.attempt + (state is JobState.PREPARING),
             started_us=started,
-            ended_us=max(now_us, started or now_us) if state in ENDS else None,
+            ended_us=max(now_us, started or now_us) if state in TERMINAL_STATES else None,
             error=error or self.error,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class JobEvent:
     """A line of a job's history, written with the state change it tells of. People read these as `service` logs."""
 
     text: str

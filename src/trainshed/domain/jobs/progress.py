@@ -17,21 +17,21 @@ _SILENT_US = 60_000_000  #: after so long without a report, and three times what
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class TrainingTarget:
     """How long a training was asked to be. None: nobody said so, or it was said in two ways."""
 
     steps: int | None = None
     epochs: int | None = None
 
 
-def target(args: Sequence[str]) -> Target:
+def target_from_args(args: Sequence[str]) -> TrainingTarget:
     """The length that a trainer's own arguments ask for, such as `--train_steps=1000` or `--epochs 8`."""
     given = list(_options(args))
     epochs, per_epoch = _only(given, _EPOCHS), _only(given, _PER_EPOCH)
     steps = _only(given, _STEPS)
     if steps is None and not any(name in _STEPS for name, _ in given) and epochs and per_epoch:
         steps = epochs * per_epoch
-    return Target(steps=steps, epochs=epochs)
+    return TrainingTarget(steps=steps, epochs=epochs)
 
 
 def _options(args: Sequence[str]) -> Iterable[tuple[str, str]]:
@@ -48,7 +48,7 @@ def _only(given: Sequence[tuple[str, str]], names: frozenset[str]) -> int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ProgressReport:
     """What one line or one event told. None: it did not say."""
 
     time_us: int
@@ -67,7 +67,7 @@ class Report:
         return any(each is not None for each in (self.loss, self.accuracy, self.global_rate, self.local_rate))
 
 
-class Pace:
+class StepRate:
     """The last steps that were told, and when."""
 
     def __init__(self) -> None:
@@ -98,12 +98,12 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class TrainingProgress:
     """Where a training is, as far as anything told of it."""
 
-    report: Report
-    evaluation: Report | None = None
-    target: Target = Target()
+    report: ProgressReport
+    evaluation: ProgressReport | None = None
+    target: TrainingTarget = TrainingTarget()
     rate: float | None = None  #: steps a second, measured over the last reports
 
     @property

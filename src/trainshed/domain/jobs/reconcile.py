@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trainshed.domain.jobs.job import Event, Job, JobState
+from trainshed.domain.jobs.job import Job, JobEvent, JobState
 
 
-class Phase(StrEnum):
+class AttemptPhase(StrEnum):
     """How far an attempt has come, as seen from outside it."""
 
     ABSENT = "absent"  #: no supervisor was started for it
@@ -19,10 +19,10 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class ObservedAttempt:
     """What an engine knows of one attempt."""
 
-    phase: Phase
+    phase: AttemptPhase
     started_us: int | None = None  #: when the last replica was first started
     ended_us: int | None = None
     outcome: JobState | None = None  #: with ENDED: SUCCEEDED, FAILED or CANCELLED
@@ -30,7 +30,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Slots:
     """Places for replicas on one machine."""
 
     slots: int
@@ -46,29 +46,29 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class NoAction:
     """Nothing to do until the next look."""
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class StartAttempt:
     """Prepare the attempt and start its supervisor. Safe to repeat."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
+class CancelAttempt:
     """Tell the supervisor to end it. Safe to repeat."""
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Transition:
     """Write this down: the job in its next state, and the lines that say so."""
 
     job: Job
-    events: tuple[Event, ...]
+    events: tuple[JobEvent, ...]
 
 
-Action = Wait | Launch | Cancel | Move
+Action = NoAction | StartAttempt | CancelAttempt | Transition
 
 LOST_SUPERVISOR = (
     "The supervisor of this job was killed, and its replicas were ended with it. "
@@ -76,23 +76,23 @@ LOST_SUPERVISOR = (
 )
 
 
-def plan(job: Job, seen: Sighting, *, now_us: int) -> Action:
+def reconcile(job: Job, seen: ObservedAttempt, *, now_us: int) -> Action:
     """The one next step for a job that has left the queue. Same arguments, same answer."""
     match job.state, seen.phase:
-        case JobState.CANCELLING, Phase.PREPARING | Phase.RUNNING:
-            return Cancel()
+        case JobState.CANCELLING, AttemptPhase.PREPARING | AttemptPhase.RUNNING:
+            return CancelAttempt()
         case JobState.CANCELLING, _:
             return _end(job, JobState.CANCELLED, seen, now_us, "")
-        case JobState.PREPARING, Phase.ABSENT:
-            return Launch()
-        case JobState.PREPARING, Phase.RUNNING:
+        case JobState.PREPARING, AttemptPhase.ABSENT:
+            return StartAttempt()
+        case JobState.PREPARING, AttemptPhase.RUNNING:
             started = seen.started_us or now_us
-            return Move(job.to(JobState.RUNNING, now_us=now_us, started_us=started), ())
-        case JobState.PREPARING | JobState.RUNNING, Phase.ENDED:
+            return Transition(job.to(JobState.RUNNING, now_us=now_us, started_us=started), ())
+        case JobState.PREPARING | JobState.RUNNING, AttemptPhase.ENDED:
             return _end(job, seen.outcome or JobState.FAILED, seen, now_us, seen.message)
-        case (JobState.PREPARING | JobState.RUNNING, Phase.LOST) | (JobState.RUNNING, Phase.ABSENT):
+        case (JobState.PREPARING | JobState.RUNNING, AttemptPhase.LOST) | (JobState.RUNNING, AttemptPhase.ABSENT):
             return _end(job, JobState.FAILED, seen, now_us, LOST_SUPERVISOR)
-    return Wait()
+    return NoAction()
 
 
 _CLOSING = {
@@ -102,8 +102,8 @@ _CLOSING = {
 }
 
 
-def _end(job: Job, state: JobState, seen: Sighting, now_us: int, error: str) -> Move:
+def _end(job: Job, state: JobState, seen: ObservedAttempt, now_us: int, error: str) -> Transition:
     ended = job.to(state, now_us=seen.ended_us or now_us, started_us=seen.started_us, error=error)
     severity, closing = _CLOSING[state]
-    why = (Event(text=error, time_us=now_us, severity="ERROR"),) if error else ()
-    return Move(ended, (*why, Event(text=closing, time_us=now_us, severity=severity)))
+    why = (JobEvent(text=error, time_us=now_us, severity="ERROR"),) if error else ()
+    return Transition(ended, (*why, JobEvent(text=closing, time_us=now_us, severity=severity)))

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Self
 import orjson
 
 from trainshed.domain import json_fields as f
-from trainshed.domain.capacity.machine_types import STANDARD, Machines
+from trainshed.domain.capacity.machine_types import STANDARD, MachineTypes
 from trainshed.domain.jobs.accelerators import check_accelerators, gpu_fields, read_accelerators
-from trainshed.domain.jobs.containers import ContainerSpec, check_containers, read_containers
-from trainshed.errors import Invalid
+from trainshed.domain.jobs.containers import TrainingContainer, check_containers, read_containers
+from trainshed.errors import InvalidArgumentError
 
 MAX_PACKAGES = 100
 MAX_REPLICAS = 64  #: of one job; each is a process of its own
@@ -100,7 +100,7 @@ class Training:
     max_running_s: float
     priority: int
     use_chief: bool
-    containers: Mapping[str, ContainerSpec]  #: by role; empty for a job that runs a module
+    containers: Mapping[str, TrainingContainer]  #: by role; empty for a job that runs a module
     input: Mapping[str, Any]  #: the whole of it, as stored
 
     @property
@@ -144,10 +144,13 @@ class Training:
         )
 
 
-def check_training(given: Mapping[str, Any], machines: Machines = STANDARD) -> Training:
-    """The training that an input of the right types asks for. `Invalid` if it makes no sense or is not offered."""
+def check_training(given: Mapping[str, Any], machines: MachineTypes = STANDARD) -> Training:
+    """The training that an input of the right types asks for.
+
+    `InvalidArgumentError` if it makes no sense or is not offered.
+    """
     if len(orjson.dumps(given)) > MAX_INPUT_BYTES:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"The training input is larger than {MAX_INPUT_BYTES:,} bytes. Put long arguments into a file in a bucket.",
             field="training_input",
         )
@@ -159,7 +162,9 @@ def check_training(given: Mapping[str, Any], machines: Machines = STANDARD) -> T
     if not training.containers:
         _check_program(training)
     elif asked := next(gpu_fields(given, machines), None):
-        raise Invalid(f"Images run without GPUs here, and {asked[1]} needs one. Submit a package.", field=asked[0])
+        raise InvalidArgumentError(
+            f"Images run without GPUs here, and {asked[1]} needs one. Submit a package.", field=asked[0]
+        )
     _check_surroundings(training)
     _check_scheduling(given.get("scheduling", {}))
     return training
@@ -182,55 +187,61 @@ _REPLICAS = ("worker", "parameterServer", "evaluator")
 def _check_offered(given: Mapping[str, Any]) -> None:
     for name, sentence in _NOT_OFFERED.items():
         if given.get(name):
-            raise Invalid(f"{sentence} Leave this field out.", field=f.snake(name))
+            raise InvalidArgumentError(f"{sentence} Leave this field out.", field=f.snake(name))
     for role in ("master", *_REPLICAS):
         for name, value in given.get(f"{role}Config", {}).items():
             if value and name in _NOT_OFFERED_TO_REPLICAS:
-                raise Invalid(_NOT_OFFERED_TO_REPLICAS[name], field=f.snake(f"{role}Config.{name}"))
+                raise InvalidArgumentError(_NOT_OFFERED_TO_REPLICAS[name], field=f.snake(f"{role}Config.{name}"))
 
 
-def _check_tier(given: Mapping[str, Any], machines: Machines) -> None:
+def _check_tier(given: Mapping[str, Any], machines: MachineTypes) -> None:
     tier = ScaleTier(given.get("scaleTier", ScaleTier.BASIC))
     if tier is ScaleTier.BASIC_TPU:
-        raise Invalid(f"This server has no TPUs, and {tier} needs one. Use scale_tier BASIC.", field="scale_tier")
+        raise InvalidArgumentError(
+            f"This server has no TPUs, and {tier} needs one. Use scale_tier BASIC.", field="scale_tier"
+        )
     for role in _REPLICAS:
         if int(given.get(f"{role}Count", 0)) < 0:
-            raise Invalid("A number of replicas can't be negative.", field=f.snake(f"{role}Count"))
+            raise InvalidArgumentError("A number of replicas can't be negative.", field=f.snake(f"{role}Count"))
     if tier is ScaleTier.CUSTOM:
         _check_custom(given, machines)
         return
     for name in ("masterType", *(f"{role}{part}" for role in _REPLICAS for part in ("Count", "Type"))):
         if given.get(name, "0") not in ("0", ""):
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"This field goes with scale_tier CUSTOM, and this job's is {tier}. "
                 f"Leave it out, or set scale_tier to CUSTOM.",
                 field=f.snake(name),
             )
 
 
-def _check_custom(given: Mapping[str, Any], machines: Machines) -> None:
+def _check_custom(given: Mapping[str, Any], machines: MachineTypes) -> None:
     """Counts and types of a gang that the user put together: each role has both or neither."""
     machines.check(given.get("masterType", ""), field="master_type")
     families = {machines.family(given["masterType"])}
     for role in _REPLICAS:
         count, machine = int(given.get(f"{role}Count", 0)), given.get(f"{role}Type", "")
         if count and not machine:
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"There are {count} of these, but their machine type is missing.", field=f.snake(f"{role}Type")
             )
         if machine:
             machines.check(machine, field=f.snake(f"{role}Type"))
             families.add(machines.family(machine))
         if machine and not count:
-            raise Invalid("There is a machine type, but no number of replicas.", field=f.snake(f"{role}Count"))
+            raise InvalidArgumentError(
+                "There is a machine type, but no number of replicas.", field=f.snake(f"{role}Count")
+            )
     if len(families - {""}) > 1:
-        raise Invalid(
+        raise InvalidArgumentError(
             "All roles need machine types of one family: either n1-… or the old names such as standard.",
             field="master_type",
         )
     total = 1 + sum(int(given.get(f"{role}Count", 0)) for role in _REPLICAS)
     if total > MAX_REPLICAS:
-        raise Invalid(f"The gang has {total} replicas; one machine runs {MAX_REPLICAS} at most.", field="worker_count")
+        raise InvalidArgumentError(
+            f"The gang has {total} replicas; one machine runs {MAX_REPLICAS} at most.", field="worker_count"
+        )
 
 
 _REGION = re.compile(r"[a-z][a-z0-9-]{0,62}")
@@ -238,38 +249,48 @@ _REGION = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 def _check_program(training: Training) -> None:
     if not training.module:
-        raise Invalid("The module to run is missing. Name it as for `python -m`: trainer.task.", field="python_module")
+        raise InvalidArgumentError(
+            "The module to run is missing. Name it as for `python -m`: trainer.task.", field="python_module"
+        )
     if not all(part.isidentifier() for part in training.module.split(".")):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"{training.module!r} is not the dotted name of a module, such as trainer.task.", field="python_module"
         )
     if not training.package_uris:
-        raise Invalid(
+        raise InvalidArgumentError(
             "The job has no package. Name at least one gs:// URI of an archive that holds the module.",
             field="package_uris",
         )
     if len(training.package_uris) > MAX_PACKAGES:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"There are {len(training.package_uris)} packages; {MAX_PACKAGES} are allowed.", field="package_uris"
         )
 
 
 def _check_surroundings(training: Training) -> None:
     if training.region and not _REGION.fullmatch(training.region):
-        raise Invalid(f"{training.region!r} is not the name of a region, such as us-central1.", field="region")
+        raise InvalidArgumentError(
+            f"{training.region!r} is not the name of a region, such as us-central1.", field="region"
+        )
     for number, arg in enumerate(training.args):
         if "\0" in arg:
-            raise Invalid(f"Argument {number} holds a NUL character, which no program can be given.", field="args")
+            raise InvalidArgumentError(
+                f"Argument {number} holds a NUL character, which no program can be given.", field="args"
+            )
 
 
 def _check_scheduling(given: Mapping[str, Any]) -> None:
     if f.duration_s(given.get("maxRunningTime", DEFAULT_RUNNING)) <= 0:
-        raise Invalid("The longest running time must be more than 0s.", field="scheduling.max_running_time")
+        raise InvalidArgumentError(
+            "The longest running time must be more than 0s.", field="scheduling.max_running_time"
+        )
     if "maxWaitTime" in given:
-        raise Invalid(
+        raise InvalidArgumentError(
             "A limit on waiting is not offered on this server version: a job waits until there is room for it. "
             "Leave this field out.",
             field="scheduling.max_wait_time",
         )
     if not 0 <= given.get("priority", 0) <= 1000:
-        raise Invalid(f"A priority is from 0 to 1000; {given['priority']} is not.", field="scheduling.priority")
+        raise InvalidArgumentError(
+            f"A priority is from 0 to 1000; {given['priority']} is not.", field="scheduling.priority"
+        )

@@ -8,12 +8,12 @@ from typing import Any
 
 from trainshed.domain import json_fields as f
 from trainshed.domain import names
-from trainshed.domain.capacity.machine_types import STANDARD, Machines
-from trainshed.domain.jobs.batch_prediction import PREDICTION_INPUT, Prediction, check_prediction
+from trainshed.domain.capacity.machine_types import STANDARD, MachineTypes
+from trainshed.domain.jobs.batch_prediction import PREDICTION_INPUT, BatchPrediction, check_prediction
 from trainshed.domain.jobs.training import TRAINING_INPUT, Training, check_training
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 
-Work = Training | Prediction
+Workload = Training | BatchPrediction
 
 #: fields that only the server writes; what a client sends in them is passed over, as Google does
 _OUTPUT = (
@@ -45,27 +45,29 @@ class JobRequest:
 
     job_id: str
     labels: Mapping[str, str]
-    work: Work
+    work: Workload
 
 
-def read_job(body: Mapping[str, Any], machines: Machines = STANDARD) -> JobRequest:
-    """The Job of a create request. `Invalid`, naming the field, if it can't be run here."""
+def read_job(body: Mapping[str, Any], machines: MachineTypes = STANDARD) -> JobRequest:
+    """The Job of a create request. `InvalidArgumentError`, naming the field, if it can't be run here."""
     given = _JOB(body, "job")
     if "jobId" not in given:
-        raise Invalid("The job has no id. Give it one, such as mnist_1.", field="job.job_id")
+        raise InvalidArgumentError("The job has no id. Give it one, such as mnist_1.", field="job.job_id")
     job_id = names.job_id(given["jobId"])
     labels = names.labels(given.get("labels", {}), field="job.labels")
     return JobRequest(job_id=job_id, labels=labels, work=_read_work(given, machines))
 
 
-def _read_work(given: Mapping[str, Any], machines: Machines) -> Work:
+def _read_work(given: Mapping[str, Any], machines: MachineTypes) -> Workload:
     if "trainingInput" in given and "predictionInput" in given:
-        raise Invalid("A job trains or predicts. Send training_input or prediction_input.", field="job.training_input")
+        raise InvalidArgumentError(
+            "A job trains or predicts. Send training_input or prediction_input.", field="job.training_input"
+        )
     if "predictionInput" in given:
         return check_prediction(PREDICTION_INPUT(given["predictionInput"], "job.prediction_input"))
     if "trainingInput" in given:
         return check_training(TRAINING_INPUT(given["trainingInput"], "job.training_input"), machines)
-    raise Invalid(
+    raise InvalidArgumentError(
         "The job says nothing about what to run. Send a training_input or a prediction_input.",
         field="job.training_input",
     )
@@ -77,8 +79,8 @@ def read_job_patch(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return given
 
 
-def work_of(body: Mapping[str, Any]) -> Work:
+def workload_of(body: Mapping[str, Any]) -> Workload:
     """What a stored job is to do, from its `body`."""
-    if Prediction.key in body:
-        return Prediction.parse(body[Prediction.key])
+    if BatchPrediction.key in body:
+        return BatchPrediction.parse(body[BatchPrediction.key])
     return Training.parse(body[Training.key])

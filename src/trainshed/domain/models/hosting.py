@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from trainshed.errors import FailedPrecondition
+from trainshed.errors import FailedPreconditionError
 
 STEADY_S = 60.0  #: a host that lived this long had nothing to do with those before it
 MANY_DEATHS = 5  #: within STEADY_S: the version is unhealthy
@@ -15,7 +15,7 @@ RETRY_S = 30.0  #: between two tries at an unhealthy version, and the longest pa
 _MIN_MEMORY = 1 << 30
 
 
-class Standing(StrEnum):
+class ServingState(StrEnum):
     """How a version stands towards requests."""
 
     READY = "READY"  #: at least one host answers
@@ -26,7 +26,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class HostEndpoint:
     """Where a host on another machine listens, and what whoever connects to it has to say first."""
 
     host: str
@@ -38,24 +38,24 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deaths:
+class CrashHistory:
     """When hosts of a version died lately, by the monotonic clock. A value."""
 
     lately_s: tuple[float, ...] = ()
     unhealthy: bool = False  #: until a host has lived, or none has died, for STEADY_S
 
-    def after(self, *, now_s: float, lived_s: float) -> Deaths:
+    def after(self, *, now_s: float, lived_s: float) -> CrashHistory:
         """One more died."""
         lately = (*(then for then in self.lately_s if now_s - then < STEADY_S), now_s)
         steady = lived_s >= STEADY_S
-        return Deaths(
+        return CrashHistory(
             lately_s=(now_s,) if steady else lately,
             unhealthy=not steady and (self.unhealthy or len(lately) >= MANY_DEATHS),
         )
 
-    def while_ready(self, *, now_s: float) -> Deaths:
+    def while_ready(self, *, now_s: float) -> CrashHistory:
         """A host is ready: what died long ago says nothing of it."""
-        return Deaths() if self.lately_s and now_s - self.lately_s[-1] >= STEADY_S else self
+        return CrashHistory() if self.lately_s and now_s - self.lately_s[-1] >= STEADY_S else self
 
     @property
     def next_s(self) -> float:
@@ -68,32 +68,32 @@ class Deaths:
         return self.lately_s[-1] + (min(2.0 ** (earlier - 1), RETRY_S) if earlier else 0.0)
 
 
-def hosts_wanted(nodes: int, *, awake: bool) -> int:
+def desired_hosts(nodes: int, *, awake: bool) -> int:
     """How many hosts a version shall have. `nodes` 0: one while it is awake."""
     return nodes or int(awake)
 
 
-def sleeps_now(nodes: int, *, last_used_us: int, awake_since_us: int, now_us: int, sleep_after_s: float) -> bool:
+def should_sleep(nodes: int, *, last_used_us: int, awake_since_us: int, now_us: int, sleep_after_s: float) -> bool:
     """Whether a version that is awake shall go to sleep."""
     return nodes == 0 and now_us - max(last_used_us, awake_since_us) >= sleep_after_s * 1e6
 
 
-def standing(*, ready: int, wanted: int, roused: bool, unhealthy: bool) -> Standing:
+def serving_state(*, ready: int, wanted: int, roused: bool, unhealthy: bool) -> ServingState:
     """`ready` hosts answer of those `wanted`; `roused`: a request asked for it."""
     if ready:
-        return Standing.READY
+        return ServingState.READY
     if not wanted:
-        return Standing.SLEEPING
+        return ServingState.SLEEPING
     if unhealthy:
-        return Standing.UNHEALTHY
-    return Standing.WAKING if roused else Standing.STARTING
+        return ServingState.UNHEALTHY
+    return ServingState.WAKING if roused else ServingState.STARTING
 
 
-def threads_each(cpus: int, hosts: int) -> int:
+def threads_per_host(cpus: int, hosts: int) -> int:
     return max(1, cpus // max(hosts, 1))
 
 
-def memory_each(total_bytes: int, hosts: int) -> int:
+def memory_per_host(total_bytes: int, hosts: int) -> int:
     """Bytes of data that one host may have: all of them together leave a quarter of the machine to others."""
     return max(_MIN_MEMORY, total_bytes * 3 // 4 // max(hosts, 1))
 
@@ -106,10 +106,10 @@ _TENSORFLOW = "TENSORFLOW"
 _GRADIENTS = "integratedGradientsAttribution"
 
 
-def loaders(names: Collection[str], *, framework: str, prediction_class: str, where: str) -> tuple[str, ...]:
+def candidate_loaders(names: Collection[str], *, framework: str, prediction_class: str, where: str) -> tuple[str, ...]:
     """What may serve a model with files of these names, best first. An empty one: the host finds out.
 
-    `FailedPrecondition` if the files can't be a model of that framework. `where` is the address they came from.
+    `FailedPreconditionError` if the files can't be a model of that framework. `where` is the address they came from.
     """
     if prediction_class:
         return ("custom",)
@@ -119,20 +119,22 @@ def loaders(names: Collection[str], *, framework: str, prediction_class: str, wh
     kinds = [saved, bool(keras), _BOOSTED in top, any(name in top for name in _PICKLES)]
     if not framework and sum(kinds) > 1:
         found = ", ".join(sorted(top & {*SAVED_MODELS, *_PICKLES, _BOOSTED} | keras))
-        raise FailedPrecondition(f"Multiple model files are found in {where}: {found}. Say which framework to use.")
+        raise FailedPreconditionError(
+            f"Multiple model files are found in {where}: {found}. Say which framework to use."
+        )
     if framework == _TENSORFLOW or (not framework and (saved or keras)):
         if saved:
             return ("openvino", "tensorflow")
         if keras:
             return ("keras",)
-        raise FailedPrecondition(_nothing_to_load(names, where))
+        raise FailedPreconditionError(_nothing_to_load(names, where))
     named = {"SCIKIT_LEARN": "sklearn", "XGBOOST": "xgboost"}.get(framework, "xgboost" if _BOOSTED in top else "")
     if not named and not any(kinds):
-        raise FailedPrecondition(_nothing_to_load(names, where))
+        raise FailedPreconditionError(_nothing_to_load(names, where))
     return (named,)
 
 
-def explaining(names: tuple[str, ...], config: Mapping[str, Any]) -> tuple[str, ...]:
+def explainable_loaders(names: tuple[str, ...], config: Mapping[str, Any]) -> tuple[str, ...]:
     """Those of the loaders that can explain as a version's explanationConfig asks: OpenVINO has no gradients."""
     return tuple(name for name in names if name != "openvino" or _GRADIENTS not in config)
 

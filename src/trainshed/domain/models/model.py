@@ -11,7 +11,7 @@ from trainshed.domain import json_fields as f
 from trainshed.domain import names
 from trainshed.domain.etags import etag
 from trainshed.domain.models.version import Version, VersionState, version_body
-from trainshed.errors import FailedPrecondition, Invalid, NotFound
+from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 DEFAULT_REGION = "us-central1"
 MAX_BODY_BYTES = 64 * 1024  #: of a description and the like; an operation repeats it
@@ -52,7 +52,7 @@ class Model:
         )
 
     def defaulting_to(self, version: Version) -> Model:
-        """`version` answers from now on, alone: a split ends. `FailedPrecondition` unless it is READY."""
+        """`version` answers from now on, alone: a split ends. `FailedPreconditionError` unless it is READY."""
         _check_serving(version)
         previous = self.previous_version if self.default_version in ("", version.id) else self.default_version
         return replace(self, default_version=version.id, previous_version=previous, split={})
@@ -60,25 +60,25 @@ class Model:
     def split_over(self, weights: Mapping[str, int], versions: Iterable[Version]) -> Model:
         """Requests that name no version are spread by these percents; no weights end a split.
 
-        `NotFound` or `FailedPrecondition` unless each version is there and READY.
+        `NotFoundError` or `FailedPreconditionError` unless each version is there and READY.
         """
         known = {version.id: version for version in versions}
         for name in weights:
             if name not in known:
-                raise no_version(self.project, self.id, name)
+                raise version_not_found(self.project, self.id, name)
             _check_serving(known[name])
         return replace(self, split=dict(weights))
 
     def rolled_back(self, versions: Iterable[Version]) -> Model:
         """A split ends, and the default gets all; without one, the default of before is the default again.
 
-        `FailedPrecondition` if there is nothing to go back to.
+        `FailedPreconditionError` if there is nothing to go back to.
         """
         if self.split:
             return replace(self, split={})
         before = [version for version in versions if version.id == self.previous_version]
         if not before:
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"Model {self.id} has no version to go back to: its default was never another one that is still "
                 f"there. Choose a version with: trainshed versions set-default VERSION --model {self.id}"
             )
@@ -91,24 +91,24 @@ class Model:
         return replace(self, default_version=version.id)
 
     def check_can_lose(self, version: Version, versions: Iterable[Version]) -> None:
-        """`FailedPrecondition` if deleting `version` would leave requests without an answer."""
+        """`FailedPreconditionError` if deleting `version` would leave requests without an answer."""
         if version.state is VersionState.CREATING:
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"Version {version.id} is being created. Wait for it, or cancel its operation with: "
                 f"trainshed operations cancel {version.operation}"
             )
         if version.state is VersionState.UPDATING:
-            raise FailedPrecondition(f"Version {version.id} is being updated. Try again when that is done.")
+            raise FailedPreconditionError(f"Version {version.id} is being updated. Try again when that is done.")
         if version.state is VersionState.DELETING:
-            raise FailedPrecondition(f"Version {version.id} is being deleted already.")
+            raise FailedPreconditionError(f"Version {version.id} is being deleted already.")
         if version.id in self.split:
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"Version {version.id} gets {self.split[version.id]} % of the requests to model {self.id}. End the "
                 f"split first, with: trainshed models split {self.id} --end"
             )
         others = [other for other in versions if other.id != version.id and other.state is not VersionState.DELETING]
         if version.id == self.default_version and others:
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"Version {version.id} is the default version of model {self.id}, which has other versions. Make "
                 f"another one the default first, with: trainshed versions set-default VERSION --model {self.id}"
             )
@@ -126,17 +126,17 @@ class Model:
 
 def _check_serving(version: Version) -> None:
     if not version.serving:
-        raise FailedPrecondition(
+        raise FailedPreconditionError(
             f"Version {version.id} is {version.state}, and only a version that is READY can answer requests."
         )
 
 
-def no_model(project: str, model: str) -> NotFound:
-    return NotFound(f"There is no model {model} in project {project}.")
+def model_not_found(project: str, model: str) -> NotFoundError:
+    return NotFoundError(f"There is no model {model} in project {project}.")
 
 
-def no_version(project: str, model: str, version: str) -> NotFound:
-    return NotFound(f"There is no version {version} of model {model} in project {project}.")
+def version_not_found(project: str, model: str, version: str) -> NotFoundError:
+    return NotFoundError(f"There is no version {version} of model {model} in project {project}.")
 
 
 def model_body(model: Model, default: Version | None, *, last_use_us: int | None = None) -> dict[str, Any]:
@@ -165,10 +165,10 @@ _KEPT = ("description", "regions", "onlinePredictionLogging", "onlinePredictionC
 
 
 def read_model(body: Mapping[str, Any], project: str, *, now_us: int) -> Model:
-    """The model of a create request. `Invalid`, naming the field, if it makes no sense."""
+    """The model of a create request. `InvalidArgumentError`, naming the field, if it makes no sense."""
     given = _MODEL(body, "model")
     if not given.get("name"):
-        raise Invalid("The model has no name. Give it one, such as mnist.", field="model.name")
+        raise InvalidArgumentError("The model has no name. Give it one, such as mnist.", field="model.name")
     name = names.model_name(given["name"])
     kept = {key: given[key] for key in _KEPT if key in given} | {"regions": _regions(given.get("regions", []))}
     check_size(kept, field="model.description")
@@ -178,21 +178,23 @@ def read_model(body: Mapping[str, Any], project: str, *, now_us: int) -> Model:
 
 def _regions(given: list[str]) -> list[str]:
     if len(given) > 1:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"A model is deployed to one region; {len(given)} are given. There is one machine here: name one region, "
             f"such as {DEFAULT_REGION}, or none.",
             field="model.regions",
         )
     for region in given:
         if not _REGION.fullmatch(region):
-            raise Invalid(f"{region!r} is not the name of a region, such as {DEFAULT_REGION}.", field="model.regions")
+            raise InvalidArgumentError(
+                f"{region!r} is not the name of a region, such as {DEFAULT_REGION}.", field="model.regions"
+            )
     return given or [DEFAULT_REGION]
 
 
 def check_size(body: Mapping[str, Any], *, field: str) -> None:
     size = sum(len(str(value).encode(errors="surrogatepass")) for value in body.values())
     if size > MAX_BODY_BYTES:
-        raise Invalid(f"This takes {size:,} bytes; {MAX_BODY_BYTES:,} are allowed.", field=field)
+        raise InvalidArgumentError(f"This takes {size:,} bytes; {MAX_BODY_BYTES:,} are allowed.", field=field)
 
 
 def read_model_patch(body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -205,18 +207,23 @@ _SPLIT = f.message({"weights": f.anything})
 
 
 def read_split(body: Mapping[str, Any]) -> dict[str, int]:
-    """The percents by version of a split request, or none to end it. `Invalid` unless they add up to 100."""
+    """The percents by version of a split request, or none to end it.
+
+    `InvalidArgumentError` unless they add up to 100.
+    """
     given = _SPLIT(body, "").get("weights", {})
     if not isinstance(given, dict):
-        raise Invalid("The weights are a map from version names to percents.", field="weights")
+        raise InvalidArgumentError("The weights are a map from version names to percents.", field="weights")
     weights = {names.version_name(name): f.int32(value, f"weights.{name}") for name, value in given.items()}
     for name, weight in weights.items():
         if weight <= 0:
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"Version {name} has the weight {weight}; a weight is a whole percentage above 0. Leave out versions "
                 f"that shall get nothing.",
                 field="weights",
             )
     if weights and sum(weights.values()) != 100:
-        raise Invalid(f"The weights add up to {sum(weights.values())}; they must make 100.", field="weights")
+        raise InvalidArgumentError(
+            f"The weights add up to {sum(weights.values())}; they must make 100.", field="weights"
+        )
     return weights

@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Any
 
 from trainshed.domain.etags import etag
-from trainshed.domain.jobs.job import LOCAL
+from trainshed.domain.jobs.job import LOCAL_ENGINE
 from trainshed.domain.times import rfc3339
-from trainshed.errors import FailedPrecondition, Invalid
+from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 
 
 class VersionState(StrEnum):
@@ -81,7 +81,7 @@ class Version:
     @property
     def engine(self) -> str:
         """Where its hosts run, chosen when it was created."""
-        return str(self.details.get("engine", LOCAL))
+        return str(self.details.get("engine", LOCAL_ENGINE))
 
     @property
     def framework(self) -> str:
@@ -104,13 +104,13 @@ class Version:
     def rescaled(self, body: Mapping[str, Any], operation: str) -> Version:
         """This version with another body. One that answers is UPDATING, by that operation, if it has other `nodes` now.
 
-        `FailedPrecondition` if these are to change while they are still being made to match the last change.
+        `FailedPreconditionError` if these are to change while they are still being made to match the last change.
         """
         changed = replace(self, body=body)
         if changed.nodes == self.nodes or not self.serving:
             return changed
         if self.state is VersionState.UPDATING:
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"The hosts of version {self.id} are being changed already. Try again in a moment."
             )
         return changed.to(VersionState.UPDATING, operation=operation)
@@ -118,10 +118,10 @@ class Version:
     def to(self, state: VersionState, *, error: str = "", operation: str = "", **known: Any) -> Version:
         """This version in its next state; `known` are more fields to set, such as `files` and `details`.
 
-        `FailedPrecondition` if it cannot get there from where it is.
+        `FailedPreconditionError` if it cannot get there from where it is.
         """
         if state not in NEXT[self.state]:
-            raise FailedPrecondition(f"Version {self.id} is {self.state} and can't become {state}.")
+            raise FailedPreconditionError(f"Version {self.id} is {self.state} and can't become {state}.")
         return replace(self, state=state, error=error, operation=operation, **known)
 
 
@@ -141,7 +141,7 @@ def version_body(version: Version, *, default: bool, last_use_us: int | None = N
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RuntimeRequest:
     """The runtime to look for, empty strings for the default one, and what the user should know about it."""
 
     runtime_version: str
@@ -149,19 +149,19 @@ class Wanted:
     note: str = ""
 
 
-def serving_runtime(runtime_version: str, python_version: str) -> Wanted:
+def serving_runtime(runtime_version: str, python_version: str) -> RuntimeRequest:
     """What to host a version on that asks for this runtime. Hosts need a Python of today: 1.x can train, not serve.
 
-    `Invalid` for the runtime without any framework.
+    `InvalidArgumentError` for the runtime without any framework.
     """
     if runtime_version == "python":
-        raise Invalid(
+        raise InvalidArgumentError(
             "The runtime python holds no framework, and hosts need what the others hold. Leave this field out.",
             field="version.runtime_version",
         )
     if not re.fullmatch(r"[01]\.[0-9]{1,3}", runtime_version):
-        return Wanted(runtime_version=runtime_version, python_version=python_version)
-    return Wanted(
+        return RuntimeRequest(runtime_version=runtime_version, python_version=python_version)
+    return RuntimeRequest(
         runtime_version="",
         python_version="",
         note=f"Runtime {runtime_version} is for training. Versions that ask for it are served by the newest runtime, "

@@ -10,7 +10,7 @@ from typing import Any
 from trainshed.domain import json_fields as f
 from trainshed.domain.jobs.containers import IMAGE
 from trainshed.domain.models.version import Version
-from trainshed.errors import FailedPrecondition, Invalid
+from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 
 DEFAULT_PORT = 8080
 MODEL_FOLDER = "/gcs"  #: where buckets are, as for trainers; the version's copy of its files is below
@@ -35,7 +35,7 @@ _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServedContainer:
+class ServingContainer:
     """The container of a version, with nothing left out."""
 
     image: str  #: as the user named it
@@ -48,19 +48,21 @@ class ServedContainer:
 
 
 def check_container(kept: Mapping[str, Any]) -> None:
-    """`Invalid`, naming the field, for a container that can't be served, or its parts without one."""
+    """`InvalidArgumentError`, naming the field, for a container that can't be served, or its parts without one."""
     if "container" not in kept:
         if "routes" in kept:
-            raise Invalid("Routes are paths of a custom container, and none is given.", field="version.routes")
+            raise InvalidArgumentError(
+                "Routes are paths of a custom container, and none is given.", field="version.routes"
+            )
         return
     if foreign := next((name for name in _ITS_OWN if name in kept), ""):
-        raise Invalid(
+        raise InvalidArgumentError(
             "A version with a container is served by that alone, with what is in its image. Leave this field out.",
             field=f"version.{f.snake(foreign)}",
         )
     given = kept["container"]
     if not IMAGE.fullmatch(given.get("image", "")):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"{given.get('image', '')[:200]!r} does not name an image. Write one such as example/predictor:1.0, or an "
             f"image of this machine.",
             field="version.container.image",
@@ -69,13 +71,13 @@ def check_container(kept: Mapping[str, Any]) -> None:
     _check_environment(given.get("env", ()))
     for port in given.get("ports", ()):
         if not 0 < port.get("containerPort", 0) < 65_536:
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"A port is a number from 1 to 65535; {port.get('containerPort', 0)} is not.",
                 field="version.container.ports",
             )
     for name, path in kept.get("routes", {}).items():
         if path and not _PATH.fullmatch(path):
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"{path[:200]!r} is not a path: those begin with / and have no spaces.", field=f"version.routes.{name}"
             )
 
@@ -83,9 +85,9 @@ def check_container(kept: Mapping[str, Any]) -> None:
 def _check_words(given: Mapping[str, Any]) -> None:
     for name in ("command", "args"):
         if any("\0" in word for word in given.get(name, ())):
-            raise Invalid("No program can be given a NUL.", field=f"version.container.{name}")
+            raise InvalidArgumentError("No program can be given a NUL.", field=f"version.container.{name}")
     if given.get("command") and not given["command"][0]:
-        raise Invalid("The program to run has no name.", field="version.container.command")
+        raise InvalidArgumentError("The program to run has no name.", field="version.container.command")
 
 
 def _check_environment(env: Sequence[Mapping[str, str]]) -> None:
@@ -93,18 +95,20 @@ def _check_environment(env: Sequence[Mapping[str, str]]) -> None:
     names = [each.get("name", "") for each in env]
     for name in names:
         if not _VARIABLE.fullmatch(name):
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"{name[:200]!r} can't be the name of a variable: those have letters, digits and _.", field=field
             )
         if name.startswith(_RESERVED):
-            raise Invalid(f"{name[:200]} is set by the server: no name may begin with {_RESERVED}.", field=field)
+            raise InvalidArgumentError(
+                f"{name[:200]} is set by the server: no name may begin with {_RESERVED}.", field=field
+            )
         if names.count(name) > 1:
-            raise Invalid(f"{name[:200]} is given twice.", field=field)
+            raise InvalidArgumentError(f"{name[:200]} is given twice.", field=field)
     if any("\0" in each.get("value", "") for each in env):
-        raise Invalid("No variable can hold a NUL.", field=field)
+        raise InvalidArgumentError("No variable can hold a NUL.", field=field)
 
 
-def container_of(version: Version) -> ServedContainer | None:
+def container_of(version: Version) -> ServingContainer | None:
     """The container that serves a version; None if none does."""
     given = version.body.get("container")
     if given is None:
@@ -112,7 +116,7 @@ def container_of(version: Version) -> ServedContainer | None:
     routes = version.body.get("routes", {})
     own = f"/v1/models/{version.model}/versions/{version.id}"
     ports = given.get("ports", ())
-    return ServedContainer(
+    return ServingContainer(
         image=given["image"],
         command=tuple(given.get("command", ())),
         args=tuple(given.get("args", ())),
@@ -129,7 +133,7 @@ def model_folder(version: Version) -> str:
     return f"{MODEL_FOLDER}/{uri.removeprefix('gs://').strip('/')}" if uri else ""
 
 
-def aip_environment(version: Version, container: ServedContainer, *, number: int) -> dict[str, str]:
+def aip_environment(version: Version, container: ServingContainer, *, number: int) -> dict[str, str]:
     """The variables that AI Platform sets, but for AIP_HTTP_PORT. `number` is the project's."""
     return {
         "AIP_FRAMEWORK": "CUSTOM_CONTAINER",
@@ -145,7 +149,9 @@ def aip_environment(version: Version, container: ServedContainer, *, number: int
     }
 
 
-def settled(container: ServedContainer, known: Mapping[str, str]) -> tuple[dict[str, str], list[str], list[str]]:
+def resolve_command(
+    container: ServingContainer, known: Mapping[str, str]
+) -> tuple[dict[str, str], list[str], list[str]]:
     """The whole environment, the command and the arguments, with `$(NAME)` in them replaced.
 
     `known` are the variables that the server sets. A name that nobody set stays as it is written, and `$$` is a `$`.
@@ -167,9 +173,9 @@ def expanded(text: str, known: Mapping[str, str]) -> str:
     return _REFERENCE.sub(value, text)
 
 
-def no_batches(model: str, *, field: str = "") -> FailedPrecondition:
+def batch_prediction_unsupported(model: str, *, field: str = "") -> FailedPreconditionError:
     """For who wants a batch prediction by a container."""
-    return FailedPrecondition(
+    return FailedPreconditionError(
         f"What would predict the rows is a custom container, and batch predictions load models themselves. Send the "
         f"rows as requests, such as with: trainshed predict --model {model} --json-instances FILE",
         field=field,

@@ -12,14 +12,14 @@ from trainshed.domain import names
 from trainshed.domain.capacity.machine_types import SMALL, STANDARD
 from trainshed.domain.models.model import check_size
 from trainshed.domain.models.version_container import CONTAINER, ROUTES, check_container
-from trainshed.errors import Invalid, NotServed
+from trainshed.errors import InvalidArgumentError, UnimplementedError
 
 MAX_PACKAGES = 100
 MAX_NODES = 32  #: hosts of one version; each is a process that has loaded the model
 MAX_STEPS = 1000  #: of an explanation; each is a run of the model
 
 _NODES = f.int32
-_VERSION_FIELDS: Mapping[str, f.Reader] = {
+_VERSION_FIELDS: Mapping[str, f.FieldReader] = {
     "acceleratorConfig": f.message({"count": f.int64, "type": f.string}),
     "autoScaling": f.message(
         {
@@ -85,17 +85,20 @@ class VersionRequest:
 
 
 def read_version(body: Mapping[str, Any]) -> VersionRequest:
-    """The Version of a create request. `Invalid` or `NotServed`, naming the field, if it can't be served here."""
+    """The Version of a create request.
+
+    `InvalidArgumentError` or `UnimplementedError`, naming the field, if it can't be served here.
+    """
     given = _VERSION(body, "version")
     if not given.get("name"):
-        raise Invalid("The version has no name. Give it one, such as v1.", field="version.name")
+        raise InvalidArgumentError("The version has no name. Give it one, such as v1.", field="version.name")
     name = names.version_name(given["name"])
     kept = {key: value for key, value in given.items() if key not in _APART and value not in ("", [], {})}
     if kept.get("framework") == "FRAMEWORK_UNSPECIFIED":
         del kept["framework"]
     check_body(kept)
     if not kept.get("deploymentUri") and "container" not in kept:
-        raise Invalid(
+        raise InvalidArgumentError(
             "The version doesn't say where its files are. Name the gs:// folder that the trainer exported.",
             field="version.deployment_uri",
         )
@@ -110,7 +113,9 @@ def read_version_patch(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check_body(kept: Mapping[str, Any]) -> None:
-    """`Invalid` or `NotServed`, naming the field, for what this server can't do or nobody could."""
+    """`InvalidArgumentError` or `UnimplementedError`, naming the field, for what this server can't do or nobody
+    could.
+    """
     check_size(kept, field="version")
     _check_offered(kept)
     check_container(kept)
@@ -123,12 +128,12 @@ def check_body(kept: Mapping[str, Any]) -> None:
 
 def _check_offered(kept: Mapping[str, Any]) -> None:
     if "acceleratorConfig" in kept:
-        raise Invalid(
+        raise InvalidArgumentError(
             "This server has no GPUs or TPUs. Leave accelerators out: versions are served by its CPUs.",
             field="version.accelerator_config",
         )
     if "serviceAccount" in kept:
-        raise Invalid(
+        raise InvalidArgumentError(
             "There are no service accounts here: a version is served as the user who runs the server. "
             "Leave this field out.",
             field="version.service_account",
@@ -139,7 +144,7 @@ def _check_machine(machine: str) -> None:
     if machine and not SMALL.fullmatch(machine):
         STANDARD.check(machine, field="version.machine_type")
         if STANDARD.of(machine).gpu:
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"Versions are served by CPUs here, and {machine} has GPUs. Use n1-standard-4, for example.",
                 field="version.machine_type",
             )
@@ -152,35 +157,39 @@ def _check_code(kept: Mapping[str, Any]) -> None:
     """Code that the user brings along: a prediction class, or what a pickled pipeline refers to."""
     given, packages, framework = kept.get("predictionClass"), kept.get("packageUris", []), kept.get("framework")
     if given and not _CLASS.fullmatch(given):
-        raise Invalid(
+        raise InvalidArgumentError(
             f"{given[:200]!r} is not a module and a class in it, such as predictor.MyPredictor.",
             field="version.prediction_class",
         )
     if given and not packages:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"The package that holds {given} is missing. Name its gs:// address in package_uris.",
             field="version.package_uris",
         )
     if given and framework:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"A version with a prediction_class loads its model itself, so {framework} goes without a meaning. Leave "
             f"framework out.",
             field="version.framework",
         )
     if packages and not given and framework == "TENSORFLOW":
-        raise Invalid(
+        raise InvalidArgumentError(
             "Packages go with a prediction_class, or with scikit-learn and XGBoost models that were pickled with code "
             "of their own. A TensorFlow SavedModel needs none: leave this field out.",
             field="version.package_uris",
         )
     if len(packages) > MAX_PACKAGES:
-        raise Invalid(f"There are {len(packages)} packages; {MAX_PACKAGES} are allowed.", field="version.package_uris")
+        raise InvalidArgumentError(
+            f"There are {len(packages)} packages; {MAX_PACKAGES} are allowed.", field="version.package_uris"
+        )
 
 
 def _check_scaling(kept: Mapping[str, Any]) -> None:
     manual, automatic = kept.get("manualScaling"), kept.get("autoScaling")
     if manual is not None and automatic is not None:
-        raise Invalid("A version is scaled by hand or by itself, not both.", field="version.manual_scaling")
+        raise InvalidArgumentError(
+            "A version is scaled by hand or by itself, not both.", field="version.manual_scaling"
+        )
     if manual is not None:
         _between(manual.get("nodes", 1), 1, "version.manual_scaling.nodes")
     if automatic is not None:
@@ -190,9 +199,9 @@ def _check_scaling(kept: Mapping[str, Any]) -> None:
             _between(automatic["maxNodes"], max(1, least), "version.auto_scaling.max_nodes")
         for metric in automatic.get("metrics", []):
             if metric.get("name") == "GPU_DUTY_CYCLE":
-                raise Invalid("This server has no GPUs.", field="version.auto_scaling.metrics")
+                raise InvalidArgumentError("This server has no GPUs.", field="version.auto_scaling.metrics")
             if not 1 <= metric.get("target", 0) <= 100:
-                raise Invalid(
+                raise InvalidArgumentError(
                     f"A target is a percentage from 1 to 100; {metric.get('target', 0)} is not.",
                     field="version.auto_scaling.metrics",
                 )
@@ -200,31 +209,33 @@ def _check_scaling(kept: Mapping[str, Any]) -> None:
 
 def _between(nodes: int, least: int, field: str) -> None:
     if not least <= nodes <= MAX_NODES:
-        raise Invalid(f"This is a number of processes, from {least} to {MAX_NODES} here; {nodes} is not.", field=field)
+        raise InvalidArgumentError(
+            f"This is a number of processes, from {least} to {MAX_NODES} here; {nodes} is not.", field=field
+        )
 
 
 def _check_explanation(kept: Mapping[str, Any]) -> None:
     given = kept.get("explanationConfig", {})
     field = "version.explanation_config"
     if "xraiAttribution" in given:
-        raise NotServed(
+        raise UnimplementedError(
             f"XRAI ({field}.xrai_attribution) is not served by this server version. Use "
             f"integrated_gradients_attribution or sampled_shapley_attribution."
         )
     if len(given) > 1:
-        raise Invalid("A version has one way of explaining; two are given.", field=field)
+        raise InvalidArgumentError("A version has one way of explaining; two are given.", field=field)
     for method, number in (
         ("integratedGradientsAttribution", "numIntegralSteps"),
         ("sampledShapleyAttribution", "numPaths"),
     ):
         steps = given.get(method, {}).get(number, 1)
         if not 1 <= steps <= MAX_STEPS:
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"This is a number from 1 to {MAX_STEPS:,}; {steps} is not.",
                 field=f"{field}.{f.snake(method)}.{f.snake(number)}",
             )
     if "integratedGradientsAttribution" in given and kept.get("framework", "TENSORFLOW") != "TENSORFLOW":
-        raise Invalid(
+        raise InvalidArgumentError(
             f"Integrated gradients need a TensorFlow model; {kept['framework']} has no gradients. Use "
             f"sampled_shapley_attribution.",
             field=f"{field}.integrated_gradients_attribution",
@@ -236,12 +247,12 @@ def _check_logging(given: Mapping[str, Any] | None) -> None:
         return
     field = "version.request_logging_config"
     if not given.get("bigqueryTableName", "").startswith("gs://"):
-        raise Invalid(
+        raise InvalidArgumentError(
             "Trainshed logs requests into buckets, not into BigQuery. Write gs://BUCKET/FOLDER here.",
             field=f"{field}.bigquery_table_name",
         )
     if not 0 <= given.get("samplingPercentage", 0) <= 1:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"The share of requests to log is from 0 to 1; {given['samplingPercentage']} is not.",
             field=f"{field}.sampling_percentage",
         )

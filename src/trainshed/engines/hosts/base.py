@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainshed.engines.hosts.watcher import HostSighting
+from trainshed.engines.hosts.watcher import HostStatus
 from trainshed.engines.local.hosts import HostSpec
-from trainshed.errors import EngineDown
+from trainshed.errors import EngineUnavailableError
 
 
-class Hosts(Protocol):
+class HostEngine(Protocol):
     """Where hosts run. Keys name single starts of hosts; one that is unknown or ended is left alone. Threads may share
     it."""
 
@@ -28,9 +28,12 @@ class Hosts(Protocol):
         """
 
     def start(self, spec: HostSpec) -> str:
-        """Start a host and return its key at once; `look` tells when it is ready. `EngineDown` if it can't be."""
+        """Start a host and return its key at once; `look` tells when it is ready.
 
-    def look(self, key: str) -> HostSighting | None:
+        `EngineUnavailableError` if it can't be.
+        """
+
+    def look(self, key: str) -> HostStatus | None:
         """None if it was forgotten."""
 
     def drain(self, key: str) -> None:
@@ -52,8 +55,8 @@ class Hosts(Protocol):
         """How many requests wait at a host, and what it did since its start; nothing if it does not tell at once."""
 
     def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
-        """How far its answers are from those in the file: `difference`, `within`, `text`. `EngineDown` if it can't
-        tell.
+        """How far its answers are from those in the file: `difference`, `within`, `text`. `EngineUnavailableError` if
+        it can't tell.
         """
 
     def folder(self, project: str, model: str, version: str) -> Path:
@@ -63,10 +66,10 @@ class Hosts(Protocol):
         """Remove that. None of them may run any more."""
 
 
-class PlacedHosts:
+class HostEngineRouter:
     """A table of engines as one. All of them have the same folders. A key begins with the name of its engine."""
 
-    def __init__(self, table: Mapping[str, Hosts]) -> None:
+    def __init__(self, table: Mapping[str, HostEngine]) -> None:
         self._table = table
 
     def begin(self, news: Callable[[], None]) -> None:
@@ -83,7 +86,7 @@ class PlacedHosts:
     def start(self, spec: HostSpec) -> str:
         return f"{spec.engine}:{self._on(spec.engine).start(spec)}"
 
-    def look(self, key: str) -> HostSighting | None:
+    def look(self, key: str) -> HostStatus | None:
         hosts, own = self._of(key)
         return hosts.look(own)
 
@@ -121,11 +124,13 @@ class PlacedHosts:
     def remove(self, project: str, model: str, version: str) -> None:
         next(iter(self._table.values())).remove(project, model, version)
 
-    def _on(self, engine: str) -> Hosts:
+    def _on(self, engine: str) -> HostEngine:
         if (found := self._table.get(engine)) is None:
-            raise EngineDown(f"There is no engine {engine!r} any more. Those there are: {', '.join(self._table)}.")
+            raise EngineUnavailableError(
+                f"There is no engine {engine!r} any more. Those there are: {', '.join(self._table)}."
+            )
         return found
 
-    def _of(self, key: str) -> tuple[Hosts, str]:
+    def _of(self, key: str) -> tuple[HostEngine, str]:
         engine, _, own = key.partition(":")
         return self._table[engine], own

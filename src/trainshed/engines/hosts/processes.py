@@ -19,16 +19,16 @@ from typing import IO, Any
 import orjson
 
 from trainshed.config import Home
-from trainshed.engines.hosts.watcher import HostPhase, HostProcess, HostSighting, Watch
-from trainshed.errors import EngineDown
-from trainshed.serving.frames import ANSWER_HEAD, Kind, greeting, pack_request
+from trainshed.engines.hosts.watcher import HostPhase, HostProcess, HostStatus, HostWatcher
+from trainshed.errors import EngineUnavailableError
+from trainshed.serving.frames import ANSWER_HEAD, FrameKind, auth_frame, pack_request
 
 FIGURES = ("waiting", "running_s", "requests", "instances", "batches", "failed", "refused", "cancelled")
 _FIGURES_S = 0.5
 _ANSWER_BYTES = 1 << 20  #: of what a host answers to us, and not to a caller
 
 
-class HostProcesses:
+class HostProcessEngine:
     """Keys name single starts of hosts; one that is unknown or ended is left alone. Safe to use from many threads."""
 
     def __init__(self, home: Home) -> None:
@@ -36,7 +36,7 @@ class HostProcesses:
         self._numbers = count(1)
         self._guard = threading.Lock()
         self._hosts: dict[str, HostProcess] = {}
-        self._watch = Watch()
+        self._watch = HostWatcher()
 
     def begin(self, news: Callable[[], None]) -> None:
         """`news` is called, by a thread of ours, whenever a sighting changes."""
@@ -59,7 +59,7 @@ class HostProcesses:
                 with contextlib.suppress(OSError):  # others are there, or none ever was
                     above.rmdir()
 
-    def look(self, key: str) -> HostSighting | None:
+    def look(self, key: str) -> HostStatus | None:
         """None if it was forgotten."""
         host = self._hosts.get(key)
         return host.sighting if host is not None else None
@@ -88,35 +88,35 @@ class HostProcesses:
         with self._guard:
             self._hosts.pop(key, None)
 
-    def _difference(self, key: str, kind: Kind, body: bytes, *, timeout_s: float) -> Mapping[str, Any]:
+    def _difference(self, key: str, kind: FrameKind, body: bytes, *, timeout_s: float) -> Mapping[str, Any]:
         status, said = self.ask(key, kind, body, timeout_s=timeout_s)
         if status != 200:
-            raise EngineDown(said.decode(errors="replace"))
+            raise EngineUnavailableError(said.decode(errors="replace"))
         return {str(name): value for name, value in orjson.loads(said).items()}
 
     def figures(self, key: str) -> dict[str, float]:
         """How many requests wait at a host, and what it did since its start; nothing if it does not tell at once."""
         try:
-            status, body = self.ask(key, Kind.STATS, b"", timeout_s=_FIGURES_S)
+            status, body = self.ask(key, FrameKind.STATS, b"", timeout_s=_FIGURES_S)
             said = orjson.loads(body) if status == 200 else {}
-        except (EngineDown, orjson.JSONDecodeError):
+        except (EngineUnavailableError, orjson.JSONDecodeError):
             return {}
         known = said if isinstance(said, dict) else {}
         return {name: known[name] for name in FIGURES if type(known.get(name)) in (int, float)}
 
-    def ask(self, key: str, kind: Kind, body: bytes, *, timeout_s: float) -> tuple[int, bytes]:
-        """Send one request to a host and wait. `EngineDown` if it does not answer."""
+    def ask(self, key: str, kind: FrameKind, body: bytes, *, timeout_s: float) -> tuple[int, bytes]:
+        """Send one request to a host and wait. `EngineUnavailableError` if it does not answer."""
         sighting = self.look(key)
         if sighting is None:
-            raise EngineDown("The host is gone.")
+            raise EngineUnavailableError("The host is gone.")
         secret = sighting.place.secret if sighting.place is not None else ""
         try:
             with _connected(sighting, timeout_s) as connection:
-                connection.sendall(greeting(secret) + pack_request(1, kind, body))
+                connection.sendall(auth_frame(secret) + pack_request(1, kind, body))
                 with connection.makefile("rb") as file:
                     return _answer(file)
         except OSError as exc:
-            raise EngineDown(f"The host does not answer: {exc}.") from exc
+            raise EngineUnavailableError(f"The host does not answer: {exc}.") from exc
 
     def close(self) -> None:
         """End all of them; returns when none is left."""
@@ -127,7 +127,7 @@ class HostProcesses:
         self._watch.close()
 
 
-def _connected(sighting: HostSighting, timeout_s: float) -> socket.socket:
+def _connected(sighting: HostStatus, timeout_s: float) -> socket.socket:
     """A connection to a host that takes requests."""
     if (place := sighting.place) is not None:
         return socket.create_connection((place.host, place.port), timeout_s)

@@ -17,11 +17,11 @@ from typing import Any
 
 import orjson
 
-from trainshed.domain.models.hosting import Place
-from trainshed.engines.lifelines import Lifeline
-from trainshed.engines.reaped_process import end_marked, how_it_ended, last_words
-from trainshed.node.process import tree as reap
-from trainshed.node.process.reaper import KILLED
+from trainshed.domain.models.hosting import HostEndpoint
+from trainshed.engines.lifelines import ProcessHandle
+from trainshed.engines.reaped_process import describe_exit, kill_marked, log_tail
+from trainshed.node.process import tree
+from trainshed.node.process.reaper import SIGNAL_EXIT_BASE
 
 LOG = logging.getLogger("trainshed.engines.local.hosts")
 
@@ -46,13 +46,13 @@ class HostPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostSighting:
+class HostStatus:
     """What is known of a host."""
 
     phase: HostPhase
     socket: Path
     pid: int  #: of its guard, or that of what stands for it
-    place: Place | None = None  #: where it listens instead of at the socket, once it is ready
+    place: HostEndpoint | None = None  #: where it listens instead of at the socket, once it is ready
     started_s: float  #: by the monotonic clock
     prepares_s: float = 0.0  #: that may pass before it begins to load: its machine may have to be made ready first
     ready: Mapping[str, Any] = field(default_factory=dict)  #: what it said of itself when it was ready
@@ -75,11 +75,11 @@ class HostProcess:
 
     def __init__(
         self,
-        line: Lifeline,
+        line: ProcessHandle,
         log: Path,
         path: Path,
         *,
-        place: Callable[[], Place] | None = None,
+        place: Callable[[], HostEndpoint] | None = None,
         prepares_s: float = 0.0,
         after: Callable[[], None] | None = None,
     ) -> None:
@@ -98,7 +98,7 @@ class HostProcess:
         self._let_go = False
         self.kill_at = float("inf")
         self.ended = threading.Event()
-        self.sighting = HostSighting(
+        self.sighting = HostStatus(
             phase=HostPhase.STARTING, socket=path, pid=line.pid, started_s=time.monotonic(), prepares_s=prepares_s
         )
 
@@ -117,8 +117,8 @@ class HostProcess:
 
     def kill_guard(self) -> None:
         """Its guard did not do its work."""
-        for pid in (*reap.descendants(self.sighting.pid), self.sighting.pid):
-            reap.send(pid, signal.SIGKILL)
+        for pid in (*tree.descendants(self.sighting.pid), self.sighting.pid):
+            tree.send_signal(pid, signal.SIGKILL)
         self.kill_at = float("inf")
 
     def read(self) -> bool:
@@ -152,9 +152,9 @@ class HostProcess:
         """After its end."""
         self.read()
         status = self.line.status()
-        if status > KILLED:  # perhaps its guard was, which then could not see to the rest
-            end_marked(str(self.sighting.socket))
-        message = self._reason or f"The host {how_it_ended(status)}. {last_words(self._log)}".strip()
+        if status > SIGNAL_EXIT_BASE:  # perhaps its guard was, which then could not see to the rest
+            kill_marked(str(self.sighting.socket))
+        message = self._reason or f"The host {describe_exit(status)}. {log_tail(self._log)}".strip()
         with self._lock:
             self.sighting = replace(self.sighting, phase=HostPhase.ENDED, message=message)
             self.ended.set()
@@ -176,7 +176,7 @@ def _checked(said: Mapping[str, Any]) -> dict[str, Any]:
     return {name: said[name] for name in _READY}
 
 
-class Watch:
+class HostWatcher:
     """The thread that hears of everything: ready lines and ends."""
 
     def __init__(self) -> None:

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import orjson
 
 from trainshed.config import Home
-from trainshed.domain.models.version_container import DEFAULT_PORT, ServedContainer, settled
-from trainshed.node.containers import tool as containers
-from trainshed.node.containers.tool import Container, Tool
+from trainshed.domain.models.version_container import DEFAULT_PORT, ServingContainer, resolve_command
+from trainshed.node.containers import tool as container_tool
+from trainshed.node.containers.tool import ContainerSpec, ContainerTool
 
 LOG = logging.getLogger("trainshed.engines.local.hosts")
 
@@ -26,17 +26,17 @@ _MARK = ".containers"  #: in the hosts' folder, no project can have this name: t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerToRun:
+class ResolvedContainer:
     """The container of a version with its image found."""
 
-    container: ServedContainer
-    tool: Mapping[str, Any]  #: `Tool.words`
+    container: ServingContainer
+    tool: Mapping[str, Any]  #: `ContainerTool.words`
     image: str  #: the id
     env: Mapping[str, str]  #: what the server sets, but for the port
     folder: str  #: where the files of the version are inside; empty: there are none
 
 
-class Contained(Protocol):
+class HostContainerInputs(Protocol):
     """What of a host's spec matters here."""
 
     @property
@@ -54,7 +54,7 @@ class Contained(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ContainerOptions:
     """What the settings say."""
 
     network: str = BRIDGE  #: or HOST
@@ -63,18 +63,20 @@ class Surroundings:
     predict_timeout_s: float = 60.0
 
 
-class ServedContainers:
+class HostContainers:
     """All containers of hosts of one state folder. Safe to use from many threads."""
 
-    def __init__(self, home: Home, surroundings: Surroundings | None = None, *, free_port: Callable[[], int]) -> None:
+    def __init__(
+        self, home: Home, surroundings: ContainerOptions | None = None, *, free_port: Callable[[], int]
+    ) -> None:
         self._hosts = home.hosts
-        self._surroundings = surroundings or Surroundings()
+        self._surroundings = surroundings or ContainerOptions()
         self._free_port = free_port
         self._key = hashlib.sha256(str(home.hosts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
-    def order(self, spec: Contained, wanted: ContainerToRun) -> dict[str, Any]:
+    def order(self, spec: HostContainerInputs, wanted: ResolvedContainer) -> dict[str, Any]:
         """What a host is told of its container, and a new name for that."""
-        tool = Tool.of(dict(wanted.tool))
+        tool = ContainerTool.of(dict(wanted.tool))
         self._remember(tool)
         name = f"trainshed-host-{secrets.token_hex(6)}"
         order = render(spec, wanted, self._surroundings, name=name, port=self._free_port())
@@ -82,37 +84,37 @@ class ServedContainers:
         box.labels[LABEL] = self._key
         return {
             **order,
-            "run": containers.run(tool, box),
-            "env": containers.environment(box),
-            "end": containers.remove(tool, [name]),
+            "run": container_tool.run_command(tool, box),
+            "env": container_tool.environment(box),
+            "end": container_tool.remove_command(tool, [name]),
         }
 
     def end(self, order: Mapping[str, Any]) -> None:
         """See to it that nothing of a container is left, once its host has ended."""
-        done = containers.ask(list(order["end"]))
+        done = container_tool.run_tool(list(order["end"]))
         if done.returncode != 0 and "no such container" not in done.stderr.lower():
-            LOG.warning("container.left image=%s reason=%s", order["image"], containers.last_line(done.stderr))
+            LOG.warning("container.left image=%s reason=%s", order["image"], container_tool.last_line(done.stderr))
 
     def sweep(self) -> None:
         """End and remove what an earlier server, killed together with its hosts, left."""
         mark = self._hosts / _MARK
         try:
-            tool = Tool.of(orjson.loads(mark.read_bytes()))
+            tool = ContainerTool.of(orjson.loads(mark.read_bytes()))
         except (FileNotFoundError, orjson.JSONDecodeError, KeyError, TypeError):
             return
-        left = containers.clear(tool, f"{LABEL}={self._key}")
+        left = container_tool.remove_labelled(tool, f"{LABEL}={self._key}")
         if left is not None:
             LOG.warning("container.left reason=%s", left)
             return
         mark.unlink(missing_ok=True)
 
-    def _remember(self, tool: Tool) -> None:
+    def _remember(self, tool: ContainerTool) -> None:
         self._hosts.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self._hosts / _MARK).write_bytes(orjson.dumps(tool.words()))
 
 
 def render(
-    spec: Contained, wanted: ContainerToRun, surroundings: Surroundings, *, name: str, port: int
+    spec: HostContainerInputs, wanted: ResolvedContainer, surroundings: ContainerOptions, *, name: str, port: int
 ) -> dict[str, Any]:
     """The order of a host, with the container to run as `box`. `port` is a free one of loopback.
 
@@ -121,9 +123,9 @@ def render(
     """
     own = surroundings.network == BRIDGE
     inside = wanted.container.port or (DEFAULT_PORT if own else port)
-    env, command, args = settled(wanted.container, {**wanted.env, "AIP_HTTP_PORT": str(inside)})
+    env, command, args = resolve_command(wanted.container, {**wanted.env, "AIP_HTTP_PORT": str(inside)})
     mounts = [{"source": str(spec.model_dir), "target": wanted.folder, "read_only": True}] if wanted.folder else []
-    box = Container(
+    box = ContainerSpec(
         name,
         wanted.image,
         command=command,

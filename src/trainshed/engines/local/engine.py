@@ -23,15 +23,15 @@ from typing import Any
 
 import orjson
 
-from trainshed.attempts.journal import lines_since
+from trainshed.attempts.journal import read_lines
 from trainshed.config import Home
-from trainshed.domain.jobs.job import ENDS
-from trainshed.domain.jobs.reconcile import Phase, Room, Sighting
-from trainshed.engines.base import Away, Gang, Launch, Replica, Reserved, Waiting
+from trainshed.domain.jobs.job import TERMINAL_STATES
+from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt, Slots
+from trainshed.engines.base import AttemptSpec, GangRequest, Outage, Pending, Replica, Reserved
 from trainshed.engines.local.warm import OFF, WarmProcesses
-from trainshed.errors import EngineDown
-from trainshed.node.containers.replica import clear
-from trainshed.node.process.spawn import inherited
+from trainshed.errors import EngineUnavailableError
+from trainshed.node.containers.replica import remove_containers
+from trainshed.node.process.spawn import inherited_environment
 from trainshed.node.process.tree import stat_fields
 
 LOG = logging.getLogger("trainshed.engines.local.engine")
@@ -49,13 +49,13 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 def run(words):
     if words[:1] == ["guard"]:
-        from trainshed_node.process.reaper import guard
+        from trainshed_node.process.reaper import run_reaped
 
-        status = guard(0, words[1], lambda: run_guarded(words[3:]), int(words[2]))
+        status = run_reaped(0, words[1], lambda: run_guarded(words[3:]), int(words[2]))
         if words[3] == "pass" and status != 0:  # one that ended well has seen to its container itself
-            from trainshed_serving.container.host import clear
+            from trainshed_serving.container.host import remove_container
 
-            clear(words[4])
+            remove_container(words[4])
         return status
     if words[:1] in (["host"], ["pass"], ["reference"], ["predict"]):
         from trainshed_serving.main import main
@@ -97,16 +97,16 @@ class LocalEngine:
         self._views: dict[Path, _View] = {}
         self._guard = threading.Lock()
 
-    def reserve(self, gang: Gang, others: Sequence[Gang]) -> Reserved | Waiting:
+    def reserve(self, gang: GangRequest, others: Sequence[GangRequest]) -> Reserved | Pending:
         """A gang starts whole or waits whole. What is taken is what the others have: nothing is kept here."""
-        return Reserved() if self._room(others).fits(len(gang.machines)) else Waiting()
+        return Reserved() if self._room(others).fits(len(gang.machines)) else Pending()
 
-    def outlook(self, gang: Gang, others: Sequence[Gang]) -> str:
+    def outlook(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
         room = self._room(others)
         return f"{room.free} of this machine's {room.slots} places are free"
 
-    def _room(self, others: Sequence[Gang]) -> Room:
-        return Room(slots=self._slots, taken=sum(len(each.machines) for each in others))
+    def _room(self, others: Sequence[GangRequest]) -> Slots:
+        return Slots(slots=self._slots, taken=sum(len(each.machines) for each in others))
 
     def held(self) -> Collection[Path]:
         """None: whose room it is, the rows of jobs say."""
@@ -115,15 +115,15 @@ class LocalEngine:
     def release(self, attempt: Path) -> None:
         """Nothing to do: the room of a job that ended is free."""
 
-    def away(self) -> Away | None:
+    def away(self) -> Outage | None:
         """This machine is here."""
         return None
 
-    def launch(self, launch: Launch) -> None:
+    def launch(self, launch: AttemptSpec) -> None:
         """Write the spec and start the supervisor; returns when it is at work, and was started no more than once."""
         self.supervise(launch)
 
-    def supervise(self, launch: Launch, *, cluster: Mapping[str, Any] | None = None) -> None:
+    def supervise(self, launch: AttemptSpec, *, cluster: Mapping[str, Any] | None = None) -> None:
         """As `launch`. With `cluster`, what the supervisor starts are stand-ins for replicas that run there."""
         try:
             if _size(launch.folder / "journal.jsonl"):
@@ -143,20 +143,22 @@ class LocalEngine:
                 start_new_session=True,
                 timeout=_START_LIMIT_S,
                 cwd="/",
-                env=inherited(),
+                env=inherited_environment(),
                 check=False,
             )
         except OSError as exc:
-            raise EngineDown(
+            raise EngineUnavailableError(
                 f"The supervisor of job {launch.job} can't be started: {exc.filename or launch.folder}: {exc.strerror}."
             ) from exc
         except subprocess.TimeoutExpired as exc:
-            raise EngineDown(f"The supervisor of job {launch.job} was not ready within {_START_LIMIT_S:g} s.") from exc
+            raise EngineUnavailableError(
+                f"The supervisor of job {launch.job} was not ready within {_START_LIMIT_S:g} s."
+            ) from exc
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip() or f"exit status {done.returncode}"
-            raise EngineDown(f"The supervisor of job {launch.job} can't be started: {said}")
+            raise EngineUnavailableError(f"The supervisor of job {launch.job} can't be started: {said}")
 
-    def observe(self, attempts: Collection[Path]) -> Mapping[Path, Sighting]:
+    def observe(self, attempts: Collection[Path]) -> Mapping[Path, ObservedAttempt]:
         """Look at the attempts' folders. What was read before is not read again."""
         with self._guard:
             if len(self._views) > 2 * len(attempts) + 1000:
@@ -166,10 +168,16 @@ class LocalEngine:
                 before = self._views.get(path, _View())
                 try:
                     self._views[path] = _look(path, before)
-                except (OSError, EngineDown) as exc:  # what can't be looked at is as it was; others are not held up
+                except (
+                    OSError,
+                    EngineUnavailableError,
+                ) as exc:  # what can't be looked at is as it was; others are not held up
                     LOG.warning("attempt.unreadable folder=%s reason=%s", path, exc)
                     self._views[path] = before
-                if self._views[path].sighting.phase is Phase.LOST and before.sighting.phase is not Phase.LOST:
+                if (
+                    self._views[path].sighting.phase is AttemptPhase.LOST
+                    and before.sighting.phase is not AttemptPhase.LOST
+                ):
                     _clear_containers(path)
             return {path: self._views[path].sighting for path in attempts}
 
@@ -190,7 +198,7 @@ class LocalEngine:
 
 def _clear_containers(attempt: Path) -> None:
     """End the containers of an attempt whose supervisor and guardian were both killed, if it had any."""
-    left = clear(str(attempt))
+    left = remove_containers(str(attempt))
     if left is not None:
         LOG.warning("attempt.containers_left folder=%s reason=%s", attempt, left)
 
@@ -202,7 +210,7 @@ def _tell(attempt: Path, command: bytes) -> None:
     except OSError as exc:
         if exc.errno in (errno.ENXIO, errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             return
-        raise EngineDown(f"{attempt / 'control'} can't be written to: {exc.strerror}.") from exc
+        raise EngineUnavailableError(f"{attempt / 'control'} can't be written to: {exc.strerror}.") from exc
     try:
         if stat.S_ISFIFO(os.fstat(fd).st_mode):
             os.write(fd, command)
@@ -212,7 +220,7 @@ def _tell(attempt: Path, command: bytes) -> None:
         os.close(fd)
 
 
-def render(launch: Launch, *, uv: Path, cluster: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def render(launch: AttemptSpec, *, uv: Path, cluster: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The spec that a supervisor works by."""
     spec = {
         "format": FORMAT,
@@ -271,8 +279,8 @@ def _sources(package: str, name: str) -> dict[str, bytes]:
     return {f"{name}/{path.relative_to(root).as_posix()}": path.read_bytes() for path in root.rglob("*.py")}
 
 
-_ABSENT = Sighting(phase=Phase.ABSENT)
-_ENDS = {state.value: state for state in ENDS}
+_ABSENT = ObservedAttempt(phase=AttemptPhase.ABSENT)
+_ENDS = {state.value: state for state in TERMINAL_STATES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,29 +288,29 @@ class _View:
     """How far a journal was read, and what it said."""
 
     offset: int = 0
-    sighting: Sighting = _ABSENT
+    sighting: ObservedAttempt = _ABSENT
     supervisor: tuple[str, int, int] | None = None  #: boot, pid and start time: a process, and no other
 
 
 def _look(attempt: Path, before: _View) -> _View:
-    if before.sighting.phase in (Phase.ENDED, Phase.LOST):
+    if before.sighting.phase in (AttemptPhase.ENDED, AttemptPhase.LOST):
         return before
     # The lock first: if it was free, then what the journal says now is its last word. A trainer can take the lock's
     # file away, but not the process that holds it.
     alive = _held(attempt / "lock") or _lives(before.supervisor)
     size = _size(attempt / "journal.jsonl")
     view = before if size == before.offset else _read(attempt, before)
-    if view.sighting.phase in (Phase.ENDED, Phase.LOST):
+    if view.sighting.phase in (AttemptPhase.ENDED, AttemptPhase.LOST):
         return view
     if not alive:
-        return replace(view, sighting=replace(view.sighting, phase=Phase.LOST if size else Phase.ABSENT))
-    if view.sighting.phase is Phase.ABSENT:
-        return replace(view, sighting=Sighting(phase=Phase.PREPARING))
+        return replace(view, sighting=replace(view.sighting, phase=AttemptPhase.LOST if size else AttemptPhase.ABSENT))
+    if view.sighting.phase is AttemptPhase.ABSENT:
+        return replace(view, sighting=ObservedAttempt(phase=AttemptPhase.PREPARING))
     return view
 
 
 def _read(attempt: Path, before: _View) -> _View:
-    lines, offset = lines_since(attempt, before.offset)
+    lines, offset = read_lines(attempt, before.offset)
     view = replace(before, offset=offset)
     for line in lines:
         view = _follow(view, line)
@@ -315,21 +323,21 @@ def _follow(view: _View, line: bytes) -> _View:
         event = json.loads(line)
         if event["event"] == "supervisor_started" and view.supervisor is None:
             identity = (str(event["boot_id"]), int(event["pid"]), int(event["started"]))
-            return replace(view, sighting=replace(view.sighting, phase=Phase.PREPARING), supervisor=identity)
+            return replace(view, sighting=replace(view.sighting, phase=AttemptPhase.PREPARING), supervisor=identity)
         return replace(view, sighting=_after(view.sighting, event))
     except (ValueError, LookupError, TypeError):
         return view  # a trainer can write here too, but nothing that we would stumble over
 
 
-def _after(seen: Sighting, event: dict[str, Any]) -> Sighting:
+def _after(seen: ObservedAttempt, event: dict[str, Any]) -> ObservedAttempt:
     match event["event"]:
         case "ended":
             outcome, message = _ENDS[event["outcome"]], str(event["message"])
-            return replace(seen, phase=Phase.ENDED, ended_us=int(event["t"]), outcome=outcome, message=message)
+            return replace(seen, phase=AttemptPhase.ENDED, ended_us=int(event["t"]), outcome=outcome, message=message)
         case "lost":
-            return replace(seen, phase=Phase.LOST, ended_us=int(event["t"]))
+            return replace(seen, phase=AttemptPhase.LOST, ended_us=int(event["t"]))
         case "running":
-            return replace(seen, phase=Phase.RUNNING, started_us=int(event["t"]))
+            return replace(seen, phase=AttemptPhase.RUNNING, started_us=int(event["t"]))
     return seen
 
 

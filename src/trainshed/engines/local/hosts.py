@@ -14,19 +14,19 @@ from typing import Any
 
 import orjson
 
-from trainshed.artifacts.manifest import Provisions
-from trainshed.artifacts.staging import FOR_WRITING, Package
+from trainshed.artifacts.manifest import ArtifactManifest
+from trainshed.artifacts.staging import SAFE_WRITE_FLAGS, Package
 from trainshed.config import Home
-from trainshed.domain.jobs.job import LOCAL
-from trainshed.engines.hosts.processes import HostProcesses
+from trainshed.domain.jobs.job import LOCAL_ENGINE
+from trainshed.engines.hosts.processes import HostProcessEngine
 from trainshed.engines.hosts.watcher import HostProcess
-from trainshed.engines.lifelines import Lifeline, Line, Pipes
-from trainshed.engines.local.containers import ContainerToRun, ServedContainers
+from trainshed.engines.lifelines import PipeHandle, ProcessHandle, SocketHandle
+from trainshed.engines.local.containers import HostContainers, ResolvedContainer
 from trainshed.engines.local.warm import WarmProcesses
-from trainshed.engines.reaped_process import LOG_BYTES, guarded
-from trainshed.errors import EngineDown
-from trainshed.node.process import tree as reap
-from trainshed.serving.frames import Kind
+from trainshed.engines.reaped_process import LOG_BYTES, start_reaped
+from trainshed.errors import EngineUnavailableError
+from trainshed.node.process import tree
+from trainshed.serving.frames import FrameKind
 
 LOG = logging.getLogger("trainshed.engines.local.hosts")
 
@@ -50,18 +50,18 @@ class HostSpec:
     prediction_class: str = ""
     site: str = ""  #: where the version's own packages are installed
     explanation: Mapping[str, Any] = field(default_factory=dict)
-    container: ContainerToRun | None = None  #: what serves the version, if it brings that along
+    container: ResolvedContainer | None = None  #: what serves the version, if it brings that along
     threads: int
     memory_bytes: int = 0  #: 0: as much as there is
     max_batch: int = 32
     queue_limit: int = 256
     body_limit: int
-    engine: str = LOCAL  #: where it runs
+    engine: str = LOCAL_ENGINE  #: where it runs
     runtime: str = ""  #: the name of the runtime that `python` belongs to; empty for a container
     machine: str = ""  #: the machine type, where that matters
     alone: bool = False  #: other hosts of the version take nothing of what it has
     packages: tuple[Package, ...] = ()  #: what is installed in `site`, if that is known
-    provisions: Provisions | None = None  #: what a host on another machine has to fetch
+    provisions: ArtifactManifest | None = None  #: what a host on another machine has to fetch
 
 
 def render(spec: HostSpec, socket_path: Path, order: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def render(spec: HostSpec, socket_path: Path, order: Mapping[str, Any] | None = 
     }
 
 
-class LocalHosts(HostProcesses):
+class LocalHostEngine(HostProcessEngine):
     """Hosts on this machine, which answer at sockets that are files."""
 
     def __init__(
@@ -96,7 +96,7 @@ class LocalHosts(HostProcesses):
         *,
         ship: Callable[[], Path],
         warm: WarmProcesses | None = None,
-        containers: ServedContainers | None = None,
+        containers: HostContainers | None = None,
     ) -> None:
         """Hosts that need TensorFlow are forked from `warm` processes, where there are any."""
         super().__init__(home)
@@ -117,7 +117,10 @@ class LocalHosts(HostProcesses):
         return spec
 
     def start(self, spec: HostSpec) -> str:
-        """Start a host and return its key at once; `look` tells when it is ready. `EngineDown` if it can't be."""
+        """Start a host and return its key at once; `look` tells when it is ready.
+
+        `EngineUnavailableError` if it can't be.
+        """
         key = f"{spec.project}/{spec.model}/{spec.version}/{spec.instance}#{next(self._numbers)}"
         path = self._sockets / f"{key.rpartition('#')[2]}.sock"
         try:
@@ -127,17 +130,17 @@ class LocalHosts(HostProcesses):
                 work.mkdir(mode=0o700, parents=True, exist_ok=True)
             written = folder / f"{spec.instance}.json"
             order = self._order(spec)
-            with open(os.open(written, os.O_TRUNC | FOR_WRITING, 0o600), "wb") as file:
+            with open(os.open(written, os.O_TRUNC | SAFE_WRITE_FLAGS, 0o600), "wb") as file:
                 file.write(orjson.dumps(render(spec, path, order)))
             log = log_of(folder, spec)
             line = self._fork(spec, written, log, work)
             forked = line is not None
             if line is None:
                 words = ("host" if order is None else "pass", str(written))
-                line = Pipes(guarded(spec.python, self._ship(), words, log=log, work=work, mark=str(path)))
+                line = PipeHandle(start_reaped(spec.python, self._ship(), words, log=log, work=work, mark=str(path)))
             host = HostProcess(line, log, path, after=self._after(order))
         except OSError as exc:
-            raise EngineDown(
+            raise EngineUnavailableError(
                 f"A host of version {spec.version} of model {spec.model} can't be started: "
                 f"{exc.filename or self._home.hosts}: {exc.strerror}."
             ) from exc
@@ -149,7 +152,7 @@ class LocalHosts(HostProcesses):
         if spec.container is None:
             return None
         if self._containers is None:
-            raise EngineDown("Containers are not run here.")
+            raise EngineUnavailableError("Containers are not run here.")
         return self._containers.order(spec, spec.container)
 
     def _after(self, order: Mapping[str, Any] | None) -> Callable[[], None] | None:
@@ -158,17 +161,17 @@ class LocalHosts(HostProcesses):
             return None
         return partial(self._containers.end, order)
 
-    def _fork(self, spec: HostSpec, written: Path, log: Path, work: Path) -> Lifeline | None:
+    def _fork(self, spec: HostSpec, written: Path, log: Path, work: Path) -> ProcessHandle | None:
         """A host that a warm process forked; None if there is none, or the host may need other modules than it has."""
         if self._warm is None or spec.site or spec.loader not in IN_TENSORFLOW:
             return None
-        os.close(os.open(log, os.O_APPEND | FOR_WRITING, 0o600))  # what can't be written to would stop the guard
+        os.close(os.open(log, os.O_APPEND | SAFE_WRITE_FLAGS, 0o600))  # what can't be written to would stop the guard
         words = (MODULE, "host", str(written))
         connection = self._warm.run(spec.python, words, log=log, log_limit=LOG_BYTES, talks_in=work)
         if connection is None:
             return None
         try:
-            return Line(connection)
+            return SocketHandle(connection)
         except (OSError, ValueError) as exc:
             LOG.warning("host.not_forked python=%s reason=%s", spec.python, exc)
             connection.close()
@@ -177,14 +180,14 @@ class LocalHosts(HostProcesses):
     def processes(self, key: str) -> tuple[int, int]:
         """The pid of the host itself, 0 if there is none, and the bytes that it and all it started hold alone."""
         host = self._hosts.get(key)
-        pids = reap.descendants(host.sighting.pid) if host is not None else []
+        pids = tree.descendants(host.sighting.pid) if host is not None else []
         return pids[0] if pids else 0, sum(map(_resident, pids))
 
     def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
-        """How far the host's answers are from those in the file: `difference`, `within`, `text`. `EngineDown` if it
-        can't tell.
+        """How far the host's answers are from those in the file: `difference`, `within`, `text`.
+        `EngineUnavailableError` if it can't tell.
         """
-        return self._difference(key, Kind.PARITY, str(reference).encode(), timeout_s=timeout_s)
+        return self._difference(key, FrameKind.PARITY, str(reference).encode(), timeout_s=timeout_s)
 
     def close(self) -> None:
         super().close()

@@ -10,12 +10,12 @@ from pathlib import Path
 import orjson
 
 from trainshed.artifacts.staging import Package
-from trainshed.engines.reaped_process import Started, guarded, how_it_ended, last_words, wait
-from trainshed.errors import FailedPrecondition, TimedOut
+from trainshed.engines.reaped_process import ReapedRun, describe_exit, log_tail, start_reaped, wait
+from trainshed.errors import DeadlineExceededError, FailedPreconditionError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Installs:
+class PackageInstaller:
     """`ship` gives the node, `uv` is what installs."""
 
     uv: Path
@@ -27,7 +27,7 @@ class Installs:
     ) -> None:
         """Fill `site`, unless it is there. `folder` is for its log; what `check` raises meanwhile ends it.
 
-        `FailedPrecondition`, with the words of whoever refused them, if they can't be installed.
+        `FailedPreconditionError`, with the words of whoever refused them, if they can't be installed.
         """
         if site.is_dir():
             return
@@ -41,12 +41,12 @@ class Installs:
         }
         (folder / "spec.json").write_bytes(orjson.dumps(spec))
         log = folder / "log"
-        run = Started(guarded(python, self.ship(), ("install", str(folder)), log=log, work=folder))
+        run = ReapedRun(start_reaped(python, self.ship(), ("install", str(folder)), log=log, work=folder))
         try:
             status = wait(run, timeout_s=self.timeout_s, check=check)
-        except TimedOut as exc:
-            raise FailedPrecondition(f"It took longer than {self.timeout_s:g} s.") from exc
+        except DeadlineExceededError as exc:
+            raise FailedPreconditionError(f"It took longer than {self.timeout_s:g} s.") from exc
         if status != 0:
             error = folder / "install.error"
-            said = error.read_text(errors="replace") if error.is_file() else last_words(log)
-            raise FailedPrecondition(said.strip() or f"The installer {how_it_ended(status)}.")
+            said = error.read_text(errors="replace") if error.is_file() else log_tail(log)
+            raise FailedPreconditionError(said.strip() or f"The installer {describe_exit(status)}.")

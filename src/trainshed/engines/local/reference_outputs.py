@@ -15,13 +15,22 @@ import orjson
 
 from trainshed.engines.local.hosts import IN_TENSORFLOW, MODULE, HostSpec, render
 from trainshed.engines.local.warm import WarmProcesses
-from trainshed.engines.reaped_process import LOG_BYTES, LOOK_S, Run, Started, guarded, how_it_ended, last_words, wait
-from trainshed.errors import EngineDown, TimedOut
+from trainshed.engines.reaped_process import (
+    LOG_BYTES,
+    LOOK_S,
+    ChildRun,
+    ReapedRun,
+    describe_exit,
+    log_tail,
+    start_reaped,
+    wait,
+)
+from trainshed.errors import DeadlineExceededError, EngineUnavailableError
 
 _WARMING_S = 60.0  #: how long a warm process that is being started is waited for
 
 
-class References:
+class ReferenceOutputs:
     """`ship` gives the node. Safe to use from many threads."""
 
     def __init__(self, warm: WarmProcesses, *, ship: Callable[[], Path]) -> None:
@@ -47,7 +56,7 @@ class References:
     def compute(self, spec: HostSpec, folder: Path, *, timeout_s: float, check: Callable[[], None]) -> Path:
         """The file with the answers, in `folder`. Blocks; `check` is called meanwhile, and what it raises ends it.
 
-        `EngineDown`, with the reason, if there are none.
+        `EngineUnavailableError`, with the reason, if there are none.
         """
         out, log, written = folder / "reference.npz", folder / "reference.log", folder / "reference.json"
         try:
@@ -57,16 +66,18 @@ class References:
             written.write_bytes(orjson.dumps(render(spec, folder / "none")))
             run = self._start(spec.python, ("reference", str(written), str(out)), log, check)
         except OSError as exc:
-            raise EngineDown(f"TensorFlow can't be started: {exc.filename or folder}: {exc.strerror}.") from exc
+            raise EngineUnavailableError(
+                f"TensorFlow can't be started: {exc.filename or folder}: {exc.strerror}."
+            ) from exc
         try:
             status = wait(run, timeout_s=timeout_s, check=check)
-        except TimedOut as exc:
-            raise EngineDown(f"TensorFlow did not answer within {timeout_s:g} s.") from exc
+        except DeadlineExceededError as exc:
+            raise EngineUnavailableError(f"TensorFlow did not answer within {timeout_s:g} s.") from exc
         if status != 0 or not out.exists():
-            raise EngineDown(last_words(log) or f"TensorFlow {how_it_ended(status)}.")
+            raise EngineUnavailableError(log_tail(log) or f"TensorFlow {describe_exit(status)}.")
         return out
 
-    def _start(self, python: Path, words: tuple[str, ...], log: Path, check: Callable[[], None]) -> Run:
+    def _start(self, python: Path, words: tuple[str, ...], log: Path, check: Callable[[], None]) -> ChildRun:
         """In a fork of the warm process, which is waited for if it is on its way: importing twice takes no less."""
         deadline = time.monotonic() + _WARMING_S
         while True:
@@ -74,7 +85,7 @@ class References:
             if connection is not None:
                 return _Forked(connection)
             if not self._warm.coming(python) or time.monotonic() > deadline:
-                return Started(guarded(python, self._ship(), words, log=log, work=log.parent))
+                return ReapedRun(start_reaped(python, self._ship(), words, log=log, work=log.parent))
             check()
             time.sleep(LOOK_S)
 

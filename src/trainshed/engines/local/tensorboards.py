@@ -14,9 +14,9 @@ from pathlib import Path
 
 import orjson
 
-from trainshed.artifacts.staging import FOR_WRITING
-from trainshed.engines.reaped_process import guarded, how_it_ended, last_words
-from trainshed.errors import EngineDown
+from trainshed.artifacts.staging import SAFE_WRITE_FLAGS
+from trainshed.engines.reaped_process import describe_exit, log_tail, start_reaped
+from trainshed.errors import EngineUnavailableError
 
 _READY = re.compile(rb"TensorBoard \S+ at http://[^\s/]+?:(\d+)/")
 _LOG_HEAD = 1 << 16
@@ -32,10 +32,10 @@ class TensorBoard:
         self._port = 0
 
     def port(self) -> int:
-        """Where it listens on loopback; 0: not yet. `EngineDown`, with its last words, if it has ended."""
+        """Where it listens on loopback; 0: not yet. `EngineUnavailableError`, with its last words, if it has ended."""
         if (status := self._process.poll()) is not None:
-            said = last_words(self._log).splitlines()[-1:]
-            raise EngineDown(f"TensorBoard {how_it_ended(status)}: {' '.join(said) or 'it said nothing'}")
+            said = log_tail(self._log).splitlines()[-1:]
+            raise EngineUnavailableError(f"TensorBoard {describe_exit(status)}: {' '.join(said) or 'it said nothing'}")
         if not self._port:
             with open(self._log, "rb") as file:
                 found = _READY.search(file.read(_LOG_HEAD))
@@ -65,7 +65,7 @@ class TensorBoardStarter:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self, python: Path, logdir: Path, *, number: int, prefix: str) -> TensorBoard:
-        """Start one on a folder, there already or not, and return at once. `EngineDown` if it can't be."""
+        """Start one on a folder, there already or not, and return at once. `EngineUnavailableError` if it can't be."""
         words = [
             *("--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0", "--path_prefix", prefix),
             *("--load_fast", "false", "--reload_interval", "5"),  # its fast loader would listen to all on the machine
@@ -75,9 +75,11 @@ class TensorBoardStarter:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for old in (log, spec):
                 old.unlink(missing_ok=True)
-            with open(os.open(spec, os.O_TRUNC | FOR_WRITING, 0o600), "wb") as file:
+            with open(os.open(spec, os.O_TRUNC | SAFE_WRITE_FLAGS, 0o600), "wb") as file:
                 file.write(orjson.dumps(words))
-            process = guarded(python, self._ship(), ("board", str(spec)), log=log, work=self._folder)
+            process = start_reaped(python, self._ship(), ("board", str(spec)), log=log, work=self._folder)
         except OSError as exc:
-            raise EngineDown(f"TensorBoard can't be started: {exc.filename or self._folder}: {exc.strerror}.") from exc
+            raise EngineUnavailableError(
+                f"TensorBoard can't be started: {exc.filename or self._folder}: {exc.strerror}."
+            ) from exc
         return TensorBoard(process, log, spec)

@@ -23,10 +23,10 @@ from typing import Any
 import orjson
 
 from trainshed.config import Home
-from trainshed.engines.base import Launch
-from trainshed.node.process.spawn import inherited
+from trainshed.engines.base import AttemptSpec
+from trainshed.node.process.spawn import inherited_environment
 from trainshed.node.process.tree import stat_fields
-from trainshed.node.warm.compatibility import baked
+from trainshed.node.warm.compatibility import import_time_environment
 
 LOG = logging.getLogger("trainshed.engines.local.warm")
 
@@ -76,14 +76,14 @@ class WarmProcesses:
             except (OSError, ValueError, KeyError) as exc:
                 LOG.warning("warm.not_found_again folder=%s reason=%s", folder, exc)
 
-    def launch(self, launch: Launch) -> str | None:
+    def launch(self, launch: AttemptSpec) -> str | None:
         """Have the attempt started by a warm process. None: done; else why not, or `OFF` if there is none to be had."""
         if not self._modules.get(launch.python):
             return OFF
         env = _environment(launch)
         try:
             folder = self._folder(launch.python, env)
-            answer = self._ask(folder, {"do": "launch", "folder": str(launch.folder), "env": inherited()})
+            answer = self._ask(folder, {"do": "launch", "folder": str(launch.folder), "env": inherited_environment()})
             if answer is None:
                 self._warm_up(folder, launch.python, env)
                 return NOT_READY
@@ -108,8 +108,8 @@ class WarmProcesses:
         """
         if not self._modules.get(python):
             return None
-        plain = inherited()
-        env = baked(plain)
+        plain = inherited_environment()
+        env = import_time_environment(plain)
         request = {
             "do": "run",
             "argv": list(argv),
@@ -133,7 +133,7 @@ class WarmProcesses:
         """Start the warm process that `run` would ask, unless it is there."""
         if not self._modules.get(python):
             return
-        env = baked(inherited())
+        env = import_time_environment(inherited_environment())
         try:
             folder = self._folder(python, env)
             if self._ask(folder, {"do": "hello"}) is None:
@@ -143,11 +143,14 @@ class WarmProcesses:
 
     def listens(self, python: Path) -> bool:
         """Whether a warm process that `run` would ask is there and ready."""
-        return self._ask(self._folder(python, baked(inherited())), {"do": "hello"}) is not None
+        return (
+            self._ask(self._folder(python, import_time_environment(inherited_environment())), {"do": "hello"})
+            is not None
+        )
 
     def coming(self, python: Path) -> bool:
         """Whether a warm process that `run` would ask is there, though it may not listen yet."""
-        process = self._processes.get(self._folder(python, baked(inherited())))
+        process = self._processes.get(self._folder(python, import_time_environment(inherited_environment())))
         return process is not None and process.poll() is None
 
     def close(self) -> None:
@@ -190,7 +193,7 @@ class WarmProcesses:
             "patience_s": PATIENCE_S,
         }
         (folder / "spec.json").write_bytes(orjson.dumps(spec))
-        kept = {name: value for name, value in inherited().items() if name in _KEPT}
+        kept = {name: value for name, value in inherited_environment().items() if name in _KEPT}
         with open(folder / "log", "wb") as log:
             self._processes[folder] = subprocess.Popen(
                 [python, self._ship() / "run.py", "warm", folder],
@@ -249,9 +252,9 @@ def _connect(folder: Path) -> socket.socket | None:
     return connection
 
 
-def _environment(launch: Launch) -> dict[str, str]:
+def _environment(launch: AttemptSpec) -> dict[str, str]:
     """What of the job's environment must be there when Python starts and a framework is imported."""
-    return baked({**inherited(), **launch.env, **launch.replicas[0].env})
+    return import_time_environment({**inherited_environment(), **launch.env, **launch.replicas[0].env})
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:

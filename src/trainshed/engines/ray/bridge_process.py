@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.config import Home
-from trainshed.engines.reaped_process import guarded, how_it_ended, last_words
-from trainshed.errors import EngineDown, TrainshedError
+from trainshed.engines.reaped_process import describe_exit, log_tail, start_reaped
+from trainshed.errors import EngineUnavailableError, TrainshedError
 
 LOG = logging.getLogger("trainshed.engines.ray.bridge_process")
 
@@ -47,7 +47,7 @@ class ClusterNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterStatus:
     """What is known of the cluster now."""
 
     address: str
@@ -57,7 +57,7 @@ class Cluster:
     nodes: tuple[ClusterNode, ...] = field(default=())
 
 
-class Link:
+class BridgeProcess:
     """One cluster. `python` gives the interpreter that has Ray, and may take minutes; `ship` the shipped code."""
 
     def __init__(self, home: Home, *, address: str, python: Callable[[], Path], ship: Callable[[], Path]) -> None:
@@ -104,14 +104,14 @@ class Link:
 
     # -- questions
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterStatus:
         """What is known of the cluster. Returns at once; a link that is away makes it one that can't be reached."""
         try:
             said = self._ask({"do": "cluster"}, timeout_s=_GLANCE_S)
-        except EngineDown:
-            return Cluster(address=self._address, reachable=False, since_us=self._answered_us(), why=self._why)
+        except EngineUnavailableError:
+            return ClusterStatus(address=self._address, reachable=False, since_us=self._answered_us(), why=self._why)
         nodes = tuple(ClusterNode(**each) for each in said["nodes"])
-        return Cluster(
+        return ClusterStatus(
             address=self._address,
             reachable=said["reachable"],
             since_us=int(said["since"]),
@@ -120,19 +120,22 @@ class Link:
         )
 
     def reserve(self, gang: str, bundles: Mapping[str, Mapping[str, float]], strategy: str) -> bool:
-        """Ask for room for a gang, unless that was done before; whether it has all of it now. `EngineDown` if nobody
-        can be asked.
+        """Ask for room for a gang, unless that was done before; whether it has all of it now.
+        `EngineUnavailableError` if nobody can be asked.
         """
         asked = {name: dict(bundle) for name, bundle in bundles.items()}
         said = self._ask({"do": "reserve", "gang": gang, "bundles": asked, "strategy": strategy})
         return bool(said["state"] == "ready")
 
     def release(self, gang: str) -> None:
-        """Give a gang's room back and end what runs there; nothing if it has none. `EngineDown` as above."""
+        """Give a gang's room back and end what runs there; nothing if it has none.
+
+        `EngineUnavailableError` as above.
+        """
         self._ask({"do": "release", "gang": gang}, timeout_s=3 * _ANSWER_S)
 
     def gangs(self) -> list[str]:
-        """The gangs of this server that have asked for room. `EngineDown` as above."""
+        """The gangs of this server that have asked for room. `EngineUnavailableError` as above."""
         return [str(name) for name in self._ask({"do": "gangs"})["gangs"]]
 
     def _ask(self, request: Mapping[str, Any], *, timeout_s: float = _ANSWER_S) -> dict[str, Any]:
@@ -145,9 +148,11 @@ class Link:
                     line = lines.readline()
             said: dict[str, Any] = json.loads(line)
         except (OSError, ValueError) as exc:
-            raise EngineDown(f"The Ray cluster at {self._address} can't be asked: {self._why or exc}.") from exc
+            raise EngineUnavailableError(
+                f"The Ray cluster at {self._address} can't be asked: {self._why or exc}."
+            ) from exc
         if "error" in said:
-            raise EngineDown(str(said["error"]))
+            raise EngineUnavailableError(str(said["error"]))
         return said
 
     def _answered_us(self) -> int:
@@ -187,7 +192,7 @@ class Link:
                 }
             )
         )
-        process = guarded(python, node, ("link", str(config)), log=self._folder / "log", work=self._folder)
+        process = start_reaped(python, node, ("link", str(config)), log=self._folder / "log", work=self._folder)
         LOG.info("link.started pid=%d address=%s", process.pid, self._address)
         return process
 
@@ -197,7 +202,9 @@ class Link:
         folder.mkdir(mode=0o700, exist_ok=True)
         stat = folder.lstat()
         if folder.is_symlink() or stat.st_uid != os.geteuid() or stat.st_mode & 0o022:
-            raise EngineDown(f"The folder {folder} belongs to someone else. Remove it, and start the server again.")
+            raise EngineUnavailableError(
+                f"The folder {folder} belongs to someone else. Remove it, and start the server again."
+            )
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
         """Until it ends, or has to."""
@@ -205,8 +212,8 @@ class Link:
             while not self._stopping.is_set():
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     status = process.wait(_LOOK_S)
-                    said = last_words(self._folder / "log")
-                    self._why = f"the link {how_it_ended(status)}"
+                    said = log_tail(self._folder / "log")
+                    self._why = f"the link {describe_exit(status)}"
                     LOG.warning("link.ended status=%d said=%s", status, said[-300:])
                     return
         finally:

@@ -16,14 +16,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from trainshed.domain.capacity.machine_types import Machines
-from trainshed.domain.capacity.placement import Amounts, Node, Shares, alternative, fits, outlook, within
-from trainshed.domain.jobs.reconcile import Sighting
+from trainshed.domain.capacity.machine_types import MachineTypes
+from trainshed.domain.capacity.placement import (
+    NodeCapacity,
+    Resources,
+    ResourceShares,
+    fits,
+    fits_in_total,
+    largest_fitting_type,
+    pending_reason,
+)
+from trainshed.domain.jobs.reconcile import ObservedAttempt
 from trainshed.domain.times import clock_time, now_us
-from trainshed.engines.base import Away, Gang, Launch, Reserved, Waiting
+from trainshed.engines.base import AttemptSpec, GangRequest, Outage, Pending, Reserved
 from trainshed.engines.local.engine import LocalEngine
-from trainshed.engines.ray.bridge_process import Cluster
-from trainshed.errors import EngineDown, Invalid
+from trainshed.engines.ray.bridge_process import ClusterStatus
+from trainshed.errors import EngineUnavailableError, InvalidArgumentError
 
 LOG = logging.getLogger("trainshed.engines.ray.engine")
 
@@ -34,16 +42,16 @@ PLACING_S = 2.0  #: Ray places a gang that it has room for sooner than this
 AHEAD = 8  #: gangs that may be waiting for Ray to place them
 AWAY_S = 10.0  #: how long the cluster may be silent, as when the link is started, without a word about it
 
-Bundles = Mapping[str, Amounts]  #: what each replica of a gang asks for, by its name
+Bundles = Mapping[str, Resources]  #: what each replica of a gang asks for, by its name
 
 
-class AsksCluster(Protocol):
+class PlacementBridge(Protocol):
     """A link, as `engines.link` has it. Its methods may take some seconds."""
 
     @property
     def socket(self) -> Path: ...
 
-    def cluster(self) -> Cluster: ...
+    def cluster(self) -> ClusterStatus: ...
 
     def reserve(self, gang: str, bundles: Bundles, strategy: str) -> bool: ...
 
@@ -51,13 +59,13 @@ class AsksCluster(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class PlacementConfig:
     """What gangs ask of the cluster."""
 
     address: str  #: HOST:PORT, as the operator wrote it; empty: there is none
     strategy: str  #: PACK or SPREAD
-    machines: Machines
-    shares: Shares
+    machines: MachineTypes
+    shares: ResourceShares
 
     @property
     def what(self) -> str:
@@ -66,7 +74,7 @@ class Rules:
         return f"The Ray cluster at {self.address}"
 
     def bundles(self, machines: Mapping[str, str], gpus: Mapping[str, int]) -> dict[str, dict[str, float]]:
-        """What each replica asks for, by its name. `Invalid` for a machine type that there is no more."""
+        """What each replica asks for, by its name. `InvalidArgumentError` for a machine type that there is no more."""
         return {
             name: self.shares.bundle(machine, self.machines, gpus=gpus.get(name, 0))
             for name, machine in machines.items()
@@ -74,7 +82,7 @@ class Rules:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Reservation:
     """An attempt for which there is, or may be, a placement group."""
 
     bundles: Bundles = field(default_factory=dict)  #: empty: it was asked for by an earlier server
@@ -86,16 +94,16 @@ class _Asked:
 class RayEngine:
     """Threads may share it. `supervisors` starts and watches supervisors on this machine."""
 
-    def __init__(self, rules: Rules, supervisors: LocalEngine, link: AsksCluster, *, gangs: Path) -> None:
+    def __init__(self, rules: PlacementConfig, supervisors: LocalEngine, link: PlacementBridge, *, gangs: Path) -> None:
         """`gangs` is a folder for notes of our own."""
         self._rules = rules
         self._supervisors = supervisors
         self._link = link
         self._gangs = gangs
-        self._view = Cluster(address=rules.address, reachable=False, since_us=0)
+        self._view = ClusterStatus(address=rules.address, reachable=False, since_us=0)
         self._began_us = now_us()
         self._guard = threading.Lock()
-        self._asked = {Path(mark.read_text()): _Asked() for mark in gangs.glob("[!.]*@*")}  # under the guard
+        self._asked = {Path(mark.read_text()): _Reservation() for mark in gangs.glob("[!.]*@*")}  # under the guard
         self._news = threading.Event()
         self._stopping = threading.Event()
         self._wake: Callable[[], None] = lambda: None
@@ -115,7 +123,7 @@ class RayEngine:
 
     # -- room
 
-    def reserve(self, gang: Gang, others: Sequence[Gang]) -> Reserved | Waiting:
+    def reserve(self, gang: GangRequest, others: Sequence[GangRequest]) -> Reserved | Pending:
         """Have a placement group made for the gang, if there is none yet.
 
         What cannot fit holds nobody up. Nor does a gang that there is room for, while Ray places it: so those behind it
@@ -123,8 +131,8 @@ class RayEngine:
         """
         try:
             bundles = self._rules.bundles(gang.machines, gang.gpus)
-        except Invalid:
-            return Waiting(holds=False)
+        except InvalidArgumentError:
+            return Pending(holds=False)
         self._write_down(gang.folder)
         with self._guard:
             asked = self._asked[gang.folder]
@@ -135,9 +143,9 @@ class RayEngine:
             asked.bundles = bundles
             placed = self._will_be_placed(asked)
         view = self._view
-        return Waiting(holds=not view.reachable or (_possible(bundles, view) and not placed))
+        return Pending(holds=not view.reachable or (_possible(bundles, view) and not placed))
 
-    def _will_be_placed(self, asked: _Asked) -> bool:
+    def _will_be_placed(self, asked: _Reservation) -> bool:
         """Whether a gang waits for nothing but Ray: there is room beside all that was asked for, as far as we know, and
         it has not waited for long.
         """
@@ -146,13 +154,13 @@ class RayEngine:
         return (
             time.monotonic() - asked.since_s < PLACING_S
             and waiting < AHEAD
-            and within(wanted, [node.total for node in _nodes(self._view)])
+            and fits_in_total(wanted, [node.total for node in _nodes(self._view)])
         )
 
-    def outlook(self, gang: Gang, others: Sequence[Gang]) -> str:
+    def outlook(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
         try:
             bundles = self._rules.bundles(gang.machines, gang.gpus)
-        except Invalid as exc:
+        except InvalidArgumentError as exc:
             return str(exc).rstrip(".")
         view = self._view
         if not view.reachable:
@@ -160,9 +168,9 @@ class RayEngine:
             why = f" ({view.why})" if view.why else ""
             return f"{self._rules.what[:1].lower()}{self._rules.what[1:]} has not answered since {since}{why}"
         nodes = _nodes(view)
-        said = outlook(list(bundles.values()), nodes)
+        said = pending_reason(list(bundles.values()), nodes)
         if nodes and not _possible(bundles, view):
-            other = alternative(len(bundles), nodes, self._rules.machines, self._rules.shares)
+            other = largest_fitting_type(len(bundles), nodes, self._rules.machines, self._rules.shares)
             said += f"; a gang of machine type {other} would fit" if other else ""
         return said
 
@@ -181,9 +189,9 @@ class RayEngine:
 
     def _give_back(self, attempt: Path) -> None:
         try:
-            self._link.release(name_of(attempt))
-        except EngineDown as exc:
-            LOG.info("ray.not_released gang=%s reason=%s", name_of(attempt), exc)
+            self._link.release(gang_name(attempt))
+        except EngineUnavailableError as exc:
+            LOG.info("ray.not_released gang=%s reason=%s", gang_name(attempt), exc)
             self._stopping.wait(LOOK_S)
             with self._guard:
                 self._asked[attempt].leaving = False  # for whoever sees that it is still held
@@ -210,16 +218,16 @@ class RayEngine:
                 file.flush()
                 os.fsync(file.fileno())
             draft.rename(mark)
-            self._asked[attempt] = _Asked()
+            self._asked[attempt] = _Reservation()
 
     # -- the cluster
 
-    def away(self) -> Away | None:
+    def away(self) -> Outage | None:
         view = self._view
         since_us = view.since_us or self._began_us
         if view.reachable or now_us() - max(since_us, self._began_us) < AWAY_S * 1e6:
             return None
-        return Away(what=self._rules.what, since_us=since_us)
+        return Outage(what=self._rules.what, since_us=since_us)
 
     def _keep_asking(self) -> None:
         looked_s = float("-inf")
@@ -241,9 +249,9 @@ class RayEngine:
             ]
         for attempt, asked in wanted:
             try:
-                asked.ready = self._link.reserve(name_of(attempt), asked.bundles, self._rules.strategy)
-            except EngineDown as exc:
-                LOG.info("ray.not_reserved gang=%s reason=%s", name_of(attempt), exc)
+                asked.ready = self._link.reserve(gang_name(attempt), asked.bundles, self._rules.strategy)
+            except EngineUnavailableError as exc:
+                LOG.info("ray.not_reserved gang=%s reason=%s", gang_name(attempt), exc)
                 self._stopping.wait(LOOK_S)
                 return True
             if asked.ready:
@@ -252,12 +260,12 @@ class RayEngine:
 
     # -- attempts
 
-    def launch(self, launch: Launch) -> None:
+    def launch(self, launch: AttemptSpec) -> None:
         """Start the attempt's supervisor, with stand-ins below it that have the link start the replicas."""
         assert launch.elsewhere is not None
         cluster = {
             "socket": str(self._link.socket),
-            "gang": name_of(launch.folder),
+            "gang": gang_name(launch.folder),
             "strategy": self._rules.strategy,
             "bundles": self._rules.bundles(
                 {each.name: each.machine for each in launch.replicas},
@@ -270,7 +278,7 @@ class RayEngine:
         }
         self._supervisors.supervise(launch, cluster=cluster)
 
-    def observe(self, attempts: Collection[Path]) -> Mapping[Path, Sighting]:
+    def observe(self, attempts: Collection[Path]) -> Mapping[Path, ObservedAttempt]:
         return self._supervisors.observe(attempts)
 
     def cancel(self, attempt: Path) -> None:
@@ -281,15 +289,15 @@ class RayEngine:
         self._supervisors.kill(attempt, replica, number)
 
 
-def _nodes(view: Cluster) -> list[Node]:
-    return [Node(host=node.host, total=node.total, free=node.free or None) for node in view.nodes if node.alive]
+def _nodes(view: ClusterStatus) -> list[NodeCapacity]:
+    return [NodeCapacity(host=node.host, total=node.total, free=node.free or None) for node in view.nodes if node.alive]
 
 
-def _possible(bundles: Bundles, view: Cluster) -> bool:
+def _possible(bundles: Bundles, view: ClusterStatus) -> bool:
     """Whether the gang would fit if the cluster were empty."""
     return fits(bundles.values(), [node.total for node in _nodes(view)])
 
 
-def name_of(attempt: Path) -> str:
+def gang_name(attempt: Path) -> str:
     """What the gang of an attempt is called on the cluster: by it, it is found again."""
     return "/".join(("trainshed", *attempt.parts[-3:]))

@@ -21,21 +21,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainshed.artifacts.manifest import Provisions
-from trainshed.artifacts.staging import FOR_WRITING
+from trainshed.artifacts.manifest import ArtifactManifest
+from trainshed.artifacts.staging import SAFE_WRITE_FLAGS
 from trainshed.config import Home
-from trainshed.domain.capacity.machine_types import Machines
-from trainshed.domain.capacity.placement import CPU, Shares
-from trainshed.domain.models.hosting import Place
-from trainshed.engines.hosts.processes import HostProcesses
+from trainshed.domain.capacity.machine_types import MachineTypes
+from trainshed.domain.capacity.placement import CPU, ResourceShares
+from trainshed.domain.models.hosting import HostEndpoint
+from trainshed.engines.hosts.processes import HostProcessEngine
 from trainshed.engines.hosts.watcher import HostProcess
-from trainshed.engines.lifelines import Pipes
+from trainshed.engines.lifelines import PipeHandle
 from trainshed.engines.local.hosts import HostSpec, log_of, render
 from trainshed.engines.ray.engine import LEASE_S
-from trainshed.engines.reaped_process import guarded
-from trainshed.errors import EngineDown, Invalid
-from trainshed.node.remote.replica_proxy import AddressBook
-from trainshed.serving.frames import Kind
+from trainshed.engines.reaped_process import start_reaped
+from trainshed.errors import EngineUnavailableError, InvalidArgumentError
+from trainshed.node.remote.replica_proxy import GangAddresses
+from trainshed.serving.frames import FrameKind
 
 LOG = logging.getLogger("trainshed.engines.local.hosts")
 
@@ -47,7 +47,7 @@ _SWEEP_S = 30.0  #: between looks for room that nobody needs any more
 _AGAIN_S = 2.0
 
 
-class AsksCluster(Protocol):
+class HostBridge(Protocol):
     """A link, as `engines.link` has it. Its methods may take some seconds."""
 
     @property
@@ -59,7 +59,7 @@ class AsksCluster(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class ArtifactAccess:
     """How a machine of the cluster gets the files of one version from this server."""
 
     url: str  #: to which the digest of a file is added
@@ -68,25 +68,25 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostRules:
+class RayHostConfig:
     """What hosts ask of the cluster, and how their machines get what they need."""
 
-    machines: Machines
-    shares: Shares
-    way: Callable[[HostSpec], Way]
+    machines: MachineTypes
+    shares: ResourceShares
+    way: Callable[[HostSpec], ArtifactAccess]
     recipe: Callable[[str], Mapping[str, Any]]  #: from which a runtime is built there, by its name
     body_limit: int  #: bytes that a host takes at once
     lacking: str = ""  #: why there can be none, and what to do about it
 
     def bundle(self, machine: str) -> dict[str, float]:
-        """What a host on a machine of this type asks for. `Invalid` for a type that there is no more."""
+        """What a host on a machine of this type asks for. `InvalidArgumentError` for a type that there is no more."""
         return self.shares.amounts(self.machines.serving(machine))
 
 
-class RayHosts(HostProcesses):
+class RayHostEngine(HostProcessEngine):
     """Hosts on a cluster, which answer at ports of its machines."""
 
-    def __init__(self, home: Home, *, ship: Callable[[], Path], link: AsksCluster, rules: HostRules) -> None:
+    def __init__(self, home: Home, *, ship: Callable[[], Path], link: HostBridge, rules: RayHostConfig) -> None:
         super().__init__(home)
         self._ship = ship
         self._link = link
@@ -106,15 +106,20 @@ class RayHosts(HostProcesses):
             self._sweeper.start()
 
     def equip(self, spec: HostSpec, *, again: bool = False) -> HostSpec:
-        """With a list of what its machine has to fetch. `FailedPrecondition` if that is not known any more."""
+        """With a list of what its machine has to fetch. `FailedPreconditionError` if that is not known any more."""
         folder = self.folder(spec.project, spec.model, spec.version)
-        needs = Provisions.read(folder) if again else Provisions.gather(folder, spec.model_dir, spec.packages)
+        needs = (
+            ArtifactManifest.read(folder) if again else ArtifactManifest.gather(folder, spec.model_dir, spec.packages)
+        )
         return replace(spec, provisions=needs, alone=True)
 
     def start(self, spec: HostSpec) -> str:
-        """Have one started and return its key at once; `look` tells when it is ready. `EngineDown` if it can't be."""
+        """Have one started and return its key at once; `look` tells when it is ready.
+
+        `EngineUnavailableError` if it can't be.
+        """
         if self._rules.lacking:
-            raise EngineDown(self._rules.lacking)
+            raise EngineUnavailableError(self._rules.lacking)
         name = f"{spec.instance}-{secrets.token_hex(4)}"
         key = f"{spec.project}/{spec.model}/{spec.version}/{name}"
         gang = f"{GANGS}{spec.project}/{spec.model}/{spec.version}/{name}"
@@ -127,25 +132,25 @@ class RayHosts(HostProcesses):
         try:
             order = self._order(spec, gang, secret)
             place.mkdir(mode=0o700, parents=True)
-            with open(os.open(place / "spec.json", FOR_WRITING, 0o600), "w") as file:
+            with open(os.open(place / "spec.json", SAFE_WRITE_FLAGS, 0o600), "w") as file:
                 json.dump(order, file)
             words = ("stand-in", str(place), REPLICA, f"{ROUND}.1")
             mark = place / "mark"
-            process = guarded(Path(sys.executable), self._ship(), words, log=log, work=place, mark=str(mark))
+            process = start_reaped(Path(sys.executable), self._ship(), words, log=log, work=place, mark=str(mark))
             host = HostProcess(
-                Pipes(process),
+                PipeHandle(process),
                 log,
                 mark,
                 place=partial(_place, place, secret),
                 prepares_s=PREPARES_S,
                 after=partial(self._after, key, gang),
             )
-        except Invalid as exc:
+        except InvalidArgumentError as exc:
             self._after(key, gang)
-            raise EngineDown(str(exc)) from exc
+            raise EngineUnavailableError(str(exc)) from exc
         except OSError as exc:
             self._after(key, gang)
-            raise EngineDown(
+            raise EngineUnavailableError(
                 f"A host of version {spec.version} of model {spec.model} can't be started: "
                 f"{exc.filename or place}: {exc.strerror}."
             ) from exc
@@ -195,16 +200,16 @@ class RayHosts(HostProcesses):
             return 0, 0
 
     def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
-        """How far the host's answers are from those in the file: `difference`, `within`, `text`. `EngineDown` if it
-        can't tell, as when the file is longer than what a host takes at once.
+        """How far the host's answers are from those in the file: `difference`, `within`, `text`.
+        `EngineUnavailableError` if it can't tell, as when the file is longer than what a host takes at once.
         """
         limit = self._rules.body_limit
         if (size := reference.stat().st_size) > limit:
-            raise EngineDown(
+            raise EngineUnavailableError(
                 f"The answers of TensorFlow to compare with take {size:,} bytes. A host on another "
                 f"machine is sent {limit:,} bytes at most (body_limit_mb)."
             )
-        return self._difference(key, Kind.PARITY_WITH, reference.read_bytes(), timeout_s=timeout_s)
+        return self._difference(key, FrameKind.PARITY_WITH, reference.read_bytes(), timeout_s=timeout_s)
 
     def close(self) -> None:
         with self._guard:
@@ -236,7 +241,7 @@ class RayHosts(HostProcesses):
                 return
             try:
                 left = [gang for gang in self._link.gangs() if gang.startswith(GANGS)]
-            except EngineDown as exc:
+            except EngineUnavailableError as exc:
                 LOG.info("host.room_unknown reason=%s", exc)
                 left = []
                 self._stopping.wait(_AGAIN_S)
@@ -250,17 +255,17 @@ class RayHosts(HostProcesses):
     def _release(self, gang: str) -> None:
         try:
             self._link.release(gang)
-        except EngineDown as exc:
+        except EngineUnavailableError as exc:
             LOG.info("host.room_not_released gang=%s reason=%s", gang, exc)
 
 
-def _fetched(provision: Mapping[str, Any], way: Way, **words: str) -> dict[str, Any]:
+def _fetched(provision: Mapping[str, Any], way: ArtifactAccess, **words: str) -> dict[str, Any]:
     return {**provision, "url": f"{way.url}{provision['sha256']}", **words}
 
 
-def _place(folder: Path, secret: str) -> Place:
+def _place(folder: Path, secret: str) -> HostEndpoint:
     """Where the host listens, as its keeper said. `ValueError` if that is not known."""
-    found = AddressBook(str(folder / "addresses" / ROUND)).of(REPLICA)
+    found = GangAddresses(str(folder / "addresses" / ROUND)).of(REPLICA)
     if found is None:
         raise ValueError("nobody knows where it listens")
-    return Place(host=found[0], port=int(found[1]), secret=secret)
+    return HostEndpoint(host=found[0], port=int(found[1]), secret=secret)

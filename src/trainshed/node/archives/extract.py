@@ -14,13 +14,13 @@ import zipfile
 import zlib
 
 from . import tar, zips
-from .readers import BadArchive, Member
+from .readers import BadArchiveError, Member
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Iterator, Optional
 
-__all__ = ["BadArchive", "check", "extract"]
+__all__ = ["BadArchiveError", "check", "extract"]
 
 MAX_MEMBERS = 20000
 MAX_BYTES = 2 << 30
@@ -45,7 +45,8 @@ class Limits:
 def extract(archive: str, into: str, limits: Optional[Limits] = None) -> None:
     """Unpack `archive` into the folder `into`, which exists and is empty.
 
-    `BadArchive` names the member that is at fault; what came before it may lie in `into`, and nothing lies elsewhere.
+    `BadArchiveError` names the member that is at fault; what came before it may lie in `into`, and nothing lies
+    elsewhere.
     """
     root = os.open(into, _FOLDER)
     try:
@@ -55,7 +56,7 @@ def extract(archive: str, into: str, limits: Optional[Limits] = None) -> None:
 
 
 def check(archive: str, limits: Optional[Limits] = None) -> None:
-    """Read all of `archive` as `extract` does, and write nothing. `BadArchive` if it would be refused."""
+    """Read all of `archive` as `extract` does, and write nothing. `BadArchiveError` if it would be refused."""
     _walk(archive, None, limits or Limits())
 
 
@@ -75,7 +76,7 @@ def _walk(archive: str, root: Optional[int], limits: Limits) -> None:
         if isinstance(exc, OSError) and exc.errno is not None:
             raise  # of the disk, not of the archive
         reason = str(exc).rstrip(".") or type(exc).__name__
-        raise BadArchive("The archive %s is damaged or cut short: %s." % (label, reason)) from exc
+        raise BadArchiveError("The archive %s is damaged or cut short: %s." % (label, reason)) from exc
 
 
 #: What the decompressors of the standard library raise over bytes that make no sense to them.
@@ -95,17 +96,17 @@ class _Budget:
     def member(self) -> None:
         self._members += 1
         if self._members > self._limits.members:
-            raise BadArchive("The archive %s holds more than %d members." % (self._label, self._limits.members))
+            raise BadArchiveError("The archive %s holds more than %d members." % (self._label, self._limits.members))
 
     def spend(self, size: int, name: str) -> None:
         self._size += size
         if self._size > self._limits.size:
-            raise BadArchive(
+            raise BadArchiveError(
                 "The archive %s holds more than %d bytes; the limit was reached in %s."
                 % (self._label, self._limits.size, shown(name))
             )
         if self._size > _RATIO_FROM and self._size > self._packed() * self._limits.ratio:
-            raise BadArchive(
+            raise BadArchiveError(
                 "The archive %s unpacks to more than %d times its size; the limit was reached in %s."
                 % (self._label, self._limits.ratio, shown(name))
             )
@@ -125,13 +126,13 @@ def _take_all(members: Iterator[Member], root: Optional[int], budget: _Budget) -
             continue
         path = b"/".join(parts)
         if not parts or member.name.endswith("/"):
-            raise BadArchive("The member %s is a file without a name." % shown(member.name))
+            raise BadArchiveError("The member %s is a file without a name." % shown(member.name))
         if path in files:
-            raise BadArchive("The member %s is there twice." % shown(member.name))
+            raise BadArchiveError("The member %s is there twice." % shown(member.name))
         files.add(path)
         _take(member, root, parts, budget)
     if budget.empty():
-        raise BadArchive("The archive holds no files.")
+        raise BadArchiveError("The archive holds no files.")
 
 
 def _take(member: Member, root: Optional[int], parts: list[bytes], budget: _Budget) -> None:
@@ -159,14 +160,14 @@ def _parts(name: str) -> list[bytes]:
     """The name's components, if it stays below the folder."""
     raw = name.encode("utf-8", "surrogateescape")
     if b"\0" in raw or b"\\" in raw:
-        raise BadArchive("The member %s has a name that no file can have." % shown(name))
+        raise BadArchiveError("The member %s has a name that no file can have." % shown(name))
     if raw.startswith(b"/"):
-        raise BadArchive("The member %s has an absolute path." % shown(name))
+        raise BadArchiveError("The member %s has an absolute path." % shown(name))
     parts = [part for part in raw.split(b"/") if part not in (b"", b".")]
     if b".." in parts:
-        raise BadArchive("The member %s leads out of the archive." % shown(name))
+        raise BadArchiveError("The member %s leads out of the archive." % shown(name))
     if len(raw) > _NAME_BYTES or len(parts) > _DEPTH or any(len(part) > 255 for part in parts):
-        raise BadArchive("The member %s has a path that is too long." % shown(name))
+        raise BadArchiveError("The member %s has a path that is too long." % shown(name))
     return parts
 
 
@@ -181,7 +182,7 @@ def _enter(root: int, parts: list[bytes], name: str) -> int:
                 pass
             below = os.open(part, _FOLDER, dir_fd=here)
         except NotADirectoryError:
-            raise BadArchive("The member %s lies below a file." % shown(name)) from None
+            raise BadArchiveError("The member %s lies below a file." % shown(name)) from None
         finally:
             os.close(here)
         here = below
@@ -194,7 +195,7 @@ def _create(root: int, parts: list[bytes], member: Member) -> int:
         mode = stat.S_IMODE(member.mode) & 0o755 | 0o600
         return os.open(parts[-1], _NEW, mode, dir_fd=folder)
     except FileExistsError:
-        raise BadArchive("The member %s is there twice." % shown(member.name)) from None
+        raise BadArchiveError("The member %s is there twice." % shown(member.name)) from None
     finally:
         os.close(folder)
 

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from typing import Callable
 
 
-class BadArchive(Exception):
+class BadArchiveError(Exception):
     """An archive that is damaged or that would do harm. The text is one sentence for its sender."""
 
 

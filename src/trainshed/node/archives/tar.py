@@ -10,7 +10,7 @@ import bz2
 import gzip
 import lzma
 
-from .readers import BadArchive, Member
+from .readers import BadArchiveError, Member
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ _KINDS = {
 
 
 def members(file: IO[bytes], head: bytes, label: str) -> Iterator[Member]:
-    """The members, in order. `BadArchive` if this is no tar archive, is damaged, or has a member that is not plain;
-    whatever the decompressors raise comes through, also when a member is read."""
+    """The members, in order. `BadArchiveError` if this is no tar archive, is damaged, or has a member that is not
+    plain; whatever the decompressors raise comes through, also when a member is read."""
     source = _unpacked(file, head)
     if source is file and len(head) < _BLOCK:
-        raise BadArchive("The file %s is not a tar or zip archive." % label)
+        raise BadArchiveError("The file %s is not a tar or zip archive." % label)
     return _read(source, label)
 
 
@@ -65,7 +65,7 @@ class _Stream:
         while len(data) < size:
             more = self._file.read(size - len(data))
             if not more:
-                raise BadArchive("The archive %s is cut short." % self._label)
+                raise BadArchiveError("The archive %s is cut short." % self._label)
             data += more
         return data
 
@@ -105,7 +105,7 @@ def _read(file: _Readable, label: str) -> Iterator[Member]:
         if kind in (b"x", b"g", b"L"):
             headers += 1
             if size > _HEADER_LIMIT or headers > _HEADERS_LIMIT:
-                raise BadArchive("The archive %s has headers that are longer than any name." % label)
+                raise BadArchiveError("The archive %s has headers that are longer than any name." % label)
             extended.update(_extension(kind, stream.content(size), label))
             continue
         yield _member(header, extended, size, stream, label)
@@ -126,10 +126,10 @@ def _member(header: bytes, extended: dict[str, bytes], size: int, stream: _Strea
         kind = b"S"
     if kind not in (b"0", b"\0", b"5", b"7"):
         what = _KINDS.get(kind, "of the unknown kind %s" % ascii(kind.decode("latin-1")))
-        raise BadArchive("The member %s is %s; only files and folders are unpacked." % (ascii(name[:120]), what))
+        raise BadArchiveError("The member %s is %s; only files and folders are unpacked." % (ascii(name[:120]), what))
     folder = kind == b"5" or (kind == b"\0" and name.endswith("/"))
     if folder and size:
-        raise BadArchive("The member %s is a folder with content." % ascii(name[:120]))
+        raise BadArchiveError("The member %s is a folder with content." % ascii(name[:120]))
     return Member(name, folder, _octal(header[100:108], label) & 0o7777, stream.content)
 
 
@@ -141,7 +141,7 @@ def _verify(header: bytes, label: str, first: bool) -> None:
         good = False
     if not good:
         what = "is not a tar or zip archive" if first else "is damaged: a header in it has a wrong checksum"
-        raise BadArchive("The file %s %s." % (label, what))
+        raise BadArchiveError("The file %s %s." % (label, what))
 
 
 def _name(header: bytes) -> bytes:
@@ -152,7 +152,7 @@ def _name(header: bytes) -> bytes:
 def _size(extended: dict[str, bytes], header: bytes, label: str) -> int:
     if "size" in extended:
         if not extended["size"].isdigit():
-            raise BadArchive("The archive %s is damaged: a size in it is not a number." % label)
+            raise BadArchiveError("The archive %s is damaged: a size in it is not a number." % label)
         return int(extended["size"][:20])
     field = header[124:136]
     return int.from_bytes(field[1:], "big") if field[0] == 0x80 else _octal(field, label)
@@ -163,7 +163,7 @@ def _octal(field: bytes, label: str) -> int:
     try:
         return max(0, int(digits, 8)) if digits else 0
     except ValueError:
-        raise BadArchive("The archive %s is damaged: a number in a header is not one." % label) from None
+        raise BadArchiveError("The archive %s is damaged: a number in a header is not one." % label) from None
 
 
 def _records(data: bytes, label: str) -> dict[str, bytes]:
@@ -172,7 +172,7 @@ def _records(data: bytes, label: str) -> dict[str, bytes]:
     while data.strip(b"\0"):
         length, _, _ = data.partition(b" ")
         if not length.isdigit() or not len(length) + 3 <= int(length) <= len(data):
-            raise BadArchive("The archive %s is damaged: an extended header in it makes no sense." % label)
+            raise BadArchiveError("The archive %s is damaged: an extended header in it makes no sense." % label)
         key, _, value = data[len(length) + 1 : int(length) - 1].partition(b"=")
         found[key.decode("utf-8", "replace")] = value
         data = data[int(length) :]

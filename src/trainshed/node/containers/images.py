@@ -7,9 +7,9 @@ import os
 import subprocess
 import sys
 
-from ..supervisor.failure_message import keep_reason
-from . import tool as containers
-from .tool import NoTool, Tool
+from ..supervisor.failure_message import write_install_failure
+from . import tool as container_tool
+from .tool import ContainerTool, NoContainerToolError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,20 +30,20 @@ _FOREIGN = (
 )
 
 
-class NoImage(Exception):
+class ImageError(Exception):
     """An image that can't be had, or not be run here. The text is for people."""
 
 
-def prepare(folder: str) -> int:
+def prepare_images(folder: str) -> int:
     """Find the images that the spec in `folder` names, and write them down there. 1: not all of them can be had; the
     reason is on stderr and in `install.error`."""
     with open(os.path.join(folder, "spec.json"), "rb") as file:
         spec = json.loads(file.read().decode())
     wanted = sorted({each["container"]["image"] for each in spec["replicas"]})
     try:
-        tool, ids = ensure(containers.find(spec["containers"]["tool"]), wanted, _say)
-    except (NoTool, NoImage) as exc:
-        keep_reason(folder, str(exc))
+        tool, ids = ensure_images(container_tool.find(spec["containers"]["tool"]), wanted, _say)
+    except (NoContainerToolError, ImageError) as exc:
+        write_install_failure(folder, str(exc))
         sys.stderr.write("%s\n" % exc)
         return 1
     draft = os.path.join(folder, ".%s" % FOUND)
@@ -53,10 +53,10 @@ def prepare(folder: str) -> int:
     return 0
 
 
-def ensure(tools: list[Tool], wanted: list[str], say: Say) -> tuple[Tool, dict[str, str]]:
+def ensure_images(tools: list[ContainerTool], wanted: list[str], say: Say) -> tuple[ContainerTool, dict[str, str]]:
     """The tool that has all of these images, and the id of each. What no tool has is pulled by the first one.
 
-    `NoImage` if one can't be had, or is for another kind of machine.
+    `ImageError` if one can't be had, or is for another kind of machine.
     """
     for tool in tools:
         found = {image: _known(tool, image) for image in wanted}
@@ -68,29 +68,29 @@ def ensure(tools: list[Tool], wanted: list[str], say: Say) -> tuple[Tool, dict[s
     return tool, {image: _checked(tool, image, about) for image, about in found.items() if about}
 
 
-def _known(tool: Tool, image: str) -> Optional[dict[str, Any]]:
+def _known(tool: ContainerTool, image: str) -> Optional[dict[str, Any]]:
     """What the tool knows of an image on this machine; None if it has none of that name."""
-    done = containers.ask(containers.inspect(tool, image))
+    done = container_tool.run_tool(container_tool.inspect_command(tool, image))
     return json.loads(done.stdout)[0] if done.returncode == 0 else None
 
 
-def _checked(tool: Tool, image: str, about: dict[str, Any]) -> str:
+def _checked(tool: ContainerTool, image: str, about: dict[str, Any]) -> str:
     """The id of an image that runs here."""
-    here = containers.architecture()
+    here = container_tool.architecture()
     if about.get("Architecture") not in (here, "", None):
         raise _foreign(tool, image, about["Architecture"])
     return str(about["Id"])
 
 
-def _foreign(tool: Tool, image: str, architecture: str) -> NoImage:
-    here = containers.architecture()
-    return NoImage(_FOREIGN % (image, architecture, here, tool.kind, here, image))
+def _foreign(tool: ContainerTool, image: str, architecture: str) -> ImageError:
+    here = container_tool.architecture()
+    return ImageError(_FOREIGN % (image, architecture, here, tool.kind, here, image))
 
 
-def _pulled(tool: Tool, image: str, say: Say) -> dict[str, Any]:
+def _pulled(tool: ContainerTool, image: str, say: Say) -> dict[str, Any]:
     say("The image %s is not on this machine: pulling it with %s." % (image, tool.kind))
     process = subprocess.Popen(
-        containers.pull(tool, image),
+        container_tool.pull_command(tool, image),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -109,7 +109,7 @@ def _pulled(tool: Tool, image: str, say: Say) -> dict[str, Any]:
         said = "\n".join(lines[-20:])
         if any(words in said for words in _NOT_FOR_US):
             raise _foreign(tool, image, "other machines alone")
-        raise NoImage(_MISSING % (image, containers.last_line(said), tool.kind, image))
+        raise ImageError(_MISSING % (image, container_tool.last_line(said), tool.kind, image))
     say("The image %s was pulled." % image)
     return about
 

@@ -18,11 +18,11 @@ import signal
 import subprocess
 import sys
 
-from ..process import tree as reap
-from ..process.signals import caught
-from . import tool as containers
+from ..process import tree
+from ..process.signals import signal_pipe
+from . import tool as container_tool
 from .images import FOUND
-from .tool import Container, Tool
+from .tool import ContainerSpec, ContainerTool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,22 +40,22 @@ _DEADLY = {
 }
 
 
-def key(folder: str) -> str:
+def attempt_key(folder: str) -> str:
     """What the containers of an attempt have in common, and no others on this machine."""
     return hashlib.sha256(os.path.realpath(folder).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def container(folder: str, spec: dict[str, Any], replica: dict[str, Any], images: dict[str, str]) -> Container:
+def container(folder: str, spec: dict[str, Any], replica: dict[str, Any], images: dict[str, str]) -> ContainerSpec:
     """The container of one replica."""
     given = replica["container"]
-    return Container(
-        "trainshed-%s-%s" % (key(folder), replica["name"]),
+    return ContainerSpec(
+        "trainshed-%s-%s" % (attempt_key(folder), replica["name"]),
         images[given["image"]],
         command=given["command"],
         args=given["args"],
         env={**spec["env"], **replica["env"], "PYTHONUNBUFFERED": "1"},
         labels={
-            LABEL: key(folder),
+            LABEL: attempt_key(folder),
             "trainshed.job": "%s/%s/%s" % (spec["project"], spec["job"], spec["attempt"]),
             "trainshed.replica": replica["name"],
         },
@@ -89,29 +89,33 @@ def write_spec(folder: str, order: dict[str, Any], fill: Callable[[str], str]) -
         json.dump(spec, out)
 
 
-def contain(folder: str, name: str) -> int:
+def run_replica(folder: str, name: str) -> int:
     """Run the container of the replica `name` to its end. Its exit status; if it was killed, this process is too."""
-    reap.become_subreaper()
-    signals = caught((signal.SIGCHLD, *_PASSED_ON))
+    tree.become_subreaper()
+    signals = signal_pipe((signal.SIGCHLD, *_PASSED_ON))
     with open(os.path.join(folder, "spec.json"), "rb") as file:
         spec = json.loads(file.read().decode())
     replica = next(each for each in spec["replicas"] if each["name"] == name)
     tool, images = _found(folder)
     box = container(folder, spec, replica, images)
-    containers.ask(containers.remove(tool, [box.name]))  # what a copy before this one may have left
+    container_tool.run_tool(
+        container_tool.remove_command(tool, [box.name])
+    )  # what a copy before this one may have left
     pid_file = os.path.join(folder, name + PID)
-    watch = None if tool.kind == containers.PODMAN else lambda: _tell_pid(tool, box.name, pid_file)
-    status = _run(containers.run(tool, box), {**os.environ, **containers.environment(box)}, signals, watch)
-    containers.ask(containers.remove(tool, [box.name]))
+    watch = None if tool.kind == container_tool.PODMAN else lambda: _tell_pid(tool, box.name, pid_file)
+    status = _run(
+        container_tool.run_command(tool, box), {**os.environ, **container_tool.environment(box)}, signals, watch
+    )
+    container_tool.run_tool(container_tool.remove_command(tool, [box.name]))
     if os.path.exists(pid_file):
         os.unlink(pid_file)
-    reap.end_all()
+    tree.kill_descendants()
     return _end_alike(status)
 
 
-def _tell_pid(tool: Tool, name: str, path: str) -> bool:
+def _tell_pid(tool: ContainerTool, name: str, path: str) -> bool:
     """Write down the first process of a daemon's container, which is not below this one. False: it is not there yet."""
-    said = containers.ask(containers.first_pid(tool, name)).stdout.strip()
+    said = container_tool.run_tool(container_tool.pid_command(tool, name)).stdout.strip()
     if not said.isdigit() or said == "0":
         return False
     with open(path + ".new", "w") as out:
@@ -120,10 +124,10 @@ def _tell_pid(tool: Tool, name: str, path: str) -> bool:
     return True
 
 
-def _found(folder: str) -> tuple[Tool, dict[str, str]]:
+def _found(folder: str) -> tuple[ContainerTool, dict[str, str]]:
     with open(os.path.join(folder, FOUND), "rb") as file:
         found = json.loads(file.read().decode())
-    return Tool.of(found["tool"]), found["images"]
+    return ContainerTool.of(found["tool"]), found["images"]
 
 
 def _run(argv: list[str], env: dict[str, str], signals: int, watch: Optional[Callable[[], bool]]) -> int:
@@ -136,8 +140,8 @@ def _run(argv: list[str], env: dict[str, str], signals: int, watch: Optional[Cal
             continue
         for number in os.read(signals, 512):
             if number in _PASSED_ON:
-                reap.send(process.pid, number)
-        reap.reap(ended.__setitem__)
+                tree.send_signal(process.pid, number)
+        tree.reap(ended.__setitem__)
     status = ended[process.pid]
     process.returncode = status  # it was collected here
     return status
@@ -154,7 +158,7 @@ def _end_alike(status: int) -> int:
     return code
 
 
-def clear_strays(order: dict[str, Any]) -> None:
+def remove_orphaned_containers(order: dict[str, Any]) -> None:
     """End the containers of replicas on this node whose keepers were killed, so that nobody was there to do it."""
     folders = ["*"] * len([*order["gang"].split("/"), order["replica"], order["incarnation"]])
     for path in glob.glob(os.path.join(glob.escape(order["cache"]), "replicas", *folders, FOUND)):
@@ -166,18 +170,18 @@ def clear_strays(order: dict[str, Any]) -> None:
             except BlockingIOError:
                 if lock != order["lock"]:  # which our own keeper holds
                     continue
-            left = clear(stray)
+            left = remove_containers(stray)
         if left is not None:
             sys.stderr.write("A container is left of %s, and can't be removed: %s.\n" % (stray, left))
 
 
-def clear(folder: str) -> Optional[str]:
+def remove_containers(folder: str) -> Optional[str]:
     """End and remove what is left of the attempt's containers. Why that is not possible; None if nothing is left."""
     try:
         tool, _ = _found(folder)
     except FileNotFoundError:
         return None  # none was ever started, or all of them are gone
-    left = containers.clear(tool, "%s=%s" % (LABEL, key(folder)))
+    left = container_tool.remove_labelled(tool, "%s=%s" % (LABEL, attempt_key(folder)))
     if left is None:
         os.unlink(os.path.join(folder, FOUND))
     return left

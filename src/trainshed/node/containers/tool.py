@@ -48,11 +48,11 @@ _SILENT = (
 )
 
 
-class NoTool(Exception):
+class NoContainerToolError(Exception):
     """There is no program that runs containers. The text is for people."""
 
 
-class Tool:
+class ContainerTool:
     """A program that runs containers here, and which limits it can set: some of "memory", "cpu" and "pids"."""
 
     __slots__ = ("kind", "limits", "path")
@@ -63,15 +63,15 @@ class Tool:
         self.limits = limits
 
     def words(self) -> dict[str, Any]:
-        """For a file; `Tool.of` reads it."""
+        """For a file; `ContainerTool.of` reads it."""
         return {"kind": self.kind, "path": self.path, "limits": list(self.limits)}
 
     @classmethod
-    def of(cls, words: dict[str, Any]) -> Tool:
+    def of(cls, words: dict[str, Any]) -> ContainerTool:
         return cls(words["kind"], words["path"], tuple(words["limits"]))
 
 
-class Container:
+class ContainerSpec:
     """What to run: an image, a command in place of the image's own if there is one, and what surrounds it."""
 
     __slots__ = (
@@ -96,25 +96,28 @@ class Container:
 # -- which there is
 
 
-def find(wanted: str = AUTO) -> list[Tool]:
-    """The programs that work here, the best first; `wanted` is one of them, or AUTO. `NoTool` if none does."""
+def find(wanted: str = AUTO) -> list[ContainerTool]:
+    """The programs that work here, the best first; `wanted` is one of them, or AUTO.
+
+    `NoContainerToolError` if none does.
+    """
     found = []
     faults = []
     for kind in KINDS if wanted == AUTO else (wanted,):
         path = shutil.which(kind)
         if path is None:
             continue
-        done = ask([path, "info", "--format", "{{json .}}"])
+        done = run_tool([path, "info", "--format", "{{json .}}"])
         if done.returncode == 0:
-            found.append(Tool(kind, path, _limits(kind, json.loads(done.stdout))))
+            found.append(ContainerTool(kind, path, _limits(kind, json.loads(done.stdout))))
         else:
             faults.append((path, last_line(done.stderr)))
     if found:
         return found
     if faults:
-        raise NoTool(_SILENT % faults[0])
+        raise NoContainerToolError(_SILENT % faults[0])
     both = ("Podman or Docker", "neither")
-    raise NoTool(_NEITHER % (both if wanted == AUTO else (wanted.capitalize(), "none")))
+    raise NoContainerToolError(_NEITHER % (both if wanted == AUTO else (wanted.capitalize(), "none")))
 
 
 def _limits(kind: str, info: dict[str, Any]) -> tuple[str, ...]:
@@ -128,7 +131,7 @@ def _limits(kind: str, info: dict[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in ("memory", "cpu", "pids") if name in (host.get("cgroupControllers") or ()))
 
 
-def ask(argv: list[str], timeout_s: float = _ASK_S) -> subprocess.CompletedProcess[str]:
+def run_tool(argv: list[str], timeout_s: float = _ASK_S) -> subprocess.CompletedProcess[str]:
     """Run a command of a tool and take what it says. One that does not come back is one that failed."""
     try:
         return subprocess.run(
@@ -162,7 +165,7 @@ def architecture() -> str:
 # -- the words
 
 
-def run(tool: Tool, container: Container) -> list[str]:
+def run_command(tool: ContainerTool, container: ContainerSpec) -> list[str]:
     """The command that runs the container and stays until it ends: its output, its exit status, its signals.
 
     To be run with `environment` added to its own: who may list processes sees their words, but not their variables.
@@ -188,8 +191,8 @@ def run(tool: Tool, container: Container) -> list[str]:
     return [*words, container.image, *container.command[1:], *container.args]
 
 
-def environment(container: Container) -> dict[str, str]:
-    """The container's variables whose values the command of `run` takes from its own environment."""
+def environment(container: ContainerSpec) -> dict[str, str]:
+    """The container's variables whose values the command of `run_command` takes from its own environment."""
     return {key: value for key, value in container.env.items() if not _is_tools_own(key)}
 
 
@@ -197,7 +200,7 @@ def _is_tools_own(key: str) -> bool:
     return key in _TOOLS_OWN or key.startswith(_TOOLS_OWN_HEADS)
 
 
-def _network(container: Container) -> list[str]:
+def _network(container: ContainerSpec) -> list[str]:
     """The machine's network, or one of its own that is reached by the ports it publishes."""
     if not container.ports:
         return ["--network", "host"]
@@ -224,7 +227,7 @@ def _ulimits() -> list[str]:
     return ["--ulimit", "nofile=%d:%d" % files, "--ulimit", "nproc=%d:%d" % (soft, hard)]
 
 
-def _init(tool: Tool) -> list[str]:
+def _init(tool: ContainerTool) -> list[str]:
     """A first process that passes signals on: the kernel lets a program that is number 1 itself ignore SIGTERM."""
     if tool.kind == DOCKER:
         return ["--init"]  # it brings its own
@@ -233,7 +236,7 @@ def _init(tool: Tool) -> list[str]:
     return ["--init", "--init-path", found[0]] if found else []
 
 
-def _sizes(tool: Tool, container: Container) -> list[str]:
+def _sizes(tool: ContainerTool, container: ContainerSpec) -> list[str]:
     """What of the machine it may have: no more than there is, and no limit that the tool can't set."""
     words = ["--pids-limit", str(_PIDS)] if "pids" in tool.limits else []
     cpus = os.cpu_count() or 1
@@ -250,26 +253,26 @@ def _memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def remove(tool: Tool, names: list[str]) -> list[str]:
+def remove_command(tool: ContainerTool, names: list[str]) -> list[str]:
     """The command that kills containers, if they run, and takes away what is left of them."""
     return [tool.path, "rm", "--force", "--volumes", *names]
 
 
-def inspect(tool: Tool, image: str) -> list[str]:
+def inspect_command(tool: ContainerTool, image: str) -> list[str]:
     """The command that prints what is known of a local image: a list with one object."""
     return [tool.path, "image", "inspect", image]
 
 
-def first_pid(tool: Tool, name: str) -> list[str]:
+def pid_command(tool: ContainerTool, name: str) -> list[str]:
     """The command that prints the pid of a container's first process, 0 if it does not run."""
     return [tool.path, "container", "inspect", "--format", "{{.State.Pid}}", name]
 
 
-def pull(tool: Tool, image: str) -> list[str]:
+def pull_command(tool: ContainerTool, image: str) -> list[str]:
     return [tool.path, "pull", image]
 
 
-def listed(tool: Tool, label: str) -> list[str]:
+def list_command(tool: ContainerTool, label: str) -> list[str]:
     """The command that prints the ids of all containers with a label `NAME=value`, running or not."""
     return [tool.path, "ps", "--all", "--quiet", "--no-trunc", "--filter", "label=" + label]
 
@@ -277,16 +280,16 @@ def listed(tool: Tool, label: str) -> list[str]:
 # -- at the end
 
 
-def clear(tool: Tool, label: str) -> Optional[str]:
+def remove_labelled(tool: ContainerTool, label: str) -> Optional[str]:
     """End and remove all containers with a label. What is in the way if any is left; None if none is."""
     said = ""
     for _ in range(3):
-        found = ask(listed(tool, label))
+        found = run_tool(list_command(tool, label))
         if found.returncode != 0:
             said = found.stderr
             continue
         names = found.stdout.split()
         if not names:
             return None
-        said = ask(remove(tool, names)).stderr
+        said = run_tool(remove_command(tool, names)).stderr
     return last_line(said)

@@ -12,9 +12,9 @@ import signal
 import sys
 import traceback
 
-from . import tree as reap
-from .signals import caught
-from .spawn import volunteer
+from . import tree
+from .signals import signal_pipe
+from .spawn import raise_oom_score
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 _PIECE = 1 << 16
 _ORDERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-KILLED = 128  #: plus the number of the signal: the status for a process that was killed
+SIGNAL_EXIT_BASE = 128  #: plus the number of the signal: the status for a process that was killed
 
 
-def guard(life: int, log: str, run: Callable[[], int], limit: int) -> int:
+def run_reaped(life: int, log: str, run: Callable[[], int], limit: int) -> int:
     """Fork and do `run` there, with stderr to the file `log`; returns its status when nothing of it is left.
 
     SIGTERM is passed on. A log of more than `limit` bytes is put aside as `log.1`, in place of the one before.
     """
-    reap.become_subreaper()
-    signals = caught((signal.SIGCHLD, *_ORDERS))
+    tree.become_subreaper()
+    signals = signal_pipe((signal.SIGCHLD, *_ORDERS))
     output, into = os.pipe()
     guard_pid = os.getpid()
     pid = os.fork()
@@ -43,7 +43,7 @@ def guard(life: int, log: str, run: Callable[[], int], limit: int) -> int:
     os.close(null)
     with _Log(log, limit) as file:
         status = _watch(pid, life, signals, output, file)
-        reap.end_all()
+        tree.kill_descendants()
         while select.select([output], [], [], 0)[0] and file.copy(output):
             pass
     return status
@@ -53,7 +53,7 @@ def _be_guarded(guard_pid: int, into: int, strays: tuple[int, ...], run: Callabl
     """In the child. Never returns."""
     status = 1
     try:
-        reap.die_with_parent(guard_pid, signal.SIGKILL)
+        tree.set_parent_death_signal(guard_pid, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, *_ORDERS):
             signal.signal(number, signal.SIG_DFL)
@@ -61,7 +61,7 @@ def _be_guarded(guard_pid: int, into: int, strays: tuple[int, ...], run: Callabl
             os.close(fd)
         os.dup2(into, 2)
         os.close(into)
-        volunteer()
+        raise_oom_score()
         status = run()
     except SystemExit as exc:
         status = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
@@ -87,12 +87,12 @@ def _watch(pid: int, life: int, signals: int, output: int, log: _Log) -> int:
         if output in ready and not log.copy(output):
             poll.unregister(output)
         if signals in ready and any(number in _ORDERS for number in os.read(signals, 512)):
-            reap.send(pid, signal.SIGTERM)
+            tree.send_signal(pid, signal.SIGTERM)
         if life in ready:
-            return KILLED + signal.SIGKILL
-        reap.reap(ended.__setitem__)
+            return SIGNAL_EXIT_BASE + signal.SIGKILL
+        tree.reap(ended.__setitem__)
     status = ended[pid]
-    return KILLED + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    return SIGNAL_EXIT_BASE + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 class _Log:

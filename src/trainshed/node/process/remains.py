@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 
-from . import tree as reap
+from . import tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 MARK = "TRAINSHED_REPLICA"
 
 
-def end(name: str, living: dict[int, str]) -> bool:
+def kill_orphans(name: str, living: dict[int, str]) -> bool:
     """Kill what is left of the replica `name`. `living` are the first processes of all replicas that run, by pid.
 
     True: there is nothing. Otherwise it is killed, but not gone yet: collect what ended and ask again.
     """
     left = False
-    for root in reap.children(os.getpid()):
+    for root in tree.children(os.getpid()):
         if root not in living and owner(root, living) in (name, None):
             left = True
-            reap.send(root, signal.SIGSTOP)
-            for pid in (root, *reap.freeze(root)):
-                reap.send(pid, signal.SIGKILL)
+            tree.send_signal(root, signal.SIGSTOP)
+            for pid in (root, *tree.stop_descendants(root)):
+                tree.send_signal(pid, signal.SIGKILL)
     return not left
 
 
 def owner(pid: int, living: dict[int, str]) -> Optional[str]:
     """The replica that an orphan comes from, or None if it does not say."""
-    fields = reap.stat_fields(pid)
+    fields = tree.stat_fields(pid)
     group = int(fields[2]) if len(fields) > 2 else 0
     if group in living:
         return living[group]

@@ -10,8 +10,7 @@ import json
 import os
 
 from ..journal import FULL, now_us
-from . import remains
-from . import tree as reap
+from . import remains, tree
 
 EVERY_S = 1.0
 LOOK_S = 5.0  #: between two looks at which processes a replica has
@@ -38,7 +37,7 @@ class _Tally:
         self.peak = self.count = 0
 
 
-class Looks:
+class ProcessSampler:
     """Gives `{"t": us, "r": replica, "cpu": cores in use, "rss": bytes, "processes": n, "span": s}` for each replica.
 
     A line is about the `span` seconds before it: `cpu` is the mean, `rss` and `processes` are the most that was seen.
@@ -79,13 +78,13 @@ class Looks:
         return "".join(lines)
 
 
-class Sampler:
-    """Appends what `Looks` gives to a file."""
+class SampleWriter:
+    """Appends what `ProcessSampler` gives to a file."""
 
     def __init__(self, path: str, inside: bool = False) -> None:
         """`inside`: replicas are in containers."""
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        self._looks = Looks(os.path.dirname(path) if inside else "")
+        self._looks = ProcessSampler(os.path.dirname(path) if inside else "")
 
     def sample(self, pids: dict[str, int], now_s: float) -> None:
         """Look at each replica, to be called about once a second. A full disk costs the lines, not the job."""
@@ -108,13 +107,13 @@ def _line(name: str, tally: _Tally, cpu_s: float, now_s: float) -> str:
 
 def _families(pids: dict[str, int]) -> dict[str, list[int]]:
     """For each replica its first process, those below it, and those that lost their parent on the way."""
-    found = {name: [pid, *reap.descendants(pid)] for name, pid in pids.items()}
+    found = {name: [pid, *tree.descendants(pid)] for name, pid in pids.items()}
     living = {pid: name for name, pid in pids.items()}
-    for orphan in reap.children(os.getpid()):
+    for orphan in tree.children(os.getpid()):
         if orphan not in living:
             owner = remains.owner(orphan, living)
             if owner in found:
-                found[owner].extend([orphan, *reap.descendants(orphan)])
+                found[owner].extend([orphan, *tree.descendants(orphan)])
     return found
 
 
@@ -123,7 +122,7 @@ def _contained(folder: str, name: str, found: list[int]) -> list[int]:
     try:
         with open(os.path.join(folder, name + ".pid")) as file:
             first = int(file.read())
-        found = [*found, first, *reap.descendants(first)]
+        found = [*found, first, *tree.descendants(first)]
     except FileNotFoundError:
         pass
     return [pid for pid in found if _nested(pid)]
@@ -142,7 +141,7 @@ def _sum(pids: list[int]) -> tuple[float, int, int]:
     """CPU seconds, resident bytes and number of those of these processes that there still are."""
     ticks = rss = count = 0
     for pid in pids:
-        fields = reap.stat_fields(pid)
+        fields = tree.stat_fields(pid)
         if len(fields) > 21:
             ticks += sum(int(field) for field in fields[11:15])  # own and of children that ended, user and system
             rss += int(fields[21]) * _PAGE

@@ -6,7 +6,7 @@ import os
 import signal
 
 
-def caught(numbers: tuple[int, ...]) -> int:
+def signal_pipe(numbers: tuple[int, ...]) -> int:
     """From now on these signals are only bytes in the pipe that is returned."""
     out, into = os.pipe()
     os.set_blocking(out, False)

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 
-from .tree import die_with_parent
+from .tree import set_parent_death_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ _OOM_SCORE = 500  #: added, so that the kernel takes a replica before it takes t
 _RESET = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE, signal.SIGXFSZ)
 
 #: Set in the warm process, and so in its forks: what runs modules there (`warm._Ahead`).
-ahead: Optional[Any] = None
+warm_runner: Optional[Any] = None
 #: Set in a supervisor that was started cold: why, if there is anything to say about it.
-why_cold = ""
+cold_reason = ""
 
 
-class Started:
+class SpawnedProcess:
     """A process and the ends of its output pipes, which do not block. `note` is a line for its log, or empty."""
 
     __slots__ = ("note", "pid", "stderr", "stdout")
@@ -39,12 +39,12 @@ class Started:
         self.note = note
 
 
-def start(argv: list[str], env: dict[str, str], folder: str, be: Optional[Callable[[], int]] = None) -> Started:
+def spawn(argv: list[str], env: dict[str, str], folder: str, be: Optional[Callable[[], int]] = None) -> SpawnedProcess:
     """Start `argv` in `folder`. `OSError` if it can't be; the program itself is then not running.
 
     With `be`, which gives its exit status, it is a fork that runs this: a program of ours needs no new Python.
     """
-    misfit = ahead.misfit(argv, env, folder) if ahead is not None else why_cold
+    misfit = warm_runner.misfit(argv, env, folder) if warm_runner is not None else cold_reason
     out_r, out_w = os.pipe()
     err_r, err_w = os.pipe()
     fault_r, fault_w = os.pipe()
@@ -52,7 +52,7 @@ def start(argv: list[str], env: dict[str, str], folder: str, be: Optional[Callab
     try:
         pid = os.fork()
         if pid == 0:
-            forked = _Own(be) if be else ahead if ahead is not None and not misfit else None
+            forked = _Own(be) if be else warm_runner if warm_runner is not None and not misfit else None
             _become(argv, env, folder, (out_w, err_w, fault_w), (parent, forked))
     except OSError:
         for fd in (out_r, err_r, fault_r):
@@ -70,7 +70,7 @@ def start(argv: list[str], env: dict[str, str], folder: str, be: Optional[Callab
         raise OSError(int(fault), os.strerror(int(fault)))
     os.set_blocking(out_r, False)
     os.set_blocking(err_r, False)
-    return Started(pid, out_r, err_r, _note(argv, misfit))
+    return SpawnedProcess(pid, out_r, err_r, _note(argv, misfit))
 
 
 class _Own:
@@ -104,7 +104,7 @@ def _note(argv: list[str], misfit: str) -> str:
         return ""
     if misfit:
         return "Started cold, with a new Python: %s." % misfit
-    return "Started warm: the modules of the runtime were imported beforehand." if ahead is not None else ""
+    return "Started warm: the modules of the runtime were imported beforehand." if warm_runner is not None else ""
 
 
 def _become(argv: list[str], env: dict[str, str], folder: str, fds: Any, origin: Any) -> None:
@@ -114,15 +114,15 @@ def _become(argv: list[str], env: dict[str, str], folder: str, fds: Any, origin:
     try:
         # a group, not a session: Linux shares the cores out by sessions, and those of one job would fight for them
         os.setpgid(0, 0)
-        die_with_parent(parent, signal.SIGKILL)
-        volunteer()
+        set_parent_death_signal(parent, signal.SIGKILL)
+        raise_oom_score()
         for number in _RESET:
             signal.signal(number, signal.SIG_DFL)
         os.dup2(out, 1)
         os.dup2(err, 2)
         os.chdir(folder)
         if forked is not None:
-            close_strays()
+            close_inherited_fds()
             forked.run(argv, env)
         os.execve(argv[0], argv, env)  # noqa: S606 - no shell is wanted
     except OSError as exc:
@@ -131,7 +131,7 @@ def _become(argv: list[str], env: dict[str, str], folder: str, fds: Any, origin:
         os._exit(127)
 
 
-def close_strays() -> None:
+def close_inherited_fds() -> None:
     """Close every file but the first three."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
@@ -142,14 +142,14 @@ def close_strays() -> None:
                     raise
 
 
-def volunteer() -> None:
+def raise_oom_score() -> None:
     """Let the kernel take this process before others when memory runs out."""
     with open("/proc/self/oom_score_adj", "r+b", 0) as file:
         score = int(file.read())
         file.write(b"%d" % min(1000, score + _OOM_SCORE))
 
 
-def opening(spec: dict[str, Any], replica: dict[str, Any]) -> list[str]:
+def log_header(spec: dict[str, Any], replica: dict[str, Any]) -> list[str]:
     """What a replica's log begins with."""
     lines = []
     config = replica["env"].get("TF_CONFIG")
@@ -165,23 +165,23 @@ def opening(spec: dict[str, Any], replica: dict[str, Any]) -> list[str]:
 def command(spec: dict[str, Any], replica: dict[str, Any], folder: str) -> list[str]:
     """What to start for a replica of the attempt in `folder`."""
     if "container" in replica:
-        return own(spec["python"], "contain", folder, replica["name"])
+        return node_command(spec["python"], "contain", folder, replica["name"])
     return [spec["python"], "-m", spec["module"], *spec["args"]]
 
 
-def own(python: str, *words: str) -> list[str]:
+def node_command(python: str, *words: str) -> list[str]:
     """The command line of one of the node's own programs."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     run = os.path.join(root, "run.py")
     return [python, "-I", "-S", run, *words]
 
 
-def own_within(python: str, *words: str) -> list[str]:
+def runtime_command(python: str, *words: str) -> list[str]:
     """The same for one that needs what the runtime of that Python holds."""
-    return [word for word in own(python, *words) if word != "-S"]
+    return [word for word in node_command(python, *words) if word != "-S"]
 
 
-def shown(spec: dict[str, Any], replica: dict[str, Any]) -> str:
+def display_command(spec: dict[str, Any], replica: dict[str, Any]) -> str:
     """The same for the log: what people would type."""
     if "container" not in replica:
         return " ".join(["python3", "-m", spec["module"], *spec["args"]])
@@ -191,7 +191,7 @@ def shown(spec: dict[str, Any], replica: dict[str, Any]) -> str:
 
 def environment(spec: dict[str, Any], replica: dict[str, Any], site: str) -> dict[str, str]:
     """What a replica finds in its environment. `site` is the folder of installed packages, or empty."""
-    env = inherited()
+    env = inherited_environment()
     if "container" in replica:
         return env  # of the process that stands for it; the container has one of its own
     env.update(spec["env"])
@@ -202,7 +202,7 @@ def environment(spec: dict[str, Any], replica: dict[str, Any], site: str) -> dic
     return env
 
 
-def inherited() -> dict[str, str]:
+def inherited_environment() -> dict[str, str]:
     """The server's environment without its own settings and secrets, and without what is meant for its own Python."""
     return {key: value for key, value in os.environ.items() if not key.startswith(_NOT_FOR_USERS)}
 

@@ -25,7 +25,7 @@ def become_subreaper() -> None:
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent(parent: int, number: int) -> None:
+def set_parent_death_signal(parent: int, number: int) -> None:
     """Get signal `number` when `parent`, which must be the parent of this process, ends; at once if it has already."""
     _prctl(_SET_PDEATHSIG, number)
     if os.getppid() != parent:
@@ -55,17 +55,17 @@ def reap(exited: Optional[Callable[[int, int], None]] = None) -> bool:
             exited(pid, status)
 
 
-def end_all(exited: Optional[Callable[[int, int], None]] = None) -> None:
+def kill_descendants(exited: Optional[Callable[[int, int], None]] = None) -> None:
     """Kill every descendant of this process, which must be a subreaper. Returns when none is left."""
     pause_s = 0.0005
     while reap(exited):
-        for pid in freeze(os.getpid()):
-            send(pid, signal.SIGKILL)
+        for pid in stop_descendants(os.getpid()):
+            send_signal(pid, signal.SIGKILL)
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, 0.05)
 
 
-def freeze(root: int) -> set[int]:
+def stop_descendants(root: int) -> set[int]:
     """Stop the descendants of `root` until a look finds no new one, so that none forks while the others are killed."""
     stopped: set[int] = set()
     for _ in range(100):
@@ -73,12 +73,12 @@ def freeze(root: int) -> set[int]:
         if not fresh:
             break
         for pid in fresh:
-            send(pid, signal.SIGSTOP)
+            send_signal(pid, signal.SIGSTOP)
         stopped |= fresh
     return stopped
 
 
-def send(pid: int, number: int) -> None:
+def send_signal(pid: int, number: int) -> None:
     """Send a signal. A process that is gone, or that belongs to someone else, is left alone."""
     try:
         os.kill(pid, number)
@@ -86,16 +86,16 @@ def send(pid: int, number: int) -> None:
         return
 
 
-def end_marked(variable: bytes) -> None:
+def kill_by_environment(variable: bytes) -> None:
     """Kill all processes that have this `NAME=value` in their environment, as they were started with it."""
     for _ in range(100):
         found = [pid for pid in _processes() if variable in _environment(pid)]
         if not found:
             return
         for pid in found:
-            send(pid, signal.SIGSTOP)
+            send_signal(pid, signal.SIGSTOP)
         for pid in found:
-            send(pid, signal.SIGKILL)
+            send_signal(pid, signal.SIGKILL)
         time.sleep(0.005)
 
 

@@ -21,22 +21,21 @@ import socket
 import sys
 import time
 
-from ..process import spawn as replica
-from ..process import tree as reap
-from ..process.sampler import EVERY_S, Looks, oom_kills
-from ..process.signals import caught
-from ..supervisor.restart_policy import Exit
+from ..process import spawn, tree
+from ..process.sampler import EVERY_S, ProcessSampler, oom_kills
+from ..process.signals import signal_pipe
+from ..supervisor.restart_policy import ExitStatus
 from . import placeholders, streams
-from .workspace import ORDER
+from .workspace import SPEC_FILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
-    from .sidecar_proxy import Relay
+    from .sidecar_proxy import SidecarProxy
 
 STREAM = "stream"  #: in the keeper's folder: what came of it
-PREPARED = "prepared.json"  #: in the keeper's folder: what `prepare` found or made
+PREPARED = "prepared.json"  #: in the keeper's folder: what `prepare_node` found or made
 _CHUNK = 1 << 16
 _DRAIN_LIMIT = 64 << 20
 _HELD_LIMIT = 4 << 20  #: bytes that wait for space on the disk before the replica has to wait too
@@ -46,11 +45,11 @@ _EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 _LOWEST_PORT, _HIGHEST_PORT, _ENOUGH_PORTS = 10000, 65535, 1000
 
 
-def keep(folder: str) -> int:
+def run_agent(folder: str) -> int:
     """Keep the replica that the order in `folder` is about; returns when nothing of it is left."""
-    reap.become_subreaper()
+    tree.become_subreaper()
     _be_normal()
-    with open(os.path.join(folder, ORDER), "rb") as file:
+    with open(os.path.join(folder, SPEC_FILE), "rb") as file:
         order = json.loads(file.read().decode())
     if not _take(order["lock"]):
         return 1
@@ -64,7 +63,7 @@ def keep(folder: str) -> int:
     os.close(0)
     while os.waitpid(-1, 0)[0] != inner:
         pass
-    reap.end_all()
+    tree.kill_descendants()
     clear_containers(folder)
     return 0
 
@@ -73,18 +72,18 @@ def clear_containers(folder: str) -> None:
     """What a container needs beyond the end of its processes, if the replica had one."""
     if not os.path.exists(os.path.join(folder, "containers.json")):
         return
-    from ..containers.replica import clear  # late: most replicas never need it
+    from ..containers.replica import remove_containers  # late: most replicas never need it
 
-    left = clear(folder)
+    left = remove_containers(folder)
     if left is not None:
         sys.stderr.write("A container is left, and can't be removed: %s.\n" % left)
-    reap.end_all()
+    tree.kill_descendants()
 
 
 def _keep(folder: str, order: dict[str, Any]) -> int:
-    reap.become_subreaper()
-    signals = caught((signal.SIGCHLD, signal.SIGTERM))
-    return Keeper(folder, order, signals, _orders()).run()
+    tree.become_subreaper()
+    signals = signal_pipe((signal.SIGCHLD, signal.SIGTERM))
+    return Agent(folder, order, signals, _orders()).run()
 
 
 def _orders() -> int:
@@ -123,7 +122,7 @@ def _take(path: str) -> bool:
                 return False
 
 
-class Keeper:
+class Agent:
     """One replica on this node. `run` is called once."""
 
     def __init__(self, folder: str, order: dict[str, Any], signals: int, orders: int) -> None:
@@ -131,8 +130,8 @@ class Keeper:
         self._folder = folder
         self._source = orders
         self._order = order
-        self._stream = streams.Writer(os.path.join(folder, STREAM))
-        self._looks = Looks(folder if order.get("container") else "")
+        self._stream = streams.StreamWriter(os.path.join(folder, STREAM))
+        self._looks = ProcessSampler(folder if order.get("container") else "")
         self._selector = selectors.DefaultSelector()
         self._selector.register(orders, selectors.EVENT_READ, self._on_orders)
         self._selector.register(signals, selectors.EVENT_READ, lambda: self._on_signals(signals))
@@ -140,13 +139,13 @@ class Keeper:
         self._pipes: dict[int, int] = {}  # what the child prints to, and which kind of frame it becomes
         self._paused = False  # the disk is full, and what the child prints has to wait
         self._child = 0
-        self._then: Callable[[Exit], None] = self._prepared  # what to do when the child has ended
+        self._then: Callable[[ExitStatus], None] = self._prepared  # what to do when the child has ended
         self._port: Optional[socket.socket] = None  # held until the replica takes it
         self._sample_at = float("inf")
         self._oom_kills = oom_kills()
-        self._end: Optional[Exit] = None
+        self._end: Optional[ExitStatus] = None
         self._wanted = True
-        self._relay: Optional[Relay] = None
+        self._relay: Optional[SidecarProxy] = None
         self._relay_pid = 0
 
     def run(self) -> int:
@@ -154,7 +153,7 @@ class Keeper:
         self._start(["prepare"], _inherited(), self._folder, self._prepare)
         while self._wanted and self._end is None:
             self._step()
-        reap.end_all()
+        tree.kill_descendants()
         if not self._wanted:
             return 1
         self._drain()
@@ -205,15 +204,15 @@ class Keeper:
 
     def _pass_on(self, number: int) -> None:
         if self._child:
-            reap.send(self._child, number)
-            reap.send(self._child, signal.SIGCONT)  # one that was stopped could not hear it
+            tree.send_signal(self._child, number)
+            tree.send_signal(self._child, signal.SIGCONT)  # one that was stopped could not hear it
         else:
-            self._end = Exit(None, number)
+            self._end = ExitStatus(None, number)
 
     def _on_signals(self, fd: int) -> None:
         if signal.SIGTERM in os.read(fd, 4096):
             self._wanted = False
-        reap.reap(self._on_exit)
+        tree.reap(self._on_exit)
 
     def _on_exit(self, pid: int, status: int) -> None:
         if self._relay is not None and pid == self._relay_pid:
@@ -221,18 +220,18 @@ class Keeper:
         if pid == self._child:
             self._drain()
             self._child = 0
-            self._then(Exit.of(status))
+            self._then(ExitStatus.of(status))
 
     # -- the child
 
     def _prepare(self) -> int:
         """In a process of its own: get the node ready."""
-        from .setup import prepare
+        from .setup import prepare_node
 
-        return prepare(self._folder, self._order, os.path.join(self._folder, PREPARED))
+        return prepare_node(self._folder, self._order, os.path.join(self._folder, PREPARED))
 
     def _start(self, argv: list[str], env: dict[str, str], folder: str, be: Optional[Callable[[], int]] = None) -> None:
-        started = replica.start(argv, env, folder, be)
+        started = spawn.spawn(argv, env, folder, be)
         self._child = started.pid
         self._pipes = {started.stdout: streams.OUT, started.stderr: streams.ERR}
         for fd in self._pipes:
@@ -268,15 +267,15 @@ class Keeper:
 
     # -- from a node that is ready to a replica that runs
 
-    def _prepared(self, end: Exit) -> None:
+    def _prepared(self, end: ExitStatus) -> None:
         if not end.ok:
             self._end = end
             return
         try:
-            self._port = held_port(self._order["host"], self._order["port"])
+            self._port = reserve_port(self._order["host"], self._order["port"])
         except OSError as exc:
             self._say("No port is free on %s: %s." % (self._order["host"], exc.strerror), streams.ERR)
-            self._end = Exit(1)
+            self._end = ExitStatus(1)
             return
         self._stream.append(streams.ADDRESS, _json(host=self._order["host"], port=self._port.getsockname()[1]))
 
@@ -287,27 +286,32 @@ class Keeper:
         ours = not self._order["module"] and not self._order.get("container")  # a host, and no code of a user's
         if ours:
             known.update(site=prepared["site"], model=prepared["model"])
-        fill = placeholders.filler(known, addresses)
+        fill = placeholders.substitution(known, addresses)
         if self._order["kit"]["files"]:
-            from . import credentials as kit
+            from . import credentials
 
-            kit.unpack(self._order["kit"], self._folder, fill, for_all=bool(self._order.get("container")))
+            credentials.unpack_credentials(
+                self._order["kit"], self._folder, fill, for_all=bool(self._order.get("container"))
+            )
         env = dict(_inherited(), **{key: fill(value) for key, value in self._order["env"].items()})
         env["PYTHONUNBUFFERED"] = "1"
         args = [fill(arg) for arg in self._order["args"]]
         if not ours:
-            for line in replica.opening(self._order, {"env": env, "container": self._order.get("container") or {}}):
+            for line in spawn.log_header(self._order, {"env": env, "container": self._order.get("container") or {}}):
                 self._say(line)
             if prepared["site"]:
                 env["PYTHONPATH"] = prepared["site"] + (os.pathsep + env["PYTHONPATH"] if env.get("PYTHONPATH") else "")
             argv = [prepared["python"], "-m", self._order["module"], *args]
         else:
-            argv = replica.own_within(prepared["python"], *args)
+            argv = spawn.runtime_command(prepared["python"], *args)
         if self._order.get("container"):
-            from ..containers import replica as contained
+            from ..containers import replica as container_replica
 
-            contained.write_spec(self._folder, self._order, fill)
-            argv, env = replica.own(prepared["python"], "contain", self._folder, self._order["replica"]), _inherited()
+            container_replica.write_spec(self._folder, self._order, fill)
+            argv, env = (
+                spawn.node_command(prepared["python"], "contain", self._folder, self._order["replica"]),
+                _inherited(),
+            )
         work = os.path.join(self._folder, "work")
         os.makedirs(work, mode=0o700, exist_ok=True)
         assert self._port is not None
@@ -318,7 +322,7 @@ class Keeper:
             self._start(argv, env, work)
         except OSError as exc:
             self._say("%s can't be started: %s." % (prepared["python"], exc.strerror), streams.ERR)
-            self._end = Exit(1)
+            self._end = ExitStatus(1)
             return
         self._stream.append(streams.STARTED, b"")
         self._sample_at = time.monotonic() + EVERY_S
@@ -327,13 +331,13 @@ class Keeper:
         """What stands for the way to the server, if the replica is to have one."""
         if self._order["kit"]["relay"] is None:
             return {}
-        from .sidecar_proxy import Relay
+        from .sidecar_proxy import SidecarProxy
 
-        self._relay = Relay(self._order["kit"]["relay"])
+        self._relay = SidecarProxy(self._order["kit"]["relay"])
         self._relay_pid = self._relay.start()
         return {"relay": self._relay.address}
 
-    def _ended(self, end: Exit) -> None:
+    def _ended(self, end: ExitStatus) -> None:
         if end.signal == signal.SIGKILL and oom_kills() > self._oom_kills:
             self._say("The memory of %s ran out, and its kernel killed a process." % self._order["host"], streams.ERR)
         self._end = end
@@ -341,7 +345,7 @@ class Keeper:
 
 def _inherited() -> dict[str, str]:
     """The node's environment, without what Ray put there for its own processes."""
-    env = replica.inherited()
+    env = spawn.inherited_environment()
     return {key: value for key, value in env.items() if not key.startswith("RAY_") and key != "OMP_NUM_THREADS"}
 
 
@@ -349,7 +353,7 @@ def _json(**facts: Any) -> bytes:
     return json.dumps(facts).encode()
 
 
-def held_port(host: str, wanted: int = 0) -> socket.socket:
+def reserve_port(host: str, wanted: int = 0) -> socket.socket:
     """A port of this host that nobody else has, `wanted` if that is not 0. It stays ours until the socket is closed.
 
     Others are below those that the kernel gives to outgoing connections: one of those could be taken by anybody

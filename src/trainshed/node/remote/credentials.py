@@ -15,7 +15,7 @@ _SYSTEM = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.c
 _SAID = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
-def unpack(kit: dict[str, Any], folder: str, fill: Callable[[str], str], for_all: bool = False) -> None:
+def unpack_credentials(kit: dict[str, Any], folder: str, fill: Callable[[str], str], for_all: bool = False) -> None:
     """Write the files of a kit below `folder`, readable by this user alone. `fill` puts in what stands for something.
 
     `for_all`: whoever sees them may read them, for a container with a user of its own. `folder` must then be closed.
@@ -30,14 +30,14 @@ def unpack(kit: dict[str, Any], folder: str, fill: Callable[[str], str], for_all
         if name != os.path.basename(name) or name in ("", ".", ".."):
             raise ValueError("The kit has a file %r, which is no plain name." % name)
         _write(os.path.join(place, name), fill(text).encode())
-    _write(os.path.join(place, BUNDLE), b"\n".join([*trusted(), kit["ca"].encode()]))
+    _write(os.path.join(place, BUNDLE), b"\n".join([*trusted_authorities(), kit["ca"].encode()]))
     if for_all:
         os.chmod(place, 0o755)  # noqa: S103 - see above
         for name in (*kit["files"], BUNDLE):
             os.chmod(os.path.join(place, name), 0o644)
 
 
-def trusted() -> list[bytes]:
+def trusted_authorities() -> list[bytes]:
     """The authorities of this machine: those that its environment names, else the system's own; none if it has none."""
     said = [os.environ[name] for name in _SAID if os.environ.get(name)]
     known = [path for path in dict.fromkeys(said) if os.path.isfile(path)]

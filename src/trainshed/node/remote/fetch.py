@@ -14,7 +14,7 @@ import ssl
 import tempfile
 import time
 
-from .runtime_build import CannotPrepare
+from .runtime_build import NodeSetupError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _PIECE = 1 << 16
 _NOT_NOW = (429, 500, 502, 503, 504)  #: any other refusal is for good
 
 
-class CannotFetch(CannotPrepare):
+class FetchError(NodeSetupError):
     """A package can't be had. The text is for the user whose job it is."""
 
 
@@ -53,7 +53,7 @@ def fetch_files(files: list[dict[str, Any]], kit: dict[str, Any], folder: str) -
     for file in files:
         parts = file["name"].split("/")
         if not all(parts) or ".." in parts or "." in parts:
-            raise CannotFetch("The version has a file %r, which can't be one's name." % file["name"])
+            raise FetchError("The version has a file %r, which can't be one's name." % file["name"])
         _Download(file, kit["token"], context).to(os.path.join(folder, *parts))
 
 
@@ -74,7 +74,7 @@ def _is_there(path: str, package: dict[str, Any]) -> bool:
     return bool(digest.hexdigest() == package["sha256"])
 
 
-class _Interrupted(Exception):
+class _TransferInterruptedError(Exception):
     """It can be tried again."""
 
 
@@ -93,7 +93,7 @@ class _Download:
         self._digest = hashlib.sha256()
 
     def to(self, path: str) -> None:
-        """Fetch it. `CannotFetch` if it can't be had, or is not what it should be."""
+        """Fetch it. `FetchError` if it can't be had, or is not what it should be."""
         folder = os.path.dirname(path)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         fd, draft = tempfile.mkstemp(prefix=".fetching-", dir=folder)
@@ -110,7 +110,7 @@ class _Download:
 
     def _check(self) -> None:
         if self._digest.hexdigest() != self._package["sha256"]:
-            raise CannotFetch(
+            raise FetchError(
                 "The %s %s came with another content than it should have. Submit the job, or create the version, again."
                 % (self._what, self._package["uri"])
             )
@@ -121,11 +121,11 @@ class _Download:
             try:
                 self._once(file)
                 return
-            except _Interrupted as exc:
+            except _TransferInterruptedError as exc:
                 if self._got > before:
                     tries, before, since = 0, self._got, time.monotonic()
                 if time.monotonic() - since > PATIENCE_S:
-                    raise CannotFetch(
+                    raise FetchError(
                         "The %s %s can't be fetched: the server at %s has not answered for %d s (%s). See that it "
                         "runs, and that this machine can reach it there."
                         % (self._what, self._package["uri"], self._url.netloc, PATIENCE_S, exc)
@@ -147,29 +147,29 @@ class _Download:
             with connection.getresponse() as answer:
                 self._take(answer, file)
         except ssl.SSLCertVerificationError as exc:
-            raise CannotFetch(
+            raise FetchError(
                 "The server at %s shows a certificate that is not the one of this job's server: %s. See that the "
                 "setting node_host names the server, and nobody else." % (self._url.netloc, exc)
             ) from exc
         except (OSError, http.client.HTTPException) as exc:
-            raise _Interrupted("%s: %s" % (type(exc).__name__, exc)) from exc
+            raise _TransferInterruptedError("%s: %s" % (type(exc).__name__, exc)) from exc
         finally:
             connection.close()
 
     def _take(self, answer: http.client.HTTPResponse, file: Any) -> None:
         if answer.status in _NOT_NOW:
-            raise _Interrupted("status %d" % answer.status)
+            raise _TransferInterruptedError("status %d" % answer.status)
         if answer.status != (206 if self._got else 200):
-            raise CannotFetch("The %s %s can't be fetched: %s" % (self._what, self._package["uri"], _reason(answer)))
+            raise FetchError("The %s %s can't be fetched: %s" % (self._what, self._package["uri"], _reason(answer)))
         if self._got and not answer.headers.get("Content-Range", "").startswith("bytes %d-" % self._got):
-            raise CannotFetch(
+            raise FetchError(
                 "The %s %s can't be fetched: what the server sent is not what was missing."
                 % (self._what, self._package["uri"])
             )
         while self._got < self._package["size"]:
             piece = answer.read(min(_PIECE, self._package["size"] - self._got))
             if not piece:
-                raise _Interrupted("the connection ended early")
+                raise _TransferInterruptedError("the connection ended early")
             file.write(piece)
             self._digest.update(piece)
             self._got += len(piece)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Callable
 
 
-def filler(words: dict[str, str], addresses: dict[str, list[str]]) -> Callable[[str], str]:
+def substitution(words: dict[str, str], addresses: dict[str, list[str]]) -> Callable[[str], str]:
     """A function that puts in what the words stand for. `addresses`: host and port of each replica, by name."""
     table = [("@%s@" % word, value) for word, value in words.items()]
     for name, (host, port) in addresses.items():

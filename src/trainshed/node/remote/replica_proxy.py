@@ -23,7 +23,7 @@ import socket
 import sys
 import time
 
-from ..process.signals import caught
+from ..process.signals import signal_pipe
 from ..supervisor.restart_policy import NODE_LOST, STARTED
 from . import streams
 
@@ -31,7 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
-PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _AGAIN_S = 0.3  #: between two tries to reach the link
 _LOOK_S = 0.05  #: between two looks for the addresses of the others
 _PIECE = 1 << 18
@@ -45,11 +45,11 @@ def main(folder: str, name: str, incarnation: str) -> int:
     """
     with open(os.path.join(folder, "spec.json"), "rb") as file:
         spec = json.loads(file.read().decode())
-    signals = caught(PASSED_ON)
-    return StandIn(folder, spec, name, incarnation).run(signals)
+    signals = signal_pipe(FORWARDED_SIGNALS)
+    return ReplicaProxy(folder, spec, name, incarnation).run(signals)
 
 
-class StandIn:
+class ReplicaProxy:
     """One replica, seen from here."""
 
     def __init__(self, folder: str, spec: dict[str, Any], name: str, incarnation: str) -> None:
@@ -57,11 +57,11 @@ class StandIn:
         self._spec = spec
         self._name = name
         self._incarnation = incarnation
-        self._book = AddressBook(os.path.join(folder, "addresses", incarnation.split(".")[0]))
+        self._book = GangAddresses(os.path.join(folder, "addresses", incarnation.split(".")[0]))
         self._samples = os.path.join(folder, "samples.jsonl")
         self._hosts = bool(spec["cluster"].get("hosts"))  # what it stands for is the host of a version
         self._runs = False  # the replica was started
-        self._frames = streams.Frames()
+        self._frames = streams.StreamDecoder()
         self._link: Optional[socket.socket] = None
         self._received = b""
         self._waiting_for = 0  # bytes of the stream that belong to the last message
@@ -204,7 +204,7 @@ class StandIn:
         elif kind == streams.EXIT:
             end = json.loads(payload.decode())
             if end["signal"] is not None:
-                die(end["signal"])
+                exit_by_signal(end["signal"])
             self._status = end["code"]
 
     def _on_address(self, address: dict[str, Any]) -> None:
@@ -233,19 +233,19 @@ class StandIn:
         _write(2, why.encode() + b"\n")
         if self._hosts:
             _write(1, json.dumps({"event": "failed", "message": why}).encode() + b"\n")
-        die(number)
+        exit_by_signal(number)
 
     def _on_signals(self, numbers: bytes) -> None:
         for number in numbers:
             if self._frames.offset == 0:
-                die(number)  # nothing of the replica is there that could hear it
+                exit_by_signal(number)  # nothing of the replica is there that could hear it
             elif self._link is None:
                 self._unsent.append(number)
             else:
                 self._send({"do": "signal", "number": number})
 
 
-class AddressBook:
+class GangAddresses:
     """Where the members of a gang listen, since it was last started: one file a member."""
 
     def __init__(self, folder: str) -> None:
@@ -284,7 +284,7 @@ def _tell_started(folder: str) -> None:
         os.close(control)
 
 
-def die(number: int) -> None:
+def exit_by_signal(number: int) -> None:
     """End by this signal, as the replica did. Never returns."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.set_wakeup_fd(-1)

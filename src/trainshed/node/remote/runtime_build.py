@@ -25,16 +25,16 @@ _FOREIGN = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PROJE
 _LAST_WORDS = 3000
 
 
-class CannotPrepare(Exception):
+class NodeSetupError(Exception):
     """A node can't be got ready. The text says why."""
 
 
-class CannotBuild(CannotPrepare):
+class RuntimeBuildError(NodeSetupError):
     """The runtime can't be built here. The text says why, and what to do."""
 
 
 def find_uv(cache: str, say: Callable[[str], None]) -> str:
-    """The uv of this node; if it has none, one that is fetched into `cache`. `CannotBuild` if it can't be."""
+    """The uv of this node; if it has none, one that is fetched into `cache`. `RuntimeBuildError` if it can't be."""
     own = os.path.join(cache, "uv")
     installed = os.path.join(own, "bin", "uv")
     for path in (os.path.join(os.path.dirname(sys.executable), "uv"), shutil.which("uv"), installed):
@@ -50,7 +50,7 @@ def find_uv(cache: str, say: Callable[[str], None]) -> str:
             break
     else:
         shutil.rmtree(draft, ignore_errors=True)
-        raise CannotBuild(
+        raise RuntimeBuildError(
             "The program uv, which builds the environments of jobs, is not on this node, and can't be fetched: install "
             "it there with `python -m pip install uv`. pip said: %s" % said[-500:]
         )
@@ -172,7 +172,7 @@ class _Uv:
         self.say = say
 
     def run(self, arguments: list[str], meter: Any = None) -> None:
-        """Until it has ended well. `CannotBuild`, with its last words, if it fails."""
+        """Until it has ended well. `RuntimeBuildError`, with its last words, if it fails."""
         env = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
         env.update(NO_COLOR="1", UV_NO_PROGRESS="1", TRAINSHED_BUILDING="1")
         process = subprocess.Popen(
@@ -196,7 +196,7 @@ class _Uv:
         process.stdout.close()
         if process.returncode != 0:
             said = output.decode("utf-8", "replace").strip()[-_LAST_WORDS:]
-            raise CannotBuild(
+            raise RuntimeBuildError(
                 "The runtime can't be built on this node. Check its network, or name a package index that it can reach "
                 "with UV_DEFAULT_INDEX in the environment of `ray start`. uv said: %s" % said
             )

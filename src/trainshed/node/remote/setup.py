@@ -14,37 +14,40 @@ import os
 import shutil
 import sys
 
-from . import runtime_build as builds
-from . import workspace as leftovers
+from . import runtime_build, workspace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-def prepare(folder: str, order: dict[str, Any], into: str) -> int:
+def prepare_node(folder: str, order: dict[str, Any], into: str) -> int:
     """Do so for an order, in the keeper's folder. 1: it can't be; the reason is on stderr.
 
     What was found or made is written into the file `into`.
     """
-    leftovers.sweep(order["cache"])
+    workspace.sweep(order["cache"])
     if order.get("container"):
-        from ..containers import images
-        from ..containers import replica as contained  # late, as all that most replicas don't need
+        from ..containers import (
+            images,
+            replica,  # late, as all that most replicas don't need
+        )
 
-        contained.clear_strays(order)
-        contained.write_spec(folder, order, lambda text: text)
-        return images.prepare(folder) or _keep(into, order["python"], "", "")
+        replica.remove_orphaned_containers(order)
+        replica.write_spec(folder, order, lambda text: text)
+        return images.prepare_images(folder) or _keep(into, order["python"], "", "")
     site = model = ""
     try:
-        python = builds.ensure(os.path.join(order["cache"], "runtimes"), order["runtime"], lambda: _uv(order), _say)
+        python = runtime_build.ensure(
+            os.path.join(order["cache"], "runtimes"), order["runtime"], lambda: _uv(order), _say
+        )
         if order["packages"]:
             site = _site(order, python)
             if not _install(folder, order, python, site):
                 return 1
         if order.get("files"):
             model = _model(order)
-    except (builds.CannotPrepare, OSError) as exc:
+    except (runtime_build.NodeSetupError, OSError) as exc:
         sys.stderr.write("%s\n" % exc)
         return 1
     return _keep(into, python, site, model)
@@ -58,7 +61,7 @@ def _keep(into: str, python: str, site: str, model: str) -> int:
 
 
 def _uv(order: dict[str, Any]) -> str:
-    return builds.find_uv(order["cache"], _say)
+    return runtime_build.find_uv(order["cache"], _say)
 
 
 def _site(order: dict[str, Any], python: str) -> str:
@@ -75,18 +78,18 @@ def _install(folder: str, order: dict[str, Any], python: str, site: str) -> bool
         for each in order["packages"]:
             _say("The package is installed already: %s" % each["uri"])
         return True
-    from .. import package_install as packages
+    from .. import package_install
     from .fetch import fetch_all
 
     fetched = fetch_all(order["packages"], order["kit"], os.path.join(order["cache"], "fetched"), _say)
     with open(os.path.join(folder, "spec.json"), "w") as out:
         json.dump({"python": python, "uv": _uv(order), "site": site, "packages": fetched}, out)
-    return packages.install(folder) == 0
+    return package_install.install(folder) == 0
 
 
 def _model(order: dict[str, Any]) -> str:
     """The folder with the files of the version, which are fetched if they are not there. One copy for all its hosts."""
-    folder = leftovers.model_folder(order["cache"], order["files"])
+    folder = workspace.model_folder(order["cache"], order["files"])
     os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
     with open(folder + ".lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

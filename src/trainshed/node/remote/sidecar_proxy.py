@@ -14,7 +14,7 @@ import socket
 import sys
 import traceback
 
-from ..process.tree import die_with_parent
+from ..process.tree import set_parent_death_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _RESET = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
-class Relay:
+class SidecarProxy:
     """Listens from the start; `start` forks a process that answers, and may be called again when that has ended."""
 
     def __init__(self, way: dict[str, Any]) -> None:
@@ -41,7 +41,7 @@ class Relay:
             return pid
         try:
             os.setpgid(0, 0)
-            die_with_parent(parent, signal.SIGKILL)
+            set_parent_death_signal(parent, signal.SIGKILL)
             for number in _RESET:
                 signal.signal(number, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)

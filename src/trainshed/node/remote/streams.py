@@ -27,7 +27,7 @@ LONGEST = 1 << 24  #: bytes of a frame; more is no frame of ours
 _HEAD = struct.Struct(">BI")
 
 
-class Writer:
+class StreamWriter:
     """Appends frames below `folder`. A full disk delays them; `held` are the bytes that still wait for space."""
 
     def __init__(self, folder: str, segment: int = SEGMENT) -> None:
@@ -72,7 +72,7 @@ class Writer:
         self._pending = self._pending[written:]
 
 
-class Reader:
+class StreamReader:
     """Reads what a writer, in this process or another, has written so far."""
 
     def __init__(self, folder: str, segment: int = SEGMENT) -> None:
@@ -100,7 +100,7 @@ class Reader:
                 return  # and so are those before it
 
 
-class Frames:
+class StreamDecoder:
     """Cuts bytes into frames. `offset` is where the first frame begins that is not whole yet: read on from there."""
 
     def __init__(self) -> None:

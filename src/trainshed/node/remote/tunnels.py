@@ -28,7 +28,7 @@ _CONNECT = re.compile(rb"CONNECT (\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})
 _GO_ON = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
-class Way:
+class EgressRoutes:
     """How connections to each host go: to the server, through this machine's own proxy, or directly."""
 
     def __init__(self, way: dict[str, Any], env: Any) -> None:
@@ -64,16 +64,16 @@ def _proxy(text: str) -> Optional[tuple[tuple[str, int], str]]:
     return (parts.hostname, parts.port or 80), given
 
 
-class _Refused(Exception):
+class _ProxyError(Exception):
     """The client gets this status and these words."""
 
 
 def serve(listener: socket.socket, way: dict[str, Any]) -> None:
     """Answer on `listener` for ever."""
-    asyncio.new_event_loop().run_until_complete(_serve(listener, Way(way, os.environ)))
+    asyncio.new_event_loop().run_until_complete(_serve(listener, EgressRoutes(way, os.environ)))
 
 
-async def _serve(listener: socket.socket, way: Way) -> None:
+async def _serve(listener: socket.socket, way: EgressRoutes) -> None:
     listener.setblocking(False)
     open_now: set[Any] = set()
 
@@ -82,12 +82,12 @@ async def _serve(listener: socket.socket, way: Way) -> None:
         open_now.add(mark)
         try:
             if len(open_now) > CONNECTIONS:
-                raise _Refused("503 Service Unavailable", "There are %d connections already." % CONNECTIONS)
+                raise _ProxyError("503 Service Unavailable", "There are %d connections already." % CONNECTIONS)
             host, port = await _asked(reader)
             far = await _connect(way, host, port)
             writer.write(_GO_ON)
             await _join((reader, writer), far)
-        except _Refused as exc:
+        except _ProxyError as exc:
             status, words = exc.args
             body = (words + "\n").encode()
             head = "HTTP/1.1 %s\r\ncontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
@@ -107,14 +107,14 @@ async def _asked(reader: asyncio.StreamReader) -> tuple[str, int]:
     try:
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_S)
     except asyncio.LimitOverrunError:
-        raise _Refused("431 Request Header Fields Too Large", "The head of the request is too long.") from None
+        raise _ProxyError("431 Request Header Fields Too Large", "The head of the request is too long.") from None
     match = _CONNECT.fullmatch(head.split(b"\r\n", 1)[0])
     if match is None or not 0 < int(match.group(2)) <= 65_535:
-        raise _Refused("400 Bad Request", "This proxy knows one request only: 'CONNECT HOST:PORT HTTP/1.1'.")
+        raise _ProxyError("400 Bad Request", "This proxy knows one request only: 'CONNECT HOST:PORT HTTP/1.1'.")
     return match.group(1).decode("ascii").strip("[]"), int(match.group(2))
 
 
-async def _connect(way: Way, host: str, port: int) -> Streams:
+async def _connect(way: EgressRoutes, host: str, port: int) -> Streams:
     """A connection to that host. A server that does not answer is given time: it may be about to."""
     place, introduction = way.place(host, port)
     until = time.monotonic() + CONNECT_S
@@ -126,10 +126,10 @@ async def _connect(way: Way, host: str, port: int) -> Streams:
                 await asyncio.wait_for(_ask(far, host, port, introduction), CONNECT_S)
             return far
         except asyncio.TimeoutError:
-            raise _Refused("504 Gateway Timeout", "%s:%d did not answer." % place) from None
+            raise _ProxyError("504 Gateway Timeout", "%s:%d did not answer." % place) from None
         except (OSError, EOFError, asyncio.LimitOverrunError) as exc:
             if not way.leads(place) or left < _AGAIN_S:
-                raise _Refused("502 Bad Gateway", "%s:%d can't be reached: %s." % (*place, exc)) from exc
+                raise _ProxyError("502 Bad Gateway", "%s:%d can't be reached: %s." % (*place, exc)) from exc
             await asyncio.sleep(_AGAIN_S)
 
 
@@ -139,7 +139,7 @@ async def _ask(far: Streams, host: str, port: int, introduction: str) -> None:
     answer = await far[0].readuntil(b"\r\n\r\n")
     if answer.split(b" ", 2)[1:2] != [b"200"]:
         far[1].close()
-        raise _Refused("502 Bad Gateway", "The proxy of this machine does not let us through to %s." % at)
+        raise _ProxyError("502 Bad Gateway", "The proxy of this machine does not let us through to %s." % at)
 
 
 async def _join(near: Streams, far: Streams) -> None:

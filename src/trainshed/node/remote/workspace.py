@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-ORDER = "order.json"  #: in the folder of each copy of a replica: what its keeper is to do
+SPEC_FILE = "order.json"  #: in the folder of each copy of a replica: what its keeper is to do
 MODELS_S = 7 * 86400.0  #: for which the files of a version are kept that no host is started with
 _LOCK = ".lock"
 _GUARD = ".guard"  #: whoever holds it is alone in making and removing folders of this machine
@@ -47,20 +47,20 @@ def lock_of(replica: str) -> str:
     return replica + _LOCK
 
 
-def begin(folder: str, order: dict[str, Any]) -> int:
+def create(folder: str, order: dict[str, Any]) -> int:
     """Make the folder of a copy, with its order in it. It is in use until the file that this returns is closed."""
     with _guard(order["cache"]):
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        draft = os.path.join(folder, "." + ORDER)
+        draft = os.path.join(folder, "." + SPEC_FILE)
         held = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         fcntl.flock(held, fcntl.LOCK_EX)
         with open(held, "wb", closefd=False) as file:
             file.write(json.dumps(order).encode())
-        os.rename(draft, os.path.join(folder, ORDER))
+        os.rename(draft, os.path.join(folder, SPEC_FILE))
     return held
 
 
-def end(cache: str, folder: str) -> None:
+def remove(cache: str, folder: str) -> None:
     """Remove the folder of a copy that has ended, and those above it that are empty then."""
     shutil.rmtree(folder, ignore_errors=True)
     with _guard(cache):
@@ -97,7 +97,7 @@ def _sweep(folder: str) -> None:
         if not _COPY.fullmatch(name):
             _sweep(path)
             _removed(path)
-        elif _is_free(os.path.join(path, ORDER)) and _is_free(lock_of(folder)) and _has_no_containers(path):
+        elif _is_free(os.path.join(path, SPEC_FILE)) and _is_free(lock_of(folder)) and _has_no_containers(path):
             shutil.rmtree(path, ignore_errors=True)
     for name in os.listdir(folder):
         if name.endswith(_LOCK):
@@ -106,10 +106,10 @@ def _sweep(folder: str) -> None:
 
 def _has_no_containers(folder: str) -> bool:
     """Whether none of a copy is left. What is left is removed, if it can be."""
-    from ..containers.replica import clear  # late: most machines never need it
+    from ..containers.replica import remove_containers  # late: most machines never need it
 
     try:
-        return clear(folder) is None
+        return remove_containers(folder) is None
     except ValueError:  # the machine was lost while the note of them was written: there is none yet
         return True
 
@@ -136,11 +136,11 @@ def _remove(path: str, digest: str) -> None:
 
 def _files_of_hosts(cache: str) -> Iterator[list[dict[str, Any]]]:
     for folder, below, names in os.walk(os.path.dirname(_own(cache))):
-        if ORDER not in names:
+        if SPEC_FILE not in names:
             continue
         del below[:]
         try:
-            with open(os.path.join(folder, ORDER), "rb") as file:
+            with open(os.path.join(folder, SPEC_FILE), "rb") as file:
                 order = json.loads(file.read().decode())
         except (FileNotFoundError, ValueError):  # another machine removes it, or was lost when it wrote it
             continue

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import signal
 
-from .log_writer import text
-from .restart_policy import Exit
+from .log_writer import printable
+from .restart_policy import ExitStatus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,14 +26,16 @@ _CONNECTION = re.compile(
 _LOST_PACKAGE = re.compile(r"(?:DistributionNotFound|PackageNotFoundError): (.+)")
 
 
-def echo(tail: str) -> bool:
+def is_peer_loss(tail: str) -> bool:
     """Whether the last words of a replica are of a connection that broke: the effect of another replica's end."""
     lines = [line for line in tail.split("\n") if line.strip()]
     starts = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     return _CONNECTION.search("\n".join(lines[starts[-1] :] if starts else lines[-_LINES:])) is not None
 
 
-def explain(spec: dict[str, Any], replica: dict[str, Any], end: Exit, tail: str, oom: bool, more: str = "") -> str:
+def explain(
+    spec: dict[str, Any], replica: dict[str, Any], end: ExitStatus, tail: str, oom: bool, more: str = ""
+) -> str:
     """The job's errorMessage. `tail` is the end of what the replica wrote; `oom`: the kernel killed for memory;
     `more` is what else there is to say about the replica."""
     parts = ["%s\n%s" % (_opening(replica, end, tail, oom), _excerpt(tail))]
@@ -51,7 +53,7 @@ def explain(spec: dict[str, Any], replica: dict[str, Any], end: Exit, tail: str,
     return "\n\n".join(part.rstrip("\n") for part in parts)
 
 
-def _opening(replica: dict[str, Any], end: Exit, tail: str, oom: bool) -> str:
+def _opening(replica: dict[str, Any], end: ExitStatus, tail: str, oom: bool) -> str:
     who = "The replica %s %d" % (replica["type"], replica["index"])
     if end.node_lost:
         return "%s was lost with the machine that it ran on. " % who
@@ -102,7 +104,7 @@ def _shorten(lines: list[str], head: list[str], mark: str) -> list[str]:
 _NO_PROGRAM = re.compile(r"failed to exec pid1|executable file .* not found|stat .*: no such file or directory: OCI")
 
 
-def advise_container(container: dict[str, Any], end: Exit, tail: str, oom: bool) -> str:
+def advise_container(container: dict[str, Any], end: ExitStatus, tail: str, oom: bool) -> str:
     """The same for a replica in a container."""
     missing = _MISSING.search(_last_line(tail))
     if _NO_PROGRAM.search(tail):
@@ -118,12 +120,12 @@ def advise_container(container: dict[str, Any], end: Exit, tail: str, oom: bool)
     return _advise_any(end, tail, oom)
 
 
-def advise(module: str, end: Exit, tail: str, oom: bool) -> str:
+def advise(module: str, end: ExitStatus, tail: str, oom: bool) -> str:
     """What to do about it, or nothing if this is no common case."""
     return _advise_any(end, tail, oom) or _advise_import(module, tail)
 
 
-def _advise_any(end: Exit, tail: str, oom: bool) -> str:
+def _advise_any(end: ExitStatus, tail: str, oom: bool) -> str:
     if (end.signal == signal.SIGKILL and oom) or _last_line(tail).startswith("MemoryError"):
         return (
             "The machine had no memory left for it. Use a smaller batch size, read the data in parts, or run fewer "
@@ -165,17 +167,17 @@ def _advise_import(module: str, tail: str) -> str:
     return ""
 
 
-def keep_reason(folder: str, reason: str) -> None:
-    """Leave word of why a job's packages, or its images, can't be had, for `of_install` to find."""
+def write_install_failure(folder: str, reason: str) -> None:
+    """Leave word of why a job's packages, or its images, can't be had, for `install_failure` to find."""
     with open("%s/install.error" % folder, "w", encoding="utf-8", errors="backslashreplace") as out:
         out.write(reason)
 
 
-def of_install(folder: str, job: str, end: Exit) -> str:
+def install_failure(folder: str, job: str, end: ExitStatus) -> str:
     """The job's errorMessage when its packages can't be installed: what the installer left, if it could."""
     try:
         with open("%s/install.error" % folder, "rb") as file:
-            reason = "\n".join(text(line) for line in file.read(_TEXT_LIMIT * 2).split(b"\n"))
+            reason = "\n".join(printable(line) for line in file.read(_TEXT_LIMIT * 2).split(b"\n"))
     except FileNotFoundError:
         reason = "The installation of the job's packages was killed by signal %s." % end.signal
         if end.signal is None:

@@ -53,18 +53,18 @@ def severity(line: str, default: str) -> str:
     return _LETTERS.get(word) or _WORDS.get(word, word)
 
 
-def message(line: str) -> str:
+def strip_prefix(line: str) -> str:
     """The line without the level and the name that Python's logging puts in front: the level is its severity."""
     return _PREFIX.sub("", line, count=1) or line
 
 
-def text(line: bytes) -> str:
+def printable(line: bytes) -> str:
     """A line for people: bytes that are not UTF-8, and control characters, are spelled out."""
     decoded = line.decode("utf-8", "backslashreplace")
     return decoded if decoded.isprintable() else decoded.translate(_ESCAPES)
 
 
-class Lines:
+class LineSplitter:
     """Cuts a stream of bytes into lines. Blank lines are left out; one over the limit comes as several, each but the
     last ending in an ellipsis."""
 
@@ -102,7 +102,7 @@ class Lines:
         return line
 
 
-class LogFile:
+class LogWriter:
     """log.jsonl. Times grow from line to line, whatever the clock does. A full disk costs lines, never the job."""
 
     def __init__(self, path: str) -> None:
@@ -156,7 +156,7 @@ class ReplicaLog:
     """
 
     def __init__(
-        self, name: str, file: LogFile, limit_bytes: int, watch: Optional[Callable[[list[bytes]], None]] = None
+        self, name: str, file: LogWriter, limit_bytes: int, watch: Optional[Callable[[list[bytes]], None]] = None
     ) -> None:
         self.name = name
         self._file = file
@@ -166,7 +166,7 @@ class ReplicaLog:
         self._dropping = False
         self._lost_lines = 0
         self._lost_bytes = 0
-        self._lines = {STDOUT: Lines(), STDERR: Lines()}
+        self._lines = {STDOUT: LineSplitter(), STDERR: LineSplitter()}
         self._tails: dict[str, bytes] = {STDOUT: b"", STDERR: b""}
 
     def take(self, stream: str, data: bytes) -> None:
@@ -188,12 +188,12 @@ class ReplicaLog:
 
     def say(self, message: str, level: str = "INFO") -> None:
         """A line about the replica; these are few and not limited."""
-        self._file.hold((self.name, level, text(message.encode("utf-8", "surrogateescape"))))
+        self._file.hold((self.name, level, printable(message.encode("utf-8", "surrogateescape"))))
 
     def tail(self) -> str:
         """The last of what it wrote to stderr or, if that was nothing, to stdout."""
         data = self._tails[STDERR] if self._tails[STDERR].strip() else self._tails[STDOUT]
-        return "\n".join(text(line) for line in data.replace(b"\r", b"\n").split(b"\n"))
+        return "\n".join(printable(line) for line in data.replace(b"\r", b"\n").split(b"\n"))
 
     def renew(self) -> None:
         """A new copy of the replica begins: what the old one left has no more to do with it."""
@@ -220,8 +220,8 @@ class ReplicaLog:
                 self._drop_from(lines[index:])
                 break
             room -= len(line) + 1
-            whole = text(line)
-            entries.append((self.name, severity(whole, stream), message(whole)))
+            whole = printable(line)
+            entries.append((self.name, severity(whole, stream), strip_prefix(whole)))
         self._kept = self._limit - room
         if entries and not self._file.write(entries):
             self._lose(lines[: len(entries)])

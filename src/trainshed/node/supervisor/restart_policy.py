@@ -20,9 +20,9 @@ CANCELLED = "CANCELLED"
 
 REPLICA_RESTARTS = 5  #: of one replica, before the whole gang is started again
 GANG_RESTARTS = 3  #: of one job, before it fails
-BACK_OFF_S = (0.0, 1.0, 2.0, 4.0, 8.0)  #: before the first, second, ... restart of a replica
-HOLD_S = 2.0  #: how long the cause of a broken connection may come after its effect
-ECHO_S = 60.0  #: how long after the loss of a replica another may end over the connection to it
+BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0)  #: before the first, second, ... restart of a replica
+CAUSE_WAIT_S = 2.0  #: how long the cause of a broken connection may come after its effect
+PEER_LOSS_WINDOW_S = 60.0  #: how long after the loss of a replica another may end over the connection to it
 _SIGNALS = 64
 NODE_LOST = 64  #: the signal by which a stand-in ends whose replica was lost with the machine that it ran on
 STARTED = "started"  #: what a stand-in says to its supervisor when its replica runs
@@ -34,7 +34,7 @@ RESTART_GANG = "restart gang"
 END = "end"
 
 #: Why a job ends that none of its replicas ended.
-GUARDIAN_KILLED = (
+REAPER_KILLED = (
     "The guardian process of this job was killed, and its replicas were ended with it. "
     "Nothing is wrong with the job itself: submit it again under a new name."
 )
@@ -48,7 +48,7 @@ TOO_LONG = (
 )
 
 
-class Exit:
+class ExitStatus:
     """How one process ended: with the status `code`, or killed by `signal`. The other of the two is None."""
 
     __slots__ = ("code", "signal")
@@ -58,7 +58,7 @@ class Exit:
         self.signal = signal
 
     @classmethod
-    def of(cls, status: int) -> Exit:
+    def of(cls, status: int) -> ExitStatus:
         """From a status as `os.waitpid` gives it."""
         if os.WIFSIGNALED(status):
             return cls(None, os.WTERMSIG(status))
@@ -88,7 +88,7 @@ class Exit:
         return "exited with %d" % self.code
 
 
-class Ending:
+class JobEnd:
     """Why a job ends. `blame` is the replica at fault; `message` says why, or what there is to add about the replica.
     `grace_s` is how long the replicas that still run have between SIGTERM and SIGKILL."""
 
@@ -101,7 +101,7 @@ class Ending:
         self.blame = blame
 
 
-class Step:
+class RestartDecision:
     """What to do: one of the five words above. `delay_s` belongs to RESTART; `outcome` and `message` to END."""
 
     __slots__ = ("delay_s", "message", "outcome", "word")
@@ -113,7 +113,7 @@ class Step:
         self.message = message
 
 
-class History:
+class RestartHistory:
     """What the gang has been through: who was restarted how often, and when a replica was last lost, and which."""
 
     __slots__ = ("gang_restarts", "lost", "lost_s", "restarts")
@@ -130,47 +130,49 @@ class History:
         self.lost = lost
         self.lost_s = lost_s
 
-    def losing(self, name: str, now_s: float) -> History:
+    def losing(self, name: str, now_s: float) -> RestartHistory:
         """The same, after `name` was lost."""
-        return History(self.restarts, self.gang_restarts, name, now_s)
+        return RestartHistory(self.restarts, self.gang_restarts, name, now_s)
 
-    def after(self, name: str, step: Step) -> History:
+    def after(self, name: str, step: RestartDecision) -> RestartHistory:
         """The same, after `step` was taken over `name`. With a new gang all counts of replicas begin again."""
         if step.word == RESTART:
             restarts = dict(self.restarts)
             restarts[name] = restarts.get(name, 0) + 1
-            return History(restarts, self.gang_restarts, self.lost, self.lost_s)
+            return RestartHistory(restarts, self.gang_restarts, self.lost, self.lost_s)
         if step.word == RESTART_GANG:
-            return History({}, self.gang_restarts + 1, self.lost, self.lost_s)
+            return RestartHistory({}, self.gang_restarts + 1, self.lost, self.lost_s)
         return self
 
 
-def decide(replicas: list[Replica], past: History, name: str, end: Exit, echo: bool, now_s: float) -> Step:
+def decide(
+    replicas: list[Replica], past: RestartHistory, name: str, end: ExitStatus, echo: bool, now_s: float
+) -> RestartDecision:
     """What follows from the end of replica `name`.
 
     `echo`: its last words are of a broken connection. `past` knows of the loss already, if this is one.
     """
     replica = next(each for each in replicas if each["name"] == name)
     if end.ok:
-        return Step(END, outcome=SUCCEEDED) if replica["primary"] else Step(GO_ON)
+        return RestartDecision(END, outcome=SUCCEEDED) if replica["primary"] else RestartDecision(GO_ON)
     if not end.lost:
         if not echo:
-            return Step(END, outcome=FAILED)
-        if now_s - past.lost_s > ECHO_S:
-            return Step(HOLD)
+            return RestartDecision(END, outcome=FAILED)
+        if now_s - past.lost_s > PEER_LOSS_WINDOW_S:
+            return RestartDecision(HOLD)
     return _again(replicas, past, replica, end)
 
 
-def _again(replicas: list[Replica], past: History, replica: Replica, end: Exit) -> Step:
+def _again(replicas: list[Replica], past: RestartHistory, replica: Replica, end: ExitStatus) -> RestartDecision:
     """How to go on without the replica: with a new copy of it, with a new gang, or not at all."""
     count = past.restarts.get(replica["name"], 0)
     gone = end.node_lost or (replica["primary"] and end.lost)  # on another node it has another address
     alone = replica["type"] == "evaluator" or (not all_reduce(replicas) and not gone)
     if alone and count < REPLICA_RESTARTS:
-        return Step(RESTART, delay_s=BACK_OFF_S[count])
+        return RestartDecision(RESTART, delay_s=BACKOFF_S[count])
     if past.gang_restarts < GANG_RESTARTS:
-        return Step(RESTART_GANG)
-    return Step(END, outcome=FAILED, message=_spent(replicas, past, replica, count))
+        return RestartDecision(RESTART_GANG)
+    return RestartDecision(END, outcome=FAILED, message=_spent(replicas, past, replica, count))
 
 
 def all_reduce(replicas: list[Replica]) -> bool:
@@ -179,7 +181,7 @@ def all_reduce(replicas: list[Replica]) -> bool:
     return "worker" in types and "ps" not in types
 
 
-def _spent(replicas: list[Replica], past: History, replica: Replica, count: int) -> str:
+def _spent(replicas: list[Replica], past: RestartHistory, replica: Replica, count: int) -> str:
     whole = "The job" if len(replicas) == 1 else "The whole gang"
     said = "%s had been restarted %d times already, which is the limit." % (whole, past.gang_restarts)
     if count:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Replica = dict[str, Any]  # as in spec.json
 
-LATEST_S = 2.0  #: after the others, whatever the master does
+MAX_DELAY_S = 2.0  #: after the others, whatever the master does
 LOOK_S = 0.02
 _NEVER = float("inf")
 _SCAN_LIMIT = 32 << 20
@@ -42,7 +42,7 @@ def connected(ports: set[int], tables: tuple[str, ...] = _TABLES) -> bool:
     return False
 
 
-def sleeps(site: str) -> bool:
+def workers_would_sleep(site: str) -> bool:
     """Whether the packages in the folder `site` hold a trainer whose workers would sleep through the start."""
     left, waits = _SCAN_LIMIT, False
     for folder, _, names in os.walk(site):
@@ -59,7 +59,7 @@ def sleeps(site: str) -> bool:
     return waits
 
 
-class Order:
+class StartOrder:
     """The replicas of a gang that are not started yet. `ready` is asked whether the master has come to the ports of the
     parameter servers: TensorFlow goes there when its graph is built, just before it sets the first values."""
 
@@ -74,9 +74,9 @@ class Order:
         """Those to start at once. `site` is the folder of installed packages. Begins anew if asked again."""
         self.clear()
         self._ports = _server_ports(replicas)
-        if self._ports and sleeps(site):
+        if self._ports and workers_would_sleep(site):
             self._waiting = [each for each in replicas if each["type"] == "worker"]
-            self._latest = now_s + LATEST_S
+            self._latest = now_s + MAX_DELAY_S
             self.look_at = now_s + LOOK_S if self._waiting else _NEVER
         return [each for each in replicas if each not in self._waiting]
 

@@ -18,7 +18,7 @@ _STEP = re.compile(
 _RESTORED = re.compile(rb"restoring parameters from \S+-(\d{1,12})\s*$", re.IGNORECASE)
 
 
-def step_of(line: bytes) -> Optional[int]:
+def parse_step(line: bytes) -> Optional[int]:
     """The step that a line tells of, or that a checkpoint it tells of was made at; None if there is none."""
     found = None
     if b"estoring" in line:
@@ -28,7 +28,7 @@ def step_of(line: bytes) -> Optional[int]:
     return int(found.group(1).replace(b",", b"")) if found else None
 
 
-class Restart:
+class RestartCost:
     """One restart: of the replica `name`, or of the gang because of it, and what it cost."""
 
     __slots__ = ("after", "before", "gang", "name", "reason")
@@ -66,13 +66,13 @@ class Restart:
         return ", ".join(part for part in (self.cause, self.cost) if part)
 
 
-class Progress:
+class StepTracker:
     """The last step of each replica, and the restarts that wait for a first one. `resumed` is told when it comes."""
 
-    def __init__(self, resumed: Callable[[Restart], None]) -> None:
+    def __init__(self, resumed: Callable[[RestartCost], None]) -> None:
         self._resumed = resumed
         self._last: dict[str, int] = {}
-        self._waiting: list[tuple[Restart, set[str]]] = []
+        self._waiting: list[tuple[RestartCost, set[str]]] = []
 
     def watch(self, name: str) -> Callable[[list[bytes]], None]:
         """What to call with the lines that this replica prints."""
@@ -80,7 +80,7 @@ class Progress:
 
     def _see(self, name: str, lines: list[bytes]) -> None:
         for line in lines:
-            step = step_of(line)
+            step = parse_step(line)
             if step is None:
                 continue
             self._last[name] = step
@@ -101,7 +101,7 @@ class Progress:
         known = [step for name, step in self._last.items() if name in tellers]
         return max(known) if known else None
 
-    def restarted(self, restart: Restart, tellers: set[str]) -> None:
+    def restarted(self, restart: RestartCost, tellers: set[str]) -> None:
         """From now on a step that one of these tells of is one after this restart."""
         if restart.gang:
             self._waiting = []

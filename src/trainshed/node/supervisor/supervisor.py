@@ -1,5 +1,6 @@
 """The supervisor of one attempt: a single-threaded loop that starts the replicas, keeps what they print, starts those
-again that are lost, and ends them. What follows from the end of a replica is decided in `gang`; here it is done.
+again that are lost, and ends them. What follows from the end of a replica is decided in `restart_policy`; here it is
+done.
 
 It stops when every process that the job ever started is dead, and only then writes down how the job ended.
 """
@@ -13,21 +14,19 @@ import signal
 import time
 
 from ..journal import Journal
-from ..process import remains
-from ..process import spawn as replica
-from ..process import tree as reap
-from ..process.sampler import EVERY_S, Sampler, oom_kills
-from . import restart_policy as gang
-from .log_writer import STDERR, STDOUT, LogFile, ReplicaLog
-from .restart_policy import CANCELLED, END, FAILED, GO_ON, HOLD, HOLD_S, RESTART_GANG, STARTED, Ending, Exit
-from .start_order import Order
-from .step_tracker import Progress, Restart
+from ..process import remains, spawn, tree
+from ..process.sampler import EVERY_S, SampleWriter, oom_kills
+from . import restart_policy
+from .log_writer import STDERR, STDOUT, LogWriter, ReplicaLog
+from .restart_policy import CANCELLED, CAUSE_WAIT_S, END, FAILED, GO_ON, HOLD, RESTART_GANG, STARTED, ExitStatus, JobEnd
+from .start_order import StartOrder
+from .step_tracker import RestartCost, StepTracker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
-GUARDIAN_LOST = signal.SIGUSR1  #: what the kernel sends when the guardian is gone
+REAPER_LOST = signal.SIGUSR1  #: what the kernel sends when the guardian is gone
 _INSTALLER = "installer"
 _CHUNK = 1 << 16
 _DRAIN_LIMIT = 64 << 20
@@ -56,25 +55,25 @@ class Supervisor:
         self._folder = folder
         self._spec = spec
         self._journal = journal
-        self._file = LogFile(os.path.join(folder, "log.jsonl"))
+        self._file = LogWriter(os.path.join(folder, "log.jsonl"))
         self._service = ReplicaLog("service", self._file, 0)
-        self._progress = Progress(self._on_resumed)
+        self._progress = StepTracker(self._on_resumed)
         self._replicas: dict[str, dict[str, Any]] = {each["name"]: each for each in spec["replicas"]}
         self._logs = {
             name: ReplicaLog(name, self._file, spec["log_limit_bytes"], self._progress.watch(name))
             for name in self._replicas
         }
-        self._sampler = Sampler(os.path.join(folder, "samples.jsonl"), inside=bool(spec.get("containers")))
+        self._sampler = SampleWriter(os.path.join(folder, "samples.jsonl"), inside=bool(spec.get("containers")))
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
         self._finished: list[_Child] = []  # ended, but a descendant may still hold their pipes
-        self._exits: dict[str, Exit] = {}
-        self._order = Order()
-        self._past = gang.History()
-        self._due: dict[str, tuple[float, Restart]] = {}  # replicas to start again, and when
+        self._exits: dict[str, ExitStatus] = {}
+        self._order = StartOrder()
+        self._past = restart_policy.RestartHistory()
+        self._due: dict[str, tuple[float, RestartCost]] = {}  # replicas to start again, and when
         self._held: list[str] = []  # replicas that may have ended over the loss of another, which is not seen yet
-        self._regroup: Optional[Restart] = None  # the whole gang is being stopped, to be started again
-        self._ending: Optional[Ending] = None
+        self._regroup: Optional[RestartCost] = None  # the whole gang is being stopped, to be started again
+        self._ending: Optional[JobEnd] = None
         self._kill_at = self._cancel_at = self._sample_at = self._hold_until = self._regroup_at = _NEVER
         self._oom_kills = oom_kills()
         self._control = -1
@@ -101,7 +100,7 @@ class Supervisor:
     def _prepare(self) -> None:
         if not self._spec.get("cluster"):  # there it is said when the addresses are known
             for each in self._spec["replicas"]:
-                for line in replica.opening(self._spec, each):
+                for line in spawn.log_header(self._spec, each):
                     self._logs[each["name"]].say(line)
         log = self._logs[self._primary()["name"]]
         site = self._spec["site"]
@@ -118,8 +117,8 @@ class Supervisor:
             self._start_installer("install", log)
 
     def _start_installer(self, what: str, log: ReplicaLog) -> None:
-        argv = replica.own(self._spec["python"], what, self._folder)
-        self._start(_INSTALLER, argv, replica.inherited(), log)
+        argv = spawn.node_command(self._spec["python"], what, self._folder)
+        self._start(_INSTALLER, argv, spawn.inherited_environment(), log)
 
     def _start_replicas(self) -> None:
         if self._spec.get("cluster"):  # the nodes look, the stand-ins write it down, and tell when a replica runs
@@ -145,19 +144,19 @@ class Supervisor:
     def _start_replica(self, each: dict[str, Any]) -> bool:
         """Start one of the gang. False: it can't be, and the job ends."""
         log = self._logs[each["name"]]
-        log.say("Running command: " + replica.shown(self._spec, each))
+        log.say("Running command: " + spawn.display_command(self._spec, each))
         if self._spec.get("cluster"):
             incarnation = "%d.%d" % (self._past.gang_restarts, self._past.restarts.get(each["name"], 0))
             return self._start_stand_in(each["name"], incarnation, log)
-        env = replica.environment(self._spec, each, self._spec["site"] if self._spec["packages"] else "")
+        env = spawn.environment(self._spec, each, self._spec["site"] if self._spec["packages"] else "")
         env[remains.MARK] = each["name"]
-        return self._start(each["name"], replica.command(self._spec, each, self._folder), env, log)
+        return self._start(each["name"], spawn.command(self._spec, each, self._folder), env, log)
 
     def _start_stand_in(self, name: str, incarnation: str, log: ReplicaLog) -> bool:
-        from ..remote import replica_proxy as standin  # late: replicas on this machine need none
+        from ..remote import replica_proxy  # late: replicas on this machine need none
 
-        be = functools.partial(standin.main, self._folder, name, incarnation)
-        return self._start(name, ["stand-in"], replica.inherited(), log, be)
+        be = functools.partial(replica_proxy.main, self._folder, name, incarnation)
+        return self._start(name, ["stand-in"], spawn.inherited_environment(), log, be)
 
     def _start(
         self,
@@ -169,9 +168,9 @@ class Supervisor:
     ) -> bool:
         """Start a child and watch its output. False: it can't be, and the job ends."""
         try:
-            started = replica.start(argv, env, os.path.join(self._folder, "work"), be)
+            started = spawn.spawn(argv, env, os.path.join(self._folder, "work"), be)
         except OSError as exc:
-            self._end(Ending(FAILED, 0.0, "%s can't be started: %s." % (argv[0], exc.strerror)))
+            self._end(JobEnd(FAILED, 0.0, "%s can't be started: %s." % (argv[0], exc.strerror)))
             return False
         if started.note:
             log.say(started.note)
@@ -196,9 +195,9 @@ class Supervisor:
                 key.data()
         now = time.monotonic()
         if now >= self._cancel_at:
-            self._end(Ending(CANCELLED, self._spec["grace_s"], gang.TOO_LONG % self._spec["max_running_s"]))
+            self._end(JobEnd(CANCELLED, self._spec["grace_s"], restart_policy.TOO_LONG % self._spec["max_running_s"]))
         if now >= self._hold_until:
-            self._end(Ending(FAILED, self._spec["grace_s"], blame=self._held[0]))
+            self._end(JobEnd(FAILED, self._spec["grace_s"], blame=self._held[0]))
         if self._regroup is not None and (not self._children or now >= self._regroup_at):
             self._start_gang(self._regroup)
         for each in self._order.due(now):
@@ -245,7 +244,7 @@ class Supervisor:
         for line in lines:
             words = line.decode("ascii", "replace").split()
             if words == ["cancel"]:
-                self._end(Ending(CANCELLED, self._spec["grace_s"], "The job was cancelled."))
+                self._end(JobEnd(CANCELLED, self._spec["grace_s"], "The job was cancelled."))
             elif len(words) == 3 and words[0] == "kill" and words[2].isdigit():
                 self._kill(words[1], int(words[2]))
             elif words == [STARTED] and self._spec.get("cluster"):
@@ -257,17 +256,17 @@ class Supervisor:
             if child.name == name and 0 < number < signal.NSIG:
                 self._journal.append("killed", name=name, signal=number)
                 self._service.say("%s is sent signal %d, as was asked for." % (name, number), "WARNING")
-                reap.send(pid, number)
+                tree.send_signal(pid, number)
 
     def _on_signals(self, fd: int) -> None:
         numbers = os.read(fd, 4096)
-        if GUARDIAN_LOST in numbers:
-            self._end(Ending(FAILED, 0.0, gang.GUARDIAN_KILLED))
+        if REAPER_LOST in numbers:
+            self._end(JobEnd(FAILED, 0.0, restart_policy.REAPER_KILLED))
         elif signal.SIGTERM in numbers:
-            self._end(Ending(FAILED, self._spec["grace_s"], gang.STOPPED))
+            self._end(JobEnd(FAILED, self._spec["grace_s"], restart_policy.STOPPED))
         if signal.SIGCHLD in numbers:
             self._on_control()  # what a stand-in said before it ended
-            reap.reap(self._on_exit)
+            tree.reap(self._on_exit)
 
     def _on_exit(self, pid: int, status: int) -> None:
         child = self._children.pop(pid, None)
@@ -275,7 +274,7 @@ class Supervisor:
             return  # an orphan that the trainer left behind
         self._drain(child)
         self._finished.append(child)
-        end = Exit.of(status)
+        end = ExitStatus.of(status)
         if child.name == _INSTALLER:
             self._installed(end)
             return
@@ -296,13 +295,13 @@ class Supervisor:
         end, now = self._exits[name], time.monotonic()
         if end.lost:
             self._past = self._past.losing(name, now)
-        step = gang.decide(self._spec["replicas"], self._past, name, end, self._echoes(name, end), now)
+        step = restart_policy.decide(self._spec["replicas"], self._past, name, end, self._echoes(name, end), now)
         self._past = self._past.after(name, step)
         if step.word == END:
-            self._end(Ending(step.outcome, self._spec["grace_s"], step.message, "" if end.ok else name))
+            self._end(JobEnd(step.outcome, self._spec["grace_s"], step.message, "" if end.ok else name))
         elif step.word == HOLD:
             self._held.append(name)
-            self._hold_until = min(self._hold_until, now + HOLD_S)
+            self._hold_until = min(self._hold_until, now + CAUSE_WAIT_S)
         elif step.word != GO_ON:
             self._plan_restart(name, end, step.word == RESTART_GANG, now + step.delay_s)
         if end.lost:
@@ -310,18 +309,18 @@ class Supervisor:
             for each in held:
                 self._judge(each)
 
-    def _echoes(self, name: str, end: Exit) -> bool:
+    def _echoes(self, name: str, end: ExitStatus) -> bool:
         if end.ok or end.lost or len(self._replicas) == 1:
             return False
-        from . import failure_message as failure  # late: most jobs never need it
+        from . import failure_message  # late: most jobs never need it
 
-        return failure.echo(self._logs[name].tail())
+        return failure_message.is_peer_loss(self._logs[name].tail())
 
-    def _plan_restart(self, name: str, end: Exit, whole: bool, due_s: float) -> None:
+    def _plan_restart(self, name: str, end: ExitStatus, whole: bool, due_s: float) -> None:
         for child in self._children.values():
             self._drain(child, _PIPE_READS)  # what was printed up to now came before the restart
         reason = end.how if end.lost else "%s after %s was lost" % (end.how, self._past.lost)
-        restart = Restart(name, reason, whole)
+        restart = RestartCost(name, reason, whole)
         restart.before = self._progress.last(self._tellers(restart))
         if whole:
             self._regroup, self._regroup_at = restart, time.monotonic() + self._spec["grace_s"]
@@ -332,7 +331,7 @@ class Supervisor:
             self._due[name] = (due_s, restart)
             self._sweep(name)
 
-    def _tellers(self, restart: Restart) -> set[str]:
+    def _tellers(self, restart: RestartCost) -> set[str]:
         """Those whose steps tell how a restart went: a parameter server has none of its own."""
         if not restart.gang and self._replicas[restart.name]["type"] != "ps":
             return {restart.name}
@@ -340,7 +339,7 @@ class Supervisor:
 
     def _sweep(self, name: str) -> bool:
         """Kill what is left of a replica. True: there is nothing left."""
-        return remains.end(name, {pid: child.name for pid, child in self._children.items()})
+        return remains.kill_orphans(name, {pid: child.name for pid, child in self._children.items()})
 
     def _start_again(self, name: str) -> None:
         _, restart = self._due.pop(name)
@@ -350,13 +349,13 @@ class Supervisor:
         else:
             self._due[name] = (time.monotonic() + _SWEEP_S, restart)
 
-    def _start_gang(self, restart: Restart) -> None:
-        reap.end_all(self._on_exit)
+    def _start_gang(self, restart: RestartCost) -> None:
+        tree.kill_descendants(self._on_exit)
         self._regroup, self._regroup_at = None, _NEVER
         self._note(restart)
         self._start_first()
 
-    def _note(self, restart: Restart) -> None:
+    def _note(self, restart: RestartCost) -> None:
         """Everything that is to be written down before a new copy starts."""
         for child in self._finished:
             self._drain(child)
@@ -368,22 +367,22 @@ class Supervisor:
         self._service.say("%s." % restart.cause.replace("restarted", "Restarted", 1), "WARNING")
         self._progress.restarted(restart, self._tellers(restart))
 
-    def _on_resumed(self, restart: Restart) -> None:
+    def _on_resumed(self, restart: RestartCost) -> None:
         self._journal.append("resumed", name=restart.name, step=restart.after)
         self._service.say("%s %s." % ("The gang" if restart.gang else restart.name, restart.cost))
 
     # -- ending
 
-    def _installed(self, end: Exit) -> None:
+    def _installed(self, end: ExitStatus) -> None:
         self._remove_sources()
         if self._ending is not None:
             return
         if end.ok:
             self._start_replicas()
             return
-        from . import failure_message as failure
+        from . import failure_message
 
-        self._end(Ending(FAILED, 0.0, failure.of_install(self._folder, self._spec["job"], end)))
+        self._end(JobEnd(FAILED, 0.0, failure_message.install_failure(self._folder, self._spec["job"], end)))
 
     def _remove_sources(self) -> None:
         """What the packages were installed from; the installer may have been killed over it."""
@@ -393,7 +392,7 @@ class Supervisor:
 
             shutil.rmtree(sources, ignore_errors=True)
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: JobEnd) -> None:
         """Begin to end the job; the first reason counts."""
         if self._ending is not None and self._ending.grace_s <= ending.grace_s:
             return
@@ -408,11 +407,11 @@ class Supervisor:
 
     def _terminate(self) -> None:
         for pid in self._children:
-            reap.send(pid, signal.SIGTERM)
-            reap.send(pid, signal.SIGCONT)  # one that was stopped could not hear it
+            tree.send_signal(pid, signal.SIGTERM)
+            tree.send_signal(pid, signal.SIGCONT)  # one that was stopped could not hear it
 
     def _finish(self) -> None:
-        reap.end_all(self._on_exit)
+        tree.kill_descendants(self._on_exit)
         if self._spec.get("containers"):
             self._clear_containers()
         self._remove_sources()
@@ -429,20 +428,20 @@ class Supervisor:
         self._journal.sync()
 
     def _clear_containers(self) -> None:
-        from ..containers import replica as contained
+        from ..containers import replica as container_replica
 
-        left = contained.clear(self._folder)
+        left = container_replica.remove_containers(self._folder)
         if left is not None:
             self._service.say("Containers of this job are left, and can't be removed: %s." % left, "WARNING")
-        reap.end_all()
+        tree.kill_descendants()
 
-    def _message(self, ending: Ending) -> str:
+    def _message(self, ending: JobEnd) -> str:
         if not ending.blame:
             return ending.message
-        from . import failure_message as failure  # late: most jobs never need it
+        from . import failure_message  # late: most jobs never need it
 
         end, tail, oom = self._exits[ending.blame], self._logs[ending.blame].tail(), oom_kills() > self._oom_kills
-        return failure.explain(self._spec, self._replicas[ending.blame], end, tail, oom, ending.message)
+        return failure_message.explain(self._spec, self._replicas[ending.blame], end, tail, oom, ending.message)
 
     def _primary(self) -> dict[str, Any]:
         return next(each for each in self._spec["replicas"] if each["primary"])

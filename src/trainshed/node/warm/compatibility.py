@@ -52,7 +52,7 @@ _SCAN_LIMIT = 32 << 20
 _STARTUP_MODULES = frozenset(("sitecustomize", "usercustomize"))
 
 
-def baked(env: dict[str, str]) -> dict[str, str]:
+def import_time_environment(env: dict[str, str]) -> dict[str, str]:
     """The part of an environment that has its effect only when it is there from the start."""
     return {
         name: value
@@ -61,24 +61,24 @@ def baked(env: dict[str, str]) -> dict[str, str]:
     }
 
 
-def misfit(env: dict[str, str], folder: str, start: dict[str, str]) -> str:
+def cold_start_reason(env: dict[str, str], folder: str, start: dict[str, str]) -> str:
     """Why a module with this environment, in `folder`, must not run here; empty if it may.
 
-    `start` is what was `baked` when this process began.
+    `start` is what was `import_time_environment` when this process began.
     """
-    wanted = baked(env)
+    wanted = import_time_environment(env)
     for name in sorted(set(wanted) | set(start)):
         if wanted.get(name) != start.get(name):
             return "%s is read when Python starts or a framework is imported" % name
     own = [os.path.join(folder, path) for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     for path in [folder, *own]:
-        name = shadow(path, sys.modules)
+        name = shadowed_module(path, sys.modules)
         if name:
             return "the job has a module %s of its own" % name
     return _told_by_code(tuple(own))
 
 
-def shadow(path: str, modules: dict[str, ModuleType], package: str = "") -> str:
+def shadowed_module(path: str, modules: dict[str, ModuleType], package: str = "") -> str:
     """A module that is loaded, but that `path` would have given instead; empty if there is none."""
     try:
         names = sorted(os.listdir(path))
@@ -99,7 +99,7 @@ def shadow(path: str, modules: dict[str, ModuleType], package: str = "") -> str:
             if os.path.exists(os.path.join(inner, "__init__.py")):
                 return full
             if getattr(loaded, "__file__", None) is None:  # one of several folders of a package such as `google`
-                found = shadow(inner, modules, full + ".")
+                found = shadowed_module(inner, modules, full + ".")
                 if found:
                     return found
     return ""

@@ -27,7 +27,7 @@ _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 
 
-class Gate:
+class PreloadedTensorFlow:
     """A finder of modules. `load` in the process that imports for others, `close` in the one that runs a trainer."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Gate:
         self._open_log()
         if os.environ.get(_LEGACY_KERAS) != self._legacy:
             return None  # only the outermost module knows of it, and that one is quickly imported anew
-        return ModuleSpec(name, _Shelf(self._module))
+        return ModuleSpec(name, _PreloadedLoader(self._module))
 
     def _muted(self, spec: Optional[ModuleSpec]) -> Optional[ModuleSpec]:
         """The module that writes TensorFlow's first line, which fixes the level of its log, without that line."""
@@ -93,7 +93,7 @@ class Gate:
             write()
 
 
-class _Shelf(Loader):
+class _PreloadedLoader(Loader):
     """The loader of a module that is there already."""
 
     def __init__(self, module: ModuleType) -> None:

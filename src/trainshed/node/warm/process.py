@@ -17,13 +17,12 @@ import struct
 import sys
 import time
 
-from ..process import spawn as replica
-from ..process.reaper import guard
+from ..process import spawn
+from ..process.reaper import run_reaped
 from ..process.tree import stat_fields
-from ..supervisor import supervisor as supervise  # noqa: F401 - preloaded for the forks
-from . import compatibility as fit
-from . import run_module as inprocess
-from .preload import Gate
+from ..supervisor import supervisor  # noqa: F401 - preloaded for the forks
+from . import compatibility, run_module
+from .preload import PreloadedTensorFlow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,9 +51,9 @@ def serve(folder: str, start: Callable[[str], int]) -> int:
         return 0  # there is one already
     with open(os.path.join(folder, "spec.json"), "rb") as file:
         spec = json.loads(file.read().decode())
-    replica.ahead = _Ahead(spec["modules"])
+    spawn.warm_runner = _Ahead(spec["modules"])
     threads = len(os.listdir("/proc/self/task"))
-    if threads > 1 or not inprocess.set_threads(1):
+    if threads > 1 or not run_module.set_threads(1):
         sys.stderr.write("After the import of %s there are %d threads.\n" % (", ".join(spec["modules"]), threads))
         return 1
     gc.collect()
@@ -68,9 +67,9 @@ class _Ahead:
     def __init__(self, modules: list[str]) -> None:
         own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         self._path = [path for path in sys.path if path != own]
-        self._start = fit.baked(dict(os.environ))
+        self._start = compatibility.import_time_environment(dict(os.environ))
         os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads don't survive a fork; each replica gets its own
-        gate = Gate()
+        gate = PreloadedTensorFlow()
         gate.load(modules)
         del os.environ["OPENBLAS_NUM_THREADS"]
         self._gate = gate
@@ -79,11 +78,11 @@ class _Ahead:
         """Why `argv` can't be run so; empty if it can."""
         if argv[:2] != [sys.executable, "-m"]:
             return "it is another program"
-        return fit.misfit(env, folder, self._start)
+        return compatibility.cold_start_reason(env, folder, self._start)
 
     def run(self, argv: list[str], env: dict[str, str]) -> None:
         """In a fork: be `argv`. Never returns."""
-        inprocess.run(argv, env, self._path, self._gate.close)
+        run_module.run_as_main(argv, env, self._path, self._gate.close)
 
 
 class _Warm:
@@ -209,15 +208,15 @@ def _run(connection: socket.socket, request: dict[str, Any]) -> None:
         connection.sendall(b"%d\n" % os.getpid())
 
     def be() -> int:
-        assert replica.ahead is not None
+        assert spawn.warm_runner is not None
         if talks:
             os.dup2(connection.fileno(), 0)
             os.dup2(connection.fileno(), 1)
-        replica.close_strays()
-        replica.ahead.run([sys.executable, "-m", *request["argv"]], request["env"])
+        spawn.close_inherited_fds()
+        spawn.warm_runner.run([sys.executable, "-m", *request["argv"]], request["env"])
         return 1
 
-    status = guard(connection.fileno(), request["log"], be, request["log_limit"])
+    status = run_reaped(connection.fileno(), request["log"], be, request["log_limit"])
     connection.sendall(b"\0%d" % status)
     os._exit(0)
 

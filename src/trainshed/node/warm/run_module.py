@@ -23,7 +23,7 @@ _SETTERS = (
 )
 
 
-def run(argv: list[str], env: dict[str, str], path: list[str], ready: Callable[[], None]) -> None:
+def run_as_main(argv: list[str], env: dict[str, str], path: list[str], ready: Callable[[], None]) -> None:
     """Be `argv`, which is [python, "-m", module, ...], in the current folder, and end as Python would. Never returns.
 
     `path` is what sys.path holds besides that folder and PYTHONPATH. `ready` is called last before the module runs.

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from trainshed.domain.etags import check_etag, etag
 from trainshed.domain.iam import Principal
-from trainshed.domain.policies import Kind, Policy, check_version, read_change, read_permissions
-from trainshed.errors import NotFound
-from trainshed.store.conflicts import until_first
+from trainshed.domain.policies import Policy, ResourceKind, check_version, read_change, read_permissions
+from trainshed.errors import NotFoundError
+from trainshed.store.conflicts import retry_on_conflict
 from trainshed.store.policies import PolicyStore
 
 
@@ -19,10 +19,10 @@ class _Named(Protocol):
 
 
 class Policies:
-    """Those of one kind of resource. Threads may share it. What doesn't exist has no policy: `NotFound`."""
+    """Those of one kind of resource. Threads may share it. What doesn't exist has no policy: `NotFoundError`."""
 
-    def __init__(self, store: PolicyStore, kind: Kind, find: Callable[[str, str], _Named]) -> None:
-        """`find` gives the resource of a project and an id, or raises `NotFound`."""
+    def __init__(self, store: PolicyStore, kind: ResourceKind, find: Callable[[str, str], _Named]) -> None:
+        """`find` gives the resource of a project and an id, or raises `NotFoundError`."""
         self._store = store
         self._kind = kind
         self._find = find
@@ -33,7 +33,7 @@ class Policies:
         return policy_body(self._store.get(self._find(project, resource_id).name))
 
     def set(self, project: str, resource_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Write a policy over the one there is. With an etag: `Aborted` unless it is the current one."""
+        """Write a policy over the one there is. With an etag: `AbortedError` unless it is the current one."""
         change = read_change(body, self._kind)
         resource = self._find(project, resource_id).name
 
@@ -44,14 +44,14 @@ class Policies:
             bindings = found.bindings if change.bindings is None else change.bindings
             return self._store.replace(resource, bindings, generation=found.generation)
 
-        return policy_body(until_first(once))
+        return policy_body(retry_on_conflict(once))
 
     def test(self, project: str, resource_id: str, principal: Principal, body: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the permissions asked about that the caller has. None at all where there is nothing."""
         asked = read_permissions(body, self._kind)
         try:
             policy = self._store.get(self._find(project, resource_id).name)
-        except NotFound:
+        except NotFoundError:
             return {}
         held = policy.permissions(principal, self._kind)
         granted = [permission for permission in dict.fromkeys(asked) if permission in held]

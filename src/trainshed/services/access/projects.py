@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trainshed.domain.iam import EVERY_PROJECT, Principal
+from trainshed.domain.iam import ALL_PROJECTS, Principal
 from trainshed.domain.times import now_us
-from trainshed.errors import NotFound
+from trainshed.errors import NotFoundError
 from trainshed.store.projects import Project, ProjectStore
 
 LOCATION = "local"
@@ -29,7 +29,7 @@ class Projects:
 
     def known_to(self, principal: Principal) -> list[str]:
         """The ids of the projects that there is something of, as far as this principal may know, the default first."""
-        if principal.project != EVERY_PROJECT:
+        if principal.project != ALL_PROJECTS:
             return [principal.project]
         return list(dict.fromkeys((self._default, *self._store.used())))
 
@@ -49,5 +49,5 @@ class Projects:
 
     def location(self, project: str, location: str) -> dict[str, Any]:
         if location != LOCATION:
-            raise NotFound(f"There is no location {location}. This server has one: {LOCATION}.")
+            raise NotFoundError(f"There is no location {location}. This server has one: {LOCATION}.")
         return self.locations(project)[0]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainshed.domain.times import now_us
-from trainshed.errors import Busy, Unauthenticated
+from trainshed.errors import ResourceExhaustedError, UnauthenticatedError
 from trainshed.services.access.tokens import Tokens, digest
 
 SESSION_S = 14 * 86_400
@@ -23,7 +23,7 @@ _SESSIONS = 200  #: of one token; the oldest ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class SignIn:
     """What a link leads to: a new session, and the project that it was asked for."""
 
     session: str
@@ -49,14 +49,15 @@ class BrowserSessions:
         self._failures: OrderedDict[str, deque[int]] = OrderedDict()  #: times, by address
 
     def begin(self, token: str, *, address: str) -> str:
-        """A session for a token. `Unauthenticated` if that is not good; `Busy` after too many such from an address.
+        """A session for a token. `UnauthenticatedError` if that is not good; `ResourceExhaustedError` after too many
+        such from an address.
 
         A good one always opens: behind a proxy all have one address, and nobody may keep the others out.
         """
         session = self._tokens.exchange(token, ttl_s=SESSION_S, label=_LABEL, most=_SESSIONS)
         if session is None:
             self._count_failure(address)
-            raise Unauthenticated(
+            raise UnauthenticatedError(
                 "This token opens no session: it is unknown, expired, revoked, or was itself got for another token. "
                 "`trainshed auth print-access-token` prints a good one."
             )
@@ -67,13 +68,14 @@ class BrowserSessions:
         self._tokens.give_back(session)
 
     def link(self, token: str, project: str, *, local: bool = False) -> str:
-        """A code that begins a session, once, within CODE_S. `Unauthenticated` if there can't be one for this token.
+        """A code that begins a session, once, within CODE_S. `UnauthenticatedError` if there can't be one for this
+        token.
 
         `local` says that this machine asks: a page of its own, in a file, may lead to the link.
         """
         token_id = self._tokens.exchangeable(token)
         if token_id is None:
-            raise Unauthenticated("A link to the console is made for a user's own token, not for one got for it.")
+            raise UnauthenticatedError("A link to the console is made for a user's own token, not for one got for it.")
         code = secrets.token_urlsafe(32)
         until = self._clock() + CODE_S * 1_000_000
         made = _Code(token_id=token_id, project=project, expires_us=until, local=local)
@@ -83,8 +85,9 @@ class BrowserSessions:
                 self._codes.popitem(last=False)
         return code
 
-    def enter(self, code: str, *, address: str, from_elsewhere: bool = False) -> Entry | None:
-        """What the code leads to; None if it was used, is too old, or never was one. `Busy` as with `begin`.
+    def enter(self, code: str, *, address: str, from_elsewhere: bool = False) -> SignIn | None:
+        """What the code leads to; None if it was used, is too old, or never was one. `ResourceExhaustedError` as with
+        `begin`.
 
         Another's page (`from_elsewhere`) may not sign somebody in, who would then work as someone else.
         """
@@ -96,15 +99,17 @@ class BrowserSessions:
         if found is None or session is None:
             self._count_failure(address)
             return None
-        return Entry(session=session, project=found.project)
+        return SignIn(session=session, project=found.project)
 
     def _count_failure(self, address: str) -> None:
-        """`Busy` if there were too many before."""
+        """`ResourceExhaustedError` if there were too many before."""
         now = self._clock()
         with self._lock:
             failures = self._failures.setdefault(address, deque(maxlen=_TRIES))
             if len(failures) == _TRIES and failures[0] > now - _MINUTE_US:
-                raise Busy("Too many wrong tries to sign in came from this address. Wait a minute.", retry_after_s=60)
+                raise ResourceExhaustedError(
+                    "Too many wrong tries to sign in came from this address. Wait a minute.", retry_after_s=60
+                )
             failures.append(now)
             self._failures.move_to_end(address)
             while len(self._failures) > _ADDRESSES:

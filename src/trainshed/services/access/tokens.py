@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.domain import names
-from trainshed.domain.iam import EVERY_PROJECT, PEOPLES, Access, Principal, Role
+from trainshed.domain.iam import ALL_PROJECTS, USER_ROLES, Access, Principal, Role
 from trainshed.domain.times import now_us, rfc3339
-from trainshed.errors import Denied, Invalid, NotFound
+from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 from trainshed.store.tokens import Token, TokenStore
 
-OWNER = Principal(user="owner", project=EVERY_PROJECT, role=Role.OWNER)
+OWNER = Principal(user="owner", project=ALL_PROJECTS, role=Role.OWNER)
 _REMEMBERED = 10_000  #: tokens
 _FIELDS = {"user", "project", "role", "label", "ttl_s"}
 
@@ -89,14 +89,14 @@ class Tokens:
     def create(self, caller: Principal, body: Mapping[str, Any]) -> dict[str, Any]:
         """A new token. Its project must be one where the caller is an owner; it can't do more than its maker."""
         if unknown := set(body) - _FIELDS:
-            raise Invalid(f"Unknown field {min(unknown)!r}. A token has: {', '.join(sorted(_FIELDS))}.")
-        project = str(body.get("project") or EVERY_PROJECT)
-        if project != EVERY_PROJECT:
+            raise InvalidArgumentError(f"Unknown field {min(unknown)!r}. A token has: {', '.join(sorted(_FIELDS))}.")
+        project = str(body.get("project") or ALL_PROJECTS)
+        if project != ALL_PROJECTS:
             names.project_id(project)
         _check_owner(caller, project)
         role = body.get("role", Role.EDITOR)
-        if role not in PEOPLES:
-            raise Invalid(f"A role is one of {', '.join(PEOPLES)}; {role!r} is not.", field="role")
+        if role not in USER_ROLES:
+            raise InvalidArgumentError(f"A role is one of {', '.join(USER_ROLES)}; {role!r} is not.", field="role")
         principal = Principal(user=names.user_name(str(body.get("user", ""))), project=project, role=Role(role))
         secret, token = self._issue(principal, label=str(body.get("label", "")), ttl_s=_ttl(body.get("ttl_s")))
         return {"token": secret} | token_body(token)
@@ -179,7 +179,7 @@ class Tokens:
     def revoke(self, caller: Principal, token_id: str) -> dict[str, Any]:
         token = self._store.get(token_id)
         if token is None or not caller.sees(token.principal.project):
-            raise NotFound(f"There is no token {token_id}.")
+            raise NotFoundError(f"There is no token {token_id}.")
         _check_owner(caller, token.principal.project)
         self._store.revoke(token_id, now_us=self._clock())
         self._forget()
@@ -215,14 +215,16 @@ def _is_bound(principal: Principal) -> bool:
 
 def _check_owner(caller: Principal, project: str) -> None:
     if not caller.may(Access.ADMIN, project):
-        raise Denied("Only an owner may manage tokens, and only those of the own project.")
+        raise PermissionDeniedError("Only an owner may manage tokens, and only those of the own project.")
 
 
 def _ttl(value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 10 * 365 * 86_400:
-        raise Invalid("ttl_s must be a number of seconds, more than 0 and at most ten years.", field="ttl_s")
+        raise InvalidArgumentError(
+            "ttl_s must be a number of seconds, more than 0 and at most ten years.", field="ttl_s"
+        )
     return float(value)
 
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 from trainshed.domain.jobs.diagnosis import Diagnosis
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.models.version import VersionState
-from trainshed.services.console.machine_metrics import Glance
-from trainshed.store.models import VersionLine
+from trainshed.services.console.machine_metrics import MachineSample
+from trainshed.store.models import VersionSummary
 
 LONG_US = 600_000_000  #: that a job waits without a word about it
 FULL, NEARLY_FULL = 0.02, 0.08  #: share of the disk that is free
@@ -20,7 +20,7 @@ _MOST = 5  #: of one kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class AlertInputs:
     """All that is looked at."""
 
     project: str
@@ -29,13 +29,13 @@ class Scene:
     failed_count: int
     active: Sequence[Job]
     queued: Sequence[tuple[Job, str]]  #: with the reason why each waits
-    versions: Sequence[VersionLine]
+    versions: Sequence[VersionSummary]
     unhealthy: Sequence[tuple[str, str, str]]  #: model, version, reason
-    machine: Glance
+    machine: MachineSample
 
 
-def attention(
-    scene: Scene, *, diagnosed: Callable[[Job], Diagnosis], restarts: Callable[[Job], Sequence[str]]
+def alerts_for(
+    scene: AlertInputs, *, diagnosed: Callable[[Job], Diagnosis], restarts: Callable[[Job], Sequence[str]]
 ) -> list[dict[str, Any]]:
     """Errors first."""
     items = [
@@ -48,12 +48,12 @@ def attention(
     return sorted(items, key=lambda item: item["severity"] != "error")
 
 
-def _item(scene: Scene, severity: str, text: str, remedy: str, *place: str, query: str = "") -> dict[str, Any]:
+def _item(scene: AlertInputs, severity: str, text: str, remedy: str, *place: str, query: str = "") -> dict[str, Any]:
     path = "/".join(quote(part, safe="") for part in ("p", scene.project, *place))
     return {"severity": severity, "text": text, "remedy": remedy, "link": f"#/{path}{query}"}
 
 
-def _failed_jobs(scene: Scene, diagnosed: Callable[[Job], Diagnosis]) -> Iterator[dict[str, Any]]:
+def _failed_jobs(scene: AlertInputs, diagnosed: Callable[[Job], Diagnosis]) -> Iterator[dict[str, Any]]:
     for job in scene.failed[:_MOST]:
         found = diagnosed(job)
         remedy = found.remedy or "Its page shows the lines that tell of it."
@@ -65,7 +65,7 @@ def _failed_jobs(scene: Scene, diagnosed: Callable[[Job], Diagnosis]) -> Iterato
         )
 
 
-def _versions(scene: Scene) -> Iterator[dict[str, Any]]:
+def _versions(scene: AlertInputs) -> Iterator[dict[str, Any]]:
     for model, version, reason in scene.unhealthy[:_MOST]:
         text = f"Version {version} of model {model} does not answer. {reason}"
         remedy = "It is tried again by itself. Its log has its last words; a rollback leads to the version before."
@@ -77,7 +77,7 @@ def _versions(scene: Scene) -> Iterator[dict[str, Any]]:
         yield _item(scene, "warning", text.strip(), remedy, "models", each.model)
 
 
-def _disk(scene: Scene) -> Iterator[dict[str, Any]]:
+def _disk(scene: AlertInputs) -> Iterator[dict[str, Any]]:
     free, share = scene.machine.disk_free_bytes, scene.machine.disk_free_bytes / max(1, scene.machine.disk_bytes)
     full = share < FULL and free < FEW_BYTES
     if full or (share < NEARLY_FULL and free < SOME_BYTES):
@@ -89,7 +89,7 @@ def _disk(scene: Scene) -> Iterator[dict[str, Any]]:
         yield _item(scene, "error" if full else "warning", text, remedy, "buckets")
 
 
-def _waiting(scene: Scene) -> Iterator[dict[str, Any]]:
+def _waiting(scene: AlertInputs) -> Iterator[dict[str, Any]]:
     late = [(job, why) for job, why in scene.queued if scene.now_us - job.created_us > LONG_US]
     for job, why in late[:_MOST]:
         text = f"Job {job.id} has waited for {_minutes(scene, job)}. {why}"
@@ -105,7 +105,7 @@ def _waiting(scene: Scene) -> Iterator[dict[str, Any]]:
         yield _item(scene, "warning", text, remedy, "jobs", job.id)
 
 
-def _restarted(scene: Scene, restarts: Callable[[Job], Sequence[str]]) -> Iterator[dict[str, Any]]:
+def _restarted(scene: AlertInputs, restarts: Callable[[Job], Sequence[str]]) -> Iterator[dict[str, Any]]:
     told = [(job, sentences) for job in scene.active if (sentences := restarts(job))]
     for job, sentences in told[:_MOST]:
         times = "once" if len(sentences) == 1 else f"{len(sentences)} times"
@@ -116,7 +116,7 @@ def _restarted(scene: Scene, restarts: Callable[[Job], Sequence[str]]) -> Iterat
         yield _item(scene, "warning", text, remedy, "jobs", job.id, query="?tab=replicas")
 
 
-def _minutes(scene: Scene, job: Job) -> str:
+def _minutes(scene: AlertInputs, job: Job) -> str:
     minutes = (scene.now_us - job.created_us) // 60_000_000
     return f"{minutes} minutes" if minutes < 120 else f"{minutes // 60} hours"
 

@@ -22,7 +22,7 @@ KEPT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glance:
+class MachineSample:
     """The machine at one moment. `cpu` is the share of all cores, 0 to 1, since the glance before."""
 
     time_us: int
@@ -33,10 +33,10 @@ class Glance:
     disk_bytes: int
 
 
-def glance_at(folder: Path) -> Glance:
+def sample_machine(folder: Path) -> MachineSample:
     """A look at the machine, and at the disk that this folder is on."""
     memory, disk = psutil.virtual_memory(), shutil.disk_usage(folder)
-    return Glance(
+    return MachineSample(
         time_us=now_us(),
         cpu=round(psutil.cpu_percent() / 100, 4),
         memory_used_bytes=memory.total - memory.available,
@@ -46,14 +46,14 @@ def glance_at(folder: Path) -> Glance:
     )
 
 
-class MachineHistory:
+class MachineMetrics:
     """One thread looks, others read. `begin` and `close` are called once each."""
 
-    def __init__(self, look: Callable[[], Glance], *, cpus: int, every_s: float = EVERY_S) -> None:
+    def __init__(self, look: Callable[[], MachineSample], *, cpus: int, every_s: float = EVERY_S) -> None:
         self._look = look
         self._cpus = cpus
         self._every_s = every_s
-        self._glances: deque[Glance] = deque(maxlen=max(1, round(KEPT_S / every_s)))
+        self._glances: deque[MachineSample] = deque(maxlen=max(1, round(KEPT_S / every_s)))
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="machine", daemon=True)
 
@@ -65,7 +65,7 @@ class MachineHistory:
         self._thread.join()
 
     @property
-    def last(self) -> Glance:
+    def last(self) -> MachineSample:
         """The newest; one of now if there is none yet."""
         return self._glances[-1] if self._glances else self._look()
 
@@ -90,7 +90,7 @@ class MachineHistory:
             if (seen := self._glance()) is not None:
                 self._glances.append(seen)
 
-    def _glance(self) -> Glance | None:
+    def _glance(self) -> MachineSample | None:
         try:
             return self._look()
         except (OSError, psutil.Error) as exc:

@@ -9,21 +9,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainshed.attempts.batch_progress import Predicted
+from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.domain.jobs.diagnosis import Diagnosis
 from trainshed.domain.jobs.job import Job, JobState
-from trainshed.domain.models.hosting import Standing
+from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.version import VersionState
 from trainshed.domain.times import now_us
-from trainshed.gateway.metrics import Metrics
+from trainshed.gateway.metrics import VersionMetrics
 from trainshed.gateway.routes import Routes
-from trainshed.services.console.alerts import Scene, attention
-from trainshed.services.console.machine_metrics import MachineHistory
-from trainshed.services.jobs.jobs import Prospects, waiting
+from trainshed.services.console.alerts import AlertInputs, alerts_for
+from trainshed.services.console.machine_metrics import MachineMetrics
+from trainshed.services.jobs.jobs import QueueStatus, waiting_reason
 from trainshed.services.jobs.search import row_body
-from trainshed.store.job_search import JobSearch, JobTable
+from trainshed.store.job_search import JobSearchQuery, JobSearchStore
 from trainshed.store.jobs import JobStore
-from trainshed.store.models import ModelStore, VersionLine
+from trainshed.store.models import ModelStore, VersionSummary
 
 FRESH_S = 1.0  #: how long an answer is good for others who ask
 MOST_JOBS = 10  #: that run, and that wait
@@ -35,24 +35,24 @@ _ACTIVE = (JobState.PREPARING, JobState.RUNNING, JobState.CANCELLING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class OverviewStores:
     """Where it is read from."""
 
     jobs: JobStore
-    table: JobTable
+    table: JobSearchStore
     models: ModelStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sights:
+class OverviewSources:
     """What is seen besides the rows."""
 
-    machine: MachineHistory
+    machine: MachineMetrics
     routes: Routes
-    metrics: Metrics
-    prospects: Prospects
+    metrics: VersionMetrics
+    prospects: QueueStatus
     progress: Callable[[Job], Mapping[str, Any] | None]
-    predicted: Callable[[Job], Predicted | None]  #: how far a batch prediction is
+    predicted: Callable[[Job], BatchProgress | None]  #: how far a batch prediction is
     restarts: Callable[[Job], Sequence[str]]
     diagnosed: Callable[[Job], Diagnosis]
 
@@ -70,7 +70,12 @@ class Overview:
     """Threads may share it. However many ask, it looks once in a while."""
 
     def __init__(
-        self, rows: Rows, sights: Sights, *, clock: Callable[[], int] = now_us, fresh_s: float = FRESH_S
+        self,
+        rows: OverviewStores,
+        sights: OverviewSources,
+        *,
+        clock: Callable[[], int] = now_us,
+        fresh_s: float = FRESH_S,
     ) -> None:
         self._rows = rows
         self._sights = sights
@@ -90,7 +95,7 @@ class Overview:
             return kept.found
 
     def _look(self, project: str) -> dict[str, Any]:
-        counts = self._rows.table.counts(project, JobSearch())
+        counts = self._rows.table.counts(project, JobSearchQuery())
         ended = self._rows.table.ended_since(project, self._clock() - DAY_US)
         active = [job for job in self._rows.jobs.active() if job.project == project][::-1]
         queued = self._queued(project) if counts.get(JobState.QUEUED) else []
@@ -120,9 +125,9 @@ class Overview:
         """The next ones, and why each waits."""
         jobs = self._rows.table.queue(project, limit=MOST_JOBS)
         places, prospects = self._rows.jobs.positions(jobs), self._sights.prospects
-        return [(job, waiting(job, places.get((job.project, job.id), 1) - 1, prospects)) for job in jobs]
+        return [(job, waiting_reason(job, places.get((job.project, job.id), 1) - 1, prospects)) for job in jobs]
 
-    def _models(self, project: str, versions: Sequence[VersionLine]) -> Iterator[dict[str, Any]]:
+    def _models(self, project: str, versions: Sequence[VersionSummary]) -> Iterator[dict[str, Any]]:
         counts = Counter(each.model for each in versions)
         for name, default in self._rows.models.names(project, limit=MOST_MODELS):
             hour = self._sights.metrics.hour(project, name)
@@ -142,11 +147,11 @@ class Overview:
         project: str,
         active: Sequence[Job],
         queued: Sequence[tuple[Job, str]],
-        versions: Sequence[VersionLine],
+        versions: Sequence[VersionSummary],
         failed: int,
     ) -> list[dict[str, Any]]:
         now = self._clock()
-        scene = Scene(
+        scene = AlertInputs(
             project=project,
             now_us=now,
             failed=self._rows.table.failed_since(project, now - DAY_US, limit=MOST_JOBS) if failed else (),
@@ -157,13 +162,13 @@ class Overview:
             unhealthy=list(self._unhealthy(project, versions)),
             machine=self._sights.machine.last,
         )
-        return attention(scene, diagnosed=self._sights.diagnosed, restarts=self._sights.restarts)
+        return alerts_for(scene, diagnosed=self._sights.diagnosed, restarts=self._sights.restarts)
 
-    def _unhealthy(self, project: str, versions: Sequence[VersionLine]) -> Iterator[tuple[str, str, str]]:
+    def _unhealthy(self, project: str, versions: Sequence[VersionSummary]) -> Iterator[tuple[str, str, str]]:
         """Versions that were created, and whose hosts keep dying."""
         routes = self._sights.routes.models
         for each in versions:
             model = routes.get((project, each.model))
             route = model.versions.get(each.id) if model is not None else None
-            if each.state is not VersionState.FAILED and route is not None and route.state is Standing.UNHEALTHY:
+            if each.state is not VersionState.FAILED and route is not None and route.state is ServingState.UNHEALTHY:
                 yield each.model, each.id, route.reason

@@ -12,12 +12,18 @@ from itertools import count
 from pathlib import Path
 
 from trainshed.config import Home
-from trainshed.domain.iam import EVERY_PROJECT
+from trainshed.domain.iam import ALL_PROJECTS
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
 from trainshed.engines.local.tensorboards import TensorBoard, TensorBoardStarter
-from trainshed.errors import EngineDown, FailedPrecondition, NotFound, TimedOut, Unavailable
-from trainshed.services.jobs import output_folders as outputs
+from trainshed.errors import (
+    DeadlineExceededError,
+    EngineUnavailableError,
+    FailedPreconditionError,
+    NotFoundError,
+    UnavailableError,
+)
+from trainshed.services.jobs import output_folders
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.storage.mirrors import Mirrors
 from trainshed.store.jobs import JobStore
@@ -42,7 +48,7 @@ class _Board:
 
 
 class TensorBoards:
-    """Threads may share it. `owner` says which project a bucket belongs to, or raises `NotFound`."""
+    """Threads may share it. `owner` says which project a bucket belongs to, or raises `NotFoundError`."""
 
     def __init__(
         self,
@@ -76,7 +82,7 @@ class TensorBoards:
     def open(self, project: str, job_id: str) -> str:
         """The path at which TensorBoard shows a job's folder, once it answers there. Blocks.
 
-        `Unavailable` while the runtime that it comes with is built; `EngineDown` if it ends.
+        `UnavailableError` while the runtime that it comes with is built; `EngineUnavailableError` if it ends.
         """
         job = self._jobs.get(project, job_id)
         logdir, mirrored = self._folder(job)
@@ -86,25 +92,27 @@ class TensorBoards:
         try:
             while not board.process.port():
                 if time.monotonic() > deadline:
-                    raise TimedOut(f"TensorBoard did not answer within {START_S:g} s. Try again when less is going on.")
+                    raise DeadlineExceededError(
+                        f"TensorBoard did not answer within {START_S:g} s. Try again when less is going on."
+                    )
                 if self._closing.wait(_LOOK_S):
-                    raise Unavailable("The server is stopping.")
-        except (EngineDown, TimedOut):
+                    raise UnavailableError("The server is stopping.")
+        except (EngineUnavailableError, DeadlineExceededError):
             self._end(board.key)
             raise
         return f"{PREFIX}/{board.key}/"
 
     def port(self, key: str) -> int:
-        """Where the one with this key listens. `NotFound` if it has ended, or never was."""
+        """Where the one with this key listens. `NotFoundError` if it has ended, or never was."""
         board = self._boards.get(key)
         if board is not None:
             board.asked = self._clock()
             try:
                 if port := board.process.port():
                     return port
-            except EngineDown:
+            except EngineUnavailableError:
                 self._end(key)
-        raise NotFound("This TensorBoard has ended. Open it again from the page of its job.")
+        raise NotFoundError("This TensorBoard has ended. Open it again from the page of its job.")
 
     def sweep(self) -> None:
         """End those that nobody has asked for anything in a while. What the others show a copy of is copied on."""
@@ -117,7 +125,7 @@ class TensorBoards:
     def end_of(self, project: str) -> None:
         """End those of a project, of all with EVERY_PROJECT. Who may still look opens them anew."""
         for board in list(self._boards.values()):
-            if project in (board.job[0], EVERY_PROJECT):
+            if project in (board.job[0], ALL_PROJECTS):
                 self._end(board.key)
 
     def close(self) -> None:
@@ -161,7 +169,7 @@ class TensorBoards:
             if (python := self._runtimes.ready(name)) is not None:
                 return python
         best = self._runtimes.install(_RUNTIMES[0])
-        raise Unavailable(
+        raise UnavailableError(
             f"TensorBoard comes with runtime {best['name']}, which is being built now ({best['fraction']:.0%}). "
             f"Try again in a minute.",
             retry_after_s=15,
@@ -172,8 +180,8 @@ class TensorBoards:
         runs. For one in a cloud, the copy, and what it is a copy of.
         """
         if Training.key not in job.body:
-            raise FailedPrecondition("TensorBoard shows what a training writes, and this job is a prediction.")
-        written = next(outputs.folders(job, self._owner), None)
+            raise FailedPreconditionError("TensorBoard shows what a training writes, and this job is a prediction.")
+        written = next(output_folders.folders(job, self._owner), None)
         if written is None:
             return self._home.jobs / job.project / job.id / str(job.attempt) / "work", ()
         if not self._mirrors.serves(written):

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainshed.domain.jobs import gang as clusters
+from trainshed.domain.jobs import gang
 from trainshed.domain.jobs.job import Job, JobState
-from trainshed.domain.jobs.workload import work_of
+from trainshed.domain.jobs.workload import workload_of
 from trainshed.domain.json_fields import message, string
 from trainshed.engines.base import Engine
-from trainshed.errors import FailedPrecondition, Invalid, NotFound
+from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from trainshed.store.jobs import JobStore
 
 _BODY = message({"kill": string, "signal": string})
@@ -29,18 +29,20 @@ class Chaos:
     def kill(self, project: str, job_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a replica a signal, SIGKILL unless another is named. Returns when it is asked for, not when it came.
 
-        `FailedPrecondition` for a job that does not run, `NotFound` for a replica that it does not have.
+        `FailedPreconditionError` for a job that does not run, `NotFoundError` for a replica that it does not have.
         """
         asked = _BODY(body, "")
         if "kill" not in asked:
-            raise Invalid("Say which replica to kill, such as worker-replica-0.", field="kill")
+            raise InvalidArgumentError("Say which replica to kill, such as worker-replica-0.", field="kill")
         number = _signal(asked.get("signal", "KILL"))
         job = self._jobs.get(project, job_id)
-        replicas = [each.name for each in clusters.gang(work_of(job.body))]
+        replicas = [each.name for each in gang.gang(workload_of(job.body))]
         if asked["kill"] not in replicas:
-            raise NotFound(f"Job {job.id} has no replica {asked['kill']}. Its replicas are: {', '.join(replicas)}.")
+            raise NotFoundError(
+                f"Job {job.id} has no replica {asked['kill']}. Its replicas are: {', '.join(replicas)}."
+            )
         if job.state is not JobState.RUNNING:
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"Job {job.id} is {job.state}. Only replicas of a job that is RUNNING can be killed."
             )
         self._engine(job).kill(self._folder(job), asked["kill"], number)
@@ -52,6 +54,6 @@ def _signal(name: str) -> signal.Signals:
     try:
         return signal.Signals[f"SIG{word}"]
     except KeyError:
-        raise Invalid(
+        raise InvalidArgumentError(
             f"There is no signal {name!r}. Usual ones are KILL, TERM, SEGV, ABRT, STOP and CONT.", field="signal"
         ) from None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from trainshed.buckets.glob import Lists
+from trainshed.buckets.glob import Lister
 from trainshed.buckets.model_folders import ModelFolder, model_folders
 from trainshed.domain.jobs.job import Job
-from trainshed.domain.models.hosting import loaders
+from trainshed.domain.models.hosting import candidate_loaders
 from trainshed.domain.times import rfc3339
-from trainshed.errors import FailedPrecondition
-from trainshed.services.jobs import output_folders as outputs
+from trainshed.errors import FailedPreconditionError
+from trainshed.services.jobs import output_folders
 from trainshed.store.jobs import JobStore
 
 _FRAMEWORKS = {"openvino": "TENSORFLOW", "keras": "TENSORFLOW", "xgboost": "XGBOOST"}
@@ -20,9 +20,9 @@ _WEIGHTS = (".weights.h5", "_weights.h5")  #: of a model, without the model
 
 
 class Exports:
-    """Reads only. Threads may share it. `owner` says which project a bucket belongs to, or raises `NotFound`."""
+    """Reads only. Threads may share it. `owner` says which project a bucket belongs to, or raises `NotFoundError`."""
 
-    def __init__(self, jobs: JobStore, tree: Lists, *, owner: Callable[[str], str]) -> None:
+    def __init__(self, jobs: JobStore, tree: Lister, *, owner: Callable[[str], str]) -> None:
         self._jobs = jobs
         self._tree = tree
         self._owner = owner
@@ -31,7 +31,7 @@ class Exports:
         """Newest first."""
         job = self._jobs.get(project, job_id)
         found: dict[tuple[str, ...], ModelFolder] = {}
-        for place in outputs.folders(job, self._owner):
+        for place in output_folders.folders(job, self._owner):
             for folder in model_folders(self._tree, place, holds_model=lambda names: bool(kinds(names))):
                 found[folder.parts] = folder
         newest = sorted(found.values(), key=lambda folder: (folder.time_us, folder.parts), reverse=True)
@@ -42,8 +42,8 @@ def kinds(names: Collection[str]) -> tuple[str, ...]:
     """What may serve the model that these files are; nothing if they are none, or more than one."""
     try:
         whole = [name for name in names if not name.endswith(_WEIGHTS)]
-        return loaders(whole, framework="", prediction_class="", where="it")
-    except FailedPrecondition:
+        return candidate_loaders(whole, framework="", prediction_class="", where="it")
+    except FailedPreconditionError:
         return ()
 
 

@@ -9,7 +9,7 @@ from trainshed.config import Home
 from trainshed.domain.filters.terms import SEVERITIES
 from trainshed.domain.jobs.diagnosis import Diagnosis, diagnose
 from trainshed.domain.jobs.job import Job, JobState
-from trainshed.domain.logs import SERVICE, Entry
+from trainshed.domain.logs import SERVICE, LogEntry
 from trainshed.services.logs.job_log import line_entry, log_files
 from trainshed.services.logs.pages import line_body
 
@@ -50,14 +50,14 @@ class Failures:
         """A path into the buckets is told as the address that its user gave."""
         return diagnose(job.error.replace(f"{self._home.buckets}/", "gs://"), runtime=job.runtime)
 
-    def _telling(self, job: Job, replica: str) -> Sequence[Entry]:
+    def _telling(self, job: Job, replica: str) -> Sequence[LogEntry]:
         """Where no replica is to blame, the last steps tell more than errors do."""
         entries = self._last_lines(job, replica)
         return telling(entries) if replica else entries[-_LAST_LINES:]
 
-    def _last_lines(self, job: Job, replica: str) -> list[Entry]:
+    def _last_lines(self, job: Job, replica: str) -> list[LogEntry]:
         """The last of what the replica wrote, or all of them if it is none's, in order."""
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         read = 0
         for number, file in list(enumerate(log_files(self._home, job), start=1))[-1:]:
             for line in file.backwards():
@@ -70,7 +70,7 @@ class Failures:
         return found[::-1]
 
 
-def telling(entries: Sequence[Entry]) -> Sequence[Entry]:
+def telling(entries: Sequence[LogEntry]) -> Sequence[LogEntry]:
     """Those that matter: the last traceback with those that led to it, else the last errors, else the last lines."""
     starts = [number for number, entry in enumerate(entries) if entry.text.startswith(_TRACEBACK)]
     if not starts:

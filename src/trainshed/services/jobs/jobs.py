@@ -6,26 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from trainshed.attempts.batch_progress import Predicted
+from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.domain import names
-from trainshed.domain.capacity.machine_types import Machines
+from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.etags import check_etag, etag
-from trainshed.domain.filters import parser as filters
-from trainshed.domain.jobs import gang as clusters
-from trainshed.domain.jobs.batch_prediction import Prediction, no_results_there
-from trainshed.domain.jobs.job import ENGINE_LABEL, Event, Job, JobState
+from trainshed.domain.filters import parser
+from trainshed.domain.jobs import gang
+from trainshed.domain.jobs.batch_prediction import BatchPrediction, cloud_output_unsupported
+from trainshed.domain.jobs.job import ENGINE_LABEL, Job, JobEvent, JobState
 from trainshed.domain.jobs.training import Training
-from trainshed.domain.jobs.workload import JobRequest, Work, read_job, read_job_patch, work_of
+from trainshed.domain.jobs.workload import JobRequest, Workload, read_job, read_job_patch, workload_of
 from trainshed.domain.json_fields import mask_paths
-from trainshed.domain.models.model import no_model
+from trainshed.domain.models.model import model_not_found
 from trainshed.domain.models.version import serving_runtime
-from trainshed.domain.models.version_container import no_batches
+from trainshed.domain.models.version_container import batch_prediction_unsupported
 from trainshed.domain.times import now_us, rfc3339
-from trainshed.errors import FailedPrecondition
-from trainshed.services.paging import Page, PageRequest, scan
+from trainshed.errors import FailedPreconditionError
+from trainshed.services.paging import PageRequest, ResourcePage, scan
 from trainshed.services.patches import check_mask, merged
-from trainshed.services.storage.uris import Places, place
-from trainshed.store.conflicts import until_first
+from trainshed.services.storage.uris import UriChecker, parse_uri
+from trainshed.store.conflicts import retry_on_conflict
 from trainshed.store.jobs import JobStore
 
 CONTAINER = "container"  #: the runtime of a job that brings its own
@@ -41,7 +41,7 @@ class Choice(Protocol):
     def notes(self) -> tuple[str, ...]: ...
 
 
-class Prospects(Protocol):
+class QueueStatus(Protocol):
     """What is known about where a job runs, or will."""
 
     def outlook(self, job: Job) -> str:
@@ -52,21 +52,25 @@ class Prospects(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class JobDependencies:
     """What a new job is checked against."""
 
-    resolve_runtime: Callable[[str, str], Choice]  #: `Invalid`, with the list, for a version that can't be had
-    places: Places
+    resolve_runtime: Callable[
+        [str, str], Choice
+    ]  #: `InvalidArgumentError`, with the list, for a version that can't be had
+    places: UriChecker
     #: of a version, or a model's default one, which must be READY; empty for a container
     model_runtime: Callable[[str, str, str], str]
-    choose_engine: Callable[[Mapping[str, str], Work], str]  #: by labels; `Invalid`, with the list, for one there isn't
-    prospects: Prospects
+    choose_engine: Callable[
+        [Mapping[str, str], Workload], str
+    ]  #: by labels; `InvalidArgumentError`, with the list, for one there isn't
+    prospects: QueueStatus
     restarts: Callable[[Job], Sequence[str]]  #: what was started again in a job, a sentence each
     progress: Callable[[Job], Mapping[str, Any] | None]  #: how far it has come; None if nothing told of it
-    predicted: Callable[[Job], Predicted | None]  #: the same of a batch prediction
+    predicted: Callable[[Job], BatchProgress | None]  #: the same of a batch prediction
     failure: Callable[[Job], Mapping[str, Any] | None]  #: why it failed; None if it did not
     shortfall: Callable[[str, Training], str]  #: what an engine does not have of what is promised, as a sentence
-    machines: Machines
+    machines: MachineTypes
 
 
 class Jobs:
@@ -75,7 +79,7 @@ class Jobs:
     def __init__(
         self,
         store: JobStore,
-        world: World,
+        world: JobDependencies,
         *,
         wake: Callable[[], None] = lambda: None,
         clock: Callable[[], int] = now_us,
@@ -86,7 +90,7 @@ class Jobs:
         self._clock = clock
 
     def create(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Queue a new job. What is answered here is stored. `AlreadyExists` for an id that was ever used."""
+        """Queue a new job. What is answered here is stored. `AlreadyExistsError` for an id that was ever used."""
         request = read_job(body, self._world.machines)
         engine = self._world.choose_engine(request.labels, request.work)
         runtime, notes = self._checked(project, request.work, engine)
@@ -122,36 +126,39 @@ class Jobs:
             "notes": [*notes, *([_so_far(predicted)] if predicted else [])],
             "restarts": list(self._world.restarts(job)),
             "progress": self._world.progress(job),
-            "waiting": waiting(job, ahead, self._world.prospects),
+            "waiting": waiting_reason(job, ahead, self._world.prospects),
             "failure": self._world.failure(job),
             "events": [
                 {"time": rfc3339(event.time_us), "severity": event.severity, "text": event.text} for event in events
             ],
         }
 
-    def page(self, project: str, wanted: PageRequest) -> Page:
+    def page(self, project: str, wanted: PageRequest) -> ResourcePage:
         """Jobs that match the filter, newest first, as `scan` gives them."""
-        query = filters.parse(wanted.query)
+        query = parser.parse(wanted.query)
         found, cursor = scan(
             lambda before, limit: self._store.page(project, before=before, limit=limit),
             lambda job: query.matches(job_body(job)),
             wanted,
         )
-        return Page(items=self._shown_all(found), next=cursor)
+        return ResourcePage(items=self._shown_all(found), next=cursor)
 
     def patch(self, project: str, job_id: str, *, mask: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Change the labels that the mask names. With an etag in the body: `Aborted` unless it is the current one."""
+        """Change the labels that the mask names.
+
+        With an etag in the body: `AbortedError` unless it is the current one.
+        """
         given = read_job_patch(body)
         paths = mask_paths(mask, field="update_mask")
         check_mask(paths, (), given, what="job")
         labels = names.labels(given.get("labels", {}), field="job.labels")
 
-        def change(job: Job) -> tuple[Job, tuple[Event, ...]]:
+        def change(job: Job) -> tuple[Job, tuple[JobEvent, ...]]:
             if "etag" in given:
                 check_etag(given["etag"], job.generation, what=f"job {job.id}")
             changed = names.labels(merged(job.labels, labels, paths), field="job.labels")
             if changed.get(ENGINE_LABEL) != job.labels.get(ENGINE_LABEL):
-                raise FailedPrecondition(
+                raise FailedPreconditionError(
                     f"Job {job.id} is on engine {job.engine}, and stays there. Leave the label {ENGINE_LABEL} as it "
                     f"is, or submit the job again under a new name."
                 )
@@ -162,25 +169,27 @@ class Jobs:
     def cancel(self, project: str, job_id: str, *, user: str) -> None:
         """A queued job is cancelled at once, a running one is told to end, one being cancelled is left to it.
 
-        `FailedPrecondition` for a job that has ended, however often it is asked.
+        `FailedPreconditionError` for a job that has ended, however often it is asked.
         """
         now = self._clock()
 
-        def change(job: Job) -> tuple[Job, tuple[Event, ...]] | None:
+        def change(job: Job) -> tuple[Job, tuple[JobEvent, ...]] | None:
             reason = f"The job was cancelled by {user}."
             if job.state is JobState.CANCELLING:
                 return None
             if job.ended:
-                raise FailedPrecondition(f"Job {job.id} has ended ({job.state}) and can't be cancelled any more.")
+                raise FailedPreconditionError(f"Job {job.id} has ended ({job.state}) and can't be cancelled any more.")
             if job.state is JobState.QUEUED:
                 cancelled = job.to(JobState.CANCELLED, now_us=now, error=reason)
-                return cancelled, (Event(text=reason, time_us=now), Event(text="Job cancelled.", time_us=now))
-            return job.to(JobState.CANCELLING, now_us=now, error=reason), (Event(text=reason, time_us=now),)
+                return cancelled, (JobEvent(text=reason, time_us=now), JobEvent(text="Job cancelled.", time_us=now))
+            return job.to(JobState.CANCELLING, now_us=now, error=reason), (JobEvent(text=reason, time_us=now),)
 
         self._change(project, job_id, change)
         self._wake()
 
-    def _change(self, project: str, job_id: str, change: Callable[[Job], tuple[Job, tuple[Event, ...]] | None]) -> Job:
+    def _change(
+        self, project: str, job_id: str, change: Callable[[Job], tuple[Job, tuple[JobEvent, ...]] | None]
+    ) -> Job:
         """Read, change, write; from the start again if someone else wrote in between."""
 
         def once() -> Job:
@@ -188,11 +197,11 @@ class Jobs:
             changed = change(job)
             return job if changed is None else self._store.record(*changed)
 
-        return until_first(once)
+        return retry_on_conflict(once)
 
-    def _checked(self, project: str, work: Work, engine: str) -> tuple[str, Sequence[str]]:
+    def _checked(self, project: str, work: Workload, engine: str) -> tuple[str, Sequence[str]]:
         """The runtime for what is to be done, and what its owner should know. What isn't there is an error."""
-        if isinstance(work, Prediction):
+        if isinstance(work, BatchPrediction):
             return self._checked_prediction(project, work)
         short = tuple(filter(None, (self._world.shortfall(engine, work),)))
         if work.containers:
@@ -203,13 +212,13 @@ class Jobs:
         return choice.name, (*choice.notes, *short)
 
     def _check_training(self, project: str, training: Training) -> None:
-        """`FailedPrecondition` for what isn't there. A bucket of another project is as good as absent."""
+        """`FailedPreconditionError` for what isn't there. A bucket of another project is as good as absent."""
         places = self._world.places
         missing = [
             uri for uri in training.package_uris if not places.object_readable(project, uri, field="package_uris")
         ]
         if missing:
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"The provided GCS paths cannot be read: {', '.join(missing[:5])}. Each must be an object in a bucket "
                 f"of project {project}. List what there is with: trainshed buckets ls gs://BUCKET",
                 field="package_uris",
@@ -217,35 +226,39 @@ class Jobs:
         if training.job_dir:
             self._check_bucket(project, training.job_dir, field="job_dir")
 
-    def _checked_prediction(self, project: str, prediction: Prediction) -> tuple[str, Sequence[str]]:
+    def _checked_prediction(self, project: str, prediction: BatchPrediction) -> tuple[str, Sequence[str]]:
         places = self._world.places
         self._check_bucket(project, prediction.output_path, field="output_path")
-        if cloud := places.cloud_of(place(prediction.output_path, field="output_path")[0]):
-            raise no_results_there(prediction.output_path, cloud)
+        if cloud := places.cloud_of(parse_uri(prediction.output_path, field="output_path")[0]):
+            raise cloud_output_unsupported(prediction.output_path, cloud)
         missing = [uri for uri in prediction.input_paths if not places.matched(project, uri, field="input_paths")]
         if missing:
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"No object matches {', '.join(missing[:5])}. Each path must match at least one in a bucket of project "
                 f"{project}. List what there is with: trainshed buckets ls gs://BUCKET",
                 field="input_paths",
             )
         if not prediction.uri:
             if prediction.project != project:
-                raise no_model(prediction.project, prediction.model)
+                raise model_not_found(prediction.project, prediction.model)
             runtime = self._world.model_runtime(project, prediction.model, prediction.version)
             if not runtime:
-                raise no_batches(prediction.model, field="version_name" if prediction.version else "model_name")
+                raise batch_prediction_unsupported(
+                    prediction.model, field="version_name" if prediction.version else "model_name"
+                )
             return runtime, prediction.notes
         if not places.folder_readable(project, prediction.uri, field="uri"):
-            raise FailedPrecondition(f"There are no files in {prediction.uri} that project {project} has.", field="uri")
+            raise FailedPreconditionError(
+                f"There are no files in {prediction.uri} that project {project} has.", field="uri"
+            )
         wanted = serving_runtime(prediction.runtime_version, prediction.python_version)
         choice = self._world.resolve_runtime(wanted.runtime_version, wanted.python_version)
         return choice.name, (*choice.notes, *filter(None, (wanted.note,)), *prediction.notes)
 
     def _check_bucket(self, project: str, uri: str, *, field: str) -> None:
-        bucket, _ = place(uri, field=field)
+        bucket, _ = parse_uri(uri, field=field)
         if not self._world.places.owns(project, bucket):
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"The bucket gs://{bucket} does not exist in project {project}. "
                 f"Make it with: trainshed buckets mb gs://{bucket}",
                 field=field,
@@ -260,7 +273,7 @@ class Jobs:
         return [job_body(job, places.get((job.project, job.id)), self._world.predicted(job)) for job in jobs]
 
 
-def job_body(job: Job, position: int | None = None, predicted: Predicted | None = None) -> dict[str, Any]:
+def job_body(job: Job, position: int | None = None, predicted: BatchProgress | None = None) -> dict[str, Any]:
     """A job in the API's own form. `position` is its place in the queue, shown while it waits there; `predicted` is how
     far a batch prediction has come.
     """
@@ -279,13 +292,13 @@ def job_body(job: Job, position: int | None = None, predicted: Predicted | None 
     return body
 
 
-def _output(job: Job, predicted: Predicted | None) -> dict[str, Any]:
-    if Prediction.key not in job.body:
+def _output(job: Job, predicted: BatchProgress | None) -> dict[str, Any]:
+    if BatchPrediction.key not in job.body:
         return {"trainingOutput": {}}
     ran_us = (job.ended_us or job.started_us or 0) - (job.started_us or 0)
     return {
         "predictionOutput": {
-            "outputPath": job.body[Prediction.key]["outputPath"],
+            "outputPath": job.body[BatchPrediction.key]["outputPath"],
             "predictionCount": str(predicted.predictions if predicted else 0),
             "errorCount": str(predicted.errors if predicted else 0),
             "nodeHours": round(ran_us / 3.6e9, 4),
@@ -293,7 +306,7 @@ def _output(job: Job, predicted: Predicted | None) -> dict[str, Any]:
     }
 
 
-def waiting(job: Job, ahead: int, prospects: Prospects) -> str:
+def waiting_reason(job: Job, ahead: int, prospects: QueueStatus) -> str:
     """Why nothing happens, for people; empty for a job that runs, as far as one can see, or has ended."""
     if job.state in _RUNS_SOMEWHERE and (away := prospects.away(job)):
         return away
@@ -302,7 +315,7 @@ def waiting(job: Job, ahead: int, prospects: Prospects) -> str:
             before = "1 job goes" if ahead == 1 else f"{ahead} jobs go"
             return f"It waits in the queue at position {ahead + 1}; {before} before it."
         case JobState.QUEUED:
-            size = len(clusters.gang(work_of(job.body)))
+            size = len(gang.gang(workload_of(job.body)))
             return (
                 f"It is next. Its gang of {size} {'replica starts' if size == 1 else 'replicas starts'} whole: "
                 f"{prospects.outlook(job)}."
@@ -317,17 +330,17 @@ def waiting(job: Job, ahead: int, prospects: Prospects) -> str:
 _RUNS_SOMEWHERE = (JobState.PREPARING, JobState.RUNNING, JobState.CANCELLING)
 
 
-def _so_far(predicted: Predicted) -> str:
+def _so_far(predicted: BatchProgress) -> str:
     """How far a batch prediction has come, for people."""
     bad = "one had an error" if predicted.errors == 1 else f"{predicted.errors:,} had errors"
     return f"{predicted.fraction:.0%} of the input is read: {predicted.predictions:,} rows were predicted, {bad}."
 
 
-def _first_events(request: JobRequest, notes: Sequence[str], time_us: int) -> list[Event]:
+def _first_events(request: JobRequest, notes: Sequence[str], time_us: int) -> list[JobEvent]:
     lines = [
         ("INFO", "Validating job requirements..."),
         ("INFO", "Job creation request has been successfully validated."),
         *(("WARNING", note) for note in notes),
         ("INFO", f"Job {request.job_id} is queued."),
     ]
-    return [Event(text=text, time_us=time_us, severity=severity) for severity, text in lines]
+    return [JobEvent(text=text, time_us=time_us, severity=severity) for severity, text in lines]

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from trainshed.buckets.names import components, split_uri
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
-from trainshed.errors import Invalid, NotFound
+from trainshed.errors import InvalidArgumentError, NotFoundError
 
 #: options whose values are read from, and not written to
 _INPUTS = re.compile(r"data|input|file|train|eval|test|vocab|record|package")
 
-Owner = Callable[[str], str]  #: the project of a bucket; raises `NotFound` if there is no such bucket
+Owner = Callable[[str], str]  #: the project of a bucket; raises `NotFoundError` if there is no such bucket
 
 
 def folders(job: Job, owner: Owner) -> Iterator[tuple[str, ...]]:
@@ -30,7 +30,7 @@ def folder(job: Job, uri: str, owner: Owner) -> tuple[str, ...] | None:
         bucket, name = split_uri(uri)
         within = components(name) if name.rstrip("/") else ()
         return (bucket, *within) if owner(bucket) == job.project else None
-    except (Invalid, NotFound):
+    except (InvalidArgumentError, NotFoundError):
         return None
 
 

@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trainshed.attempts.event_files import Place
-from trainshed.attempts.log_file import LogFile
+from trainshed.attempts.event_files import EventFolder
+from trainshed.attempts.log_file import AttemptLog
 from trainshed.attempts.replicas import replica_states
 from trainshed.config import Home
 from trainshed.domain.jobs.gang import gang
 from trainshed.domain.jobs.job import Job, JobState
-from trainshed.domain.jobs.progress import Pace, Report, Standing, target
-from trainshed.domain.jobs.workload import work_of
-from trainshed.domain.time_series import Series
+from trainshed.domain.jobs.progress import ProgressReport, StepRate, TrainingProgress, target_from_args
+from trainshed.domain.jobs.workload import workload_of
+from trainshed.domain.time_series import TimeSeries
 from trainshed.domain.times import now_us, rfc3339
-from trainshed.errors import Invalid
-from trainshed.services.jobs import output_folders as outputs
-from trainshed.services.jobs.tracker import Tracker
+from trainshed.errors import InvalidArgumentError
+from trainshed.services.jobs import output_folders
+from trainshed.services.jobs.tracker import AttemptTracker
 from trainshed.services.storage.mirrors import Mirrors
 from trainshed.store.jobs import JobStore
 
@@ -30,8 +30,8 @@ DEFAULT_POINTS = 300
 _TRACKED = 16  #: attempts that are followed; another one is read from its beginning again
 
 
-class Progress:
-    """Threads may share it. `owner` says which project a bucket belongs to, or raises `NotFound`."""
+class ProgressService:
+    """Threads may share it. `owner` says which project a bucket belongs to, or raises `NotFoundError`."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Progress:
         self._mirrors = mirrors
         self._owner = owner
         self._clock = clock
-        self._trackers: OrderedDict[tuple[str, str, int], Tracker] = OrderedDict()
+        self._trackers: OrderedDict[tuple[str, str, int], AttemptTracker] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, job: Job) -> dict[str, Any] | None:
@@ -80,7 +80,7 @@ class Progress:
         `complete` is false if there was more to read than one look may; the next goes on from there.
         """
         if not 0 <= points <= MAX_POINTS:
-            raise Invalid(f"A series has from 1 to {MAX_POINTS} points.", field="points")
+            raise InvalidArgumentError(f"A series has from 1 to {MAX_POINTS} points.", field="points")
         job = self._jobs.get(project, job_id)
         tracker = self._looked(job)
         most = points or DEFAULT_POINTS
@@ -119,30 +119,30 @@ class Progress:
             "error": job.error,
         }
 
-    def _standing(self, job: Job, tracker: Tracker) -> dict[str, Any] | None:
-        found = tracker.standing(target(outputs.training_of(job).args))
+    def _standing(self, job: Job, tracker: AttemptTracker) -> dict[str, Any] | None:
+        found = tracker.standing(target_from_args(output_folders.training_of(job).args))
         if found is None:
             return None
         standing, pace = found
         return _standing_body(standing, pace, running=job.state is JobState.RUNNING, now_us=self._clock())
 
-    def _looked(self, job: Job) -> Tracker:
+    def _looked(self, job: Job) -> AttemptTracker:
         """The tracker of a job's attempt, after a look at what is new."""
         tracker = self._tracker(job)
         with tracker.lock:
             tracker.look(lambda told: list(self._places(job, told)), ended_us=job.ended_us)
         return tracker
 
-    def _tracker(self, job: Job) -> Tracker:
+    def _tracker(self, job: Job) -> AttemptTracker:
         key = (job.project, job.id, job.attempt)
         since_us = job.started_us or job.created_us
         with self._lock:
             if key not in self._trackers:
-                log = LogFile(
+                log = AttemptLog(
                     root=self._home.jobs, folder=(job.project, job.id, str(job.attempt)), floor_us=job.created_us
                 )
-                replicas = gang(work_of(job.body))
-                self._trackers[key] = Tracker(log, self._folder(job), replicas, since_us=since_us)
+                replicas = gang(workload_of(job.body))
+                self._trackers[key] = AttemptTracker(log, self._folder(job), replicas, since_us=since_us)
             self._trackers.move_to_end(key)
             while len(self._trackers) > _TRACKED:
                 self._trackers.popitem(last=False)
@@ -151,30 +151,30 @@ class Progress:
     def _folder(self, job: Job) -> Path:
         return self._home.jobs / job.project / job.id / str(job.attempt)
 
-    def _places(self, job: Job, told: Iterable[str]) -> Iterator[Place]:
+    def _places(self, job: Job, told: Iterable[str]) -> Iterator[EventFolder]:
         """Where event files may be: the job's folder, folders that lines name, where it runs, where it writes to."""
-        training = outputs.training_of(job)
-        work = Place(self._home.jobs, (job.project, job.id, str(job.attempt), "work"))
+        training = output_folders.training_of(job)
+        work = EventFolder(self._home.jobs, (job.project, job.id, str(job.attempt), "work"))
         for uri in (training.job_dir, *told):
             yield from self._place(job, uri)
         yield work
-        for uri in outputs.addresses(training.args):
+        for uri in output_folders.addresses(training.args):
             yield from self._place(job, uri)
 
-    def _place(self, job: Job, uri: str) -> Iterator[Place]:
+    def _place(self, job: Job, uri: str) -> Iterator[EventFolder]:
         """A gs:// address, or a path in the buckets, if its bucket belongs to the job's project."""
         for root in (f"{self._home.buckets}/", "/gcs/"):  # the latter is where containers see them
             if uri.startswith(root):
                 uri = f"gs://{uri.removeprefix(root)}"
-        if (found := outputs.folder(job, uri, self._owner)) is not None:
+        if (found := output_folders.folder(job, uri, self._owner)) is not None:
             if not self._mirrors.serves(found):
-                yield Place(self._home.buckets, found)
+                yield EventFolder(self._home.buckets, found)
                 return
             self._mirrors.refresh(found, ended_us=job.ended_us)
-            yield Place(self._mirrors.root, found)
+            yield EventFolder(self._mirrors.root, found)
 
 
-def _standing_body(standing: Standing, pace: Pace, *, running: bool, now_us: int) -> dict[str, Any]:
+def _standing_body(standing: TrainingProgress, pace: StepRate, *, running: bool, now_us: int) -> dict[str, Any]:
     report = standing.report
     silent = running and pace.silent(now_us)
     rate = report.global_rate if report.global_rate is not None else standing.rate
@@ -190,7 +190,7 @@ def _standing_body(standing: Standing, pace: Pace, *, running: bool, now_us: int
     }
 
 
-def _report_body(report: Report | None) -> dict[str, Any]:
+def _report_body(report: ProgressReport | None) -> dict[str, Any]:
     return {
         "time": rfc3339(report.time_us) if report else None,
         "step": report.step if report else None,
@@ -199,7 +199,7 @@ def _report_body(report: Report | None) -> dict[str, Any]:
     }
 
 
-def _usage_body(tracker: Tracker, name: str, *, running: bool) -> dict[str, Any]:
+def _usage_body(tracker: AttemptTracker, name: str, *, running: bool) -> dict[str, Any]:
     """What a replica uses now: nothing once it does not run."""
     last = tracker.usage[name].last if running else None
     return {
@@ -209,7 +209,9 @@ def _usage_body(tracker: Tracker, name: str, *, running: bool) -> dict[str, Any]
     }
 
 
-def _series_body(series: Series, most: int, *, show: Callable[[float | None], object] | None = None) -> dict[str, Any]:
+def _series_body(
+    series: TimeSeries, most: int, *, show: Callable[[float | None], object] | None = None
+) -> dict[str, Any]:
     points, show = series.points(most), show or _json
     return {
         "mean": show(series.mean),

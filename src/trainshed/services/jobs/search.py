@@ -7,27 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainshed.domain.jobs.batch_prediction import Prediction
+from trainshed.domain.jobs.batch_prediction import BatchPrediction
 from trainshed.domain.jobs.diagnosis import diagnose
 from trainshed.domain.jobs.gang import gang
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.jobs.training import Training
-from trainshed.domain.jobs.workload import work_of
-from trainshed.domain.page_tokens import not_ours, read_token, write_token
+from trainshed.domain.jobs.workload import workload_of
+from trainshed.domain.page_tokens import bad_page_token, decode_page_token, encode_page_token
 from trainshed.domain.times import rfc3339
-from trainshed.errors import Invalid
-from trainshed.services.paging import START, Cursor
-from trainshed.store.job_search import JobSearch, JobTable
+from trainshed.errors import InvalidArgumentError
+from trainshed.services.paging import START, RowCursor
+from trainshed.store.job_search import JobSearchQuery, JobSearchStore
 
 DEFAULT_ROWS = 100
 MAX_ROWS = 500
 MAX_LABELS = 64  #: asked for at once; each is a condition of the query
 MAX_TEXT = 500  #: characters of a search, more than any name or label has
-_KINDS = {"": "", "training": Training.key, "prediction": Prediction.key}
+_KINDS = {"": "", "training": Training.key, "prediction": BatchPrediction.key}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableRequest:
+class JobSearchRequest:
     """Which rows are wanted, as a client writes it: several states or labels have commas between them."""
 
     search: str = ""
@@ -39,47 +39,49 @@ class TableRequest:
 
     def __post_init__(self) -> None:
         if not 1 <= self.limit <= MAX_ROWS:
-            raise Invalid(f"`limit` is a number of jobs from 1 to {MAX_ROWS}.", field="limit")
+            raise InvalidArgumentError(f"`limit` is a number of jobs from 1 to {MAX_ROWS}.", field="limit")
         if self.kind not in _KINDS:
-            raise Invalid(f"`kind` is training or prediction, not {self.kind[:40]!r}.", field="kind")
+            raise InvalidArgumentError(f"`kind` is training or prediction, not {self.kind[:40]!r}.", field="kind")
         if len(self.search) > MAX_TEXT:
-            raise Invalid(f"`search` is a text of up to {MAX_TEXT} characters.", field="search")
+            raise InvalidArgumentError(f"`search` is a text of up to {MAX_TEXT} characters.", field="search")
         if len(labels := _listed(self.label)) > MAX_LABELS or any(len(label) > MAX_TEXT for label in labels):
-            raise Invalid(f"`label` is up to {MAX_LABELS} labels of up to {MAX_TEXT} characters each.", field="label")
+            raise InvalidArgumentError(
+                f"`label` is up to {MAX_LABELS} labels of up to {MAX_TEXT} characters each.", field="label"
+            )
 
     @property
     def states(self) -> tuple[JobState, ...]:
         """Those asked for; all of them if none is."""
         names = _listed(self.state.upper())
         if unknown := [name for name in names if name not in JobState.__members__]:
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"{unknown[0][:40]!r} is not a state of a job; these are: {', '.join(JobState)}.", field="state"
             )
         return tuple(JobState(name) for name in names) or tuple(JobState)
 
     @property
-    def sought(self) -> JobSearch:
+    def sought(self) -> JobSearchQuery:
         pairs = [text.partition("=") for text in _listed(self.label)]
         labels = tuple((key, value if sign else None) for key, sign, value in pairs)
-        return JobSearch(text=self.search.strip(), labels=labels, key=_KINDS[self.kind])
+        return JobSearchQuery(text=self.search.strip(), labels=labels, key=_KINDS[self.kind])
 
     @property
-    def before(self) -> Cursor:
+    def before(self) -> RowCursor:
         if not self.page:
             return START
-        match read_token(self.page, field="page"):
+        match decode_page_token(self.page, field="page"):
             case [int(created_us), str(job_id)] if 0 <= created_us < 2**63:
                 return created_us, job_id
-        raise not_ours("page")
+        raise bad_page_token("page")
 
 
-class JobRows:
+class JobSearch:
     """Threads may share it."""
 
-    def __init__(self, table: JobTable) -> None:
+    def __init__(self, table: JobSearchStore) -> None:
         self._table = table
 
-    def page(self, project: str, wanted: TableRequest) -> dict[str, Any]:
+    def page(self, project: str, wanted: JobSearchRequest) -> dict[str, Any]:
         """Some rows, where to go on, and how many there are in each state, whatever state was asked for."""
         search = wanted.sought
         jobs = self._table.page(project, search, states=wanted.states, before=wanted.before, limit=wanted.limit + 1)
@@ -87,7 +89,7 @@ class JobRows:
         counts = self._table.counts(project, search)
         return {
             "jobs": [row_body(job) for job in shown],
-            "next": write_token((shown[-1].created_us, shown[-1].id)) if len(jobs) > len(shown) else "",
+            "next": encode_page_token((shown[-1].created_us, shown[-1].id)) if len(jobs) > len(shown) else "",
             "counts": {"ALL": sum(counts.values())} | {state.value: counts.get(state, 0) for state in JobState},
         }
 
@@ -100,7 +102,7 @@ def row_body(job: Job) -> dict[str, Any]:
         "startTime": rfc3339(job.started_us) if job.started_us is not None else None,
         "endTime": rfc3339(job.ended_us) if job.ended_us is not None else None,
         "labels": job.labels,
-        "kind": "prediction" if Prediction.key in job.body else "training",
+        "kind": "prediction" if BatchPrediction.key in job.body else "training",
         "gang": gang_text(job),
         "message": diagnose(job.error, runtime=job.runtime).summary if job.error else "",
     }
@@ -108,7 +110,7 @@ def row_body(job: Job) -> dict[str, Any]:
 
 def gang_text(job: Job) -> str:
     """1 master, 2 workers, 1 ps"""
-    counts = Counter(replica.type for replica in gang(work_of(job.body)))
+    counts = Counter(replica.type for replica in gang(workload_of(job.body)))
     return ", ".join(f"{count} {role}{'' if count == 1 or role == 'ps' else 's'}" for role, count in counts.items())
 
 

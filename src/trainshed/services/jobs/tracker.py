@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainshed.attempts.event_files import EventFiles, Place, Scalar, meaning
-from trainshed.attempts.log_file import Line, LogFile
-from trainshed.attempts.progress_lines import LineReader, folder_told
-from trainshed.attempts.samples import Sample, samples_since
+from trainshed.attempts.event_files import EventFiles, EventFolder, Scalar, meaning
+from trainshed.attempts.log_file import AttemptLog, LogRecord
+from trainshed.attempts.progress_lines import ProgressParser, folder_in_line
+from trainshed.attempts.samples import ResourceSample, samples_since
 from trainshed.domain.jobs.gang import PS, ReplicaSpec
-from trainshed.domain.jobs.progress import Pace, Report, Standing, Target
-from trainshed.domain.time_series import Series
+from trainshed.domain.jobs.progress import ProgressReport, StepRate, TrainingProgress, TrainingTarget
+from trainshed.domain.time_series import TimeSeries
 
 LOG_BYTES = 4 << 20  #: of one look; of a log that has grown by more, the last part is read
 _SLACK_US = 10_000_000  #: what a trainer wrote so long after its end is still its own
@@ -25,16 +25,16 @@ Metric = tuple[str, bool]  #: its name, and whether it is of an evaluation
 
 
 @dataclass(slots=True)
-class Teller:
+class ProgressSource:
     """All that one source told: a replica's lines, or the event files."""
 
-    report: Report | None = None  #: the last of each thing
-    evaluation: Report | None = None
-    pace: Pace = field(default_factory=Pace)
-    metrics: dict[Metric, Series] = field(default_factory=dict)
+    report: ProgressReport | None = None  #: the last of each thing
+    evaluation: ProgressReport | None = None
+    pace: StepRate = field(default_factory=StepRate)
+    metrics: dict[Metric, TimeSeries] = field(default_factory=dict)
     by_epoch: set[Metric] = field(default_factory=set)  #: of which metrics the steps are epochs
 
-    def take(self, report: Report) -> None:
+    def take(self, report: ProgressReport) -> None:
         """Follow a report of training. A bare number counts until there is one that came with a measure."""
         before = self.report
         if before is not None and before.measured and before.step is not None and not report.measured:
@@ -48,7 +48,7 @@ class Teller:
         self._note(("accuracy", False), report.time_us, count, report.accuracy)
         self._note(("steps_per_s", False), report.time_us, count, report.global_rate)
 
-    def take_evaluation(self, report: Report) -> None:
+    def take_evaluation(self, report: ProgressReport) -> None:
         self.evaluation = _measured_at(self.evaluation, report)
         count = report.epoch or 0 if report.step is None else report.step
         self._note(("loss", True), report.time_us, count, report.loss)
@@ -56,54 +56,54 @@ class Teller:
 
     def _note(self, metric: Metric, time_us: int, step: int, value: float | None) -> None:
         if value is not None:
-            self.metrics.setdefault(metric, Series()).add(time_us, value, step=step)
+            self.metrics.setdefault(metric, TimeSeries()).add(time_us, value, step=step)
 
 
-def _merged(before: Report, report: Report) -> Report:
+def _merged(before: ProgressReport, report: ProgressReport) -> ProgressReport:
     """The newer of each thing that either of them tells."""
-    told = {name: value for name in Report.__slots__ if (value := getattr(report, name)) is not None}
+    told = {name: value for name in ProgressReport.__slots__ if (value := getattr(report, name)) is not None}
     return replace(before, **told)
 
 
-def _measured_at(before: Report | None, report: Report) -> Report:
+def _measured_at(before: ProgressReport | None, report: ProgressReport) -> ProgressReport:
     """An evaluation may come in parts, its loss in one and its accuracy in another."""
     return _merged(before, report) if before is not None and before.step == report.step else report
 
 
-class Usage:
+class ReplicaUsage:
     """CPU and memory of one replica."""
 
     def __init__(self) -> None:
-        self.cpu = Series()
-        self.memory = Series(peak=True)
-        self.last: Sample | None = None
+        self.cpu = TimeSeries()
+        self.memory = TimeSeries(peak=True)
+        self.last: ResourceSample | None = None
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: ResourceSample) -> None:
         self.last = sample
         self.cpu.add(sample.time_us, sample.cpu, weight=sample.span_s)
         self.memory.add(sample.time_us, sample.memory_bytes, weight=sample.span_s)
 
 
-class Tracker:
+class AttemptTracker:
     """One attempt. Hold `lock` while you use anything else of it."""
 
-    def __init__(self, log: LogFile, attempt: Path, gang: Sequence[ReplicaSpec], *, since_us: int) -> None:
+    def __init__(self, log: AttemptLog, attempt: Path, gang: Sequence[ReplicaSpec], *, since_us: int) -> None:
         self.lock = threading.Lock()
-        self.tellers = {replica.name: Teller() for replica in gang}
-        self.events = Teller()
-        self.usage = {replica.name: Usage() for replica in gang}
+        self.tellers = {replica.name: ProgressSource() for replica in gang}
+        self.events = ProgressSource()
+        self.usage = {replica.name: ReplicaUsage() for replica in gang}
         self.complete = False  #: whether the last look came to the end of everything
         self._gang = gang
         self._log = log
         self._attempt = attempt
-        self._readers = {replica.name: LineReader() for replica in gang}
+        self._readers = {replica.name: ProgressParser() for replica in gang}
         self._files = EventFiles(since_us=since_us)
         self._owners: dict[Metric, tuple[tuple[str, ...], str]] = {}
         self._offset = self._sampled = 0
         self._folders: dict[str, None] = {}  #: that lines told of
         self._closed = False
 
-    def look(self, places: Callable[[Iterable[str]], Sequence[Place]], *, ended_us: int | None) -> None:
+    def look(self, places: Callable[[Iterable[str]], Sequence[EventFolder]], *, ended_us: int | None) -> None:
         """Read what is new. `places` says where event files may be, given the folders that lines told of."""
         if self._closed:
             return
@@ -129,13 +129,13 @@ class Tracker:
             if line.end >= size:
                 break
 
-    def _follow(self, line: Line) -> None:
+    def _follow(self, line: LogRecord) -> None:
         report, evaluation = self._readers[line.replica].read(line.time_us, line.text)
         if report is not None:
             self.tellers[line.replica].take(report)
         if evaluation is not None:
             self.tellers[line.replica].take_evaluation(evaluation)
-        if len(self._folders) < _MAX_FOLDERS and (folder := folder_told(line.text)) is not None:
+        if len(self._folders) < _MAX_FOLDERS and (folder := folder_in_line(line.text)) is not None:
             self._folders[folder] = None
 
     def _take(self, scalar: Scalar) -> None:
@@ -146,7 +146,7 @@ class Tracker:
         if self._owners.setdefault(metric, (scalar.folder, scalar.tag)) != (scalar.folder, scalar.tag):
             return
         count = scalar.step + 1 if found.by_epoch else scalar.step  # Keras counts epochs from 0 in its event files
-        report = Report(
+        report = ProgressReport(
             time_us=scalar.time_us,
             step=None if found.by_epoch else count,
             epoch=count if found.by_epoch else None,
@@ -161,7 +161,7 @@ class Tracker:
         else:
             self.events.take(report)
 
-    def standing(self, target: Target) -> tuple[Standing, Pace] | None:
+    def standing(self, target: TrainingTarget) -> tuple[TrainingProgress, StepRate] | None:
         """Where the training is, and the pace that this is from; None if nothing told."""
         lines, events = self._spokesman(), self.events
         base = lines if _speaks(lines, before=events) else events if events.report is not None else lines
@@ -173,9 +173,9 @@ class Tracker:
             report = self._caught_up(report, report.total_steps or target.steps)
         evaluations = [each.evaluation for each in (*self.tellers.values(), self.events) if each.evaluation]
         evaluation = max(evaluations, key=lambda each: each.time_us, default=None)
-        return Standing(report=report, evaluation=evaluation, target=target, rate=base.pace.rate), base.pace
+        return TrainingProgress(report=report, evaluation=evaluation, target=target, rate=base.pace.rate), base.pace
 
-    def _caught_up(self, report: Report, limit: int | None) -> Report:
+    def _caught_up(self, report: ProgressReport, limit: int | None) -> ProgressReport:
         """The report with the furthest step that others told of since: a master that evaluates makes none itself.
 
         Workers may go past the limit by a step each; that is not the job's.
@@ -185,16 +185,16 @@ class Tracker:
         further = [step for step in since if step > (report.step or 0) and (limit is None or step <= limit)]
         return replace(report, step=max(further)) if further else report
 
-    def _spokesman(self) -> Teller:
+    def _spokesman(self) -> ProgressSource:
         """The replica whose lines are taken for the job's: the master, unless only others tell."""
         telling = [self.tellers[each.name] for each in self._gang]
         newest = max((_told_us(each) for each in telling), default=(False, 0))
         recent = (each for each in telling if _told_us(each) >= (newest[0], newest[1] - _TURN_US))
-        return next(recent, Teller())
+        return next(recent, ProgressSource())
 
-    def metrics(self) -> Mapping[Metric, tuple[Teller, Series]]:
+    def metrics(self) -> Mapping[Metric, tuple[ProgressSource, TimeSeries]]:
         """Each metric from the source that has most of it."""
-        found: dict[Metric, tuple[Teller, Series]] = {}
+        found: dict[Metric, tuple[ProgressSource, TimeSeries]] = {}
         for teller in (self._spokesman(), *self.tellers.values(), self.events):
             for metric, series in teller.metrics.items():
                 if metric not in found or (teller is self.events and len(series) > len(found[metric][1])):
@@ -209,12 +209,12 @@ class Tracker:
         return None if any(each.type == PS for each in self._gang) else teller.pace.rate
 
 
-def _told_us(teller: Teller) -> tuple[bool, int]:
+def _told_us(teller: ProgressSource) -> tuple[bool, int]:
     report = teller.report
     return (report.measured, report.time_us) if report else (False, 0)
 
 
-def _speaks(lines: Teller, *, before: Teller) -> bool:
+def _speaks(lines: ProgressSource, *, before: ProgressSource) -> bool:
     """Whether lines are to be believed before event files: they measure, know the step, and have not fallen silent."""
     told, other = lines.report, before.report
     if told is None or not told.measured:
@@ -225,7 +225,7 @@ def _speaks(lines: Teller, *, before: Teller) -> bool:
     return not (other.step is not None and (told.step is None or silent))
 
 
-def _filled(report: Report, other: Report) -> Report:
+def _filled(report: ProgressReport, other: ProgressReport) -> ProgressReport:
     """What the one source did not tell, from the other."""
     return replace(
         report,

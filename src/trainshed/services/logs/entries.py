@@ -13,16 +13,16 @@ from itertools import takewhile
 
 import orjson
 
-from trainshed.attempts.log_file import MAX_TIME_US, Line, LogFile
+from trainshed.attempts.log_file import MAX_TIME_US, AttemptLog, LogRecord
 from trainshed.config import Home
 from trainshed.domain import names
 from trainshed.domain.filters.parser import Filter, parse
 from trainshed.domain.iam import Access, Principal
 from trainshed.domain.jobs.job import Job
-from trainshed.domain.logs import Cursor, Entry, Selection
-from trainshed.domain.page_tokens import read_token, write_token
-from trainshed.errors import Denied, Invalid, NotFound
-from trainshed.services.logs.job_log import JobLog, Places, Sourced, event_line, line_entries, log_files, sizes
+from trainshed.domain.logs import LogCursor, LogEntry, LogSelection
+from trainshed.domain.page_tokens import decode_page_token, encode_page_token
+from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
+from trainshed.services.logs.job_log import JobLog, Positions, Sourced, event_line, line_entries, log_files, sizes
 from trainshed.store.jobs import JobStore
 
 DEFAULT_PAGE = 50
@@ -38,7 +38,7 @@ Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class LogQuery:
     """What `entries:list` is asked."""
 
     resource_names: tuple[str, ...]
@@ -49,36 +49,36 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class LogEntryPage:
     """Entries in order. With a token there may be more, even if this page is short."""
 
-    entries: list[Entry]
+    entries: list[LogEntry]
     next_token: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class LogBatch:
     """What has come since a cursor. `more`: there is more already; `ended`: there will never be."""
 
-    entries: list[Entry]
-    cursor: Cursor
+    entries: list[LogEntry]
+    cursor: LogCursor
     more: bool
     ended: bool
-    end: Cursor | None = None  #: behind all that was there, told to a reader who had no cursor
+    end: LogCursor | None = None  #: behind all that was there, told to a reader who had no cursor
 
 
-class Logs:
+class LogEntries:
     """Reads only. Of replicas' lines, however many, about one page is in memory; of events, those of the jobs read."""
 
     def __init__(self, jobs: JobStore, home: Home) -> None:
         self._jobs = jobs
         self._home = home
 
-    def entries(self, principal: Principal, query: Query) -> Page:
-        """A page of the entries that match. `Denied` if a project is not the principal's to read."""
+    def entries(self, principal: Principal, query: LogQuery) -> LogEntryPage:
+        """A page of the entries that match. `PermissionDeniedError` if a project is not the principal's to read."""
         projects = _projects(principal, query.resource_names)
         span = _Span.of(query)
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         size = scanned = 0
         for entry in self._merged(projects, span):
             scanned += len(entry.text) + _OVERHEAD
@@ -86,12 +86,17 @@ class Logs:
                 found.append(entry)
                 size += len(entry.text) + _OVERHEAD
             if len(found) == span.page_size or size > PAGE_BYTES or scanned > SCAN_BYTES:
-                return Page(found, _token(query, entry.key))
-        return Page(found, "")
+                return LogEntryPage(found, _token(query, entry.key))
+        return LogEntryPage(found, "")
 
     def follow(
-        self, project: str, job_id: str, selection: Selection, after: Cursor | None, until: Cursor | None = None
-    ) -> Batch:
+        self,
+        project: str,
+        job_id: str,
+        selection: LogSelection,
+        after: LogCursor | None,
+        until: LogCursor | None = None,
+    ) -> LogBatch:
         """What has come since `after`, or from the start that the selection names, up to `until` if that is given.
 
         With each answer's cursor in the next question, every line is told once. An answer may be empty and have
@@ -102,9 +107,9 @@ class Logs:
         start = after or _start(log, selection)
         places = log.places(start)
         if start.seeking and (left := _seek(log.backwards(places), places, selection, start)):
-            cursor = Cursor(places[0], tuple(places[1:]), left)
-            return Batch(entries=[], cursor=cursor, more=True, ended=False, end=end)
-        found: list[Entry] = []
+            cursor = LogCursor(places[0], tuple(places[1:]), left)
+            return LogBatch(entries=[], cursor=cursor, more=True, ended=False, end=end)
+        found: list[LogEntry] = []
         size = scanned = 0
         more = False
         for line, source in log.forwards(places, log.places(until) if until else None):
@@ -116,20 +121,20 @@ class Logs:
             if len(found) == MAX_PAGE or size > PAGE_BYTES or scanned > SCAN_BYTES:
                 more = True
                 break
-        cursor = Cursor(places[0], tuple(places[1:]))
-        return Batch(entries=found, cursor=cursor, more=more, ended=log.job.ended and not more, end=end)
+        cursor = LogCursor(places[0], tuple(places[1:]))
+        return LogBatch(entries=found, cursor=cursor, more=more, ended=log.job.ended and not more, end=end)
 
-    def sizes(self, project: str, job_id: str, cursor: Cursor) -> tuple[int, ...]:
+    def sizes(self, project: str, job_id: str, cursor: LogCursor) -> tuple[int, ...]:
         return sizes(self._home, project, job_id, cursor)
 
-    def _merged(self, projects: Sequence[str], span: _Span) -> Iterator[Entry]:
+    def _merged(self, projects: Sequence[str], span: _Span) -> Iterator[LogEntry]:
         """All entries of the span, in its order. A job is opened only when the time of its lines has come."""
         streams = [stream for project in projects for stream in self._streams(project, span)]
         streams.sort(key=lambda stream: -stream.last_us if span.descending else stream.first_us, reverse=True)
-        heap: list[tuple[object, int, Entry, Iterator[Entry]]] = []
+        heap: list[tuple[object, int, LogEntry, Iterator[LogEntry]]] = []
         opened = 0
 
-        def push(number: int, rest: Iterator[Entry]) -> None:
+        def push(number: int, rest: Iterator[LogEntry]) -> None:
             if (entry := next(rest, None)) is not None:
                 heapq.heappush(heap, (span.rank(entry.key), number, entry, rest))
 
@@ -147,7 +152,7 @@ class Logs:
         wanted = span.job_ids()
         if wanted is not None:
             for job_id in sorted(wanted):
-                with suppress(NotFound):  # a job that is not there has no entries
+                with suppress(NotFoundError):  # a job that is not there has no entries
                     yield _Stream(self._jobs.get(project, job_id), 0, MAX_TIME_US)
             return
         told = self._jobs.event_spans(project)
@@ -162,14 +167,14 @@ class Logs:
                     yield stream
             before = (jobs[-1].created_us, jobs[-1].id)
 
-    def _open(self, job: Job, span: _Span) -> Iterator[Entry]:
+    def _open(self, job: Job, span: _Span) -> Iterator[LogEntry]:
         """The entries of one job in the span, in its order."""
         events = sorted(
             line_entries(job, 0, map(event_line, self._jobs.events(job.project, job.id))),
             key=lambda entry: entry.key,
             reverse=span.descending,
         )
-        sources: list[Iterable[Entry]] = [events]
+        sources: list[Iterable[LogEntry]] = [events]
         for number, file in enumerate(log_files(self._home, job), start=1):
             sources.append(line_entries(job, number, span.lines(file)))
         merged = heapq.merge(*sources, key=lambda entry: entry.key, reverse=span.descending)
@@ -197,9 +202,9 @@ class _Span:
     page_size: int
 
     @classmethod
-    def of(cls, query: Query) -> _Span:
+    def of(cls, query: LogQuery) -> _Span:
         if query.page_size < 0:
-            raise Invalid("The page size can't be negative.", field="page_size")
+            raise InvalidArgumentError("The page size can't be negative.", field="page_size")
         parsed = parse(query.filter)
         descending = _descending(query.order_by)
         position = _position(query) if query.page_token else None
@@ -229,22 +234,22 @@ class _Span:
     def rank(self, key: Key) -> object:
         return cmp_to_key(_newest_first)(key) if self.descending else key
 
-    def may_precede(self, stream: _Stream, entry: Entry) -> bool:
+    def may_precede(self, stream: _Stream, entry: LogEntry) -> bool:
         """Whether a job that is not open yet may have something to tell before this entry."""
         return stream.last_us >= entry.time_us if self.descending else stream.first_us <= entry.time_us
 
-    def lines(self, file: LogFile) -> Iterator[Line]:
+    def lines(self, file: AttemptLog) -> Iterator[LogRecord]:
         if self.descending:
             return file.backwards(None if self.upper_us >= MAX_TIME_US else file.find(self.upper_us + 1))
         return file.forwards(file.find(self.lower_us) if self.lower_us > 0 else 0)
 
-    def reached(self, entry: Entry) -> bool:
+    def reached(self, entry: LogEntry) -> bool:
         """Whether the entry lies on this side of where the span begins."""
         if self.descending:
             return entry.time_us <= self.upper_us and (self.position is None or entry.key < self.position)
         return entry.time_us >= self.lower_us and (self.position is None or entry.key > self.position)
 
-    def not_past(self, entry: Entry) -> bool:
+    def not_past(self, entry: LogEntry) -> bool:
         return entry.time_us >= self.lower_us if self.descending else entry.time_us <= self.upper_us
 
 
@@ -254,18 +259,20 @@ def _newest_first(a: Key, b: Key) -> int:
 
 def _projects(principal: Principal, resource_names: Sequence[str]) -> list[str]:
     if not resource_names:
-        raise Invalid("At least one resource name is needed, such as projects/my-project.", field="resource_names")
+        raise InvalidArgumentError(
+            "At least one resource name is needed, such as projects/my-project.", field="resource_names"
+        )
     projects = []
     for name in resource_names:
         kind, _, project = name.partition("/")
         if kind != "projects":
-            raise Invalid(
+            raise InvalidArgumentError(
                 f"Logs are kept by project: a resource name is like projects/my-project; {name[:100]!r} is not.",
                 field="resource_names",
             )
         projects.append(names.project_id(project))
         if not principal.may(Access.READ, project):
-            raise Denied(f"This token may not read the logs of project {project}.")
+            raise PermissionDeniedError(f"This token may not read the logs of project {project}.")
     return sorted(set(projects))
 
 
@@ -275,36 +282,41 @@ def _descending(order_by: str) -> bool:
             return False
         case ["timestamp", "desc"]:
             return True
-    raise Invalid(
+    raise InvalidArgumentError(
         f"Entries are ordered by `timestamp asc` or `timestamp desc`, not by {order_by[:40]!r}.", field="order_by"
     )
 
 
-def _digest(query: Query) -> str:
+def _digest(query: LogQuery) -> str:
     asked = orjson.dumps([sorted(query.resource_names), query.filter, _descending(query.order_by)])
     return hashlib.sha256(asked).hexdigest()[:16]
 
 
-def _token(query: Query, key: Key) -> str:
-    return write_token((_digest(query), *key))
+def _token(query: LogQuery, key: Key) -> str:
+    return encode_page_token((_digest(query), *key))
 
 
-def _position(query: Query) -> Key:
-    """Where a page token says that the last page ended. `Invalid` if it is not one of ours for this query."""
-    match read_token(query.page_token):
+def _position(query: LogQuery) -> Key:
+    """Where a page token says that the last page ended.
+
+    `InvalidArgumentError` if it is not one of ours for this query.
+    """
+    match decode_page_token(query.page_token):
         case [str(digest), str(entry), str(project), str(job)] if digest == _digest(query) and _TIMED.match(entry):
             return entry, project, job
-    raise Invalid("This page token does not belong to this query. Start again without one.", field="page_token")
+    raise InvalidArgumentError(
+        "This page token does not belong to this query. Start again without one.", field="page_token"
+    )
 
 
-def _start(log: JobLog, selection: Selection) -> Cursor:
+def _start(log: JobLog, selection: LogSelection) -> LogCursor:
     """Where a reader begins who has no cursor: at the top, at a time, or at the end, to seek the last lines there."""
     if selection.tail is None:
-        return Cursor(0, tuple(file.find(selection.since_us) if selection.since_us else 0 for file in log.files))
+        return LogCursor(0, tuple(file.find(selection.since_us) if selection.since_us else 0 for file in log.files))
     return replace(log.end(), seeking=selection.tail)
 
 
-def _seek(lines: Iterator[Sourced], places: Places, selection: Selection, start: Cursor) -> int:
+def _seek(lines: Iterator[Sourced], places: Positions, selection: LogSelection, start: LogCursor) -> int:
     """Move the places back over the matching lines that are sought; return how many are yet to be found.
 
     0 also if there are no more of them. Looks at about SCAN_BYTES.

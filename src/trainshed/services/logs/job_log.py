@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from trainshed.attempts.log_file import Line, LogFile
+from trainshed.attempts.log_file import AttemptLog, LogRecord
 from trainshed.config import Home
 from trainshed.domain import names
-from trainshed.domain.jobs.job import Event, Job
-from trainshed.domain.logs import SERVICE, Cursor, Entry, insert_id
+from trainshed.domain.jobs.job import Job, JobEvent
+from trainshed.domain.logs import SERVICE, LogCursor, LogEntry, insert_id
 from trainshed.store.jobs import JobStore
 
 #: a line and its source: 0 is the events, n is attempt n
-Sourced = tuple[Line, int]
-Places = list[int]  #: how far each source was read: the start or the end of one of its lines
+Sourced = tuple[LogRecord, int]
+Positions = list[int]  #: how far each source was read: the start or the end of one of its lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +24,20 @@ class JobLog:
     """The sources as they are now. Within a source, lines come in its own order, whatever their times are."""
 
     job: Job
-    events: Sequence[Event]
-    files: Sequence[LogFile]
+    events: Sequence[JobEvent]
+    files: Sequence[AttemptLog]
 
     @classmethod
     def open(cls, jobs: JobStore, home: Home, project: str, job_id: str) -> JobLog:
         job = jobs.get(project, job_id)  # before the lines: once it has ended, none are added
         return cls(job, jobs.events(project, job_id), log_files(home, job))
 
-    def end(self) -> Cursor:
+    def end(self) -> LogCursor:
         """The place behind all that is there."""
         last = max((event.seq for event in self.events), default=0)
-        return Cursor(last, tuple(file.complete() for file in self.files))
+        return LogCursor(last, tuple(file.complete() for file in self.files))
 
-    def places(self, cursor: Cursor) -> Places:
+    def places(self, cursor: LogCursor) -> Positions:
         """One for each source; those that the cursor does not know were not read at all."""
         known = [cursor.events, *cursor.offsets[: len(self.files)]]
         return known + [0] * (1 + len(self.files) - len(known))
@@ -60,41 +60,41 @@ class JobLog:
                 sources.append(_sourced(file.backwards(places[number]), number))
         return heapq.merge(*sources, key=_order, reverse=True)
 
-    def entry(self, line: Line, source: int) -> Entry:
+    def entry(self, line: LogRecord, source: int) -> LogEntry:
         return line_entry(self.job, source, line)
 
 
-def _sourced(lines: Iterable[Line], number: int) -> Iterator[Sourced]:
+def _sourced(lines: Iterable[LogRecord], number: int) -> Iterator[Sourced]:
     return ((line, number) for line in lines)
 
 
 def _order(item: Sourced) -> tuple[int, int, int]:
-    """As `Entry.key` orders what is of one job."""
+    """As `LogEntry.key` orders what is of one job."""
     return item[0].time_us, item[1], item[0].start
 
 
-def log_files(home: Home, job: Job) -> list[LogFile]:
+def log_files(home: Home, job: Job) -> list[AttemptLog]:
     """The log of each attempt."""
     return [
-        LogFile(root=home.jobs, folder=(job.project, job.id, str(number)), floor_us=job.created_us)
+        AttemptLog(root=home.jobs, folder=(job.project, job.id, str(number)), floor_us=job.created_us)
         for number in range(1, job.attempt + 1)
     ]
 
 
-def sizes(home: Home, project: str, job_id: str, cursor: Cursor) -> tuple[int, ...]:
+def sizes(home: Home, project: str, job_id: str, cursor: LogCursor) -> tuple[int, ...]:
     """The bytes in the files that a cursor tells of. Costs microseconds: a follower asks this while it waits."""
     folder = (names.project_id(project), names.job_id(job_id))
     attempts = range(1, len(cursor.offsets) + 1)
-    return tuple(LogFile(root=home.jobs, folder=(*folder, str(n)), floor_us=0).size() for n in attempts)
+    return tuple(AttemptLog(root=home.jobs, folder=(*folder, str(n)), floor_us=0).size() for n in attempts)
 
 
-def event_line(event: Event) -> Line:
+def event_line(event: JobEvent) -> LogRecord:
     """An event as a line of the service. Its number is the place behind it."""
-    return Line(event.seq - 1, event.seq, event.time_us, SERVICE, event.severity, event.text)
+    return LogRecord(event.seq - 1, event.seq, event.time_us, SERVICE, event.severity, event.text)
 
 
-def line_entry(job: Job, source: int, line: Line) -> Entry:
-    return Entry(
+def line_entry(job: Job, source: int, line: LogRecord) -> LogEntry:
+    return LogEntry(
         project=job.project,
         job=job.id,
         time_us=line.time_us,
@@ -105,5 +105,5 @@ def line_entry(job: Job, source: int, line: Line) -> Entry:
     )
 
 
-def line_entries(job: Job, attempt: int, lines: Iterable[Line]) -> Iterator[Entry]:
+def line_entries(job: Job, attempt: int, lines: Iterable[LogRecord]) -> Iterator[LogEntry]:
     return (line_entry(job, attempt, line) for line in lines)

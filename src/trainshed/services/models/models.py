@@ -8,26 +8,26 @@ from typing import Any
 
 from trainshed.domain import names
 from trainshed.domain.etags import check_etag
-from trainshed.domain.filters import parser as filters
-from trainshed.domain.jobs.job import LOCAL
+from trainshed.domain.filters import parser
+from trainshed.domain.jobs.job import LOCAL_ENGINE
 from trainshed.domain.json_fields import mask_paths
 from trainshed.domain.models.model import (
     Model,
     check_size,
     model_body,
-    no_version,
     read_model,
     read_model_patch,
     read_split,
+    version_not_found,
 )
 from trainshed.domain.models.version import Version
 from trainshed.domain.operations import EMPTY, Operation, OperationType, response
 from trainshed.domain.times import now_us
-from trainshed.errors import Invalid
+from trainshed.errors import InvalidArgumentError
 from trainshed.services.operations import operation_body
-from trainshed.services.paging import Page, PageRequest, scan
+from trainshed.services.paging import PageRequest, ResourcePage, scan
 from trainshed.services.patches import check_mask, merged
-from trainshed.store.models import Change, Listed, ModelStore
+from trainshed.store.models import ModelChange, ModelStore, ModelWithDefault
 
 _PATCHABLE = ("description", "online_prediction_logging", "online_prediction_console_logging", "default_version.name")
 _FIELDS = {
@@ -42,7 +42,7 @@ def _nothing(*_: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class ServingDependencies:
     """Those who make requests find their versions, as the registry calls them."""
 
     wake: Callable[[], None] = _nothing  #: there is something to create or to delete
@@ -53,8 +53,8 @@ class Serving:
     progress: Callable[[str, str, str], str] = lambda project, model, version: ""
     log_tail: Callable[[str, str, str], str] = lambda project, model, version: ""  #: what its host printed last
     last_used_us: Callable[[str, str, str], int] = lambda project, model, version: 0  #: 0: never
-    #: by labels, and what a version is; `Invalid`, with the list, for one there isn't
-    choose_engine: Callable[[Mapping[str, str], str], str] = lambda labels, what: LOCAL
+    #: by labels, and what a version is; `InvalidArgumentError`, with the list, for one there isn't
+    choose_engine: Callable[[Mapping[str, str], str], str] = lambda labels, what: LOCAL_ENGINE
     traffic: Callable[[str, str], Mapping[str, Any]] = lambda project, model: {}  #: of the last hour, by version
 
 
@@ -64,7 +64,7 @@ class Models:
     def __init__(
         self,
         store: ModelStore,
-        serving: Serving,
+        serving: ServingDependencies,
         *,
         project_number: Callable[[str], int],
         clock: Callable[[], int] = now_us,
@@ -75,7 +75,7 @@ class Models:
         self._clock = clock
 
     def create(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A new model without versions. `AlreadyExists` while the project has one of that name."""
+        """A new model without versions. `AlreadyExistsError` while the project has one of that name."""
         model = self._store.add(read_model(body, project, now_us=self._clock()))
         self._serving.publish(project, model.id)
         return model_body(model, None)
@@ -83,24 +83,27 @@ class Models:
     def get(self, project: str, model_id: str) -> dict[str, Any]:
         return self._shown(self._store.listed(project, model_id))
 
-    def page(self, project: str, wanted: PageRequest) -> Page:
+    def page(self, project: str, wanted: PageRequest) -> ResourcePage:
         """Models that match the filter, newest first, as `scan` gives them."""
-        query = filters.parse(wanted.query)
+        query = parser.parse(wanted.query)
         found, cursor = scan(
             lambda before, limit: self._store.page(project, before=before, limit=limit),
             lambda listed: query.matches(self._shown(listed)),
             wanted,
         )
-        return Page(items=[self._shown(listed) for listed in found], next=cursor)
+        return ResourcePage(items=[self._shown(listed) for listed in found], next=cursor)
 
     def patch(self, project: str, model_id: str, *, mask: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Change what the mask names, at once: the operation is done. With an etag: `Aborted` unless it is current."""
+        """Change what the mask names, at once: the operation is done.
+
+        With an etag: `AbortedError` unless it is current.
+        """
         given, paths = read_model_patch(body), mask_paths(mask, field="update_mask")
         check_mask(paths, _PATCHABLE, given, what="model")
         labels = names.labels(given.get("labels", {}), field="model.labels")
         now, number = self._clock(), self._number(project)
 
-        def decide(model: Model, versions: Sequence[Version]) -> Change:
+        def decide(model: Model, versions: Sequence[Version]) -> ModelChange:
             if "etag" in given:
                 check_etag(given["etag"], model.generation, what=f"model {model.id}")
             changed = replace(
@@ -114,7 +117,7 @@ class Models:
             stored = replace(changed, generation=changed.generation + 1)
             shown = response("Model", model_body(stored, default[0] if default else None))
             begun = _begin(OperationType.UPDATE_MODEL, changed, number=number, now_us=now)
-            return Change(model=changed, operation=begun.succeeded(shown, now_us=now))
+            return ModelChange(model=changed, operation=begun.succeeded(shown, now_us=now))
 
         _, change = self._store.change(project, model_id, decide)
         self._serving.publish(project, model_id)
@@ -122,7 +125,7 @@ class Models:
         return operation_body(change.operation)
 
     def delete(self, project: str, model_id: str) -> dict[str, Any]:
-        """Forget a model at once: the operation is done. `FailedPrecondition` if it has versions."""
+        """Forget a model at once: the operation is done. `FailedPreconditionError` if it has versions."""
         now = self._clock()
         model = self._store.get(project, model_id)
         begun = _begin(OperationType.DELETE_MODEL, model, number=self._number(project), now_us=now)
@@ -153,11 +156,11 @@ class Models:
     def _routed(
         self, project: str, model_id: str, decide: Callable[[Model, Sequence[Version]], Model]
     ) -> dict[str, Any]:
-        self._store.change(project, model_id, lambda model, versions: Change(model=decide(model, versions)))
+        self._store.change(project, model_id, lambda model, versions: ModelChange(model=decide(model, versions)))
         self._serving.publish(project, model_id)
         return self.details(project, model_id)
 
-    def _shown(self, listed: Listed) -> dict[str, Any]:
+    def _shown(self, listed: ModelWithDefault) -> dict[str, Any]:
         default = listed.default
         used = self._serving.last_used_us(listed.model.project, listed.model.id, default.id) if default else 0
         return model_body(listed.model, default, last_use_us=used or None)
@@ -186,8 +189,10 @@ def _named_default(model: Model, given: Mapping[str, Any], versions: Sequence[Ve
     wanted = given.get("defaultVersion")
     name = wanted.get("name") if isinstance(wanted, dict) else None
     if not isinstance(name, str) or not name:
-        raise Invalid("The mask names the default version, but the model in the body doesn't say which.", field=field)
+        raise InvalidArgumentError(
+            "The mask names the default version, but the model in the body doesn't say which.", field=field
+        )
     found = [version for version in versions if name in (version.id, version.name)]
     if not found:
-        raise no_version(model.project, model.id, name.rpartition("/")[2])
+        raise version_not_found(model.project, model.id, name.rpartition("/")[2])
     return found[0]

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from trainshed.domain.objects import Draft, ListQuery, Traits
-from trainshed.errors import FailedPrecondition, Invalid, NotFound
-from trainshed.gateway.gateway import Kind, Predictions
+from trainshed.domain.objects import ListQuery, ObjectDraft, ObjectMetadata
+from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from trainshed.gateway.gateway import FrameKind, PredictionGateway
 from trainshed.gateway.request_log import folder_of
-from trainshed.gateway.routes import RequestLog, Routes, Target
-from trainshed.services.storage.objects import PIECE, Objects, Source
+from trainshed.gateway.routes import PredictTarget, RequestLogTarget, Routes
+from trainshed.services.storage.objects import PIECE, Objects, ObjectSource
 
 MOST = 10_000  #: requests in one replay
 EXAMPLES = 10
@@ -35,17 +35,17 @@ class LoggedRequests:
     """The objects that hold logged requests, written and read."""
 
     def __init__(self, objects: Objects, *, owner: Callable[[str], str]) -> None:
-        """`owner` gives the project of a bucket, or raises `NotFound`."""
+        """`owner` gives the project of a bucket, or raises `NotFoundError`."""
         self._objects = objects
         self._owner = owner
 
     def write(self, project: str, bucket: str, name: str, lines: bytes) -> None:
-        """A new object in a bucket of this project. `NotFound` if it has no such bucket any more."""
+        """A new object in a bucket of this project. `NotFoundError` if it has no such bucket any more."""
         self._check(project, bucket)
-        draft = Draft(bucket=bucket, name=name, traits=Traits(content_type="application/x-ndjson"))
+        draft = ObjectDraft(bucket=bucket, name=name, traits=ObjectMetadata(content_type="application/x-ndjson"))
         self._objects.store(None, lines, draft)
 
-    def newest_first(self, project: str, log: RequestLog, model: str) -> Iterator[LoggedRequest]:
+    def newest_first(self, project: str, log: RequestLogTarget, model: str) -> Iterator[LoggedRequest]:
         """What was logged there for a model, object by object, from the newest one back."""
         self._check(project, log.bucket)
         days = self._names(log.bucket, ListQuery(prefix=folder_of(log, model), delimiter="/", checksums=False))
@@ -55,7 +55,7 @@ class LoggedRequests:
 
     def _check(self, project: str, bucket: str) -> None:
         if self._owner(bucket) != project:
-            raise NotFound(f"Project {project} has no bucket {bucket}.")
+            raise NotFoundError(f"Project {project} has no bucket {bucket}.")
 
     def _names(self, bucket: str, query: ListQuery) -> list[str]:
         """All prefixes of a listing with a delimiter, all objects of one without."""
@@ -69,9 +69,9 @@ class LoggedRequests:
 
     def _read(self, bucket: str, name: str) -> list[LoggedRequest]:
         try:
-            with self._objects.open(Source(bucket=bucket, name=name)) as reader:
+            with self._objects.open(ObjectSource(bucket=bucket, name=name)) as reader:
                 data = b"".join(reader.read(offset) for offset in range(0, reader.info.size, PIECE))
-        except NotFound:  # deleted since it was listed
+        except NotFoundError:  # deleted since it was listed
             return []
         return [logged for line in data.splitlines() if (logged := _logged(line)) is not None]
 
@@ -94,7 +94,7 @@ def _logged(line: bytes) -> LoggedRequest | None:
 class Replays:
     """Sends logged requests of a model to one of its versions. Nothing of it is counted or logged."""
 
-    def __init__(self, routes: Routes, predictions: Predictions, logged: LoggedRequests) -> None:
+    def __init__(self, routes: Routes, predictions: PredictionGateway, logged: LoggedRequests) -> None:
         self._routes = routes
         self._predictions = predictions
         self._logged = logged
@@ -102,7 +102,7 @@ class Replays:
     def run(self, project: str, model: str, version: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Replay the last requests, one after the other, and compare answer by answer. Blocks until that is done."""
         count = _count(body)
-        target = Target(project=project, model=model, version=version, kind=Kind.PREDICT)
+        target = PredictTarget(project=project, model=model, version=version, kind=FrameKind.PREDICT)
         requests = self._last(target, count)
         examples: list[dict[str, Any]] = []
         after_ms: list[float] = []
@@ -123,14 +123,14 @@ class Replays:
             "latency_ms": {"before": _percentiles(before_ms), "after": _percentiles(after_ms)},
         }
 
-    def _last(self, target: Target, count: int) -> list[LoggedRequest]:
+    def _last(self, target: PredictTarget, count: int) -> list[LoggedRequest]:
         """The last requests to any version of the model that has a log, oldest first."""
         route = self._routes.models.get((target.project, target.model))
         if route is None or target.version not in route.versions:
-            raise NotFound(f"There is no version {target.version} of model {target.model} that could be asked.")
+            raise NotFoundError(f"There is no version {target.version} of model {target.model} that could be asked.")
         logs = {(each.log.bucket, each.log.folder): each.log for each in route.versions.values() if each.log}
         if not logs:
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"No version of model {target.model} logs requests, so there are none to replay. `trainshed versions "
                 f"update --help` says how to log a share of them."
             )
@@ -145,10 +145,10 @@ class Replays:
 
 def _count(body: Mapping[str, Any]) -> int:
     if unknown := set(body) - {"count"}:
-        raise Invalid(f"Unknown field {min(unknown)!r}. A replay has: count.")
+        raise InvalidArgumentError(f"Unknown field {min(unknown)!r}. A replay has: count.")
     count = body.get("count", 100)
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
-        raise Invalid(f"count must be a whole number from 1 to {MOST:,}.", field="count")
+        raise InvalidArgumentError(f"count must be a whole number from 1 to {MOST:,}.", field="count")
     return count
 
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from trainshed.domain import names
 from trainshed.domain.etags import check_etag
-from trainshed.domain.filters import parser as filters
+from trainshed.domain.filters import parser
 from trainshed.domain.jobs.job import ENGINE_LABEL
 from trainshed.domain.json_fields import mask_paths
-from trainshed.domain.models.model import Model, no_version
+from trainshed.domain.models.model import Model, version_not_found
 from trainshed.domain.models.sample_request import sample_request
 from trainshed.domain.models.version import (
     HOSTED,
@@ -31,13 +31,13 @@ from trainshed.domain.models.version_request import (
 )
 from trainshed.domain.operations import Operation, OperationType, response
 from trainshed.domain.times import now_us
-from trainshed.errors import FailedPrecondition, Invalid
-from trainshed.services.models.models import Serving
+from trainshed.errors import FailedPreconditionError, InvalidArgumentError
+from trainshed.services.models.models import ServingDependencies
 from trainshed.services.operations import operation_body
-from trainshed.services.paging import Page, PageRequest, scan
+from trainshed.services.paging import PageRequest, ResourcePage, scan
 from trainshed.services.patches import check_mask, merged
-from trainshed.services.storage.uris import Places, place
-from trainshed.store.models import Change, ModelStore
+from trainshed.services.storage.uris import UriChecker, parse_uri
+from trainshed.store.models import ModelChange, ModelStore
 
 
 class Choice(Protocol):
@@ -56,14 +56,14 @@ class Versions:
     def __init__(
         self,
         store: ModelStore,
-        serving: Serving,
-        places: Places,
+        serving: ServingDependencies,
+        places: UriChecker,
         *,
         resolve_runtime: Callable[[str, str], Choice],
         project_number: Callable[[str], int],
         clock: Callable[[], int] = now_us,
     ) -> None:
-        """`resolve_runtime` raises `Invalid`, with the list, for a version that can't be had."""
+        """`resolve_runtime` raises `InvalidArgumentError`, with the list, for a version that can't be had."""
         self._store = store
         self._serving = serving
         self._places = places
@@ -72,7 +72,7 @@ class Versions:
         self._clock = clock
 
     def create(self, project: str, model_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Begin to create a version. `AlreadyExists` while the model has one of that name."""
+        """Begin to create a version. `AlreadyExistsError` while the model has one of that name."""
         request = read_version(body)
         model = self._store.get(project, model_id)
         details = self._runtime(request) | self._engine(model, request)
@@ -94,21 +94,21 @@ class Versions:
     def get(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
         return self._shown(*self._store.version_listed(project, model_id, version_id))
 
-    def page(self, project: str, model_id: str, wanted: PageRequest) -> Page:
+    def page(self, project: str, model_id: str, wanted: PageRequest) -> ResourcePage:
         """Versions of a model that match the filter, newest first, as `scan` gives them."""
-        query = filters.parse(wanted.query)
+        query = parser.parse(wanted.query)
         model = self._store.get(project, model_id)
         found, cursor = scan(
             lambda before, limit: self._store.page_versions(model, before=before, limit=limit),
             lambda version: query.matches(self._shown(model, version)),
             wanted,
         )
-        return Page(items=[self._shown(model, version) for version in found], next=cursor)
+        return ResourcePage(items=[self._shown(model, version) for version in found], next=cursor)
 
     def patch(
         self, project: str, model_id: str, version_id: str, *, mask: str, body: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Change what the mask names. With an etag: `Aborted` unless it is the current one.
+        """Change what the mask names. With an etag: `AbortedError` unless it is the current one.
 
         The operation is done, unless the version gets another number of hosts: then it ends when they are there.
         """
@@ -120,15 +120,15 @@ class Versions:
             self._check_logging(project, given)
         now, number = self._clock(), self._number(project)
 
-        def decide(model: Model, versions: Sequence[Version]) -> Change:
+        def decide(model: Model, versions: Sequence[Version]) -> ModelChange:
             version = _chosen(model, versions, version_id)
             if "etag" in given:
                 check_etag(given["etag"], version.generation, what=f"version {version.id}")
             if version.state is VersionState.DELETING:
-                raise FailedPrecondition(f"Version {version.id} is being deleted.")
+                raise FailedPreconditionError(f"Version {version.id} is being deleted.")
             kept = names.labels(merged(version.labels, labels, paths), field="version.labels")
             if kept.get(ENGINE_LABEL, version.engine) != version.engine:
-                raise FailedPrecondition(
+                raise FailedPreconditionError(
                     f"The hosts of version {version.id} are on engine {version.engine}, and stay there. Leave the "
                     f"label {ENGINE_LABEL} as it is, or create another version.",
                     field=f"version.labels.{ENGINE_LABEL}",
@@ -145,7 +145,7 @@ class Versions:
             begun = _begin(OperationType.UPDATE_VERSION, stored, number=number, default=default, now_us=now)
             if changed.operation != operation_id:
                 begun = begun.succeeded(response("Version", version_body(stored, default=default)), now_us=now)
-            return Change(version=changed, operation=begun)
+            return ModelChange(version=changed, operation=begun)
 
         _, change = self._store.change(project, model_id, decide)
         self._serving.publish(project, model_id)
@@ -154,16 +154,19 @@ class Versions:
         return operation_body(change.operation)
 
     def delete(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
-        """Begin to delete a version. `FailedPrecondition` for one that requests still go to by the model's name."""
+        """Begin to delete a version.
+
+        `FailedPreconditionError` for one that requests still go to by the model's name.
+        """
         now, number = self._clock(), self._number(project)
 
-        def decide(model: Model, versions: Sequence[Version]) -> Change:
+        def decide(model: Model, versions: Sequence[Version]) -> ModelChange:
             version = _chosen(model, versions, version_id)
             model.check_can_lose(version, versions)
             default = model.default_version == version.id
             begun = _begin(OperationType.DELETE_VERSION, version, number=number, default=default, now_us=now)
             going = version.to(VersionState.DELETING, error=version.error, operation=begun.id)
-            return Change(version=going, operation=begun)
+            return ModelChange(version=going, operation=begun)
 
         _, change = self._store.change(project, model_id, decide)
         self._serving.wake()
@@ -171,11 +174,11 @@ class Versions:
         return operation_body(change.operation)
 
     def set_default(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
-        """Let a version answer the requests that name none. `FailedPrecondition` unless it is READY."""
+        """Let a version answer the requests that name none. `FailedPreconditionError` unless it is READY."""
         self._store.change(
             project,
             model_id,
-            lambda model, versions: Change(model=model.defaulting_to(_chosen(model, versions, version_id))),
+            lambda model, versions: ModelChange(model=model.defaulting_to(_chosen(model, versions, version_id))),
         )
         self._serving.publish(project, model_id)
         return self.get(project, model_id, version_id)
@@ -204,8 +207,8 @@ class Versions:
         wanted = serving_runtime(request.body.get("runtimeVersion", ""), request.body.get("pythonVersion", ""))
         try:
             choice = self._resolve(wanted.runtime_version, wanted.python_version)
-        except Invalid as exc:
-            raise Invalid(str(exc), field=f"version.{exc.field.rpartition('.')[2]}") from None
+        except InvalidArgumentError as exc:
+            raise InvalidArgumentError(str(exc), field=f"version.{exc.field.rpartition('.')[2]}") from None
         notes = [note for note in (wanted.note, *choice.notes, *request.notes) if note]
         return {"runtime": choice.name, "notes": notes}
 
@@ -215,10 +218,10 @@ class Versions:
         return {"engine": self._serving.choose_engine({**model.labels, **request.labels}, what)}
 
     def _check_places(self, project: str, body: Mapping[str, Any]) -> None:
-        """`FailedPrecondition` for what isn't there. A bucket of another project is as good as absent."""
+        """`FailedPreconditionError` for what isn't there. A bucket of another project is as good as absent."""
         uri = body.get("deploymentUri", "")
         if uri and not self._places.folder_readable(project, uri, field="version.deployment_uri"):
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"There are no files in {uri}. It must be a folder in a bucket of project {project} that holds the "
                 f"exported model. List what there is with: trainshed buckets ls gs://BUCKET",
                 field="version.deployment_uri",
@@ -226,7 +229,7 @@ class Versions:
         field = "version.package_uris"
         packages = body.get("packageUris", ())
         if missing := [each for each in packages if not self._places.object_readable(project, each, field=field)]:
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"The provided GCS paths cannot be read: {', '.join(missing[:5])}. Each must be an object in a bucket "
                 f"of project {project}.",
                 field=field,
@@ -238,9 +241,9 @@ class Versions:
         uri = body.get("requestLoggingConfig", {}).get("bigqueryTableName", "")
         if not uri.startswith("gs://"):
             return  # not given, or refused in other words
-        bucket, _ = place(uri, field=field)
+        bucket, _ = parse_uri(uri, field=field)
         if not self._places.owns(project, bucket):
-            raise FailedPrecondition(
+            raise FailedPreconditionError(
                 f"The bucket gs://{bucket} does not exist in project {project}. "
                 f"Make it with: trainshed buckets mb gs://{bucket}",
                 field=field,
@@ -271,4 +274,4 @@ def _chosen(model: Model, versions: Sequence[Version], version_id: str) -> Versi
     for version in versions:
         if version.id == version_id:
             return version
-    raise no_version(model.project, model.id, version_id)
+    raise version_not_found(model.project, model.id, version_id)

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from trainshed.buckets.backend import Tree
+from trainshed.buckets.backend import BucketBackend
 from trainshed.buckets.names import bucket_name
 from trainshed.domain import names
-from trainshed.domain.objects import MAX_PAGE, Bucket, Conditions
+from trainshed.domain.objects import MAX_PAGE, Bucket, Preconditions
 from trainshed.domain.times import now_us
-from trainshed.errors import ConditionNotMet, Invalid, NotFound, NotModified, Refused
+from trainshed.errors import CannotProceedError, ConditionNotMetError, InvalidArgumentError, NotFoundError, NotModified
 from trainshed.store.buckets import BucketStore, taken
-from trainshed.store.conflicts import until_first
+from trainshed.store.conflicts import retry_on_conflict
 
 #: those that Cloud Storage has, and those that it had
 STORAGE_CLASSES = (
@@ -41,7 +41,7 @@ class BucketChange:
 class Buckets:
     """Buckets and their projects. Names are unique over all projects. Threads may share it."""
 
-    def __init__(self, store: BucketStore, tree: Tree, *, clock: Callable[[], int] = now_us) -> None:
+    def __init__(self, store: BucketStore, tree: BucketBackend, *, clock: Callable[[], int] = now_us) -> None:
         self._store = store
         self._tree = tree
         self._clock = clock
@@ -50,7 +50,7 @@ class Buckets:
     def make(
         self, project: str, name: str, *, location: str = "", storage_class: str = "", labels: object = None
     ) -> Bucket:
-        """A new, empty bucket. `AlreadyExists` if any project has that name."""
+        """A new, empty bucket. `AlreadyExistsError` if any project has that name."""
         kept = names.labels(labels if labels is not None else {}, field="labels")
         with self._making:
             if self._exists(bucket_name(name)):
@@ -80,20 +80,23 @@ class Buckets:
         return self._store.add(bucket)
 
     def adopt(self, project: str, name: str, *, url: str) -> Bucket:
-        """The bucket that an operator keeps in a cloud, made if it is new. `Refused` if another is in its place."""
+        """The bucket that an operator keeps in a cloud, made if it is new.
+
+        `CannotProceedError` if another is in its place.
+        """
         with self._making:
             try:
                 bucket = self._store.get(name)
-            except NotFound:
+            except NotFoundError:
                 return self._new(project, name, location=url.partition(":")[0])
         if bucket.project != project:
-            raise Refused(
+            raise CannotProceedError(
                 f"[buckets.{name}] in config.toml is for project {project}, but gs://{name} is a bucket of project "
                 f"{bucket.project}. Name that project there, or choose another name for the bucket."
             )
         return bucket
 
-    def get(self, name: str, conditions: Conditions | None = None) -> Bucket:
+    def get(self, name: str, conditions: Preconditions | None = None) -> Bucket:
         bucket = self._store.get(name)
         if conditions is not None:
             _check(bucket, conditions)
@@ -102,7 +105,7 @@ class Buckets:
         return bucket
 
     def owner(self, name: str) -> str:
-        """The project of a bucket. `NotFound` if there is no such bucket."""
+        """The project of a bucket. `NotFoundError` if there is no such bucket."""
         return self._store.get(name).project
 
     def list(
@@ -122,15 +125,15 @@ class Buckets:
             if not after:
                 return
 
-    def patch(self, name: str, change: BucketChange, conditions: Conditions) -> Bucket:
+    def patch(self, name: str, change: BucketChange, conditions: Preconditions) -> Bucket:
         """Change labels or storage class. A bucket that nothing changes stays the same generation."""
-        return until_first(lambda: self._patch_once(name, change, conditions))
+        return retry_on_conflict(lambda: self._patch_once(name, change, conditions))
 
-    def _patch_once(self, name: str, change: BucketChange, conditions: Conditions) -> Bucket:
+    def _patch_once(self, name: str, change: BucketChange, conditions: Preconditions) -> Bucket:
         bucket = self._store.get(name)
         _check(bucket, conditions)
         if conditions.metageneration_not == bucket.metageneration:
-            raise ConditionNotMet(f"The bucket's metageneration is {bucket.metageneration}.")
+            raise ConditionNotMetError(f"The bucket's metageneration is {bucket.metageneration}.")
         changed = bucket
         if change.labels is not None:
             base = {} if change.replace else dict(bucket.labels)
@@ -142,8 +145,8 @@ class Buckets:
             return bucket
         return self._store.record(replace(changed, updated_us=self._clock()))
 
-    def delete(self, name: str, conditions: Conditions) -> None:
-        """Remove an empty bucket. `Conflict` if it holds objects."""
+    def delete(self, name: str, conditions: Preconditions) -> None:
+        """Remove an empty bucket. `ConflictError` if it holds objects."""
         with self._making:
             _check(self._store.get(name), conditions)
             self._tree.remove_bucket(name, forget=lambda: self._store.delete(name))
@@ -151,26 +154,30 @@ class Buckets:
     def _exists(self, name: str) -> bool:
         try:
             self._store.get(name)
-        except NotFound:
+        except NotFoundError:
             return False
         return True
 
 
 def _location(text: str) -> str:
     if not _LOCATION.fullmatch(text):
-        raise Invalid("A bucket's location is 1 to 40 letters, digits and hyphens, such as US.", field="location")
+        raise InvalidArgumentError(
+            "A bucket's location is 1 to 40 letters, digits and hyphens, such as US.", field="location"
+        )
     return text.upper()
 
 
 def _storage_class(text: str) -> str:
     if text.upper() not in STORAGE_CLASSES:
-        raise Invalid(f"A bucket's storageClass is one of {', '.join(STORAGE_CLASSES)}.", field="storageClass")
+        raise InvalidArgumentError(
+            f"A bucket's storageClass is one of {', '.join(STORAGE_CLASSES)}.", field="storageClass"
+        )
     return text.upper()
 
 
-def _check(bucket: Bucket, conditions: Conditions) -> None:
+def _check(bucket: Bucket, conditions: Preconditions) -> None:
     if conditions.metageneration not in (None, bucket.metageneration):
-        raise ConditionNotMet(
+        raise ConditionNotMetError(
             f"The request asks for metageneration {conditions.metageneration} of the bucket, but it has "
             f"{bucket.metageneration}."
         )

@@ -14,10 +14,10 @@ from typing import Protocol
 
 from trainshed.buckets.checksums import PIECE
 from trainshed.buckets.names import components
-from trainshed.buckets.staging import Reader
-from trainshed.domain.objects import ListQuery, ObjectInfo, Page
+from trainshed.buckets.staging import ObjectReader
+from trainshed.domain.objects import ListQuery, ObjectInfo, ObjectPage
 from trainshed.domain.times import now_us
-from trainshed.errors import Invalid, TrainshedError
+from trainshed.errors import InvalidArgumentError, TrainshedError
 
 LOG = logging.getLogger("trainshed.mirrors")
 
@@ -30,14 +30,14 @@ KEPT_US = 3600_000_000  #: after the last look at a folder
 _SECOND_US = 1_000_000  #: a cloud tells whole seconds; a file was written in one of them
 
 
-class Shelves(Protocol):
+class ListableBuckets(Protocol):
     """The buckets, as far as they are looked through here."""
 
     def cloud_of(self, bucket: str) -> str: ...
 
-    def list(self, bucket: str, query: ListQuery) -> Page: ...
+    def list(self, bucket: str, query: ListQuery) -> ObjectPage: ...
 
-    def open(self, bucket: str, name: str) -> Reader: ...
+    def open(self, bucket: str, name: str) -> ObjectReader: ...
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class _Look:
 class Mirrors:
     """`root/BUCKET/NAME`, below a folder of the server's own. Threads may share it."""
 
-    def __init__(self, root: Path, shelves: Shelves, *, clock: Callable[[], int] = now_us) -> None:
+    def __init__(self, root: Path, shelves: ListableBuckets, *, clock: Callable[[], int] = now_us) -> None:
         self.root = root
         self._shelves = shelves
         self._clock = clock
@@ -127,7 +127,7 @@ class Mirrors:
         """
         try:
             copy = self.root.joinpath(info.bucket, *components(info.name))
-        except Invalid:
+        except InvalidArgumentError:
             return 0  # a name that no file can have
         size = min(info.size, most)
         have = copy.stat().st_size if copy.is_file() else 0

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainshed.buckets.names import components, split_uri
-from trainshed.errors import Invalid, NotFound
+from trainshed.errors import InvalidArgumentError, NotFoundError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class UriChecker:
     """The buckets, as far as one project may know of them. A bucket of another project is as good as absent."""
 
-    bucket_owner: Callable[[str], str]  #: the project of a bucket; `NotFound` if there is no such bucket
+    bucket_owner: Callable[[str], str]  #: the project of a bucket; `NotFoundError` if there is no such bucket
     object_exists: Callable[[str, str], bool]
     folder_holds_files: Callable[[str, str], bool]  #: whether any object lies below a folder of a bucket
     matches: Callable[[str, str], bool]  #: whether any object of a bucket matches a pattern
@@ -22,31 +22,40 @@ class Places:
     def owns(self, project: str, bucket: str) -> bool:
         try:
             return self.bucket_owner(bucket) == project
-        except NotFound:
+        except NotFoundError:
             return False
 
     def object_readable(self, project: str, uri: str, *, field: str) -> bool:
-        """`Invalid`, with the field, for what is no gs:// address at all."""
-        bucket, name = place(uri, field=field)
+        """`InvalidArgumentError`, with the field, for what is no gs:// address at all."""
+        bucket, name = parse_uri(uri, field=field)
         return name != "" and self.owns(project, bucket) and self.object_exists(bucket, name)
 
     def folder_readable(self, project: str, uri: str, *, field: str) -> bool:
-        """Whether there is at least one object below. `Invalid`, with the field, for what is no gs:// address."""
-        bucket, name = place(uri, field=field)
+        """Whether there is at least one object below.
+
+        `InvalidArgumentError`, with the field, for what is no gs:// address.
+        """
+        bucket, name = parse_uri(uri, field=field)
         return self.owns(project, bucket) and self.folder_holds_files(bucket, name)
 
     def matched(self, project: str, uri: str, *, field: str) -> bool:
-        """Whether there is an object for a pattern. `Invalid`, with the field, for what is no gs:// address."""
-        bucket, pattern = place(uri, field=field)
+        """Whether there is an object for a pattern.
+
+        `InvalidArgumentError`, with the field, for what is no gs:// address.
+        """
+        bucket, pattern = parse_uri(uri, field=field)
         return self.owns(project, bucket) and self.matches(bucket, pattern)
 
 
-def place(uri: str, *, field: str) -> tuple[str, str]:
-    """The bucket and the object that a URI names; no object for the bucket itself. `Invalid` if it can't be one."""
+def parse_uri(uri: str, *, field: str) -> tuple[str, str]:
+    """The bucket and the object that a URI names; no object for the bucket itself.
+
+    `InvalidArgumentError` if it can't be one.
+    """
     try:
         bucket, name = split_uri(uri)
         if name:
             components(name)
-    except Invalid as exc:
-        raise Invalid(str(exc), field=field) from None
+    except InvalidArgumentError as exc:
+        raise InvalidArgumentError(str(exc), field=field) from None
     return bucket, name

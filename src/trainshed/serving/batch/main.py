@@ -20,12 +20,12 @@ from typing import Any, BinaryIO
 
 from ..codec.json_documents import read_object, write
 from ..codec.predictors import Predictor, predictor
-from ..errors import InvalidInputs, ServingError
-from ..formats.protobuf import BadMessage
+from ..errors import InvalidInputsError, ServingError
+from ..formats.protobuf import BadMessageError
 from ..host.process import load_model
 from ..loaders.base import Model
-from ..spec import HostSpec
-from .shards import LINES, RECORDS, Row, Shard, cut, rows
+from ..spec import ServingSpec
+from .shards import LINES, RECORDS, InputRow, Shard, cut, rows
 
 _TOLD_S = 5.0  #: between two lines in the log
 _SAVED_S = 0.5  #: between two notes of how far it is
@@ -33,10 +33,10 @@ _SHOWN = 200  #: characters of a bad row that its error repeats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class BatchPlan:
     """What is to be done: one JSON file."""
 
-    spec: HostSpec
+    spec: ServingSpec
     inputs: tuple[str, ...]  #: paths, in order
     names: Mapping[str, str]  #: of the inputs, as the user knows them
     output: Path  #: the folder for the results
@@ -46,10 +46,10 @@ class Plan:
     signature: str  #: empty: the default one
 
     @classmethod
-    def read(cls, path: Path) -> Plan:
+    def read(cls, path: Path) -> BatchPlan:
         given = json.loads(path.read_bytes())
         return cls(
-            spec=HostSpec.from_json(given["spec"]),
+            spec=ServingSpec.from_json(given["spec"]),
             inputs=tuple(given["inputs"]),
             names=given["names"],
             output=Path(given["output"]),
@@ -61,7 +61,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Count:
+class RowCount:
     """What came of some rows."""
 
     predictions: int = 0
@@ -70,27 +70,27 @@ class Count:
 
 def main(argv: list[str]) -> int:
     """Do what the plan says. 1, with the reason in the log, if the model can't be loaded or a file can't be read."""
-    plan = Plan.read(Path(argv[0]))
+    plan = BatchPlan.read(Path(argv[0]))
     try:
         model = load_model(plan.spec)
         print(f"The model was loaded by {model.detail}.", flush=True)  # noqa: T201 - the job's log
-        Batch(plan, model).run()
-    except (ServingError, BadMessage, OSError) as exc:
+        BatchRun(plan, model).run()
+    except (ServingError, BadMessageError, OSError) as exc:
         print(exc, file=sys.stderr, flush=True)  # noqa: T201
         return 1
     return 0
 
 
-class Batch:
+class BatchRun:
     """One plan and the model that it is for."""
 
-    def __init__(self, plan: Plan, model: Model) -> None:
+    def __init__(self, plan: BatchPlan, model: Model) -> None:
         self._plan = plan
         self._predictor: Predictor = predictor(model)
         self._takes_text = self._predictor.takes_text(plan.signature)
         self._shards = self._cut()
         self._done = self._finished()
-        self._progress = Progress(plan.state / "progress.json", self._shards, self._done)
+        self._progress = ProgressFile(plan.state / "progress.json", self._shards, self._done)
 
     def run(self) -> None:
         """Predict what is not done yet, and put the errors of all shards into one file."""
@@ -117,9 +117,9 @@ class Batch:
             file.write(json.dumps([asdict(shard) for shard in shards]).encode())
         return shards
 
-    def _finished(self) -> dict[int, Count]:
+    def _finished(self) -> dict[int, RowCount]:
         notes = {shard.number: self._note(shard) for shard in self._shards}
-        return {number: Count(**json.loads(note.read_bytes())) for number, note in notes.items() if note.exists()}
+        return {number: RowCount(**json.loads(note.read_bytes())) for number, note in notes.items() if note.exists()}
 
     def _note(self, shard: Shard) -> Path:
         return self._plan.state / f"shard-{shard.number:05d}.json"
@@ -128,7 +128,7 @@ class Batch:
         return self._plan.state / f"errors-{shard.number:05d}.jsonl"
 
     def _predict(self, shard: Shard, thread: ThreadPoolExecutor) -> None:
-        plan, done = self._plan, Count()
+        plan, done = self._plan, RowCount()
         result = plan.output / f"prediction.results-{shard.number:05d}-of-{len(self._shards):05d}"
         with (
             _whole(self._errors(shard)) as bad,
@@ -151,12 +151,12 @@ class Batch:
 
     def _outcomes(
         self, shard: Shard, thread: ThreadPoolExecutor
-    ) -> Iterator[tuple[list[Row], Sequence[bytes | ServingError]]]:
+    ) -> Iterator[tuple[list[InputRow], Sequence[bytes | ServingError]]]:
         """Batches of rows, each with a line of output or an error for every row.
 
         The model has the next one already when one is given out, and the one after that is read meanwhile.
         """
-        pending: tuple[list[Row], Future[Sequence[bytes | ServingError]]] | None = None
+        pending: tuple[list[InputRow], Future[Sequence[bytes | ServingError]]] | None = None
         for batch in self._batches(shard):
             request = self._request(batch)
             if request is not None:
@@ -169,13 +169,13 @@ class Batch:
         if pending is not None:
             yield pending[0], pending[1].result()
 
-    def _request(self, batch: list[Row]) -> Any:
+    def _request(self, batch: list[InputRow]) -> Any:
         """All rows of a batch, parsed at once, if that can be done; else None."""
         if self._plan.data_format in RECORDS or self._takes_text:
             return None
         return self._predictor.read_lines([row.content for row in batch], self._plan.signature)
 
-    def _quick_lines(self, request: Any, batch: list[Row]) -> Sequence[bytes | ServingError]:
+    def _quick_lines(self, request: Any, batch: list[InputRow]) -> Sequence[bytes | ServingError]:
         """As `_lines`, for rows that are all good. If the model fails on one of them, it is found the long way."""
         try:
             predictions = self._predictor.predictions([request])
@@ -183,8 +183,8 @@ class Batch:
         except ServingError:
             return self._lines([self._parse(row) for row in batch])
 
-    def _batches(self, shard: Shard) -> Iterator[list[Row]]:
-        batch: list[Row] = []
+    def _batches(self, shard: Shard) -> Iterator[list[InputRow]]:
+        batch: list[InputRow] = []
         for row in rows(shard, self._plan.data_format):
             batch.append(row)
             if len(batch) == self._plan.batch_size:
@@ -193,7 +193,7 @@ class Batch:
         if batch:
             yield batch
 
-    def _parse(self, row: Row) -> Any:
+    def _parse(self, row: InputRow) -> Any:
         """The instance that a row is, or what is wrong with it."""
         if self._plan.data_format in RECORDS:
             return {"b64": base64.b64encode(row.content).decode()}
@@ -202,11 +202,11 @@ class Batch:
                 return row.content.decode()
             document = read_object(b'{"instances":[%b]}' % row.content)
             if document.keys() != {"instances"} or len(document["instances"]) != 1:
-                return InvalidInputs("The line is not one JSON value.")
+                return InvalidInputsError("The line is not one JSON value.")
         except UnicodeDecodeError:
-            return InvalidInputs("The line is not UTF-8.")
+            return InvalidInputsError("The line is not UTF-8.")
         except ServingError as exc:
-            return InvalidInputs(f"The line is not JSON. {exc.detail}")
+            return InvalidInputsError(f"The line is not JSON. {exc.detail}")
         return document["instances"][0]
 
     def _lines(self, parsed: list[Any]) -> Sequence[bytes | ServingError]:
@@ -231,7 +231,7 @@ class Batch:
             return [failure]
         return [self._answers([instance])[0] for instance in instances]
 
-    def _error(self, shard: Shard, row: Row, error: ServingError) -> bytes:
+    def _error(self, shard: Shard, row: InputRow, error: ServingError) -> bytes:
         plan = self._plan
         where = {"file": plan.names[shard.path], "line" if plan.data_format in LINES else "record": row.number}
         content = row.content[:_SHOWN].decode(errors="replace")
@@ -247,19 +247,19 @@ class Batch:
         print(line, flush=True)  # noqa: T201 - the job's log
 
 
-class Progress:
+class ProgressFile:
     """How far the job is: in a file for the server, and now and then as a line for people."""
 
     def __init__(
         self,
         path: Path,
         shards: Sequence[Shard],
-        done: Mapping[int, Count],
+        done: Mapping[int, RowCount],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._bytes = sum(shard.size for shard in shards)
-        self._before = Count(
+        self._before = RowCount(
             sum(count.predictions for count in done.values()), sum(count.errors for count in done.values())
         )
         self._read = sum(shard.size for shard in shards if shard.number in done)
@@ -268,10 +268,10 @@ class Progress:
         self._saved = self._told = clock()
         self._save(self._before, self._read)
 
-    def add(self, shard: Shard, read: int, count: Count) -> str:
+    def add(self, shard: Shard, read: int, count: RowCount) -> str:
         """So much of a shard is done. A line for the log, if it is time for one."""
         now = self._clock()
-        total = Count(self._before.predictions + count.predictions, self._before.errors + count.errors)
+        total = RowCount(self._before.predictions + count.predictions, self._before.errors + count.errors)
         at = self._read + min(read, shard.size)
         if now - self._saved >= _SAVED_S:
             self._save(total, at)
@@ -283,16 +283,16 @@ class Progress:
         share = at / self._bytes if self._bytes else 1.0
         return f"Predicted {total.predictions:,} rows ({share:.0%}), {rate:,.0f} rows/s, {total.errors:,} errors."
 
-    def finish(self, shard: Shard, count: Count) -> None:
-        self._before = Count(self._before.predictions + count.predictions, self._before.errors + count.errors)
+    def finish(self, shard: Shard, count: RowCount) -> None:
+        self._before = RowCount(self._before.predictions + count.predictions, self._before.errors + count.errors)
         self._read += shard.size
         self._save(self._before, self._read)
 
-    def close(self) -> Count:
+    def close(self) -> RowCount:
         self._save(self._before, self._bytes)
         return self._before
 
-    def _save(self, total: Count, read: int) -> None:
+    def _save(self, total: RowCount, read: int) -> None:
         with _whole(self._path, sync=False) as file:
             file.write(json.dumps(asdict(total) | {"read": read, "bytes": self._bytes}).encode())
 

@@ -37,7 +37,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class InputRow:
     """One line or record. `read` is how many bytes of the shard were read up to its end, as far as one can tell."""
 
     number: int  #: in its file, from 1 on
@@ -76,8 +76,8 @@ def _pieces(path: Path, piece: int) -> Iterator[tuple[int, int, int]]:
             start, line = start + size, line + lines
 
 
-def rows(shard: Shard, data_format: str) -> Iterator[Row]:
-    """What a shard holds; blank lines are left out. `BadMessage`, or `OSError`, where a file is damaged."""
+def rows(shard: Shard, data_format: str) -> Iterator[InputRow]:
+    """What a shard holds; blank lines are left out. `BadMessageError`, or `OSError`, where a file is damaged."""
     with open(shard.path, "rb", buffering=_CHUNK) as file:
         if data_format in LINES:
             yield from _lines(file, shard)
@@ -85,15 +85,15 @@ def rows(shard: Shard, data_format: str) -> Iterator[Row]:
         packed = data_format == "TF_RECORD_GZIP"
         with gzip.GzipFile(fileobj=file) if packed else nullcontext(file) as content:
             for number, record in enumerate(records(cast(BinaryIO, content)), 1):
-                yield Row(number, record, file.tell())
+                yield InputRow(number, record, file.tell())
 
 
-def _lines(file: BinaryIO, shard: Shard) -> Iterator[Row]:
+def _lines(file: BinaryIO, shard: Shard) -> Iterator[InputRow]:
     file.seek(shard.start)
     at, number = shard.start, shard.first
     while at < shard.end and (line := file.readline()):
         at += len(line)
         content = line.strip(b"\r\n")
         if content.strip():
-            yield Row(number, content, at - shard.start)
+            yield InputRow(number, content, at - shard.start)
         number += 1

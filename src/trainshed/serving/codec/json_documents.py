@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from ..errors import BadOutputs, InvalidInputs
+from ..errors import BadOutputsError, InvalidInputsError
 
 MAX_DEPTH = 64
 
@@ -24,12 +24,12 @@ _STATUS = {400: "INVALID_ARGUMENT", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The JSON object that a body is. `InvalidInputs`, and no other error, if it is none."""
+    """The JSON object that a body is. `InvalidInputsError`, and no other error, if it is none."""
     try:
         document = orjson.loads(body)  # which itself goes no deeper than 1024
     except orjson.JSONDecodeError as exc:
         if b"NaN" not in body and b"Infinity" not in body:
-            raise InvalidInputs(f"The body is not JSON: {exc}.") from None
+            raise InvalidInputsError(f"The body is not JSON: {exc}.") from None
         _check_depth(body)
         document = _read_strictly(body)
     else:
@@ -41,12 +41,12 @@ def read_object(body: bytes) -> dict[str, Any]:
         if not plain and body.count(b":") != _count_keys(document):
             _read_strictly(body)
     if type(document) is not dict:
-        raise InvalidInputs('The body must be a JSON object with the field "instances".')
+        raise InvalidInputsError('The body must be a JSON object with the field "instances".')
     return document
 
 
 def write(document: Any) -> bytes:
-    """A document as JSON. `BadOutputs` if it holds what JSON has no form for."""
+    """A document as JSON. `BadOutputsError` if it holds what JSON has no form for."""
     try:
         text: bytes = orjson.dumps(document)
         if b"null" not in text:  # which NaN and the infinities would be, too
@@ -56,7 +56,7 @@ def write(document: Any) -> bytes:
     try:
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as exc:
-        raise BadOutputs(f"They can't be written as JSON: {exc}") from exc
+        raise BadOutputsError(f"They can't be written as JSON: {exc}") from exc
 
 
 def error_body(status: int, message: str) -> bytes:
@@ -73,7 +73,7 @@ def _check_depth(body: bytes) -> None:
     folded = np.frombuffer(body, np.uint8) & 0xDF  # square brackets and braces look the same now
     marks = folded[(folded == 0x5B) | (folded == 0x5D)]
     if np.cumsum(np.where(marks == 0x5B, 1, -1)).max(initial=0) > MAX_DEPTH and _depth(body) > MAX_DEPTH:
-        raise InvalidInputs(f"The body has more than {MAX_DEPTH} lists and objects in each other.")
+        raise InvalidInputsError(f"The body has more than {MAX_DEPTH} lists and objects in each other.")
 
 
 def _depth(body: bytes) -> int:
@@ -109,9 +109,9 @@ def _read_strictly(body: bytes) -> Any:
         )
         json.dumps(document, ensure_ascii=False).encode()  # fails for halves of characters
     except UnicodeError:
-        raise InvalidInputs("The body is not JSON in UTF-8.") from None
+        raise InvalidInputsError("The body is not JSON in UTF-8.") from None
     except (json.JSONDecodeError, RecursionError) as exc:
-        raise InvalidInputs(f"The body is not JSON: {exc}.") from None
+        raise InvalidInputsError(f"The body is not JSON: {exc}.") from None
     return document
 
 
@@ -123,7 +123,7 @@ def _integer(digits: str) -> int | float:
 
 def _float(digits: str) -> float:
     if math.isinf(number := float(digits)):
-        raise InvalidInputs("The body holds a number that is too large.")
+        raise InvalidInputsError("The body holds a number that is too large.")
     return number
 
 
@@ -132,5 +132,5 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twin = next(name for name in names if names.count(name) > 1)
-        raise InvalidInputs(f"The body has an object with two values for {json.dumps(twin)[:100]}.")
+        raise InvalidInputsError(f"The body has an object with two values for {json.dumps(twin)[:100]}.")
     return found

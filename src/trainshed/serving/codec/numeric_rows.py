@@ -36,7 +36,7 @@ _READ_AS = {  #: what the parser is asked for, and what NumPy calls that
 }
 
 
-class _Unusual(ValueError):
+class _NotNumericError(ValueError):
     """Not rows of numbers."""
 
 
@@ -89,11 +89,11 @@ def rows_of_lines(lines: Sequence[bytes], tensor: Tensor) -> Array | None:
 def _parsed(body: bytes, alias: str, kind: str) -> tuple[bytes, tuple[int, ...]]:
     """All numbers, one after the other, and the sizes of the lists that they are in."""
     if body[:1] == b"\xef":  # a byte order mark, which this parser would take
-        raise _Unusual
+        raise _NotNumericError
     parser = _PARSERS.parser if len(body) <= _KEPT_BYTES else simdjson.Parser()
     document: Any = parser.parse(body)
     if len(document) != 1:  # a key that is there twice counts twice
-        raise _Unusual
+        raise _NotNumericError
     instances = document["instances"]
     if isinstance(instances[0], simdjson.Object):
         return _named(instances, alias, kind)
@@ -107,14 +107,14 @@ def _named(instances: Any, alias: str, kind: str) -> tuple[bytes, tuple[int, ...
     values = []
     for instance in instances:
         if len(instance) != 1:
-            raise _Unusual
+            raise _NotNumericError
         values.append(instance[alias])
     sizes = (len(values), *_sizes(values[0]))
     if len(sizes) == 1:
-        raise _Unusual  # bare numbers, which have no buffer
+        raise _NotNumericError  # bare numbers, which have no buffer
     for value in values:
         if not isinstance(value, simdjson.Array) or len(value) != sizes[1]:
-            raise _Unusual
+            raise _NotNumericError
         _check(value, sizes[1:])
     return b"".join([value.as_buffer(of_type=kind) for value in values]), sizes
 
@@ -129,12 +129,12 @@ def _sizes(value: Any) -> tuple[int, ...]:
 
 
 def _check(items: Any, sizes: Sequence[int]) -> None:
-    """`_Unusual` unless the lists within are all as long as the first of their level."""
+    """`_NotNumericError` unless the lists within are all as long as the first of their level."""
     if len(sizes) < 2:
         return
     for item in items:
         if not isinstance(item, simdjson.Array) or len(item) != sizes[1]:
-            raise _Unusual
+            raise _NotNumericError
         _check(item, sizes[1:])
 
 

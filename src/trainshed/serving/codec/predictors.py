@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import BadOutputs, RunFailed, ServingError
+from ..errors import BadOutputsError, ModelRunError, ServingError
 from ..loaders.base import InstanceModel, Model, TensorModel
 from .json_documents import read_object, write
-from .responses import Answer, failure
+from .responses import Answer, error_answer
 from .tensors import TensorRequest, columns, instances_of, plain_input, takes_text, tensor_request, tensors_of
 
 
-class Request(Protocol):
+class PredictorRequest(Protocol):
     """What a predictor made of a body."""
 
     @property
@@ -31,7 +31,7 @@ class Predictor(Protocol):
     """Knows one model. `read` may be called by any thread, `run` by one at a time."""
 
     def read(self, body: bytes) -> Any:
-        """A `Request`. `InvalidInputs` if the model can't take it."""
+        """A `PredictorRequest`. `InvalidInputsError` if the model can't take it."""
 
     def run(self, requests: Sequence[Any]) -> list[bytes]:
         """The answers to requests of one key, in one call of the model. A `ServingError` is for all of them."""
@@ -58,7 +58,7 @@ def predict(predictor: Predictor, body: bytes) -> Answer:
     try:
         return 200, predictor.run([predictor.read(body)])[0]
     except Exception as exc:  # noqa: BLE001 - whatever a model raises is its answer
-        return failure(exc)
+        return error_answer(exc)
 
 
 class TensorPredictor:
@@ -98,12 +98,12 @@ class TensorPredictor:
         except ServingError:
             raise
         except Exception as exc:
-            raise RunFailed(f"Exception during running the graph: {exc or type(exc).__name__}") from exc
+            raise ModelRunError(f"Exception during running the graph: {exc or type(exc).__name__}") from exc
         values = columns(outputs, count)
         return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
 
-def _written(requests: Sequence[Request], predictions: list[Any]) -> list[bytes]:
+def _written(requests: Sequence[PredictorRequest], predictions: list[Any]) -> list[bytes]:
     """The answer to each request out of the predictions for all of them."""
     if len(requests) == 1:
         return [write({"predictions": predictions})]
@@ -160,7 +160,9 @@ class InstancePredictor:
         except ServingError:
             raise
         except Exception as exc:
-            raise RunFailed(f"{type(exc).__name__}: {exc}") from exc
+            raise ModelRunError(f"{type(exc).__name__}: {exc}") from exc
         if len(requests) > 1 and len(predictions) != len(instances):
-            raise BadOutputs(f"The model answered with {len(predictions)} predictions to {len(instances)} instances.")
+            raise BadOutputsError(
+                f"The model answered with {len(predictions)} predictions to {len(instances)} instances."
+            )
         return predictions

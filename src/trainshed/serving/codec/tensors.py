@@ -1,7 +1,7 @@
 """JSON to arrays and back: the forms of instances and predictions that AI Platform had.
 
-Rows of numbers for a model with one input are the ones to be quick with: `PlainInput` has them from the parser as they
-are. All other requests, and those that are no good, go the long way, which says what is wrong with them.
+Rows of numbers for a model with one input are the ones to be quick with: `NumericInput` has them from the parser as
+they are. All other requests, and those that are no good, go the long way, which says what is wrong with them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import BadOutputs, InvalidInputs
+from ..errors import BadOutputsError, InvalidInputsError
 from ..signatures import DEFAULT, STRING, Signature, Tensor
 from .json_documents import read_object
 from .numeric_rows import rows, rows_of_lines, takes
@@ -54,7 +54,7 @@ class TensorRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlainInput:
+class NumericInput:
     """The only input of a signature. It takes numbers."""
 
     signature: str
@@ -77,7 +77,7 @@ class PlainInput:
         return TensorRequest(signature=self.signature, inputs={self.alias: array}, count=len(array), key=key)
 
 
-def plain_input(signatures: Mapping[str, Signature], wanted: str = "") -> PlainInput | None:
+def plain_input(signatures: Mapping[str, Signature], wanted: str = "") -> NumericInput | None:
     """The input of the signature of that name, or of the one that is meant by none; None if it takes something else."""
     name = wanted or (next(iter(signatures)) if len(signatures) == 1 else DEFAULT)
     if name not in signatures or len(signatures[name].inputs) != 1:
@@ -85,13 +85,13 @@ def plain_input(signatures: Mapping[str, Signature], wanted: str = "") -> PlainI
     ((alias, tensor),) = signatures[name].inputs.items()
     if not takes(tensor):
         return None
-    return PlainInput(signature=name, alias=alias, tensor=tensor, batched=signatures[name].batched)
+    return NumericInput(signature=name, alias=alias, tensor=tensor, batched=signatures[name].batched)
 
 
 def instances_of(document: Mapping[str, Any]) -> list[Any]:
     instances = document.get(INSTANCES)
     if type(instances) is not list:
-        raise InvalidInputs(
+        raise InvalidInputsError(
             f'The field "{INSTANCES}" must be a list with one value for each instance, '
             f"not {_kind(instances) if INSTANCES in document else 'left out'}."
         )
@@ -99,13 +99,16 @@ def instances_of(document: Mapping[str, Any]) -> list[Any]:
 
 
 def tensor_request(body: bytes, signatures: Mapping[str, Signature]) -> TensorRequest:
-    """A predict body for a model with signatures. `InvalidInputs` for whatever does not fit them."""
+    """A predict body for a model with signatures. `InvalidInputsError` for whatever does not fit them."""
     document = read_object(body)
     return tensors_of(instances_of(document), document.get(SIGNATURE_NAME), signatures)
 
 
 def tensors_of(instances: list[Any], wanted: object, signatures: Mapping[str, Signature]) -> TensorRequest:
-    """Instances for the signature of the wanted name; nothing wanted: the default one. `InvalidInputs` as above."""
+    """Instances for the signature of the wanted name; nothing wanted: the default one.
+
+    `InvalidInputsError` as above.
+    """
     name = _choose(wanted, signatures)
     signature = signatures[name]
     inputs = {
@@ -126,13 +129,15 @@ def _choose(name: object, signatures: Mapping[str, Signature]) -> str:
     if name is None or name == "":
         return next(iter(signatures)) if len(signatures) == 1 else _known(DEFAULT, signatures)
     if not isinstance(name, str):
-        raise InvalidInputs(f'The field "{SIGNATURE_NAME}" must be a string, not {_kind(name)}.')
+        raise InvalidInputsError(f'The field "{SIGNATURE_NAME}" must be a string, not {_kind(name)}.')
     return _known(name, signatures)
 
 
 def _known(name: str, signatures: Mapping[str, Signature]) -> str:
     if name not in signatures:
-        raise InvalidInputs(f"No signature found for signature key {name}. The model has: {', '.join(signatures)}.")
+        raise InvalidInputsError(
+            f"No signature found for signature key {name}. The model has: {', '.join(signatures)}."
+        )
     return name
 
 
@@ -146,7 +151,7 @@ def _columns(instances: list[Any], inputs: Mapping[str, Tensor]) -> dict[str, li
     columns: dict[str, list[Any]] = {alias: [] for alias in inputs}
     for at, instance in enumerate(instances):
         if type(instance) is not dict:
-            raise InvalidInputs(
+            raise InvalidInputsError(
                 f"Instance {at} must be an object with a value for each of the inputs {', '.join(inputs)}, "
                 f"not {_kind(instance)}."
             )
@@ -160,9 +165,9 @@ def _columns(instances: list[Any], inputs: Mapping[str, Tensor]) -> dict[str, li
 def _explain_names(instance: Mapping[str, Any], inputs: Mapping[str, Tensor]) -> None:
     for name in instance:
         if name not in inputs:
-            raise InvalidInputs(f"Unexpected tensor name: {name}. The inputs are: {', '.join(inputs)}.")
+            raise InvalidInputsError(f"Unexpected tensor name: {name}. The inputs are: {', '.join(inputs)}.")
     missing = next(alias for alias in inputs if alias not in instance)
-    raise InvalidInputs(f"Input {missing} was missing in at least one input instance.")
+    raise InvalidInputsError(f"Input {missing} was missing in at least one input instance.")
 
 
 def _only(instance: Any, alias: str, tensor: Tensor) -> Any:
@@ -170,7 +175,7 @@ def _only(instance: Any, alias: str, tensor: Tensor) -> Any:
     if type(instance) is not dict or (tensor.dtype == STRING and instance.keys() == {"b64"}):
         return instance
     if instance.keys() != {alias}:
-        raise InvalidInputs(f"Expected tensor name: {alias}, got tensor name: {list(instance)}.")
+        raise InvalidInputsError(f"Expected tensor name: {alias}, got tensor name: {list(instance)}.")
     return instance[alias]
 
 
@@ -183,7 +188,7 @@ def _array(values: list[Any], alias: str, tensor: Tensor) -> Array:
             return packed
         array = _numbers(values, alias, tensor)
     if not _fits(array.shape, tensor.shape):
-        raise InvalidInputs(_misfit(values, array.shape, alias, tensor))
+        raise InvalidInputsError(_misfit(values, array.shape, alias, tensor))
     return array
 
 
@@ -216,37 +221,37 @@ def _numbers(values: list[Any], alias: str, tensor: Tensor) -> Array:
     except TypeError:
         wanted = np.dtype("complex64")  # stands for all that JSON has no form for
     if wanted.kind == "c":
-        raise InvalidInputs(f'Input "{alias}" takes {tensor.dtype}, which JSON has no form for.')
+        raise InvalidInputsError(f'Input "{alias}" takes {tensor.dtype}, which JSON has no form for.')
     if not values:
         return np.empty((0, *(max(size, 0) for size in (tensor.shape or (0,))[1:])), wanted)
     try:
         given = np.array(values)
     except ValueError:  # lists of different lengths, or too many of them in each other
-        raise InvalidInputs(_misfit(values, None, alias, tensor)) from None
+        raise InvalidInputsError(_misfit(values, None, alias, tensor)) from None
     if given.dtype.kind not in ("b" if wanted.kind == "b" else "biuf"):
-        raise InvalidInputs(
+        raise InvalidInputsError(
             f'Input mismatch: input "{alias}" takes {tensor.dtype}, but {_first_misfit(values, wanted.kind)} came.'
         )
     return _cast(given, wanted, alias)
 
 
 def _cast(given: Any, wanted: np.dtype[Any], alias: str) -> Array:
-    """The same numbers in another type, or `InvalidInputs` if that type does not have them."""
+    """The same numbers in another type, or `InvalidInputsError` if that type does not have them."""
     try:
         with np.errstate(over="raise", invalid="raise"):
             array: Array = given.astype(wanted)
     except FloatingPointError:
-        raise InvalidInputs(f'Input "{alias}" takes {wanted.name}, and a number is too large for it.') from None
+        raise InvalidInputsError(f'Input "{alias}" takes {wanted.name}, and a number is too large for it.') from None
     whole = given.dtype.kind != "f" or np.all(np.abs(given) <= _EXACT)
     if wanted.kind in "iu" and not (whole and np.array_equal(array, given)):
-        raise InvalidInputs(f'Input "{alias}" takes {wanted.name}, and a number is out of its range or not whole.')
+        raise InvalidInputsError(f'Input "{alias}" takes {wanted.name}, and a number is out of its range or not whole.')
     return array
 
 
 def _strings(values: list[Any], alias: str) -> Array:
     shape = _shape(values)
     if shape is None:
-        raise InvalidInputs(f'Input mismatch: the lists for input "{alias}" have different lengths.')
+        raise InvalidInputsError(f'Input mismatch: the lists for input "{alias}" have different lengths.')
     array = np.empty(shape, object)
     flat = values
     for _ in shape[1:]:
@@ -262,8 +267,8 @@ def _bytes(value: Any, alias: str) -> bytes:
         try:
             return base64.b64decode(value["b64"], validate=True)
         except binascii.Error as exc:
-            raise InvalidInputs(f'The b64 of input "{alias}" is not base64: {exc}.') from None
-    raise InvalidInputs(f'Input mismatch: input "{alias}" takes strings, but {_kind(value)} came.')
+            raise InvalidInputsError(f'The b64 of input "{alias}" is not base64: {exc}.') from None
+    raise InvalidInputsError(f'Input mismatch: input "{alias}" takes strings, but {_kind(value)} came.')
 
 
 def _shape(values: Any) -> tuple[int, ...] | None:
@@ -330,20 +335,23 @@ def _kind(value: Any) -> str:
 
 
 def columns(outputs: Mapping[str, Array], count: int) -> dict[str, list[Any]]:
-    """The values of each output as JSON has them, one for each instance. `BadOutputs` if there are more or fewer."""
+    """The values of each output as JSON has them, one for each instance.
+
+    `BadOutputsError` if there are more or fewer.
+    """
     return {alias: _column(array, alias, count) for alias, array in outputs.items()}
 
 
 def _column(array: Array, alias: str, count: int) -> list[Any]:
     if array.ndim == 0 or len(array) != count:
-        raise BadOutputs(
+        raise BadOutputsError(
             f'Output "{alias}" has shape {_brackets(array.shape)} for {count} instances: every output must have one '
             f"value for each instance."
         )
     if array.dtype.kind in "OSU":
         return [_text(value, alias) for value in array.tolist()]
     if array.dtype.kind == "c":
-        raise BadOutputs(f'Output "{alias}" is of {array.dtype.name}, which JSON has no form for.')
+        raise BadOutputsError(f'Output "{alias}" is of {array.dtype.name}, which JSON has no form for.')
     if array.dtype.kind not in "biuf":  # bfloat16, which NumPy does not have
         array = array.astype(np.float32)
     values: list[Any] = array.tolist()
@@ -359,6 +367,6 @@ def _text(value: Any, alias: str) -> Any:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise BadOutputs(
+        raise BadOutputsError(
             f'Output "{alias}" is not UTF-8 text. Give it a name that ends in _bytes, to have it as base64.'
         ) from None

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from ..errors import LoaderError
-from ..host.lifecycle import Ending
-from .upstream import Lost, Upstream
+from ..host.lifecycle import StopSignal
+from .upstream import UPSTREAM_ERRORS, Upstream
 
 _ASK_S = 5.0  #: that an answer to a health check may take
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5  #: between health checks while it starts
@@ -26,7 +26,7 @@ _WORDS = 2000  #: bytes of what it printed last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class HostContainerSpec:
     """What to run, and how to reach it."""
 
     image: str  #: for people
@@ -47,10 +47,10 @@ class Order:
         return cls(**{**value, "run": tuple(value["run"]), "end": tuple(value["end"])})
 
 
-class Container:
+class HostContainer:
     """One start of a container. Its output goes where standard error goes."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: HostContainerSpec) -> None:
         self._order = order
         self._words = b""
         self._ending = False
@@ -67,7 +67,7 @@ class Container:
         self._copying = threading.Thread(target=self._copy, name="output", daemon=True)
         self._copying.start()
 
-    def await_health(self, ending: Ending) -> None:
+    def await_health(self, ending: StopSignal) -> None:
         """Return as soon as it says that it is healthy, or the end comes. `LoaderError`, with its own words, if it does
         not in time."""
         deadline, pause_s, last = time.monotonic() + self._order.wait_s, _FIRST_PAUSE_S, ""
@@ -127,7 +127,7 @@ class Container:
         upstream = Upstream(self._order.port, timeout_s=_ASK_S)
         try:
             status = upstream.get(self._order.health).status
-        except Lost as exc:
+        except UPSTREAM_ERRORS as exc:
             return f"there was no answer ({exc or type(exc).__name__})"
         finally:
             upstream.close()

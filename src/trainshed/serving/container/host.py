@@ -9,53 +9,53 @@ import traceback
 from pathlib import Path
 
 from ..errors import LoaderError, ServingError
-from ..host.lifecycle import Ending, end_with_the_server, keep_output, listen, say
+from ..host.lifecycle import StopSignal, announce, exit_with_server, listen, redirect_stdout
 from ..memory import share_arenas
-from ..spec import HostSpec
-from .container import Container, Order
-from .passing import PassingHost, Way
+from ..spec import ServingSpec
+from .container import HostContainer, HostContainerSpec
+from .passing import ContainerEndpoint, ContainerHost
 
 _CLEAR_S = 20.0
 
 
 def run_host(path: Path) -> int:
     """As `process.run_host`, for a container. It ends with this process, however that ends."""
-    output = keep_output()
+    output = redirect_stdout()
     share_arenas()
-    end_with_the_server()
+    exit_with_server()
     began = time.monotonic()
-    container: Container | None = None
+    container: HostContainer | None = None
     try:
         spec, order = _read(path)
-        ending = Ending()
-        container = Container(order)
+        ending = StopSignal()
+        container = HostContainer(order)
         container.await_health(ending)
     except ServingError as exc:
         traceback.print_exc()
-        say(output, {"event": "failed", "message": str(exc)})
+        announce(output, {"event": "failed", "message": str(exc)})
         if container is not None:
             container.end()
         return 1
-    way = Way(port=order.port, path=order.predict, timeout_s=order.timeout_s)
-    host = PassingHost(way, queue_limit=spec.queue_limit, body_limit=spec.body_limit)
+    way = ContainerEndpoint(port=order.port, path=order.predict, timeout_s=order.timeout_s)
+    host = ContainerHost(way, queue_limit=spec.queue_limit, body_limit=spec.body_limit)
     if not ending.came():
         listener = listen(spec)
         container.watch(lambda: host.busy)
-        say(output, _ready(order, time.monotonic() - began))
+        announce(output, _ready(order, time.monotonic() - began))
         host.serve(listener, ending)
     container.end()
     return 0
 
 
-def _read(path: Path) -> tuple[HostSpec, Order]:
+def _read(path: Path) -> tuple[ServingSpec, HostContainerSpec]:
     try:
-        spec = HostSpec.read(path)
-        return spec, Order.from_json(spec.container)
+        spec = ServingSpec.read(path)
+        return spec, HostContainerSpec.from_json(spec.container)
     except (OSError, ValueError, TypeError) as exc:
         raise LoaderError(f"The host can't read what it was told: {exc}") from exc
 
 
-def _ready(order: Order, load_s: float) -> dict[str, object]:
+def _ready(order: HostContainerSpec, load_s: float) -> dict[str, object]:
     return {
         "event": "ready",
         "loader": "container",
@@ -67,7 +67,7 @@ def _ready(order: Order, load_s: float) -> dict[str, object]:
     }
 
 
-def clear(path: str) -> None:
+def remove_container(path: str) -> None:
     """End and remove what is left of the container of a host that has ended, however it did. What can't be is left to
     the server."""
     try:

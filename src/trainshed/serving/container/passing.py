@@ -12,15 +12,15 @@ from typing import Any
 import orjson
 
 from ..codec.json_documents import error_body
-from ..codec.responses import FULL, Answer, failure
-from ..errors import InvalidInputs
-from ..frames import BadFrame, Kind, unpack_raw
-from ..host.batcher import Counts
-from ..host.lifecycle import Ending
-from ..host.listener import Connection
-from ..host.reception import Reception
-from ..memory import Trimming
-from .upstream import JSON, Lost, Upstream, as_answer
+from ..codec.responses import QUEUE_FULL, Answer, error_answer
+from ..errors import InvalidInputsError
+from ..frames import BadFrameError, FrameKind, unpack_raw
+from ..host.batcher import BatcherStats
+from ..host.lifecycle import StopSignal
+from ..host.listener import FrameConnection
+from ..host.reception import ConnectionListener
+from ..memory import MemoryTrimmer
+from .upstream import JSON, UPSTREAM_ERRORS, Upstream, as_answer
 
 AT_ONCE = 32  #: requests that a container is asked before it has answered
 
@@ -31,7 +31,7 @@ _NO_EXPLANATIONS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class ContainerEndpoint:
     """Where requests go."""
 
     port: int  #: of loopback
@@ -41,29 +41,29 @@ class Way:
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    connection: Connection
+    connection: FrameConnection
     id: int
     raw: bool
     content_type: str
     body: bytes
 
 
-class PassingHost:
+class ContainerHost:
     """Those who ask a container, and who passes their requests on."""
 
-    def __init__(self, way: Way, *, queue_limit: int, body_limit: int, at_once: int = AT_ONCE) -> None:
+    def __init__(self, way: ContainerEndpoint, *, queue_limit: int, body_limit: int, at_once: int = AT_ONCE) -> None:
         self._way = way
         self._queue_limit = queue_limit
-        self._counts = Counts()
+        self._counts = BatcherStats()
         self._waiting: deque[_Request] = deque()
         self._running: dict[_Request, float] = {}  #: since when, by the monotonic clock
         self._changed = threading.Condition()
         self._closed = False
-        self._trimming = Trimming()
-        self._reception = Reception(self._take, self._forget, body_limit=body_limit)
+        self._trimming = MemoryTrimmer()
+        self._reception = ConnectionListener(self._take, self._forget, body_limit=body_limit)
         self._workers = [threading.Thread(target=self._work, name="pass", daemon=True) for _ in range(at_once)]
 
-    def serve(self, listener: socket.socket, ending: Ending) -> None:
+    def serve(self, listener: socket.socket, ending: StopSignal) -> None:
         """Take connections until the end comes; then read no more, answer what was read, and return."""
         for worker in self._workers:
             worker.start()
@@ -85,36 +85,36 @@ class PassingHost:
             running_s = time.monotonic() - since if since is not None else 0.0
             return {"waiting": len(self._waiting), "running_s": running_s, **self._counts.as_json()}
 
-    def _take(self, connection: Connection, request_id: int, kind: int, body: bytes) -> None:
+    def _take(self, connection: FrameConnection, request_id: int, kind: int, body: bytes) -> None:
         self._trimming.add(len(body))
-        if kind == Kind.CANCEL:
+        if kind == FrameKind.CANCEL:
             self._forget(connection, request_id)
-        elif kind == Kind.STATS:
+        elif kind == FrameKind.STATS:
             connection.send([(request_id, (200, orjson.dumps(self.stats())))])
         elif refusal := self._offer(connection, request_id, kind, body):
             connection.send([(request_id, refusal)])
 
-    def _offer(self, connection: Connection, request_id: int, kind: int, body: bytes) -> Answer | None:
+    def _offer(self, connection: FrameConnection, request_id: int, kind: int, body: bytes) -> Answer | None:
         """Let a request wait for its turn, or say why it does not."""
-        if kind == Kind.EXPLAIN:
-            return failure(InvalidInputs(_NO_EXPLANATIONS))
-        if kind not in (Kind.PREDICT, Kind.RAW):
-            return failure(InvalidInputs(f"There are no requests of kind {kind} to a container."))
+        if kind == FrameKind.EXPLAIN:
+            return error_answer(InvalidInputsError(_NO_EXPLANATIONS))
+        if kind not in (FrameKind.PREDICT, FrameKind.RAW):
+            return error_answer(InvalidInputsError(f"There are no requests of kind {kind} to a container."))
         content_type = JSON
-        if kind == Kind.RAW:
+        if kind == FrameKind.RAW:
             try:
                 content_type, body = unpack_raw(body)
-            except BadFrame as exc:
-                return failure(InvalidInputs(str(exc)))
+            except BadFrameError as exc:
+                return error_answer(InvalidInputsError(str(exc)))
         with self._changed:
             if len(self._waiting) >= self._queue_limit:
                 self._counts.refused += 1
-                return FULL
-            self._waiting.append(_Request(connection, request_id, kind == Kind.RAW, content_type, body))
+                return QUEUE_FULL
+            self._waiting.append(_Request(connection, request_id, kind == FrameKind.RAW, content_type, body))
             self._changed.notify()
         return None
 
-    def _forget(self, connection: Connection, request_id: int | None = None) -> None:
+    def _forget(self, connection: FrameConnection, request_id: int | None = None) -> None:
         """Forget a request, or all requests, of a connection, unless they have begun."""
         with self._changed:
             kept = [r for r in self._waiting if r.connection is not connection or request_id not in (None, r.id)]
@@ -153,8 +153,8 @@ class PassingHost:
             reply = upstream.post(self._way.path, request.body, request.content_type)
         except TimeoutError:
             return 504, error_body(504, f"The container did not answer within {self._way.timeout_s:g} s.")
-        except Lost as exc:  # most likely it has ended, and there will be a new one
+        except UPSTREAM_ERRORS as exc:  # most likely it has ended, and there will be a new one
             return 503, error_body(503, f"The container did not answer: {exc or type(exc).__name__}")
         except Exception as exc:  # noqa: BLE001 - one request must not end the thread that others wait for
-            return failure(exc)
+            return error_answer(exc)
         return as_answer(reply, raw=request.raw)

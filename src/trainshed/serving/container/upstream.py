@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import orjson
 
 from ..codec.json_documents import error_body
-from ..codec.responses import Answer, failure
-from ..errors import BadOutputs, RunFailed
+from ..codec.responses import Answer, error_answer
+from ..errors import BadOutputsError, ModelRunError
 from ..frames import pack_raw
 
 JSON = "application/json"
@@ -18,11 +18,11 @@ ANSWER_BYTES = 256 << 20  #: that an answer may have; the gateway takes no more
 _WORDS = 2000  #: characters of a body that is no JSON, in an error
 _CONTENT_TYPE = re.compile(r"[ -~]{1,1000}")
 
-Lost = (OSError, http.client.HTTPException)  #: what a request that came to nothing raises
+UPSTREAM_ERRORS = (OSError, http.client.HTTPException)  #: what a request that came to nothing raises
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class UpstreamResponse:
     """What the container said."""
 
     status: int
@@ -38,9 +38,9 @@ class Upstream:
         self._timeout_s = timeout_s
         self._connection: http.client.HTTPConnection | None = None
 
-    def post(self, path: str, body: bytes, content_type: str) -> Reply:
-        """One of `Lost` if there is no answer. A connection that the container closed while it was idle is opened
-        again; a request that was begun on a new one is never sent twice."""
+    def post(self, path: str, body: bytes, content_type: str) -> UpstreamResponse:
+        """One of `UPSTREAM_ERRORS` if there is no answer. A connection that the container closed while it was idle is
+        opened again; a request that was begun on a new one is never sent twice."""
         headers = {"Content-Type": content_type} if content_type else {}
         if self._connection is not None:
             try:
@@ -49,8 +49,8 @@ class Upstream:
                 self.close()
         return self._ask("POST", path, body, headers)
 
-    def get(self, path: str) -> Reply:
-        """One of `Lost` if there is no answer."""
+    def get(self, path: str) -> UpstreamResponse:
+        """One of `UPSTREAM_ERRORS` if there is no answer."""
         return self._ask("GET", path, b"", {})
 
     def close(self) -> None:
@@ -58,34 +58,34 @@ class Upstream:
             self._connection.close()
             self._connection = None
 
-    def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Reply:
+    def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> UpstreamResponse:
         if self._connection is None:
             self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=self._timeout_s)
         try:
             self._connection.request(method, path, body or None, headers)
             response = self._connection.getresponse()
             given = response.read(ANSWER_BYTES + 1)
-        except Lost:
+        except UPSTREAM_ERRORS:
             self.close()
             raise
         if response.will_close or len(given) > ANSWER_BYTES:
             self.close()
-        return Reply(response.status, response.headers.get("content-type", ""), given)
+        return UpstreamResponse(response.status, response.headers.get("content-type", ""), given)
 
 
-def as_answer(reply: Reply, *, raw: bool) -> Answer:
+def as_answer(reply: UpstreamResponse, *, raw: bool) -> Answer:
     """What a caller gets. Good answers to a raw request are given back with their content type, whatever they are;
     others must be JSON. Errors keep their status, and their body too if it is JSON."""
     if len(reply.body) > ANSWER_BYTES:
-        return failure(BadOutputs(f"The container's answer has more than {ANSWER_BYTES:,} bytes."))
+        return error_answer(BadOutputsError(f"The container's answer has more than {ANSWER_BYTES:,} bytes."))
     if 200 <= reply.status < 300:
         if raw:
             kind = reply.content_type if _CONTENT_TYPE.fullmatch(reply.content_type) else "application/octet-stream"
             return 200, pack_raw(kind, reply.body)
         if _is_json(reply):
             return 200, reply.body
-        return failure(
-            BadOutputs(
+        return error_answer(
+            BadOutputsError(
                 "The container's answer is not JSON. Ask it with rawPredict if it is meant to be something else."
             )
         )
@@ -97,10 +97,12 @@ def as_answer(reply: Reply, *, raw: bool) -> Answer:
         return reply.status, error_body(
             reply.status, f"Prediction failed: The container answered with status {reply.status}{said}"
         )
-    return failure(RunFailed(f"The container answered with status {reply.status}, which is neither good nor an error."))
+    return error_answer(
+        ModelRunError(f"The container answered with status {reply.status}, which is neither good nor an error.")
+    )
 
 
-def _is_json(reply: Reply) -> bool:
+def _is_json(reply: UpstreamResponse) -> bool:
     if reply.content_type.partition(";")[0].strip().lower() == JSON and reply.body:
         return True
     try:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..codec.json_documents import read_object
 from ..codec.tensors import instances_of, tensor_request
-from ..errors import InvalidInputs, LoaderError
+from ..errors import InvalidInputsError, LoaderError
 from ..formats.saved_model import read_signatures
 from ..loaders.base import Model, TensorModel
 from ..loaders.tabular import TabularModel
@@ -98,7 +98,7 @@ class Explainer:
             ), score
         needed = self._paths * (1 + sum(np.size(value) for value in baseline.values()))
         if needed > EVALUATIONS:
-            raise InvalidInputs(
+            raise InvalidInputsError(
                 f"Sampled Shapley would have to run the model {needed} times for one instance; {EVALUATIONS} is the "
                 "most. Ask for fewer paths, or for integrated gradients."
             )
@@ -190,7 +190,7 @@ def _of_tensors(model: TensorModel, metadata: Metadata, model_dir: Path, *, grad
     def read(body: bytes) -> dict[str, NDArray[Any]]:
         request = tensor_request(body, model.signatures)
         if request.signature != name:
-            raise InvalidInputs(f"The signature {name} is explained, and the request names {request.signature}.")
+            raise InvalidInputsError(f"The signature {name} is explained, and the request names {request.signature}.")
         return dict(request.inputs)
 
     def scores(feeds: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
@@ -238,7 +238,7 @@ def _baseline(value: NDArray[Any], item: ExplainedInput, at: int) -> NDArray[Any
     try:
         return np.broadcast_to(np.asarray(_encoded(given), value.dtype), value.shape).copy()
     except (TypeError, ValueError) as exc:
-        raise InvalidInputs(
+        raise InvalidInputsError(
             f"A baseline of {item.name} in {explain_metadata.FILE} does not fit: its shape must be {list(value.shape)}."
         ) from exc
 

@@ -8,7 +8,7 @@ from typing import Any
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
-class BadMessage(ValueError):
+class BadMessageError(ValueError):
     """The bytes are not what they are taken for. The message says where they stop to be."""
 
 
@@ -28,9 +28,9 @@ def fields(message: bytes) -> dict[int, list[Any]]:
             elif kind in (_FIXED64, _FIXED32):
                 size = 8 if kind == _FIXED64 else 4
             else:
-                raise BadMessage(f"Wire type {kind} in a protocol buffer is not known.")
+                raise BadMessageError(f"Wire type {kind} in a protocol buffer is not known.")
             if at + size > len(message):
-                raise BadMessage("A protocol buffer's field is cut short.")
+                raise BadMessageError("A protocol buffer's field is cut short.")
             value, at = message[at : at + size], at + size
         found.setdefault(tag >> 3, []).append(value)
     return found
@@ -46,7 +46,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & 0xFFFFFFFFFFFFFFFF, at
-    raise BadMessage("A number in a protocol buffer is cut short.")
+    raise BadMessageError("A number in a protocol buffer is cut short.")
 
 
 def packed(message: bytes) -> Iterator[int]:

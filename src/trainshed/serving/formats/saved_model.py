@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import LoaderError
 from ..signatures import DTYPES, Signature, Tensor
-from .protobuf import BadMessage, fields, signed
+from .protobuf import BadMessageError, fields, signed
 
 _SERVE = b"serve"  #: the tag of the graph for serving, in models that hold several
 _INTERNAL = "__saved_model_"  #: how the names of signatures begin that are TensorFlow's own
@@ -29,7 +29,7 @@ def read_signatures(model_dir: Path) -> dict[str, GraphSignature]:
     path = model_dir / "saved_model.pb"
     try:
         found = dict(map(_named, _serving_graph(fields(path.read_bytes())).get(5, [])))
-    except (OSError, BadMessage, LookupError, UnicodeDecodeError, TypeError, AttributeError) as exc:  # or damaged
+    except (OSError, BadMessageError, LookupError, UnicodeDecodeError, TypeError, AttributeError) as exc:  # or damaged
         raise LoaderError(f"The signatures of saved_model.pb can't be read: {exc}.") from exc
     signatures = {name: found[name] for name in sorted(found) if not name.startswith(_INTERNAL)}
     if not signatures:

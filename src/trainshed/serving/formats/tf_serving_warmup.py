@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..signatures import DTYPES, STRING
-from .protobuf import BadMessage, fields, packed, signed
+from .protobuf import BadMessageError, fields, packed, signed
 from .tfrecord import records
 
 #: Which field of a TensorProto holds its values, if they are not in `tensor_content`, by the number of its type.
@@ -37,7 +37,7 @@ def tensor(message: bytes) -> np.ndarray[Any, Any]:
     parts = fields(message)
     number = parts.get(1, [0])[0]
     if number not in VALUES:
-        raise BadMessage(f"A tensor of type number {number} cannot be sent as JSON.")
+        raise BadMessageError(f"A tensor of type number {number} cannot be sent as JSON.")
     dtype = np.dtype(object if DTYPES[number] == STRING else DTYPES[number])
     shape = [signed(fields(d).get(1, [0])[0]) for d in fields(b"".join(parts.get(2, []))).get(2, [])]
     if dtype.kind != "O" and parts.get(4):
@@ -48,7 +48,7 @@ def tensor(message: bytes) -> np.ndarray[Any, Any]:
     if len(flat) == count:
         return flat.reshape(shape)
     if not 0 < len(flat) < count:
-        raise BadMessage(f"A tensor of shape {shape} has {len(flat)} values.")
+        raise BadMessageError(f"A tensor of shape {shape} has {len(flat)} values.")
     return np.append(flat, np.full(count - len(flat), flat[-1], dtype)).reshape(
         shape
     )  # the last value stands for the rest

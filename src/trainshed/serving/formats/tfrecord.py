@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import google_crc32c
 
-from .protobuf import BadMessage
+from .protobuf import BadMessageError
 
 _HEAD = struct.Struct("<QI")
 _TAIL = struct.Struct("<I")
@@ -16,19 +16,21 @@ _MAX = 1 << 30  #: bytes of one record; a length beyond is damage that its check
 
 
 def records(file: BinaryIO) -> Iterator[bytes]:
-    """The records of an open file. `BadMessage` where the framing breaks."""
+    """The records of an open file. `BadMessageError` where the framing breaks."""
     at = 0
     while head := _read(file, _HEAD.size):
         if len(head) < _HEAD.size:
-            raise BadMessage(f"A record's header at byte {at} is cut short.")
+            raise BadMessageError(f"A record's header at byte {at} is cut short.")
         size, checksum = _HEAD.unpack(head)
         if checksum != _masked_crc(head[:8]) or size > _MAX:
-            raise BadMessage(f"The checksum of a record's length at byte {at} is wrong: this is not a TFRecord file.")
+            raise BadMessageError(
+                f"The checksum of a record's length at byte {at} is wrong: this is not a TFRecord file."
+            )
         body, tail = _read(file, size), _read(file, _TAIL.size)
         if len(body) < size or len(tail) < _TAIL.size:
-            raise BadMessage(f"The record at byte {at} is cut short.")
+            raise BadMessageError(f"The record at byte {at} is cut short.")
         if _TAIL.unpack(tail)[0] != _masked_crc(body):
-            raise BadMessage(f"The checksum of the record at byte {at} is wrong.")
+            raise BadMessageError(f"The checksum of the record at byte {at} is wrong.")
         yield body
         at += _HEAD.size + size + _TAIL.size
 

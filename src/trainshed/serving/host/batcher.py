@@ -12,23 +12,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from ..codec.responses import Answer, failure
+from ..codec.responses import Answer, error_answer
 from ..memory import IDLE_S
 
 
-class Sender(Protocol):
+class ResponseSender(Protocol):
     """Where answers go."""
 
     def send(self, answers: Sequence[tuple[int, Answer]]) -> None:
         """Ids and answers, written at once. Raises nothing if there is nobody any more."""
 
 
-class Job:
+class PendingRequest:
     """One request that waits for its turn."""
 
     __slots__ = ("count", "key", "request", "request_id", "run", "sender")
 
-    def __init__(self, sender: Sender, request_id: int, run: Run, request: Any, count: int = 1) -> None:
+    def __init__(self, sender: ResponseSender, request_id: int, run: Run, request: Any, count: int = 1) -> None:
         self.sender = sender
         self.request_id = request_id
         self.run = run  #: answers several requests of one key
@@ -41,7 +41,7 @@ Run = Callable[[list[Any]], Sequence[Answer]]
 
 
 @dataclass(slots=True, kw_only=True)
-class Counts:
+class BatcherStats:
     """Since the start."""
 
     requests: int = 0
@@ -62,11 +62,11 @@ class Batcher:
         self, *, max_batch: int, queue_limit: int, merges: bool, idle: Callable[[], None] = lambda: None
     ) -> None:
         """`idle` is called, by the thread that works, once there has been nothing to do for a while."""
-        self.counts = Counts()
+        self.counts = BatcherStats()
         self._on_idle = idle
         self._max_batch = max_batch if merges else 0
         self._queue_limit = queue_limit
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[PendingRequest] = deque()
         self._lock = threading.Lock()
         self._bell = threading.Lock()  # held while there is nothing to do
         self._bell.acquire()
@@ -81,14 +81,14 @@ class Batcher:
         self.counts.refused += 1
         return True
 
-    def offer(self, job: Job) -> None:
+    def offer(self, job: PendingRequest) -> None:
         with self._lock:
             self._waiting.append(job)
             ring, self._idle = self._idle, False
         if ring:
             self._bell.release()
 
-    def cancel(self, sender: Sender, request_id: int | None = None) -> None:
+    def cancel(self, sender: ResponseSender, request_id: int | None = None) -> None:
         """Forget a request, or all requests, of a sender, unless they have begun."""
         with self._lock:
             kept = [j for j in self._waiting if j.sender is not sender or request_id not in (None, j.request_id)]
@@ -123,7 +123,7 @@ class Batcher:
             self.counts.failed += sum(status != 200 for status, _ in answers)
             _deliver(batch, answers)
 
-    def _next(self) -> list[Job]:
+    def _next(self) -> list[PendingRequest]:
         """What is to be run now: the request that waited longest and those that go with it. Nothing after `close`."""
         while True:
             with self._lock:
@@ -136,12 +136,12 @@ class Batcher:
                 self._on_idle()
                 self._bell.acquire()
 
-    def _take(self) -> list[Job]:
+    def _take(self) -> list[PendingRequest]:
         first = self._waiting.popleft()
         batch, left = [first], self._max_batch - first.count
         if first.key is None or left <= 0 or not self._waiting:
             return batch
-        passed: list[Job] = []
+        passed: list[PendingRequest] = []
         while self._waiting and left > 0:
             job = self._waiting.popleft()
             if job.key == first.key and job.count <= left:
@@ -152,16 +152,16 @@ class Batcher:
         self._waiting.extendleft(reversed(passed))
         return batch
 
-    def _answers(self, batch: list[Job]) -> Sequence[Answer]:
+    def _answers(self, batch: list[PendingRequest]) -> Sequence[Answer]:
         try:
             return batch[0].run([job.request for job in batch])
         except Exception as exc:  # noqa: BLE001 - whatever a model raises is the answer to who asked it
             if len(batch) == 1:
-                return [failure(exc)]
+                return [error_answer(exc)]
         return [self._answers([job])[0] for job in batch]  # so that only the one at fault fails
 
 
-def _deliver(batch: list[Job], answers: Sequence[Answer]) -> None:
+def _deliver(batch: list[PendingRequest], answers: Sequence[Answer]) -> None:
     first = batch[0].sender
     if all(job.sender is first for job in batch):
         first.send([(job.request_id, answer) for job, answer in zip(batch, answers, strict=True)])

@@ -15,12 +15,12 @@ from typing import Any
 
 import orjson
 
-from ..spec import HostSpec
+from ..spec import ServingSpec
 
 _BACKLOG = 64
 
 
-class Ending:
+class StopSignal:
     """SIGTERM as something to wait for. It interrupts nothing: what is being done is finished first."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Ending:
         os.write(self._tell, b".")
 
 
-def keep_output() -> int:
+def redirect_stdout() -> int:
     """A descriptor for standard output; what is printed there from now on goes to standard error."""
     output = os.dup(1)
     os.dup2(2, 1)
@@ -50,13 +50,13 @@ def keep_output() -> int:
     return output
 
 
-def say(output: int, event: dict[str, Any]) -> None:
+def announce(output: int, event: dict[str, Any]) -> None:
     """The one line of JSON that a host says of itself."""
     with open(output, "wb") as file:
         file.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
 
 
-def listen(spec: HostSpec) -> socket.socket:
+def listen(spec: ServingSpec) -> socket.socket:
     """Where a spec says: at a path of this machine, or at an address that others can reach."""
     return _listen_at(spec.socket) if spec.address is None else _listen_on(*spec.address)
 
@@ -75,7 +75,7 @@ def _listen_at(path: Path) -> socket.socket:
     return listener
 
 
-def end_with_the_server() -> None:
+def exit_with_server() -> None:
     """End this process as soon as the other end of standard input is closed."""
     life = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)

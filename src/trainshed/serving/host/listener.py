@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..codec.responses import Answer
-from ..frames import ANSWER_HEAD, REQUEST_HEAD, BadFrame, Frame, FrameReader
+from ..frames import ANSWER_HEAD, REQUEST_HEAD, BadFrameError, Frame, FrameReader
 
 _PIECE = 1 << 16
 _SEND_TIMEOUT = struct.pack("ll", 10, 0)  # seconds: who takes nothing for so long is gone
 
-OnFrame = Callable[["Connection", int, int, bytes], None]  #: connection, id, kind, body
+OnFrame = Callable[["FrameConnection", int, int, bytes], None]  #: connection, id, kind, body
 
 
-class Connection:
+class FrameConnection:
     """A connected socket. `read` is for the thread of the connection, `send` for all."""
 
     def __init__(self, sock: socket.socket, *, body_limit: int) -> None:
@@ -50,7 +50,7 @@ class Connection:
             while (frames := self._receive()) is not None:
                 for request_id, kind, body in frames:
                     on_frame(self, request_id, kind, body)
-        except (OSError, BadFrame):
+        except (OSError, BadFrameError):
             self.close()
 
     def _receive(self) -> list[Frame] | None:

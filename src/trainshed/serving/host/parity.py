@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..codec.tensors import tensor_request
 from ..loaders.base import TensorModel
 from ..signatures import Signature
-from .sample_request import Inputs, find, made, varied
+from .sample_request import Inputs, find_sample, generated_inputs, varied_inputs
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-5  #: how far a float may be off
 SEEDS = (1, 2, 3)
@@ -24,7 +24,7 @@ MANIFEST = "manifest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class ParityCase:
     """One request and TensorFlow's answer to it."""
 
     signature: str
@@ -45,15 +45,15 @@ class Parity:
 
 
 def sample_inputs(model: TensorModel, model_dir: Path) -> tuple[str, Inputs] | None:
-    """The signature and the inputs of the sample request. Raises as `samples.find` does, and InvalidInputs."""
-    sample = find(model_dir, model)
+    """The signature and the inputs of the sample request. Raises as `samples.find_sample` does, and InvalidInputs."""
+    sample = find_sample(model_dir, model)
     if sample is None:
         return None
     request = tensor_request(orjson.dumps(sample.body), model.signatures)
     return request.signature, dict(request.inputs)
 
 
-def cases(model: TensorModel, sample: tuple[str, Inputs] | None) -> Iterator[Case]:
+def cases(model: TensorModel, sample: tuple[str, Inputs] | None) -> Iterator[ParityCase]:
     """The model's answers to the sample and to variations of it, for each signature that inputs are known for.
 
     The sample's inputs go to every signature that takes them. A variation that the model refuses is left out.
@@ -62,7 +62,7 @@ def cases(model: TensorModel, sample: tuple[str, Inputs] | None) -> Iterator[Cas
         for inputs in _requests(name, signature, model.signatures, sample):
             outputs = _answer(model, name, inputs)
             if outputs is not None:
-                yield Case(signature=name, inputs=inputs, outputs=outputs)
+                yield ParityCase(signature=name, inputs=inputs, outputs=outputs)
 
 
 def write(model: TensorModel, sample: tuple[str, Inputs] | None, path: Path) -> int:
@@ -83,11 +83,11 @@ def write(model: TensorModel, sample: tuple[str, Inputs] | None, path: Path) -> 
     return len(listed)
 
 
-def read(file: Path | IO[bytes]) -> list[Case]:
+def read(file: Path | IO[bytes]) -> list[ParityCase]:
     """What `write` kept."""
     with np.load(file) as kept:
         return [
-            Case(
+            ParityCase(
                 signature=case["signature"],
                 inputs={name: _take(kept, item) for name, item in case["inputs"].items()},
                 outputs={name: _take(kept, item) for name, item in case["outputs"].items()},
@@ -96,7 +96,7 @@ def read(file: Path | IO[bytes]) -> list[Case]:
         ]
 
 
-def compare(model: TensorModel, known: list[Case]) -> Parity:
+def compare(model: TensorModel, known: list[ParityCase]) -> Parity:
     """Ask another model the same, all signatures of it. Integers and strings must be equal, floats nearly so."""
     if unknown := sorted(set(model.signatures) - {case.signature for case in known}):
         text = (
@@ -137,13 +137,13 @@ def _requests(
     if sample is not None and signatures[sample[0]].inputs == signature.inputs:
         base = sample[1]
     elif signature.batched:
-        base = made(signature)
+        base = generated_inputs(signature)
     if base is None:
         return
     yield base
     for seed in SEEDS:
         for rows in BATCHES if signature.batched else (len(next(iter(base.values()))),):
-            yield varied(base, rows=rows, seed=seed)
+            yield varied_inputs(base, rows=rows, seed=seed)
 
 
 def _differ(wanted: Mapping[str, NDArray[Any]], given: Mapping[str, NDArray[Any]]) -> tuple[float, str]:

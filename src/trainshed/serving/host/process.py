@@ -14,8 +14,8 @@ from ..errors import LoaderError, ServingError
 from ..loaders import load
 from ..loaders.base import Model, TensorModel
 from ..memory import share_arenas
-from ..spec import HostSpec
-from .lifecycle import Ending, end_with_the_server, keep_output, listen, say
+from ..spec import ServingSpec
+from .lifecycle import StopSignal, announce, exit_with_server, listen, redirect_stdout
 from .server import Host
 
 
@@ -25,29 +25,29 @@ def run_host(path: Path) -> int:
     Says one line of JSON on standard output: `ready`, or `failed` with the reason. What the model prints goes where
     standard error goes. When the other end of standard input is closed the server is gone, and the process ends.
     """
-    output = keep_output()
+    output = redirect_stdout()
     share_arenas()
     began = time.monotonic()
     try:
         spec = _read(path)
         if spec.address is None:  # else whoever started it sees to its end
-            end_with_the_server()
+            exit_with_server()
         model = load_model(spec)
         host = _warm(spec, model)
     except ServingError as exc:
         traceback.print_exc()
-        say(output, {"event": "failed", "message": str(exc)})
+        announce(output, {"event": "failed", "message": str(exc)})
         return 1
     listener = listen(spec)
     gc.collect()
     gc.freeze()  # what was loaded stays; it need not be looked at again and again
-    ending = Ending()
-    say(output, _ready(spec, model, host, time.monotonic() - began))
+    ending = StopSignal()
+    announce(output, _ready(spec, model, host, time.monotonic() - began))
     host.serve(listener, ending)
     return 0
 
 
-def load_model(spec: HostSpec) -> Model:
+def load_model(spec: ServingSpec) -> Model:
     """The model of a spec, with the packages and within the memory that it names."""
     if spec.memory_bytes:
         resource.setrlimit(resource.RLIMIT_DATA, (spec.memory_bytes, spec.memory_bytes))
@@ -56,14 +56,14 @@ def load_model(spec: HostSpec) -> Model:
     return load(spec)
 
 
-def _read(path: Path) -> HostSpec:
+def _read(path: Path) -> ServingSpec:
     try:
-        return HostSpec.read(path)
+        return ServingSpec.read(path)
     except (OSError, ValueError, TypeError) as exc:
         raise LoaderError(f"The host can't read what it was told: {exc}") from exc
 
 
-def _warm(spec: HostSpec, model: Model) -> Host:
+def _warm(spec: ServingSpec, model: Model) -> Host:
     try:
         return Host(spec, model)
     except LoaderError:
@@ -72,7 +72,7 @@ def _warm(spec: HostSpec, model: Model) -> Host:
         raise LoaderError(f"The model can't answer its sample request: {exc or type(exc).__name__}") from exc
 
 
-def _ready(spec: HostSpec, model: Model, host: Host, load_s: float) -> dict[str, Any]:
+def _ready(spec: ServingSpec, model: Model, host: Host, load_s: float) -> dict[str, Any]:
     signatures = model.signatures if isinstance(model, TensorModel) else {}
     return {
         "event": "ready",

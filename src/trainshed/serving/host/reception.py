@@ -7,30 +7,32 @@ import socket
 import threading
 from collections.abc import Callable
 
-from ..frames import RAW_HEAD, greeting
-from .lifecycle import Ending
-from .listener import Connection, OnFrame
+from ..frames import RAW_HEAD, auth_frame
+from .lifecycle import StopSignal
+from .listener import FrameConnection, OnFrame
 
 _STRANGERS = 64  #: connections at once that may still have to say the secret
 _GREETING_S = 5.0  #: that each of them has for it
 
 
-class Reception:
+class ConnectionListener:
     """Gives each frame to `take`, and to `left` each connection whose other side is gone. Both are called by threads
     of connections, and must not wait for the model."""
 
-    def __init__(self, take: OnFrame, left: Callable[[Connection], None], *, body_limit: int, secret: str = "") -> None:
+    def __init__(
+        self, take: OnFrame, left: Callable[[FrameConnection], None], *, body_limit: int, secret: str = ""
+    ) -> None:
         """With a `secret`, connections that do not begin with it are closed, and nothing of them is taken."""
-        self._greeting = greeting(secret)
+        self._greeting = auth_frame(secret)
         self._strangers = 0  # connections that have not said it yet
         self._take = take
         self._left = left
         self._body_limit = body_limit
-        self._readers: dict[Connection, threading.Thread] = {}
+        self._readers: dict[FrameConnection, threading.Thread] = {}
         self._stopping = False
         self._guard = threading.Lock()
 
-    def serve(self, listener: socket.socket, ending: Ending) -> None:
+    def serve(self, listener: socket.socket, ending: StopSignal) -> None:
         """Take connections until the end comes; then read no more, and return when all that was read was taken."""
         listener.setblocking(False)
         with selectors.DefaultSelector() as selector:
@@ -51,7 +53,7 @@ class Reception:
             sock, _ = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):  # it was given up before it was taken
             return
-        connection = Connection(sock, body_limit=self._body_limit + RAW_HEAD)
+        connection = FrameConnection(sock, body_limit=self._body_limit + RAW_HEAD)
         if not self._may_try(connection):
             return
         reader = threading.Thread(target=self._attend, args=(connection,), name="connection", daemon=True)
@@ -59,7 +61,7 @@ class Reception:
             self._readers[connection] = reader
         reader.start()
 
-    def _attend(self, connection: Connection) -> None:
+    def _attend(self, connection: FrameConnection) -> None:
         if self._is_known(connection):
             connection.read(self._take)
             if not self._stopping:
@@ -67,7 +69,7 @@ class Reception:
         with self._guard:
             del self._readers[connection]
 
-    def _may_try(self, connection: Connection) -> bool:
+    def _may_try(self, connection: FrameConnection) -> bool:
         """False, and closed, if so many strangers are there that one more could be one too many."""
         if not self._greeting:
             return True
@@ -78,7 +80,7 @@ class Reception:
         connection.close()
         return False
 
-    def _is_known(self, connection: Connection) -> bool:
+    def _is_known(self, connection: FrameConnection) -> bool:
         """Whether it begins with the secret. If not, it is closed."""
         if not self._greeting:
             return True

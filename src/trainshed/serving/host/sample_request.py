@@ -12,7 +12,7 @@ import orjson
 from numpy.typing import NDArray
 
 from ..errors import LoaderError
-from ..formats.protobuf import BadMessage
+from ..formats.protobuf import BadMessageError
 from ..formats.tf_serving_warmup import requests
 from ..loaders.base import InstanceModel, Model, TensorModel
 from ..loaders.tabular import TabularModel, plain
@@ -27,7 +27,7 @@ Inputs = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class SampleRequest:
     """A predict request that the model can answer."""
 
     body: dict[str, Any]
@@ -39,19 +39,19 @@ class Sample:
         return bool(self.source)
 
 
-def find(model_dir: Path, model: Model) -> Sample | None:
+def find_sample(model_dir: Path, model: Model) -> SampleRequest | None:
     """The sample of `assets.extra`, or one made from what the model says of its inputs; None if there is neither.
 
     A made sample has been answered by the model. Raises LoaderError if a file of `assets.extra` is no request.
     """
-    sample = written(model_dir)
+    sample = bundled_sample(model_dir)
     if sample is not None:
         return sample
     body = _for_tensors(model) if isinstance(model, TensorModel) else _for_rows(model)
-    return None if body is None else Sample(body=body, source="")
+    return None if body is None else SampleRequest(body=body, source="")
 
 
-def written(model_dir: Path) -> Sample | None:
+def bundled_sample(model_dir: Path) -> SampleRequest | None:
     """The sample that came with the model's files. Raises LoaderError if the file holds none."""
     own, serving = model_dir / FOLDER / OWN, model_dir / FOLDER / SERVING
     if own.is_file():
@@ -61,18 +61,18 @@ def written(model_dir: Path) -> Sample | None:
             raise LoaderError(f"{FOLDER}/{OWN} is not JSON: {exc}.") from exc
         if not isinstance(body, dict) or not isinstance(body.get("instances"), list) or not body["instances"]:
             raise LoaderError(f'{FOLDER}/{OWN} is no request: expected an object like {{"instances": [...]}}.')
-        return Sample(body=body, source=f"{FOLDER}/{OWN}")
+        return SampleRequest(body=body, source=f"{FOLDER}/{OWN}")
     if serving.is_file():
         try:
             body = next(requests(serving.read_bytes()), None)
-        except BadMessage as exc:
+        except BadMessageError as exc:
             raise LoaderError(f"{FOLDER}/{SERVING} cannot be read: {exc}") from exc
         if body is not None:
-            return Sample(body=body, source=f"{FOLDER}/{SERVING}")
+            return SampleRequest(body=body, source=f"{FOLDER}/{SERVING}")
     return None
 
 
-def made(signature: Signature, *, rows: int = 1, length: int = LENGTHS[0], seed: int = 0) -> Inputs | None:
+def generated_inputs(signature: Signature, *, rows: int = 1, length: int = LENGTHS[0], seed: int = 0) -> Inputs | None:
     """Inputs that fit a signature: floats from 0 to 1, the integers 0 and 1. None if it takes strings.
 
     Where the signature says how many instances it takes, `rows` is not asked.
@@ -87,7 +87,7 @@ def made(signature: Signature, *, rows: int = 1, length: int = LENGTHS[0], seed:
     return inputs
 
 
-def varied(inputs: Mapping[str, NDArray[Any]], *, rows: int, seed: int) -> Inputs:
+def varied_inputs(inputs: Mapping[str, NDArray[Any]], *, rows: int, seed: int) -> Inputs:
     """Other rows like these: floats nearer to zero, integers of the same input or 0 or 1, strings as they are."""
     chance = np.random.default_rng(seed)
     chosen = chance.integers(0, len(next(iter(inputs.values()))), rows)
@@ -109,7 +109,7 @@ def _shortest(array: NDArray[Any]) -> NDArray[Any]:
 def _for_tensors(model: TensorModel) -> dict[str, Any] | None:
     name = DEFAULT if DEFAULT in model.signatures else min(model.signatures)
     for length in LENGTHS:
-        inputs = made(model.signatures[name], length=length)
+        inputs = generated_inputs(model.signatures[name], length=length)
         if inputs is None or any(array.ndim == 0 for array in inputs.values()):
             return None
         if _answers(lambda given=inputs: model.run(name, given)):

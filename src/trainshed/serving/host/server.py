@@ -18,50 +18,52 @@ import orjson
 
 from ..codec.json_documents import write
 from ..codec.predictors import predictor
-from ..codec.responses import FULL, Answer, failure
-from ..errors import InvalidInputs, ServingError
+from ..codec.responses import QUEUE_FULL, Answer, error_answer
+from ..errors import InvalidInputsError, ServingError
 from ..explain.explainer import Explainer, explainer
-from ..frames import BadFrame, Kind, pack_raw, unpack_raw
+from ..frames import BadFrameError, FrameKind, pack_raw, unpack_raw
 from ..loaders.base import Model, RawModel, TensorModel
-from ..memory import Trimming
-from ..spec import HostSpec
-from .batcher import Batcher, Job, Run
-from .lifecycle import Ending
-from .listener import Connection
+from ..memory import MemoryTrimmer
+from ..spec import ServingSpec
+from .batcher import Batcher, PendingRequest, Run
+from .lifecycle import StopSignal
+from .listener import FrameConnection
 from .parity import compare, read
-from .reception import Reception
-from .sample_request import Sample, find
+from .reception import ConnectionListener
+from .sample_request import SampleRequest, find_sample
 from .warmup import warm_up
 
 
 class Host:
     """One model and those who ask it."""
 
-    def __init__(self, spec: HostSpec, model: Model) -> None:
+    def __init__(self, spec: ServingSpec, model: Model) -> None:
         """Warms the model up. Raises what the model raises then, or `LoaderError` if it can't be explained as asked."""
         self._model = model
         self._predictor = predictor(model)
         self._explainer: Explainer | None = None
         if spec.explanation:
             self._explainer = explainer(spec.explanation, model, spec.model_dir)
-        self.sample: Sample | None = find(spec.model_dir, model)
+        self.sample: SampleRequest | None = find_sample(spec.model_dir, model)
         self.batching = warm_up(self._predictor, self.sample, max_batch=spec.max_batch)
-        self._trimming = Trimming()
+        self._trimming = MemoryTrimmer()
         self._batcher = Batcher(
             max_batch=spec.max_batch,
             queue_limit=spec.queue_limit,
             merges=self.batching,
             idle=self._trimming.idle,
         )
-        self._reception = Reception(self._take, self._batcher.cancel, body_limit=spec.body_limit, secret=spec.secret)
+        self._reception = ConnectionListener(
+            self._take, self._batcher.cancel, body_limit=spec.body_limit, secret=spec.secret
+        )
         self._ways: dict[int, Callable[[bytes], Answer]] = {
-            Kind.EXPLAIN: self._explain,
-            Kind.RAW: self._raw,
-            Kind.PARITY: lambda body: self._parity(Path(body.decode())),
-            Kind.PARITY_WITH: lambda body: self._parity(io.BytesIO(body)),
+            FrameKind.EXPLAIN: self._explain,
+            FrameKind.RAW: self._raw,
+            FrameKind.PARITY: lambda body: self._parity(Path(body.decode())),
+            FrameKind.PARITY_WITH: lambda body: self._parity(io.BytesIO(body)),
         }
 
-    def serve(self, listener: socket.socket, ending: Ending) -> None:
+    def serve(self, listener: socket.socket, ending: StopSignal) -> None:
         """Take connections until the end comes; then read no more, answer what was read, and return."""
         worker = threading.Thread(target=self._batcher.work, name="model")
         worker.start()
@@ -78,43 +80,43 @@ class Host:
             **self._batcher.counts.as_json(),
         }
 
-    def _take(self, connection: Connection, request_id: int, kind: int, body: bytes) -> None:
+    def _take(self, connection: FrameConnection, request_id: int, kind: int, body: bytes) -> None:
         """Answer a frame, or put it where the model finds it. Never waits for the model."""
         self._trimming.add(len(body))
         try:
-            if kind == Kind.PREDICT:
+            if kind == FrameKind.PREDICT:
                 if self._batcher.full():
-                    connection.send([(request_id, FULL)])
+                    connection.send([(request_id, QUEUE_FULL)])
                     return
                 request = self._predictor.read(body)
-                self._batcher.offer(Job(connection, request_id, self._predict, request, request.count))
-            elif kind == Kind.CANCEL:
+                self._batcher.offer(PendingRequest(connection, request_id, self._predict, request, request.count))
+            elif kind == FrameKind.CANCEL:
                 self._batcher.cancel(connection, request_id)
-            elif kind == Kind.STATS:
+            elif kind == FrameKind.STATS:
                 connection.send([(request_id, (200, orjson.dumps(self.stats())))])
             else:
                 self._take_odd(connection, request_id, kind, body)
         except ServingError as exc:
-            connection.send([(request_id, failure(exc))])
+            connection.send([(request_id, error_answer(exc))])
         except Exception as exc:  # noqa: BLE001 - one request must not end the reading of others
             traceback.print_exc()
-            connection.send([(request_id, failure(exc))])
+            connection.send([(request_id, error_answer(exc))])
 
-    def _take_odd(self, connection: Connection, request_id: int, kind: int, body: bytes) -> None:
+    def _take_odd(self, connection: FrameConnection, request_id: int, kind: int, body: bytes) -> None:
         way = self._ways.get(kind)
         if way is None:
-            raise InvalidInputs(f"There are no requests of kind {kind}.")
+            raise InvalidInputsError(f"There are no requests of kind {kind}.")
         if self._batcher.full():
-            connection.send([(request_id, FULL)])
+            connection.send([(request_id, QUEUE_FULL)])
             return
-        self._batcher.offer(Job(connection, request_id, _one_by_one(way), body))
+        self._batcher.offer(PendingRequest(connection, request_id, _one_by_one(way), body))
 
     def _predict(self, requests: list[Any]) -> Sequence[Answer]:
         return [(200, answer) for answer in self._predictor.run(requests)]
 
     def _explain(self, body: bytes) -> Answer:
         if self._explainer is None:
-            raise InvalidInputs(
+            raise InvalidInputsError(
                 "This version was created without an explanationConfig. Create one with --explanation-method to have "
                 "its predictions explained."
             )
@@ -123,8 +125,8 @@ class Host:
     def _raw(self, body: bytes) -> Answer:
         try:
             content_type, data = unpack_raw(body)
-        except BadFrame as exc:
-            raise InvalidInputs(str(exc)) from exc
+        except BadFrameError as exc:
+            raise InvalidInputsError(str(exc)) from exc
         if isinstance(self._model, RawModel):
             answer, given = self._model.raw_predict(data, content_type)
             return 200, pack_raw(given, answer)
@@ -133,7 +135,7 @@ class Host:
 
     def _parity(self, reference: Path | IO[bytes]) -> Answer:
         if not isinstance(self._model, TensorModel):
-            raise InvalidInputs(f"There is nothing to compare {self._model.detail} with.")
+            raise InvalidInputsError(f"There is nothing to compare {self._model.detail} with.")
         return 200, write(compare(self._model, read(reference)).as_json())
 
 

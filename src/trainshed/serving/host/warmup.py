@@ -8,12 +8,12 @@ from typing import Any
 from ..codec.json_documents import write
 from ..codec.predictors import InstanceRequest, Predictor
 from ..codec.tensors import TensorRequest
-from .sample_request import Sample, varied
+from .sample_request import SampleRequest, varied_inputs
 
 _SIZES = (2, 3, 5, 8)  #: of the batches that are tried, and the greatest that there can be
 
 
-def warm_up(predictor: Predictor, sample: Sample | None, *, max_batch: int) -> bool:
+def warm_up(predictor: Predictor, sample: SampleRequest | None, *, max_batch: int) -> bool:
     """Answer the sample; whether requests may be put together.
 
     They may if the answers of batches of several sizes are, byte for byte, those that each request gets alone. Without
@@ -41,7 +41,7 @@ def _singles(request: TensorRequest | InstanceRequest, count: int) -> Sequence[A
         ]
     if not request.count or not request.inputs:
         return []
-    rows = varied(request.inputs, rows=count, seed=0)
+    rows = varied_inputs(request.inputs, rows=count, seed=0)
     return [
         TensorRequest(
             signature=request.signature,

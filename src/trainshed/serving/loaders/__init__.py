@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..errors import LoaderError, ServingError
 
 if TYPE_CHECKING:
-    from ..spec import HostSpec
+    from ..spec import ServingSpec
     from .base import Loader, Model
 
 LOADERS = ("openvino", "tensorflow", "keras", "sklearn", "xgboost", "custom")
@@ -36,7 +36,7 @@ def detect(model_dir: Path) -> str:
     return next(iter(found.values()), "custom")
 
 
-def load(spec: HostSpec) -> Model:
+def load(spec: ServingSpec) -> Model:
     """The model of a host. `LoaderError`, or another `ServingError`, with the framework's own words if it can't be."""
     name = spec.loader or ("custom" if spec.prediction_class else detect(spec.model_dir))
     if name not in LOADERS:

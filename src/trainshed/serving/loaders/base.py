@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..signatures import Signature
-from ..spec import HostSpec
+from ..spec import ServingSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,8 +25,8 @@ class TensorModel(Protocol):
     def run(self, signature: str, inputs: dict[str, Array]) -> dict[str, Array]:
         """All outputs of a signature, by name, as copies that the next call leaves alone.
 
-        The caller has seen to it that names, dtypes and shapes are those of the signature. Raises `InvalidInputs` for
-        values that the model refuses, or anything else, which is a failure of the model.
+        The caller has seen to it that names, dtypes and shapes are those of the signature. Raises
+        `InvalidInputsError` for values that the model refuses, or anything else, which is a failure of the model.
         """
 
 
@@ -38,7 +38,10 @@ class InstanceModel(Protocol):
     merges: bool  #: whether instances of several requests may be put into one call
 
     def predict(self, instances: list[Any], /, **kwargs: Any) -> list[Any]:
-        """`kwargs` are the other fields of the request. Raises `InvalidInputs`, `UserCodeFailed`, or anything else."""
+        """`kwargs` are the other fields of the request.
+
+        Raises `InvalidInputsError`, `UserCodeError`, or anything else.
+        """
 
 
 @runtime_checkable
@@ -49,4 +52,4 @@ class RawModel(Protocol):
 
 
 Model = TensorModel | InstanceModel
-Loader = Callable[[HostSpec], Model]  #: blocks; raises `LoaderError` with the framework's own words
+Loader = Callable[[ServingSpec], Model]  #: blocks; raises `LoaderError` with the framework's own words

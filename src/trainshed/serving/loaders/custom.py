@@ -10,8 +10,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadOutputs, InvalidInputs, LoaderError, ServingError, UserCodeFailed
-from ..spec import HostSpec
+from ..errors import BadOutputsError, InvalidInputsError, LoaderError, ServingError, UserCodeError
+from ..spec import ServingSpec
 from .tabular import plain
 
 #: The named arguments of `predict`; more of them could never be given.
@@ -22,7 +22,7 @@ _ANY = (Exception, SystemExit)  # a class that calls exit() must not end the thr
 _NOT_THEIRS = (__file__, importlib.__file__)
 
 
-def load(spec: HostSpec) -> CustomModel:
+def load(spec: ServingSpec) -> CustomModel:
     """An instance of the version's prediction class, made by its `from_path` with the folder of the model."""
     name = spec.prediction_class
     if not name:
@@ -39,10 +39,10 @@ def load(spec: HostSpec) -> CustomModel:
     try:
         instance = found.from_path(str(spec.model_dir))
     except _ANY as exc:
-        raise UserCodeFailed(f"{name}.from_path failed: {_words(exc)}") from exc
+        raise UserCodeError(f"{name}.from_path failed: {_words(exc)}") from exc
     if not callable(getattr(instance, "predict", None)):
         kind = type(instance).__name__
-        raise UserCodeFailed(f"{name}.from_path returned a {kind}, which has no predict method.")
+        raise UserCodeError(f"{name}.from_path returned a {kind}, which has no predict method.")
     return (
         RawCustomModel(instance, name)
         if callable(getattr(instance, "raw_predict", None))
@@ -62,15 +62,17 @@ class CustomModel:
 
     def predict(self, instances: list[Any], /, **kwargs: Any) -> list[Any]:
         if taken := kwargs.keys() & set(PREDICT):
-            raise InvalidInputs(f"A request can't have a field {min(taken)!r}: {self._name}.predict has that already.")
+            raise InvalidInputsError(
+                f"A request can't have a field {min(taken)!r}: {self._name}.predict has that already."
+            )
         try:
             answer = self._instance.predict(instances, **kwargs)
         except ServingError:
             raise
         except _ANY as exc:
-            raise UserCodeFailed(f"{self._name}.predict failed: {_words(exc)}") from exc
+            raise UserCodeError(f"{self._name}.predict failed: {_words(exc)}") from exc
         if not isinstance(given := plain(answer), list):
-            raise BadOutputs(f"{self._name}.predict must return a list, not a {type(answer).__name__}.")
+            raise BadOutputsError(f"{self._name}.predict must return a list, not a {type(answer).__name__}.")
         return given
 
 
@@ -81,29 +83,29 @@ class RawCustomModel(CustomModel):
         try:
             answer = self._instance.raw_predict(body, content_type)
         except _ANY as exc:
-            raise UserCodeFailed(f"{self._name}.raw_predict failed: {_words(exc)}") from exc
+            raise UserCodeError(f"{self._name}.raw_predict failed: {_words(exc)}") from exc
         match answer:
             case (bytes() as given, str() as kind):
                 if not _HEADER.fullmatch(kind):
-                    raise UserCodeFailed(
+                    raise UserCodeError(
                         f"{self._name}.raw_predict returned {kind[:100]!r}, which can't be a content type."
                     )
                 return given, kind
-        raise UserCodeFailed(f"{self._name}.raw_predict must return bytes and their content type.")
+        raise UserCodeError(f"{self._name}.raw_predict must return bytes and their content type.")
 
 
 def _find(name: str) -> Any:
     module_name, _, class_name = name.rpartition(".")
     if not module_name:
-        raise UserCodeFailed(
+        raise UserCodeError(
             f"{name} cannot be found: a prediction class is named with its module, as in package.module.{name}."
         )
     try:
         module = importlib.import_module(module_name)
     except _ANY as exc:
-        raise UserCodeFailed(f"{name} cannot be found. Importing {module_name} failed: {_words(exc)}") from exc
+        raise UserCodeError(f"{name} cannot be found. Importing {module_name} failed: {_words(exc)}") from exc
     if not hasattr(module, class_name):
-        raise UserCodeFailed(f"{name} cannot be found: the module {module_name} has no {class_name}.")
+        raise UserCodeError(f"{name} cannot be found: the module {module_name} has no {class_name}.")
     return getattr(module, class_name)
 
 
@@ -111,10 +113,10 @@ def _check(found: Any, name: str) -> None:
     """The class has what a routine needs. Raises UserCodeFailed with the method that is missing or wrong."""
     for method in ("from_path", "predict"):
         if not callable(getattr(found, method, None)):
-            raise UserCodeFailed(f"The provided class {name} is missing the required {method} method.")
+            raise UserCodeError(f"The provided class {name} is missing the required {method} method.")
     named = tuple(inspect.getfullargspec(found.predict).args)
     if len(named) != len(PREDICT):
-        raise UserCodeFailed(
+        raise UserCodeError(
             f"The provided class {name} has a predict method with an invalid signature: "
             f"expected ({', '.join(PREDICT)}, **kwargs), found {inspect.signature(found.predict)}."
         )

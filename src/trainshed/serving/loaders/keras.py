@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ..errors import LoaderError
 from ..signatures import DEFAULT
-from ..spec import HostSpec
+from ..spec import ServingSpec
 from .tensorflow import TensorFlowModel, limit_threads, words
 
 SUFFIXES = (".keras", ".h5", ".hdf5")
@@ -28,7 +28,7 @@ def saved_in(folder: Path) -> Path | None:
     return found[0] if found else None
 
 
-def load(spec: HostSpec) -> TensorFlowModel:
+def load(spec: ServingSpec) -> TensorFlowModel:
     """The model as one signature, `serving_default`. Its names are the model's keys, or its layers' names."""
     limit_threads(spec.threads)
     path = saved_in(spec.model_dir)

@@ -17,7 +17,7 @@ from openvino._pyopenvino import InferRequest as Binding  # the class above it l
 from ..errors import LoaderError
 from ..formats.saved_model import GraphSignature, read_signatures
 from ..signatures import DEFAULT, STRING, Signature, Tensor
-from ..spec import HostSpec
+from ..spec import ServingSpec
 
 if TYPE_CHECKING:
     from .base import Array
@@ -38,7 +38,7 @@ _NUMPY = {
 }
 
 
-def load(spec: HostSpec) -> OpenVinoModel:
+def load(spec: ServingSpec) -> OpenVinoModel:
     described = read_signatures(spec.model_dir)
     for name, graph in described.items():
         _check_types(name, graph.signature)

@@ -24,12 +24,12 @@ def read(path: Path) -> Any:
         with path.open("rb") as file:
             return pickle.load(file)  # noqa: S301 - the owner's model, in the owner's host
     except KeyError as exc:  # joblib on a file that is no pickle: the caller may know what else it is
-        raise NotPickled(path, exc) from exc
+        raise NotPickledError(path, exc) from exc
     except Exception as exc:  # unpickling runs the model's own code
         raise LoaderError(f"Could not load the model: {path}. {type(exc).__name__}: {exc}.") from exc
 
 
-class NotPickled(LoaderError):
+class NotPickledError(LoaderError):
     """The file starts with a byte that no pickle has."""
 
     def __init__(self, path: Path, cause: Exception) -> None:

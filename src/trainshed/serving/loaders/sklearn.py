@@ -10,13 +10,13 @@ import threadpoolctl
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
-from ..errors import InvalidInputs, LoaderError, RunFailed
-from ..spec import HostSpec
+from ..errors import InvalidInputsError, LoaderError, ModelRunError
+from ..spec import ServingSpec
 from . import pickles
 from .tabular import TabularModel, predictions, table
 
 
-def load(spec: HostSpec) -> TabularModel:
+def load(spec: ServingSpec) -> TabularModel:
     """The estimator in the model's folder. Raises LoaderError if there is none that can predict.
 
     What XGBoost made is a pickle too, and is left to its loader.
@@ -63,7 +63,7 @@ class SklearnModel:
         try:
             return found.astype(np.float64).reshape(len(rows), -1)
         except (ValueError, TypeError) as exc:
-            raise RunFailed(
+            raise ModelRunError(
                 "The estimator predicts words and has no probabilities, which cannot be explained."
             ) from exc
 
@@ -83,11 +83,11 @@ class SklearnModel:
         try:
             return method(given)
         except NotFittedError as exc:  # which is a ValueError too, but not the caller's
-            raise RunFailed(f"Exception during sklearn prediction: {exc}") from exc
+            raise ModelRunError(f"Exception during sklearn prediction: {exc}") from exc
         except ValueError as exc:
-            raise InvalidInputs(f"Exception during sklearn prediction: {exc}") from exc
+            raise InvalidInputsError(f"Exception during sklearn prediction: {exc}") from exc
         except (Exception, SystemExit) as exc:  # a pipeline may hold any code
-            raise RunFailed(f"Exception during sklearn prediction: {type(exc).__name__}: {exc}") from exc
+            raise ModelRunError(f"Exception during sklearn prediction: {type(exc).__name__}: {exc}") from exc
 
 
 def _compute_alone(estimator: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BadOutputs, InvalidInputs
+from ..errors import BadOutputsError, InvalidInputsError
 
 
 @runtime_checkable
@@ -44,7 +44,7 @@ def table(instances: list[Any], *, names: Sequence[str], width: int) -> NDArray[
     lengths = {len(row) for row in rows}
     if len(lengths) > 1:
         at = next(at for at, row in enumerate(rows) if len(row) != len(rows[0]))
-        raise InvalidInputs(f"Instance 0 has {len(rows[0])} values and instance {at} has {len(rows[at])}.")
+        raise InvalidInputsError(f"Instance 0 has {len(rows[0])} values and instance {at} has {len(rows[at])}.")
     if all(_is_number(value) for row in rows for value in row):
         return np.array([[math.nan if value is None else value for value in row] for row in rows], np.float64)
     values = np.empty((len(rows), len(rows[0])), object)
@@ -68,7 +68,7 @@ def plain(value: Any) -> Any:
     for turn in ("toarray", "to_numpy", "tolist"):  # sparse matrices, data frames, what behaves like an array
         if callable(method := getattr(value, turn, None)):
             return plain(method())
-    raise BadOutputs(f"The model answered with a {type(value).__name__}, which has no form in JSON.")
+    raise BadOutputsError(f"The model answered with a {type(value).__name__}, which has no form in JSON.")
 
 
 def predictions(answer: Any, *, count: int) -> list[Any]:
@@ -76,7 +76,7 @@ def predictions(answer: Any, *, count: int) -> list[Any]:
     values = plain(answer)
     if not isinstance(values, list) or len(values) != count:
         given = f"{len(values)} predictions" if isinstance(values, list) else f"a {type(values).__name__}"
-        raise BadOutputs(f"The model answered with {given} to {count} instances.")
+        raise BadOutputsError(f"The model answered with {given} to {count} instances.")
     return values
 
 
@@ -84,18 +84,18 @@ def _row(at: int, instance: Any, *, names: Sequence[str], width: int) -> list[An
     expected = f"a list of {width} values" if width else "a list of values"
     if isinstance(instance, dict):
         if not names:
-            raise InvalidInputs(f"Instance {at} is an object, but the model knows no names: expected {expected}.")
+            raise InvalidInputsError(f"Instance {at} is an object, but the model knows no names: expected {expected}.")
         if strange := [key for key in instance if key not in names]:
-            raise InvalidInputs(f"Unexpected feature name: {strange[0]}. Expected: {', '.join(names)}.")
+            raise InvalidInputsError(f"Unexpected feature name: {strange[0]}. Expected: {', '.join(names)}.")
         if missing := [name for name in names if name not in instance]:
-            raise InvalidInputs(f"Input {missing[0]} was missing in at least one input instance.")
+            raise InvalidInputsError(f"Input {missing[0]} was missing in at least one input instance.")
         return [instance[name] for name in names]
     if not isinstance(instance, list):
-        raise InvalidInputs(f"Instance {at} is {_kind(instance)}; expected {expected}.")
+        raise InvalidInputsError(f"Instance {at} is {_kind(instance)}; expected {expected}.")
     if width and len(instance) != width:
-        raise InvalidInputs(f"Instance {at} has {len(instance)} values; expected {width}.")
+        raise InvalidInputsError(f"Instance {at} has {len(instance)} values; expected {width}.")
     if any(isinstance(value, list | dict) for value in instance):
-        raise InvalidInputs(f"Instance {at} holds lists or objects; expected {expected}.")
+        raise InvalidInputsError(f"Instance {at} holds lists or objects; expected {expected}.")
     return instance
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from ..errors import LoaderError, RunFailed
+from ..errors import LoaderError, ModelRunError
 from ..signatures import DTYPES, Signature, Tensor
-from ..spec import HostSpec
+from ..spec import ServingSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 SERVE = "serve"  #: the tag of the graph for serving, in models that hold several
 
 
-class Refused(RunFailed):
+class InputRejectedError(ModelRunError):
     """The graph refused the values, as it does an example that it cannot parse: the caller's fault."""
 
     status = 400
 
 
-def load(spec: HostSpec) -> TensorFlowModel:
+def load(spec: ServingSpec) -> TensorFlowModel:
     """The SavedModel in the model's folder, after the libraries of custom ops in its `assets.extra`."""
     limit_threads(spec.threads)
     for library in sorted(spec.model_dir.glob("assets.extra/*.so")):
@@ -73,9 +73,9 @@ class TensorFlowModel:
             answers = self._functions[signature](**feeds)
             return {name: answers[name].numpy() for name in sorted(answers)}
         except tf.errors.InvalidArgumentError as exc:
-            raise Refused(f"Exception during running the graph: {words(exc)}") from exc
+            raise InputRejectedError(f"Exception during running the graph: {words(exc)}") from exc
         except tf.errors.OpError as exc:
-            raise RunFailed(f"Exception during running the graph: {words(exc)}") from exc
+            raise ModelRunError(f"Exception during running the graph: {words(exc)}") from exc
 
     def gradients(
         self, signature: str, inputs: dict[str, Array], *, output: str, labels: NDArray[Any]

@@ -10,8 +10,8 @@ import numpy as np
 import xgboost
 from numpy.typing import NDArray
 
-from ..errors import InvalidInputs, LoaderError, RunFailed
-from ..spec import HostSpec
+from ..errors import InvalidInputsError, LoaderError, ModelRunError
+from ..spec import ServingSpec
 from . import pickles
 from .tabular import predictions, table
 
@@ -19,7 +19,7 @@ BOOSTER = "model.bst"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def load(spec: HostSpec) -> XgboostModel:
+def load(spec: ServingSpec) -> XgboostModel:
     """The booster in the model's folder: joblib's file before pickle's, and pickle's before XGBoost's own."""
     names = (pickles.JOBLIB, pickles.PICKLE, BOOSTER)
     paths = [path for name in names if (path := spec.model_dir / name).is_file()]
@@ -62,7 +62,9 @@ class XgboostModel:
         """The instances as a table, for explanations and for the booster. A null is a missing value."""
         rows = table(instances, names=self.names, width=self.width)
         if rows.dtype == np.float64 and (large := np.flatnonzero((np.abs(rows) > _LARGEST).any(1))).size:
-            raise InvalidInputs(f"Instance {large[0]} holds a number that is too large: XGBoost has 32-bit floats.")
+            raise InvalidInputsError(
+                f"Instance {large[0]} holds a number that is too large: XGBoost has 32-bit floats."
+            )
         return rows
 
     def scores(self, rows: NDArray[Any]) -> NDArray[np.float64]:
@@ -86,7 +88,7 @@ class XgboostModel:
         try:
             return method(given)
         except Exception as exc:
-            raise RunFailed(f"Exception during xgboost prediction: {_words(exc)}") from exc
+            raise ModelRunError(f"Exception during xgboost prediction: {_words(exc)}") from exc
 
 
 def _read(path: Path) -> Any:
@@ -94,7 +96,7 @@ def _read(path: Path) -> Any:
         return _booster(path)
     try:
         return pickles.read(path)
-    except pickles.NotPickled:  # some save a booster under the other's name
+    except pickles.NotPickledError:  # some save a booster under the other's name
         return _booster(path)
 
 

@@ -39,7 +39,7 @@ def wait():
 """
 
 
-class Attempt:
+class GangRun:
     """One attempt of a gang. What it does is seen in files below `root`, which the nodes must see too."""
 
     def __init__(self, root: Path, link: Path, *, name: str = "j") -> None:
@@ -114,7 +114,7 @@ class Attempt:
         return int([event["pid"] for event in started if event["name"] == replica][-1])
 
 
-def wait_until(true: Callable[[], object], attempt: Attempt, limit_s: float = WAIT_S) -> None:
+def wait_until(true: Callable[[], object], attempt: GangRun, limit_s: float = WAIT_S) -> None:
     deadline = time.monotonic() + limit_s
     while not true():
         if time.monotonic() > deadline:

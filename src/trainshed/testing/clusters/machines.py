@@ -35,7 +35,7 @@ exec "$@"
 """
 
 
-class Machine(ABC):
+class TestMachine(ABC):
     """One of them. `shared` are folders of this machine that it sees too, by their names below its own folder."""
 
     def __init__(self, name: str, host: str, folder: Path, shared: Mapping[str, Path]) -> None:
@@ -122,7 +122,7 @@ class Machine(ABC):
         _signal(self.pids(), signal.SIGCONT)
 
 
-class Namespace(Machine):
+class Namespace(TestMachine):
     """A network namespace at the end of a cable that is plugged into a bridge."""
 
     def __init__(self, name: str, host: str, folder: Path, shared: Mapping[str, Path], *, bridge: str) -> None:
@@ -160,7 +160,7 @@ class Namespace(Machine):
         return [*_inside(self._space), *enter]
 
 
-class Loopback(Machine):
+class Loopback(TestMachine):
     """An address of the loopback interface. What runs there is what has the machine's mark, and all below it."""
 
     def __init__(self, name: str, host: str, folder: Path, shared: Mapping[str, Path]) -> None:
@@ -198,7 +198,7 @@ class Network:
 
     def __init__(self, scratch: Path, *, namespaces: bool | None = None) -> None:
         self._scratch = scratch
-        self.machines: list[Machine] = []
+        self.machines: list[TestMachine] = []
         self.apart = can_make_namespaces() if namespaces is None else namespaces
         if self.apart:
             remove_strays()
@@ -207,11 +207,11 @@ class Network:
             self._prefix = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(250)}"
         self.host = f"{self._prefix}.1"
 
-    def machine(self, name: str, shared: Mapping[str, Path] | None = None) -> Machine:
+    def machine(self, name: str, shared: Mapping[str, Path] | None = None) -> TestMachine:
         """One more."""
         host = f"{self._prefix}.{len(self.machines) + 2}"
         folder = self._scratch / f"{name}-{host}"
-        made: Machine
+        made: TestMachine
         if self.apart:
             made = Namespace(name, host, folder, shared or {}, bridge=self._bridge)
         else:

@@ -23,7 +23,7 @@ def tokens_of(server: RunningServer) -> Iterator[Tokens]:
         database.close()
 
 
-def courier_of(server: RunningServer, project: str, job: str) -> str:
+def fetch_token_of(server: RunningServer, project: str, job: str) -> str:
     """A token that fetches the packages of a job, while that goes on."""
     with tokens_of(server) as tokens:
         return tokens.issue_for_packages(project, job, ttl_s=HOUR_S)

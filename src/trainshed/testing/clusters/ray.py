@@ -22,7 +22,7 @@ from typing import Any
 
 from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.runtimes.uv import find_uv, uv_command
-from trainshed.testing.clusters.machines import Machine, Network
+from trainshed.testing.clusters.machines import Network, TestMachine
 
 RAY_VERSION = "2.58.0"
 PYTHON = "3.11"
@@ -61,7 +61,7 @@ print(json.dumps([{"host": node.node_manager_address, "alive": node.state == 0, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class NodeSize:
     """What a node says that it has, whatever the machine has."""
 
     cpus: int = 4
@@ -112,12 +112,12 @@ class RayCluster:
         scratch: Path,
         *,
         nodes: int = 2,
-        size: Size | None = None,
+        size: NodeSize | None = None,
         runtimes: Path | None = None,
         namespaces: bool | None = None,
     ) -> None:
         self._python = python
-        self._size = size or Size()
+        self._size = size or NodeSize()
         self._shared = {RUNTIMES: runtimes} if runtimes else {}
         self.network = Network(scratch, namespaces=namespaces)
         self.head = self._machine("head")
@@ -163,29 +163,29 @@ class RayCluster:
         flags = [f"--port={self._ports[0]}", f"--ray-client-server-port={self._ports[1]}", "--include-dashboard=false"]
         self._ray_start(self.head, "--head", *flags)
 
-    def add_node(self, size: Size | None = None) -> Machine:
+    def add_node(self, size: NodeSize | None = None) -> TestMachine:
         """One more, or one in the place of one that was killed."""
         node = self._machine(f"node-{len(self.network.machines)}")
         self.nodes.append(node)
         self._start_node(node, size)
         return node
 
-    def kill_node(self, node: Machine) -> None:
+    def kill_node(self, node: TestMachine) -> None:
         """As if its power had been cut but for the network card: every connection of its processes is reset."""
         node.kill()
 
-    def restart_node(self, node: Machine) -> None:
+    def restart_node(self, node: TestMachine) -> None:
         """Have one back that was killed, with the files that it had."""
         self._start_node(node)
 
-    def cut_node(self, node: Machine) -> None:
+    def cut_node(self, node: TestMachine) -> None:
         """As if its cable had been pulled: it goes on, and nobody hears of it."""
         node.cut()
 
-    def mend_node(self, node: Machine) -> None:
+    def mend_node(self, node: TestMachine) -> None:
         node.mend()
 
-    def left_on(self, machine: Machine) -> list[str]:
+    def left_on(self, machine: TestMachine) -> list[str]:
         """What there is of replicas and hosts on a machine."""
         found: list[str] = []
         for own in (machine.folder / CACHE / "replicas").glob("*"):
@@ -234,13 +234,13 @@ class RayCluster:
         logs = sorted((self._short or self.head.folder).glob("**/ray_client_server*.err"))
         return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-2000:]}" for path in logs)
 
-    def _machine(self, name: str) -> Machine:
+    def _machine(self, name: str) -> TestMachine:
         return self.network.machine(name, self._shared)
 
-    def _start_node(self, node: Machine, size: Size | None = None) -> None:
+    def _start_node(self, node: TestMachine, size: NodeSize | None = None) -> None:
         self._ray_start(node, f"--address={self.address}", size=size)
 
-    def _ray_start(self, machine: Machine, *flags: str, size: Size | None = None) -> None:
+    def _ray_start(self, machine: TestMachine, *flags: str, size: NodeSize | None = None) -> None:
         command: Sequence[str | Path] = [
             self._python.with_name("ray"),
             "start",
@@ -262,7 +262,7 @@ class RayCluster:
         count = len(_AGENT_PORTS)
         return range(52365, 52365 + count) if self.network.apart else free_ports(count)
 
-    def _comes_up(self, machine: Machine) -> bool:
+    def _comes_up(self, machine: TestMachine) -> bool:
         """Whether a node is up after all, though Ray did not wait for it."""
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainshed.domain.models.hosting import Place
+from trainshed.domain.models.hosting import HostEndpoint
 from trainshed.gateway.routes import HostAddress
-from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, FrameReader, Kind
+from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, FrameKind, FrameReader
 
 _WAIT_S = 90.0
 
@@ -23,14 +23,14 @@ Behaviour = Callable[[int, bytes], Awaitable[tuple[int, bytes] | None]]
 
 async def echo(kind: int, body: bytes) -> tuple[int, bytes]:
     """Predictions that are the instances themselves; a raw body comes back as it came."""
-    if kind == Kind.RAW:
+    if kind == FrameKind.RAW:
         return 200, body
     try:
         instances = json.loads(body)["instances"]
     except (ValueError, KeyError, TypeError) as exc:
         message = f"Prediction failed: Invalid inputs: {exc!r} (Error code: 1)"
         return 400, json.dumps({"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}}).encode()
-    return 200, json.dumps({"explanations" if kind == Kind.EXPLAIN else "predictions": instances}).encode()
+    return 200, json.dumps({"explanations" if kind == FrameKind.EXPLAIN else "predictions": instances}).encode()
 
 
 def answering(value: Any, *, after_s: float = 0.0) -> Behaviour:
@@ -98,7 +98,7 @@ class FakeHost:
             return await self._loop.create_unix_server(made, self.address.socket)
         server = await self._loop.create_server(made, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
-        self.address = replace(self.address, place=Place(host=host, port=port, secret=self.secret))
+        self.address = replace(self.address, place=HostEndpoint(host=host, port=port, secret=self.secret))
         return server
 
 
@@ -120,16 +120,16 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for number, kind, body in self._reader.feed(data):
-            if kind == Kind.SECRET:
+            if kind == FrameKind.SECRET:
                 self._known = body.decode() == self._host.secret
                 continue
             if not self._known:
                 self._transport.abort()
                 return
-            if kind == Kind.STATS:
+            if kind == FrameKind.STATS:
                 self._transport.write(ANSWER_HEAD.pack(2, number, 200) + b"{}")
                 continue
-            if kind == Kind.CANCEL:
+            if kind == FrameKind.CANCEL:
                 self._host.cancelled.append(number)
                 continue
             self._host.seen.append((kind, body))

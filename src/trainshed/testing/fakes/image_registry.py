@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Registry:
+class ImageRegistry:
     """Serves the image in `folder`, an OCI layout such as `podman save --format oci-dir` writes, under every name."""
 
     def __init__(self, folder: Path) -> None:
@@ -50,7 +50,7 @@ class Registry:
     def address(self) -> str:
         return f"127.0.0.1:{self._server.server_port}"
 
-    def __enter__(self) -> Registry:
+    def __enter__(self) -> ImageRegistry:
         self._thread.start()
         return self
 

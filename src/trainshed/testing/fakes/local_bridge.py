@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.engines.local.engine import ship
-from trainshed.engines.ray.bridge.actor import KeeperActor
+from trainshed.engines.ray.bridge.actor import AgentActor
 from trainshed.testing.clusters.gangs import make_runtime
 
 HOST = "127.0.0.1"
@@ -22,7 +22,7 @@ NODE = "a-node"
 Socket = socket.socket
 
 
-class LocalActor(KeeperActor):
+class LocalAgentActor(AgentActor):
     """Keeps a replica on this machine."""
 
     def _where(self) -> tuple[str, str]:
@@ -50,13 +50,13 @@ class LocalActor(KeeperActor):
         return int(self._keeper.pid)
 
 
-class LocalLink:
+class LocalBridge:
     """Serves stand-ins. `cache` is that of the node, and has to be in the environment as TRAINSHED_NODE_CACHE."""
 
     def __init__(self, folder: Path, cache: Path, code: Path | None = None) -> None:
         """`code` is what nodes are given; usually it is the shipped code."""
         self.path = folder / "sock"
-        self.actors: dict[str, LocalActor] = {}
+        self.actors: dict[str, LocalAgentActor] = {}
         self.lost: dict[str, bool] = {}  #: replicas to be told lost, and whether with their node
         self._code = (_zip(code or ship(folder / "node")), "0123456789abcdef")
         self._connections: set[Socket] = set()
@@ -120,7 +120,7 @@ class LocalLink:
             for other in [each for each in list(self.actors) if each.startswith(replica) and each != name]:
                 self._end(other)
             if (actor := self.actors.get(name)) is None:
-                actor = self.actors[name] = LocalActor(request["lease_s"])
+                actor = self.actors[name] = LocalAgentActor(request["lease_s"])
             actor.begin(*self._code, {**request["order"], "incarnation": request["incarnation"]})
             threading.Thread(target=self._pump, args=(connection, actor, request), daemon=True).start()
             with contextlib.suppress(OSError):
@@ -135,7 +135,7 @@ class LocalLink:
         if (actor := self.actors.pop(name, None)) is not None:
             actor.end()
 
-    def _pump(self, connection: Socket, actor: LocalActor, request: Mapping[str, Any]) -> None:
+    def _pump(self, connection: Socket, actor: LocalAgentActor, request: Mapping[str, Any]) -> None:
         offset, ended = int(request["offset"]), False
         with contextlib.suppress(OSError, AttributeError):
             while not ended and request["replica"] not in self.lost:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainshed.serving.errors import InvalidInputs
+from trainshed.serving.errors import InvalidInputsError
 from trainshed.serving.signatures import Signature, Tensor
 
 ROWS = Signature(
@@ -53,7 +53,7 @@ class Shouter:
         loud = np.empty(len(inputs["text"]), object)
         for at, text in enumerate(inputs["text"]):
             if not text.isascii():
-                raise InvalidInputs("This is no text.")
+                raise InvalidInputsError("This is no text.")
             loud[at] = text.upper()
         return {"loud": loud}
 

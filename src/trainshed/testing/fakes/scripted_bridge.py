@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainshed.domain.capacity.placement import Amounts, fits
-from trainshed.engines.ray.bridge_process import Cluster, ClusterNode
-from trainshed.errors import EngineDown
+from trainshed.domain.capacity.placement import Resources, fits
+from trainshed.engines.ray.bridge_process import ClusterNode, ClusterStatus
+from trainshed.errors import EngineUnavailableError
 
 
-class ScriptedLink:
+class ScriptedBridge:
     """`machines` are what each machine has. A group is made when it is asked for, if there is room."""
 
-    def __init__(self, machines: Sequence[Amounts], socket: Path = Path("/nowhere/sock")) -> None:
+    def __init__(self, machines: Sequence[Resources], socket: Path = Path("/nowhere/sock")) -> None:
         """`socket` is where stand-ins are served, if they are."""
         self.machines = list(machines)
         self.socket = socket
-        self.groups: dict[str, list[Amounts]] = {}
+        self.groups: dict[str, list[Resources]] = {}
         self.silent_since_us = 0  #: since when the cluster does not answer
         self.placing = False  #: it takes its time with groups that it has room for
         self.why = ""
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterStatus:
         silent = bool(self.silent_since_us)
         alive = [
             ClusterNode(id=str(number), host=f"10.0.0.{number}", alive=True, total=total, free=free)
             for number, (total, free) in enumerate(zip(self.machines, self._free(), strict=True), start=1)
         ]
         dead = ClusterNode(id="0", host="10.0.0.99", alive=False, total={}, free={})
-        return Cluster(
+        return ClusterStatus(
             address="10.0.0.1:6379",
             reachable=not silent,
             since_us=self.silent_since_us,
@@ -37,7 +37,7 @@ class ScriptedLink:
             nodes=() if silent else (*alive, dead),
         )
 
-    def reserve(self, gang: str, bundles: Mapping[str, Amounts], strategy: str) -> bool:
+    def reserve(self, gang: str, bundles: Mapping[str, Resources], strategy: str) -> bool:
         self._check()
         if gang not in self.groups and not self.placing and fits(bundles.values(), self._free()):
             self.groups[gang] = list(bundles.values())
@@ -58,4 +58,4 @@ class ScriptedLink:
 
     def _check(self) -> None:
         if self.silent_since_us:
-            raise EngineDown("The cluster does not answer.")
+            raise EngineUnavailableError("The cluster does not answer.")

@@ -8,29 +8,29 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, cast
 
-from trainshed.buckets.backend import Trees
-from trainshed.buckets.file_backend import ObjectTree
+from trainshed.buckets.backend import BackendRouter
+from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
-from trainshed.control.deployments.completion import Ledger
-from trainshed.control.deployments.controller import Deployments, alike
-from trainshed.control.deployments.model_files import Pins
-from trainshed.control.deployments.provisioner import Creations, Room, Supplies
-from trainshed.control.uri_resolver import Addresses
-from trainshed.domain.models.hosting import Standing
+from trainshed.control.deployments.completion import DeploymentStores
+from trainshed.control.deployments.controller import DeploymentController, find_parity_twin
+from trainshed.control.deployments.model_files import ModelFileStore
+from trainshed.control.deployments.provisioner import HostResources, ProvisionerDeps, VersionProvisioner
+from trainshed.control.uri_resolver import UriResolver
+from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.model import Model
 from trainshed.domain.models.version import Version, VersionState
-from trainshed.domain.objects import Draft
+from trainshed.domain.objects import ObjectDraft
 from trainshed.domain.operations import Operation, OperationType
 from trainshed.domain.times import now_us
-from trainshed.engines.local.hosts import HostSpec, LocalHosts
-from trainshed.engines.local.package_installer import Installs
-from trainshed.engines.local.reference_outputs import References
+from trainshed.engines.local.hosts import HostSpec, LocalHostEngine
+from trainshed.engines.local.package_installer import PackageInstaller
+from trainshed.engines.local.reference_outputs import ReferenceOutputs
 from trainshed.engines.local.warm import WarmProcesses
-from trainshed.errors import NotFound
+from trainshed.errors import NotFoundError
 from trainshed.gateway.routes import Routes, VersionRoute
 from trainshed.runtimes.environments import RuntimeInfo, Runtimes, RuntimeState
 from trainshed.store.database import Database
-from trainshed.store.models import Change, ModelStore
+from trainshed.store.models import ModelChange, ModelStore
 from trainshed.store.operations import OperationStore
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.fakes.scripted_hosts import ship_scripted
@@ -92,7 +92,7 @@ class Shed:
         self.database.migrate()
         self.models = ModelStore(self.database)
         self.operations = OperationStore(self.database)
-        self.tree = ObjectTree(self.home.buckets, self.home.uploads)
+        self.tree = FileBackend(self.home.buckets, self.home.uploads)
         self.tree.make_bucket("bucket")
         self.models.add(Model(project="p", id="m", body={}, created_us=now_us()))
         self.runtime = OneRuntime()
@@ -106,23 +106,25 @@ class Shed:
     def open(self) -> None:
         """Start what a server starts."""
         ship = lambda: ship_scripted(self.path / "node")  # noqa: E731
-        self.hosts = LocalHosts(self.home, ship=ship)
-        self.pins = Pins(self.home.models, self.tree, used=self.models.files_used)
-        references = References(WarmProcesses(self.home, modules={}, ship=ship), ship=ship)
-        self.deployments = Deployments(
-            Ledger(models=self.models, operations=self.operations),
-            Creations(
-                Supplies(
+        self.hosts = LocalHostEngine(self.home, ship=ship)
+        self.pins = ModelFileStore(self.home.models, self.tree, used=self.models.files_used)
+        references = ReferenceOutputs(WarmProcesses(self.home, modules={}, ship=ship), ship=ship)
+        self.deployments = DeploymentController(
+            DeploymentStores(models=self.models, operations=self.operations),
+            VersionProvisioner(
+                ProvisionerDeps(
                     home=self.home,
                     pins=self.pins,
                     runtimes=cast(Runtimes, self.runtime),
-                    installs=Installs(uv=Path(shutil.which("uv") or "uv"), ship=ship),
+                    installs=PackageInstaller(uv=Path(shutil.which("uv") or "uv"), ship=ship),
                     references=_Counted(self, references),
-                    addresses=Addresses(buckets=self.home.buckets, shelves=Trees(self.tree, {}), owner=self._owner),
-                    alike=alike(self.models),
+                    addresses=UriResolver(
+                        buckets=self.home.buckets, shelves=BackendRouter(self.tree, {}), owner=self._owner
+                    ),
+                    alike=find_parity_twin(self.models),
                 ),
                 self.hosts,
-                Room(cpus=2, memory_bytes=8 << 30, load_timeout_s=self.load_timeout_s, body_limit=1 << 20),
+                HostResources(cpus=2, memory_bytes=8 << 30, load_timeout_s=self.load_timeout_s, body_limit=1 << 20),
             ),
             self.routes,
             self.traffic,
@@ -140,13 +142,13 @@ class Shed:
 
     def _owner(self, bucket: str) -> str:
         if bucket != "bucket":
-            raise NotFound(f"There is no bucket {bucket}.")
+            raise NotFoundError(f"There is no bucket {bucket}.")
         return "p"
 
     def put(self, name: str, data: bytes) -> None:
         with self.tree.stage() as staged:
             staged.write(data)
-            self.tree.commit(staged, Draft(bucket="bucket", name=name))
+            self.tree.commit(staged, ObjectDraft(bucket="bucket", name=name))
 
     def create(self, name: str, *behaviour: str, saved_model: bool = True, **body: Any) -> Version:
         self.put(f"{name}/behaviour", " ".join(behaviour).encode())
@@ -170,9 +172,9 @@ class Shed:
     def delete(self, name: str) -> None:
         operation = Operation.begin("p", f"delete_{name}", {}, now_us=now_us())
 
-        def decide(model: Model, versions: Any) -> Change:
+        def decide(model: Model, versions: Any) -> ModelChange:
             [version] = [each for each in versions if each.id == name]
-            return Change(version=version.to(VersionState.DELETING, operation=operation.id), operation=operation)
+            return ModelChange(version=version.to(VersionState.DELETING, operation=operation.id), operation=operation)
 
         self.models.change("p", "m", decide)
         self.deployments.wake()
@@ -181,10 +183,10 @@ class Shed:
         """Have the only version get another number of hosts."""
         operation = Operation.begin("p", f"update_m-{nodes}", {}, now_us=now_us())
 
-        def decide(model: Model, versions: Any) -> Change:
+        def decide(model: Model, versions: Any) -> ModelChange:
             [version] = versions
             changed = version.rescaled({**version.body, "manualScaling": {"nodes": nodes}}, operation.id)
-            return Change(version=changed, operation=operation)
+            return ModelChange(version=changed, operation=operation)
 
         self.models.change("p", "m", decide)
         self.deployments.publish("p", "m")
@@ -201,7 +203,7 @@ class Shed:
     def route(self, name: str) -> VersionRoute:
         return self.routes.models["p", "m"].versions[name]
 
-    def until_route(self, name: str, state: Standing) -> VersionRoute:
+    def until_route(self, name: str, state: ServingState) -> VersionRoute:
         found = wait_for(
             lambda: self.routes.models["p", "m"].versions.get(name),
             lambda route: route is not None and route.state is state,
@@ -217,7 +219,7 @@ class Shed:
 
 
 class _Counted:
-    def __init__(self, shed: Shed, references: References) -> None:
+    def __init__(self, shed: Shed, references: ReferenceOutputs) -> None:
         self._shed = shed
         self._references = references
 

@@ -14,19 +14,19 @@ import uvloop
 
 from trainshed.api.app import Api
 from trainshed.config import Home, Settings
-from trainshed.domain.models.hosting import Standing
+from trainshed.domain.models.hosting import ServingState
 from trainshed.gateway.routes import HostAddress, ModelRoute, Routes, VersionRoute
-from trainshed.proxy.node_endpoint import NodeReach
+from trainshed.proxy.node_endpoint import NodeEndpoint
 from trainshed.server import uvicorn_config
 from trainshed.services.registry import Services
 from trainshed.services.server import ServerInfo
 from trainshed.store.database import Database
-from trainshed.wiring.application import assemble
+from trainshed.wiring.application import build_application
 
 _WAIT_S = 90.0
 
 
-class NotingKeeper:
+class RecordingControlPlane:
     """Keeps no hosts, but remembers what it was told."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class RunningGateway:
 
     def __init__(self, home: Path, settings: Settings | None = None) -> None:
         self.home = Home(home)
-        self.keeper = NotingKeeper()
+        self.keeper = RecordingControlPlane()
         self.routes: Routes
         self.services: Services
         self._settings = settings or Settings()
@@ -86,7 +86,7 @@ class RunningGateway:
 
     def publish(self, model: str, *hosts: HostAddress, version: str = "v1", project: str = "trainshed") -> None:
         """A model with one version, its default, that is ready on these hosts."""
-        route = VersionRoute(project=project, model=model, version=version, state=Standing.READY, hosts=hosts)
+        route = VersionRoute(project=project, model=model, version=version, state=ServingState.READY, hosts=hosts)
         self.routes.publish(ModelRoute(project=project, model=model, default=version, versions={version: route}))
 
     def _run(self) -> None:
@@ -96,8 +96,8 @@ class RunningGateway:
             runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
             database.migrate()
             info = ServerInfo(url=self.url, tls_url="", pid=0, home=str(self.home.path), version="")
-            nodes = NodeReach(tls_url="https://127.0.0.1:1", authority="", leads=False)
-            assembly = assemble(self.home, self._settings, database, info, nodes)
+            nodes = NodeEndpoint(tls_url="https://127.0.0.1:1", authority="", leads=False)
+            assembly = build_application(self.home, self._settings, database, info, nodes)
             self.services, self.routes = assembly.services, assembly.routes
             runner.run(self._serve())
 

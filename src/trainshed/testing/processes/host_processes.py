@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainshed.serving.frames import ANSWER_HEAD, Kind, pack_request
+from trainshed.serving.frames import ANSWER_HEAD, FrameKind, pack_request
 
 MAIN = "import sys; from trainshed.serving.main import main; sys.exit(main(sys.argv[1:]))"
 _WAIT_S = 90.0
@@ -51,7 +51,7 @@ class RunningHost:
         self.socket.settimeout(_WAIT_S)
         self.socket.connect(str(self.folder / "s"))
 
-    def send(self, number: int, body: object = b"", kind: Kind = Kind.PREDICT) -> None:
+    def send(self, number: int, body: object = b"", kind: FrameKind = FrameKind.PREDICT) -> None:
         """Bytes go as they are, all else as JSON."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.socket.sendall(pack_request(number, kind, data))
@@ -61,15 +61,15 @@ class RunningHost:
         length, number, status = ANSWER_HEAD.unpack(self._exactly(ANSWER_HEAD.size))
         return number, status, self._exactly(length)
 
-    def ask(self, body: object = b"", kind: Kind = Kind.PREDICT) -> tuple[int, Any]:
+    def ask(self, body: object = b"", kind: FrameKind = FrameKind.PREDICT) -> tuple[int, Any]:
         """Status and body of the answer, as JSON unless it is one to a raw request."""
         self.send(1, body, kind)
         number, status, answer = self.receive()
         assert number == 1
-        return status, answer if kind is Kind.RAW and status == 200 else json.loads(answer)
+        return status, answer if kind is FrameKind.RAW and status == 200 else json.loads(answer)
 
     def stats(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.ask(kind=Kind.STATS)[1]
+        found: dict[str, Any] = self.ask(kind=FrameKind.STATS)[1]
         return found
 
     def let_go(self) -> None:

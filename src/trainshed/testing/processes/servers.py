@@ -16,33 +16,33 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainshed.config import Home
-from trainshed.domain.jobs.reconcile import Phase
+from trainshed.domain.jobs.reconcile import AttemptPhase
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.testing.contracts.engines import wait_for
 
 START_S = 120.0
 END_S = 120.0
 JOBS_END_S = 120.0
-_ALIVE = (Phase.PREPARING, Phase.RUNNING)
+_ALIVE = (AttemptPhase.PREPARING, AttemptPhase.RUNNING)
 
 _PROGRAM = """
 import sys
 from pathlib import Path
 from trainshed.config import Home, Settings
-from trainshed.errors import Refused
+from trainshed.errors import CannotProceedError
 from trainshed.server import log_to_stderr, serve
 import os
 home = Home(Path(sys.argv[1]))
 log_to_stderr(home.server_log)
 try:
     serve(home, Settings.read(os.environ))
-except Refused as exc:
+except CannotProceedError as exc:
     sys.exit(str(exc))
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """All of an answer. The names of its headers are in small letters."""
 
     status: int
@@ -54,14 +54,14 @@ class Answer:
         return json.loads(self.body)
 
 
-def ask(url: str, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
+def ask(url: str, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None) -> HttpAnswer:
     """One request, on a connection of its own: `body` is sent as it is if it is bytes, else as JSON."""
     data = body if body is None or isinstance(body, bytes) else json.dumps(body)
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
     try:
         connection.request(method, path, data, dict(headers or {}))
         answer = connection.getresponse()
-        return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        return HttpAnswer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
     finally:
         connection.close()
 

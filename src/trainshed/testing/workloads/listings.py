@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from trainshed.domain.objects import ListQuery, Page
+from trainshed.domain.objects import ListQuery, ObjectPage
 
 Found = tuple[list[str], list[str]]  #: names of objects, and prefixes
 
@@ -26,7 +26,7 @@ def expected(names: Iterable[str], query: ListQuery) -> Found:
     return items, prefixes
 
 
-def walked(listed: Callable[[ListQuery], Page], query: ListQuery) -> Found:
+def walked(listed: Callable[[ListQuery], ObjectPage], query: ListQuery) -> Found:
     """All pages of a listing, put together."""
     items: list[str] = []
     prefixes: list[str] = []

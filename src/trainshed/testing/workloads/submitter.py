@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from trainshed import packaging
-from trainshed.domain.jobs.job import ENDS
+from trainshed.domain.jobs.job import TERMINAL_STATES
 from trainshed.testing.processes.servers import RunningServer
 
 WAIT_S = 240.0
@@ -62,14 +62,14 @@ class Submitter:
         answer: dict[str, Any] = self.server.call("GET", f"/v1/projects/{self.project}/jobs/{job}")
         return answer
 
-    def wait(self, job: str, states: Collection[str] = ENDS, *, timeout_s: float = WAIT_S) -> dict[str, Any]:
+    def wait(self, job: str, states: Collection[str] = TERMINAL_STATES, *, timeout_s: float = WAIT_S) -> dict[str, Any]:
         """The job once it is in one of these states."""
         deadline = time.monotonic() + timeout_s
         while True:
             found = self.get(job)
             if found["state"] in states:
                 return found
-            if found["state"] in ENDS or time.monotonic() > deadline:
+            if found["state"] in TERMINAL_STATES or time.monotonic() > deadline:
                 raise AssertionError(f"Job {job} is {found['state']}, not {sorted(states)}: {found}")
             time.sleep(0.05)
 

@@ -24,7 +24,7 @@ _LOOK_S, _LOOK_LATER_S = 0.02, 0.1  #: between two looks at the stream, at first
 _END_S = 8.0  #: for the keeper to kill all that there is
 
 
-class KeeperActor:
+class AgentActor:
     """Holds the keeper's stdin. When this process is gone, so is the replica."""
 
     def __init__(self, lease_s: float) -> None:

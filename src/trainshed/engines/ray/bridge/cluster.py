@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 
-from .cluster_api import Desk
+from .cluster_api import ClusterApi
 
 Bundles = Mapping[str, Mapping[str, float]]
 
@@ -28,11 +28,11 @@ _CLIENT_PORT = 10001
 _ON_THE_HEAD = {"node:__internal_head__": 0.001}
 
 
-class Away(Exception):
+class ClusterUnavailableError(Exception):
     """The cluster does not answer. The text says why, if that is known."""
 
 
-class Cluster:
+class ClusterConnection:
     """One connection to Ray, made once. When it breaks for good, the process has to be started again."""
 
     def __init__(self, address: str, namespace: str, answered: Path) -> None:
@@ -59,9 +59,9 @@ class Cluster:
         ray.init(address, namespace=self.namespace, log_to_driver=False, logging_level="warning")
         self._client = address.startswith(_CLIENT)
         if self._client:
-            self._desk = ray.remote(Desk).options(num_cpus=0, resources=_ON_THE_HEAD, max_concurrency=16).remote()
+            self._desk = ray.remote(ClusterApi).options(num_cpus=0, resources=_ON_THE_HEAD, max_concurrency=16).remote()
         else:
-            self._desk = Desk()
+            self._desk = ClusterApi()
         self._look()
         self.why = ""
         self._connected.set()
@@ -100,9 +100,9 @@ class Cluster:
         return self._connected.is_set() and time.monotonic() - self._answered_s < ANSWERS_S
 
     def check(self) -> None:
-        """`Away` if it has not."""
+        """`ClusterUnavailableError` if it has not."""
         if not self.answers():
-            raise Away(f"The Ray cluster at {self.address} does not answer. {self.why}".rstrip())
+            raise ClusterUnavailableError(f"The Ray cluster at {self.address} does not answer. {self.why}".rstrip())
 
     def wait(self) -> None:
         """Until there is a connection."""
@@ -166,7 +166,7 @@ class Cluster:
                 return
             for name in names:
                 self.kill(name)
-        raise Away(f"{names[0]} does not end.")
+        raise ClusterUnavailableError(f"{names[0]} does not end.")
 
     def gangs(self, prefix: str) -> list[str]:
         return list(self._ask("gangs", prefix))

@@ -15,7 +15,7 @@ import ray
 from ray.util import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from .actor import KeeperActor
+from .actor import AgentActor
 
 CREATED = "CREATED"  #: the state of a group that is placed as a whole
 _PENDING = "PENDING"
@@ -24,11 +24,11 @@ _PLACING_S = 0.3  #: Ray places a group that it has room for sooner than this
 _LOOK_S = 0.02
 
 
-class Desk:
+class ClusterApi:
     """Answers at once. All names are those of one namespace."""
 
     def __init__(self) -> None:
-        self._keeper = ray.remote(KeeperActor)  # once: each has a place of its own in the cluster's memory
+        self._keeper = ray.remote(AgentActor)  # once: each has a place of its own in the cluster's memory
 
     def nodes(self) -> list[dict[str, Any]]:
         """The machines that the cluster has, or had."""

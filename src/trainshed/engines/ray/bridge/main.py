@@ -21,10 +21,9 @@ from typing import Any
 
 import ray
 
-from . import actor
-from . import cluster_api as desk
-from .cluster import Away, Cluster, first_line
-from .session import Session
+from . import actor, cluster_api
+from .cluster import ClusterConnection, ClusterUnavailableError, first_line
+from .session import ReplicaSession
 
 PREFIX = "trainshed/"  #: of the names of groups and actors
 _AGAIN_S = 2.0  #: between two tries to reach the head
@@ -35,10 +34,10 @@ def main(words: list[str]) -> int:
     """`link FILE`: FILE holds `address`, `namespace`, `socket`, `answered`, and `node`, the shipped code."""
     config = json.loads(Path(words[1]).read_bytes())
     os.umask(0o077)
-    for module in (actor, desk):  # nodes have Ray, and nothing of ours
+    for module in (actor, cluster_api):  # nodes have Ray, and nothing of ours
         ray.cloudpickle.register_pickle_by_value(module)
-    cluster = Cluster(config["address"], config["namespace"], Path(config["answered"]))
-    link = Link(cluster, packed(Path(config["node"])))
+    cluster = ClusterConnection(config["address"], config["namespace"], Path(config["answered"]))
+    link = BridgeServer(cluster, pack_node_code(Path(config["node"])))
     listener = _listen(Path(config["socket"]))
     threading.Thread(target=_stay_connected, args=(cluster, link), name="cluster", daemon=True).start()
     while True:
@@ -56,7 +55,7 @@ def _listen(path: Path) -> socket.socket:
     return listener
 
 
-def _stay_connected(cluster: Cluster, link: Link) -> None:
+def _stay_connected(cluster: ClusterConnection, link: BridgeServer) -> None:
     """Connect, however long that takes. When the connection is broken for good, so is the process."""
     status = 1
     try:
@@ -77,13 +76,13 @@ def _stay_connected(cluster: Cluster, link: Link) -> None:
         os._exit(status)
 
 
-class Link:
+class BridgeServer:
     """Answers requests. `code` is the node's code as a zip, with its digest."""
 
-    def __init__(self, cluster: Cluster, code: tuple[bytes, str]) -> None:
+    def __init__(self, cluster: ClusterConnection, code: tuple[bytes, str]) -> None:
         self._cluster = cluster
         self._code = code
-        self._sessions: dict[str, Session] = {}  # the copies of replicas that a stand-in stands for
+        self._sessions: dict[str, ReplicaSession] = {}  # the copies of replicas that a stand-in stands for
         self._guard = threading.Lock()
         self._do: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "cluster": self._view,
@@ -102,13 +101,13 @@ class Link:
                     return
                 try:
                     answer = self._do[request["do"]](request)
-                except (Away, ValueError, ray.exceptions.RayError) as exc:
-                    answer = {"error": str(exc) if isinstance(exc, Away) else first_line(exc)}
+                except (ClusterUnavailableError, ValueError, ray.exceptions.RayError) as exc:
+                    answer = {"error": str(exc) if isinstance(exc, ClusterUnavailableError) else first_line(exc)}
                 connection.sendall(json.dumps(answer).encode() + b"\n")
 
     def _start(self, connection: socket.socket, request: dict[str, Any], lines: Any) -> None:
         """Whatever else goes wrong here ends the connection, and the stand-in comes again."""
-        session = Session(self._cluster, connection, request, self._code)
+        session = ReplicaSession(self._cluster, connection, request, self._code)
         with self._guard:
             before = self._sessions.get(session.name)
             self._sessions[session.name] = session
@@ -127,7 +126,7 @@ class Link:
     def _reserve(self, request: dict[str, Any]) -> dict[str, Any]:
         self._cluster.check()
         state = self._cluster.reserve(request["gang"], request["bundles"], request["strategy"])
-        return {"state": "ready" if state == desk.CREATED else "waiting"}
+        return {"state": "ready" if state == cluster_api.CREATED else "waiting"}
 
     def _release(self, request: dict[str, Any]) -> dict[str, Any]:
         self._cluster.check()
@@ -159,7 +158,7 @@ class Link:
         return now
 
 
-def packed(folder: Path) -> tuple[bytes, str]:
+def pack_node_code(folder: Path) -> tuple[bytes, str]:
     """What nodes need of ours, as a zip, and the name that they keep it by."""
     out = io.BytesIO()
     digest = hashlib.sha256()

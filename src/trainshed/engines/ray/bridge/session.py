@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayActorError, RayError
 
-from .cluster import Cluster
+from .cluster import ClusterConnection
 from .cluster_api import CREATED
 
 UNANSWERED_S = 25.0  #: a node that does not answer for so long, while the head does, counts as lost
@@ -24,11 +24,11 @@ _PATIENCE_S = 5.0  #: before a wait is worth a line in the log
 _GOODBYE_S = 2.0  #: for a stand-in to go that was sent the last word of its replica
 
 
-class _Gone(Exception):
+class _ProxyGoneError(Exception):
     """The stand-in has closed its connection."""
 
 
-class Lost(Exception):
+class ReplicaLostError(Exception):
     """The replica is lost. `node`: and so is the machine that it ran on."""
 
     def __init__(self, why: str, *, node: bool) -> None:
@@ -36,10 +36,12 @@ class Lost(Exception):
         self.node = node
 
 
-class Session:
+class ReplicaSession:
     """Serves one stand-in, in two threads: this one takes the stream to it, another one its orders to the keeper."""
 
-    def __init__(self, cluster: Cluster, connection: socket.socket, request: dict[str, Any], code: tuple[bytes, str]):
+    def __init__(
+        self, cluster: ClusterConnection, connection: socket.socket, request: dict[str, Any], code: tuple[bytes, str]
+    ):
         self._cluster = cluster
         self._connection = connection
         self._request = request
@@ -66,12 +68,12 @@ class Session:
             self._begin()
             threading.Thread(target=self._pass_on, args=(orders,), name="orders", daemon=True).start()
             self._pump()
-        except Lost as exc:
+        except ReplicaLostError as exc:
             if exc.node:
                 self._cluster.shun(self._node)
             self._kill(answers=not exc.node)
             self._tell_loss(exc)
-        except _Gone:
+        except _ProxyGoneError:
             self._end()
         finally:
             self._over = True
@@ -108,7 +110,7 @@ class Session:
         try:
             return self._cluster.find(self.name)
         except ValueError:
-            raise Lost(f"{self._replica} is not on the cluster any more.", node=True) from None
+            raise ReplicaLostError(f"{self._replica} is not on the cluster any more.", node=True) from None
 
     def _started(self) -> Any:
         """The actor of a new copy, in its place in the group. Older copies have ended before."""
@@ -155,7 +157,7 @@ class Session:
                 self._send({"bytes": len(data)}, data)
             if last:
                 self._pause(_GOODBYE_S if data else 0.0)
-                raise Lost(f"The keeper of {self._replica} was killed.", node=False)
+                raise ReplicaLostError(f"The keeper of {self._replica} was killed.", node=False)
 
     def _read(self) -> tuple[bytes, bool]:
         """The next bytes. A question whose answer is lost is asked again."""
@@ -172,7 +174,7 @@ class Session:
                 time.sleep(1.0)
                 asked = self._actor.read.remote(self._offset, _READ_S)
             except (ActorDiedError, RayActorError) as exc:
-                raise (_Gone() if self._gone.is_set() else self._lost(exc)) from exc
+                raise (_ProxyGoneError() if self._gone.is_set() else self._lost(exc)) from exc
             self._pause(0.0)
             now_s = time.monotonic()
             if self._cluster.answers():  # time while nobody answers tells nothing of the node
@@ -181,14 +183,18 @@ class Session:
             if quiet_s > UNANSWERED_S or self._cluster.dead(self._node):
                 raise self._lost(None)
 
-    def _lost(self, exc: BaseException | None) -> Lost:
+    def _lost(self, exc: BaseException | None) -> ReplicaLostError:
         replica, host = self._replica, self._cluster.host(self._node)
         if exc is None and not self._cluster.dead(self._node):
-            return Lost(f"The node {host} with {replica} has not answered for {UNANSWERED_S:g} s.", node=True)
+            return ReplicaLostError(
+                f"The node {host} with {replica} has not answered for {UNANSWERED_S:g} s.", node=True
+            )
         if _NODE_DIED in str(exc) or self._cluster.died(self._node):
-            return Lost(f"The node {host} with {replica} was lost.", node=True)
+            return ReplicaLostError(f"The node {host} with {replica} was lost.", node=True)
         lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-        return Lost("The actor of {} on node {} died: {}".format(replica, host, " ".join(lines)[:500]), node=False)
+        return ReplicaLostError(
+            "The actor of {} on node {} died: {}".format(replica, host, " ".join(lines)[:500]), node=False
+        )
 
     # -- the stand-in
 
@@ -198,15 +204,15 @@ class Session:
             self._actor.tell.remote(line)
         self._end()
 
-    def _tell_loss(self, loss: Lost) -> None:
+    def _tell_loss(self, loss: ReplicaLostError) -> None:
         try:
             self._send({"lost": str(loss), "node": loss.node})
-        except _Gone:
+        except _ProxyGoneError:
             return  # it was the stand-in's own wish
 
     def _pause(self, for_s: float) -> None:
         if self._gone.wait(for_s) or self._closed():
-            raise _Gone
+            raise _ProxyGoneError
 
     def _closed(self) -> bool:
         """Whether the stand-in is gone, for as long as no other thread listens to it."""
@@ -221,4 +227,4 @@ class Session:
         try:
             self._connection.sendall(json.dumps(message).encode() + b"\n" + data)
         except OSError as exc:
-            raise _Gone from exc
+            raise _ProxyGoneError from exc
