@@ -380,7 +380,7 @@ class Home:
         return self.path / "node"
 
     @property
-    def link(self) -> Path:
+    def bridge_folder(self) -> Path:
         """The socket of the process that speaks to a Ray cluster, and what it was started with."""
         return self.path / "link"
 

@@ -73,7 +73,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         nodes = NodeEndpoint(
             tls_url=f"https://{_bracketed(node_host)}:{tls.getsockname()[1]}",
             authority=certificates.authority.read_text(),
-            leads=lead is not None,
+            serves_gs=lead is not None,
         )
         assembly = build_application(home, settings, database, info, nodes, reach)
         app = Api(

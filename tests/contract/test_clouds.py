@@ -275,11 +275,14 @@ def test_a_bucket_that_holds_objects_here_is_not_hidden(home: Home, plain_databa
 
 
 def test_addresses_in_arguments(kept: Kept) -> None:
-    path_of = kept.addresses.paths("p", leads=True)
+    path_of = kept.addresses.path_resolver("p", serves_gs=True)
     assert path_of("gs://here/a/") == kept.path / "buckets" / "here" / "a"
     assert [path_of(uri) for uri in ("gs://kept/a", "gs://theirs/a", "gs://absent/a")] == [None, None, None]
-    assert kept.addresses.paths_there("p", "/mnt/b", leads=True)("gs://kept/a") is None
-    for elsewhere in (kept.addresses.paths("p", leads=False), kept.addresses.paths_there("p", "/mnt/b", leads=False)):
+    assert kept.addresses.remote_path_resolver("p", "/mnt/b", serves_gs=True)("gs://kept/a") is None
+    for elsewhere in (
+        kept.addresses.path_resolver("p", serves_gs=False),
+        kept.addresses.remote_path_resolver("p", "/mnt/b", serves_gs=False),
+    ):
         assert elsewhere("gs://here/a") is not None
         with pytest.raises(
             FailedPreconditionError, match=f"gs://kept/a is kept in {kept.url}, and `gs://` in the code"
@@ -307,14 +310,14 @@ def test_the_files_of_a_version_are_pinned_from_there(kept: Kept) -> None:
     kept.put("model/saved_model.pb", b"graph")
     kept.put("model/variables/variables.index", b"v")
     pins = ModelFileStore(kept.path / "models", kept.trees, used=lambda project, digest: True)
-    with pins.pinned("p", "gs://kept/model/", check=lambda: None) as pinned:
+    with pins.snapshot("p", "gs://kept/model/", check=lambda: None) as pinned:
         assert pinned.names == ("saved_model.pb", "variables/variables.index")
         assert (pinned.folder / "saved_model.pb").read_bytes() == b"graph"
     kept.s3.put(f"{kept.folder}/both/a", b"file")
     kept.s3.put(f"{kept.folder}/both/a/b", b"and folder")
     with (
         pytest.raises(FailedPreconditionError, match="both a file and a folder"),
-        pins.pinned("p", "gs://kept/both", check=lambda: None),
+        pins.snapshot("p", "gs://kept/both", check=lambda: None),
     ):
         pass
 

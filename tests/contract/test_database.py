@@ -57,10 +57,10 @@ def test_buckets_are_sorted_and_chosen_byte_by_byte(database: Database) -> None:
 
 def test_words_of_programs_can_always_be_stored(database: Database) -> None:
     jobs = JobStore(database)
-    jobs.add(JOB, [JobEvent(text="a\0b \udc80", time_us=1)])
+    jobs.add(JOB, [JobEvent(message="a\0b \udc80", time_us=1)])
     failed = replace(JOB, error="c\0d").to(JobState.FAILED, now_us=2, error="c\0d")
-    jobs.record(failed, [JobEvent(text="\0", time_us=2)])
-    assert [event.text for event in jobs.events("shed", "a")] == ["a\ufffdb \\udc80", "\ufffd"]
+    jobs.record(failed, [JobEvent(message="\0", time_us=2)])
+    assert [event.message for event in jobs.events("shed", "a")] == ["a\ufffdb \\udc80", "\ufffd"]
     assert jobs.get("shed", "a").error == "c\ufffdd"
 
 
@@ -102,18 +102,18 @@ def test_an_event_is_never_seen_before_one_with_a_lower_number(database: Databas
     with ThreadPoolExecutor(2) as pool:
         with database.write() as holder:
             holder.rows(sa.text("select pg_advisory_xact_lock(1)"))
-            slow = pool.submit(jobs.tell, JOB, JobEvent(text="slow", time_us=1))
+            slow = pool.submit(jobs.tell, JOB, JobEvent(message="slow", time_us=1))
             deadline = time.monotonic() + 90
             while waiting(database) < 1 and time.monotonic() < deadline:
                 time.sleep(0.01)
-            fast = pool.submit(jobs.tell, JOB, JobEvent(text="fast", time_us=2))
+            fast = pool.submit(jobs.tell, JOB, JobEvent(message="fast", time_us=2))
             while not fast.done() and waiting(database) < 2 and time.monotonic() < deadline:
                 time.sleep(0.01)
             seen = jobs.events("shed", "a")
         wait([slow, fast])
     last = max((event.seq for event in seen), default=0)
     seen = [*seen, *(event for event in jobs.events("shed", "a") if event.seq > last)]
-    assert sorted(event.text for event in seen) == ["fast", "slow"]
+    assert sorted(event.message for event in seen) == ["fast", "slow"]
 
 
 class TestFence:

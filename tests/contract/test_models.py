@@ -337,7 +337,7 @@ def rival(side: int, name: str) -> Callable[[Model, Sequence[Version]], ModelCha
     def decide(found: Model, versions: Sequence[Version]) -> ModelChange:
         [chosen] = [v for v in versions if v.id == name]
         if side:
-            return ModelChange(model=found.defaulting_to(chosen))
+            return ModelChange(model=found.with_default(chosen))
         found.check_can_lose(chosen, versions)
         return ModelChange(version=chosen.to(DELETING))
 

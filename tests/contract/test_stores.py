@@ -23,7 +23,7 @@ from trainshed.store.projects import ProjectStore
 
 T = TypeVar("T")
 START = (2**62, "")
-QUEUED = JobEvent(text="Job a is queued.", time_us=1)
+QUEUED = JobEvent(message="Job a is queued.", time_us=1)
 
 
 def job(job_id: str, *, project: str = "shed", created_us: int = 1, priority: int = 0) -> Job:
@@ -197,10 +197,10 @@ class TestJobs:
         assert [active.id for active in store.active()] == ["gone"]
 
     def test_events_come_in_the_order_they_were_written(self, store: JobStore) -> None:
-        stored = store.add(job("a"), [QUEUED, JobEvent(text="second", time_us=0, severity="WARNING")])
-        store.tell(stored, JobEvent(text="third", time_us=0))
+        stored = store.add(job("a"), [QUEUED, JobEvent(message="second", time_us=0, severity="WARNING")])
+        store.tell(stored, JobEvent(message="third", time_us=0))
         events = store.events("shed", "a")
-        assert [(event.text, event.severity) for event in events] == [
+        assert [(event.message, event.severity) for event in events] == [
             ("Job a is queued.", "INFO"),
             ("second", "WARNING"),
             ("third", "INFO"),

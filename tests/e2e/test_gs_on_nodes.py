@@ -120,9 +120,13 @@ class Elsewhere:
 
     def _given(self, packages: tuple[Package, ...]) -> dict[str, object]:
         with tokens_of(self._server) as tokens:
-            reach = NodeEndpoint(tls_url=self._server.tls_url, authority=self._server.authority.read_text(), leads=True)
-            issues = RemoteCredentials(reach, issue=tokens.issue_for_job, issue_courier=tokens.issue_for_packages)
-            made = issues.equip(
+            reach = NodeEndpoint(
+                tls_url=self._server.tls_url, authority=self._server.authority.read_text(), serves_gs=True
+            )
+            issues = RemoteCredentials(
+                reach, issue=tokens.issue_for_job, issue_fetch_token=tokens.issue_job_fetch_token
+            )
+            made = issues.inject(
                 AttemptSpec(
                     project=PROJECT,
                     job="away",

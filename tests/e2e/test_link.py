@@ -40,7 +40,7 @@ def link(cluster: RayCluster, scratch: Path) -> Iterator[BridgeProcess]:
     link.begin()
     deadline = time.monotonic() + 180
     while not link.cluster().reachable:
-        assert time.monotonic() < deadline, (home.link / "log").read_text()
+        assert time.monotonic() < deadline, (home.bridge_folder / "log").read_text()
         time.sleep(0.1)
     yield link
     link.close()

@@ -51,7 +51,7 @@ def boards(server: RunningServer) -> list[psutil.Process]:
     found = []
     for process in psutil.Process(server.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):  # others come and go
-            found += [process] if "board" in process.cmdline() else []
+            found += [process] if "tensorboard" in process.cmdline() else []
     return found
 
 

@@ -134,8 +134,8 @@ class TestGateway:
     ) -> None:
         monkeypatch.setattr(reaching, "UNREACHABLE_S", 0.5)
         right = pair[0].address
-        assert right.place is not None
-        wrong = replace(right, key="wrong", place=replace(right.place, secret="another"))
+        assert right.endpoint is not None
+        wrong = replace(right, key="wrong", endpoint=replace(right.endpoint, secret="another"))
         shed.publish("m", wrong)
         assert ask(shed)[0] == 503
         assert pair[0].seen == []
@@ -152,7 +152,7 @@ class TestGateway:
         monkeypatch.setattr(reaching, "CONNECT_S", 0.2)
         with closing(socket.create_server(("127.0.0.1", 0))) as deaf:  # which takes connections, and says nothing
             host, port = deaf.getsockname()
-            silent = HostAddress(socket=Path(), key="deaf", place=HostEndpoint(host=host, port=port, secret=SECRET))
+            silent = HostAddress(socket=Path(), key="deaf", endpoint=HostEndpoint(host=host, port=port, secret=SECRET))
             shed.publish("m", silent, pair[0].address)
             wait_for(lambda: shed.keeper.lost, lambda keys: "deaf" in keys)
             assert ask(shed) == (200, {"predictions": [1]})

@@ -55,7 +55,7 @@ def lines(logs: LogEntries) -> Iterator[str]:
     while True:
         batch = logs.follow("proj", "j", EVERYTHING, cursor)
         orjson.dumps([entry.body() for entry in batch.entries])
-        yield from (entry.text for entry in batch.entries if entry.text != "Job queued.")
+        yield from (entry.message for entry in batch.entries if entry.message != "Job queued.")
         cursor = batch.cursor
         if batch.ended:
             return
@@ -95,7 +95,7 @@ def test_a_log_that_was_replaced_is_not_followed(
     assert line.startswith("The log of this attempt can't be read: ")
     for order in ("timestamp asc", "timestamp desc"):
         page = logs.entries(OWNER, LogQuery(resource_names=("projects/proj",), order_by=order))
-        assert sorted(entry.text for entry in page.entries) == ["Job queued.", line]
+        assert sorted(entry.message for entry in page.entries) == ["Job queued.", line]
     batch = logs.follow("proj", "j", EVERYTHING, None)
     assert logs.follow("proj", "j", EVERYTHING, batch.cursor).entries == []
 
@@ -110,7 +110,7 @@ def test_a_log_cut_at_any_byte_is_read_once_and_whole(job: WrittenJob, logs: Log
         first = logs.follow("proj", "j", EVERYTHING, None)
         job.path.write_bytes(whole)
         second = logs.follow("proj", "j", EVERYTHING, LogCursor.read(str(first.cursor)))
-        told = [entry.text for entry in [*first.entries, *second.entries]]
+        told = [entry.message for entry in [*first.entries, *second.entries]]
         assert told == ["Job queued.", "one", "twö", "three"], cut
 
 
@@ -174,7 +174,7 @@ def cheapest(act: Callable[[], T]) -> tuple[T, float]:
 def test_the_end_of_a_long_log_costs_little_beside_the_whole(job: WrittenJob, logs: LogEntries) -> None:
     total = write_flood(job, 24 * MB)
     tail, for_the_tail = cheapest(lambda: logs.follow("proj", "j", LogSelection(tail=100), None))
-    assert [entry.text[:10] for entry in tail.entries] == [f"{n:010d}" for n in range(total - 99, total + 1)]
+    assert [entry.message[:10] for entry in tail.entries] == [f"{n:010d}" for n in range(total - 99, total + 1)]
 
     query = LogQuery(resource_names=("projects/proj",), order_by="timestamp desc", page_size=100)
     newest, for_the_newest = cheapest(lambda: logs.entries(OWNER, query))
@@ -196,7 +196,7 @@ def test_garbage_without_end_is_told_of_in_few_lines(job: WrittenJob, logs: LogE
     assert (told[0], told[-1]) == ("before", "after")
     assert len(told) < 50
     newest = logs.entries(OWNER, LogQuery(resource_names=("projects/proj",), order_by="timestamp desc", page_size=1))
-    assert [entry.text for entry in newest.entries] == ["after"]
+    assert [entry.message for entry in newest.entries] == ["after"]
 
 
 @pytest.mark.soak

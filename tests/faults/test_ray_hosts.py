@@ -54,7 +54,7 @@ def hosts(tmp_path: Path, link: LocalBridge) -> Iterator[RayHostEngine]:
     made = RayHostEngine(
         Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), link=link, rules=rules()
     )
-    made.begin(lambda: None)
+    made.open(lambda: None)
     yield made
     made.close()
 
@@ -82,7 +82,7 @@ def equipped(root: Path, hosts: RayHostEngine, behaviour: str = "") -> HostSpec:
         threads=1,
         body_limit=1 << 20,
     )
-    spec = hosts.equip(plain)
+    spec = hosts.prepare(plain)
     sha256 = hashlib.sha256(behaviour.encode()).hexdigest()
     there = Path(model_folder(str(root / "cache"), [{"name": "behaviour", "sha256": sha256}]))
     there.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def equipped(root: Path, hosts: RayHostEngine, behaviour: str = "") -> HostSpec:
 
 
 def seen(hosts: RayHostEngine, key: str) -> HostStatus:
-    found = hosts.look(key)
+    found = hosts.status(key)
     assert found is not None
     return found
 
@@ -104,21 +104,21 @@ def test_a_host_gets_ready_and_answers_behind_its_secret(
     hosts: RayHostEngine, spec: HostSpec, link: LocalBridge
 ) -> None:
     key = hosts.start(spec)
-    place = in_phase(hosts, key, HostPhase.READY).place
+    place = in_phase(hosts, key, HostPhase.READY).endpoint
     assert place is not None
     assert place.host == "127.0.0.1"
-    wait_for(lambda: hosts.figures(key).get("requests"), (7).__eq__)  # it tells nothing if it can't at once
+    wait_for(lambda: hosts.stats(key).get("requests"), (7).__eq__)  # it tells nothing if it can't at once
     with socket.create_connection((place.host, place.port), timeout=60) as stranger:
         stranger.sendall(auth_frame("a guess") + pack_request(1, FrameKind.STATS, b""))
         assert stranger.recv(1) == b""
     [gang] = link.gangs()
     assert gang.startswith(f"{GANGS}p/m/v/0-")
-    wait_for(lambda: hosts.processes(key)[1], lambda size: size > 1 << 20)
+    wait_for(lambda: hosts.memory_use(key)[1], lambda size: size > 1 << 20)
 
 
 def test_the_secret_is_on_no_command_line_and_in_no_log(hosts: RayHostEngine, spec: HostSpec) -> None:
     key = hosts.start(spec)
-    place = in_phase(hosts, key, HostPhase.READY).place
+    place = in_phase(hosts, key, HostPhase.READY).endpoint
     assert place is not None
     for process in psutil.process_iter(["cmdline"]):
         assert place.secret not in " ".join(process.info["cmdline"] or ())
@@ -128,7 +128,7 @@ def test_the_secret_is_on_no_command_line_and_in_no_log(hosts: RayHostEngine, sp
 
 def test_every_host_has_a_secret_of_its_own(hosts: RayHostEngine, spec: HostSpec) -> None:
     keys = [hosts.start(each) for each in (spec, replace(spec, instance=1))]
-    places = [in_phase(hosts, key, HostPhase.READY).place for key in keys]
+    places = [in_phase(hosts, key, HostPhase.READY).endpoint for key in keys]
     secrets = {place.secret for place in places if place is not None}
     assert len(secrets) == 2
     assert all(len(secret) > 40 for secret in secrets)
@@ -163,7 +163,7 @@ def test_a_host_outlives_the_link(hosts: RayHostEngine, spec: HostSpec, link: Lo
     key = hosts.start(spec)
     in_phase(hosts, key, HostPhase.READY)
     link.stop()
-    wait_for(lambda: hosts.figures(key).get("requests"), (7).__eq__)  # it tells nothing if it can't at once
+    wait_for(lambda: hosts.stats(key).get("requests"), (7).__eq__)  # it tells nothing if it can't at once
     link.start()
     hosts.drain(key)
     in_phase(hosts, key, HostPhase.ENDED)
@@ -179,7 +179,7 @@ def test_what_its_machine_says_before_is_for_the_log(tmp_path: Path, hosts: RayH
     """It is not taken for what a host says of itself."""
     spec = equipped(tmp_path, hosts, "print")
     (spec.model_dir / "more").write_text("which the node does not have, and nobody gives it")
-    key = hosts.start(hosts.equip(spec))
+    key = hosts.start(hosts.prepare(spec))
     log = hosts.folder("p", "m", "v") / "0.log"
     wait_for(lambda: log.read_text() if log.exists() else "", lambda said: "Downloading the files" in said)
     assert seen(hosts, key).phase is HostPhase.STARTING
@@ -197,7 +197,7 @@ def test_answers_are_compared_there(tmp_path: Path, hosts: RayHostEngine, spec: 
 
 
 def test_what_is_needed_is_known_to_the_next_server(hosts: RayHostEngine, spec: HostSpec) -> None:
-    assert hosts.equip(replace(spec, provisions=None), again=True) == spec
+    assert hosts.prepare(replace(spec, provisions=None), existing=True) == spec
 
 
 def test_room_that_an_earlier_server_left_is_given_back(
@@ -212,7 +212,7 @@ def test_room_that_an_earlier_server_left_is_given_back(
     later = RayHostEngine(
         Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), link=link, rules=rules()
     )
-    later.begin(lambda: None)
+    later.open(lambda: None)
     wait_for(link.gangs, lambda gangs: gangs == [])
     later.close()
 
@@ -221,7 +221,7 @@ def test_without_a_cluster_none_is_started(tmp_path: Path, spec: HostSpec, link:
     none = RayHostEngine(
         Home(tmp_path / "other"), ship=lambda: tmp_path, link=link, rules=rules(lacking="There is none.")
     )
-    none.begin(lambda: None)
+    none.open(lambda: None)
     with pytest.raises(EngineUnavailableError, match=r"There is none\."):
         none.start(spec)
     none.close()

@@ -45,15 +45,15 @@ def prepared(tmp_path: Path, **settings: Any) -> AttemptSpec:
     def issue(project: str, job: str, *, ttl_s: float) -> str:
         return "ts_secret"
 
-    reach = NodeEndpoint(tls_url="https://10.0.0.1:8471", authority="pem", leads=True)
+    reach = NodeEndpoint(tls_url="https://10.0.0.1:8471", authority="pem", serves_gs=True)
     launches = RemoteAttemptBuilder(
         home=Home(tmp_path),
         settings=Settings(**settings),
         addresses=UriResolver(buckets=tmp_path, shelves=Shelves(), owner=lambda bucket: "p"),
         buckets=lambda project: ["mine", "other"],
         folder=lambda job: tmp_path / "attempt",
-        credentials=RemoteCredentials(reach, issue=issue, issue_courier=issue),
-        leads=True,
+        credentials=RemoteCredentials(reach, issue=issue, issue_fetch_token=issue),
+        serves_gs=True,
         machines=MachineTypes(),
         shares=ResourceShares(cpu=1.0, memory=1.0),
     )

@@ -52,21 +52,21 @@ def test_when_the_next_host_is_started(lives_s: tuple[float, ...], pause_s: floa
     if pause_s is None:
         assert deaths.next_s == 0
     else:
-        assert deaths.next_s - deaths.lately_s[-1] == pause_s
+        assert deaths.next_s - deaths.crashes_s[-1] == pause_s
 
 
 def test_what_died_long_ago_says_nothing_of_a_host_that_is_ready() -> None:
     deaths = died(1, 1, 1, 1, 1)
-    last_s = deaths.lately_s[-1]
-    assert deaths.while_ready(now_s=last_s + STEADY_S - 1) == deaths
-    assert deaths.while_ready(now_s=last_s + STEADY_S) == CrashHistory()
-    assert CrashHistory().while_ready(now_s=last_s) == CrashHistory()
+    last_s = deaths.crashes_s[-1]
+    assert deaths.after_ready(now_s=last_s + STEADY_S - 1) == deaths
+    assert deaths.after_ready(now_s=last_s + STEADY_S) == CrashHistory()
+    assert CrashHistory().after_ready(now_s=last_s) == CrashHistory()
 
 
 def test_pauses_grow_and_have_an_end() -> None:
     deaths, pauses = CrashHistory(), []
     for number in range(12):
-        deaths = CrashHistory(lately_s=(*deaths.lately_s, float(number)))
+        deaths = CrashHistory(crashes_s=(*deaths.crashes_s, float(number)))
         pauses.append(deaths.next_s - number)
     assert pauses == sorted(pauses)
     assert pauses[0] == 0

@@ -41,7 +41,7 @@ def test_a_stuck_host_is_replaced(shed: Shed) -> None:
     shed.create("v1")
     shed.until("v1")
     [host] = shed.route("v1").hosts
-    shed.deployments.stuck(host.key)
+    shed.deployments.host_unresponsive(host.key)
     wait_for(lambda: shed.route("v1"), lambda route: route.hosts not in ((), (host,)))
 
 
@@ -103,7 +103,7 @@ def test_one_that_nobody_calls_sleeps_until_it_is_called(tmp_path: Path) -> None
     shed.behave(version, "slow")  # it takes longer to wake up than it would stay awake
     seen: list[tuple[ServingState, int]] = []
     shed.routes.listen(lambda: seen.append((shed.route("v1").state, len(shed.route("v1").hosts))))
-    shed.deployments.rouse("p", "m", "v1")
+    shed.deployments.activate("p", "m", "v1")
     wait_for(lambda: (ServingState.READY, 1) in seen, bool)
     assert seen[: seen.index((ServingState.READY, 1))] == [(ServingState.WAKING, 0)]
     shed.close()
@@ -118,7 +118,7 @@ def test_deleting_drains_and_takes_all_away(shed: Shed) -> None:
     wait_for(lambda: shed.models.versions("p", "m"), lambda versions: not versions)
     wait_for(lambda: shed.operations.get("p", "delete_v1").done, bool)
     assert shed.traffic.seen == [False]
-    assert shed.hosts.look(host.key) is None
+    assert shed.hosts.status(host.key) is None
     wait_for(lambda: shed.pins.folder("p", version.files).exists(), lambda there: not there)
     assert shed.routes.models["p", "m"].default == ""
     folders = (shed.home.hosts, shed.home.models)

@@ -42,13 +42,13 @@ class Hosts:
     def clock(self) -> float:
         return self.now_s
 
-    def begin(self, news: Callable[[], None]) -> None:
+    def open(self, on_change: Callable[[], None]) -> None:
         pass
 
     def close(self) -> None:
         pass
 
-    def equip(self, spec: HostSpec, *, again: bool = False) -> HostSpec:
+    def prepare(self, spec: HostSpec, *, existing: bool = False) -> HostSpec:
         return spec
 
     def start(self, spec: HostSpec) -> str:
@@ -58,7 +58,7 @@ class Hosts:
         self.running[key] = HostStatus(phase=self.phase, socket=Path(key), pid=1, started_s=self.now_s)
         return key
 
-    def look(self, key: str) -> HostStatus | None:
+    def status(self, key: str) -> HostStatus | None:
         return self.running.get(key)
 
     def kill(self, key: str, *, reason: str = "") -> None:
@@ -71,10 +71,10 @@ class Hosts:
 
     discard = forget
 
-    def processes(self, key: str) -> tuple[int, int]:
+    def memory_use(self, key: str) -> tuple[int, int]:
         return 1, 0
 
-    def figures(self, key: str) -> Mapping[str, float]:
+    def stats(self, key: str) -> Mapping[str, float]:
         return {}
 
     def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
@@ -114,23 +114,23 @@ def test_a_version_that_recovered_is_as_healthy_as_any(fleet: Fleet, hosts: Host
     for _ in range(MANY_DEATHS):
         while not fleet.keys:
             hosts.now_s += 1
-            fleet.keep(served, last_used_us=0)
+            fleet.reconcile(served, last_used_us=0)
         hosts.kill(fleet.keys[0], reason="It fell.")
-        fleet.keep(served, last_used_us=0)
-    assert (fleet.standing(served), fleet.reason) == (ServingState.UNHEALTHY, "It fell.")
+        fleet.reconcile(served, last_used_us=0)
+    assert (fleet.serving_state(served), fleet.reason) == (ServingState.UNHEALTHY, "It fell.")
 
     hosts.now_s += RETRY_S
-    fleet.keep(served, last_used_us=0)
-    assert fleet.standing(served) is ServingState.READY
+    fleet.reconcile(served, last_used_us=0)
+    assert fleet.serving_state(served) is ServingState.READY
     more = version(2)
-    assert fleet.settled(more)  # as long as it is doubtful, nobody waits for it
+    assert fleet.converged(more)  # as long as it is doubtful, nobody waits for it
 
     hosts.now_s += STEADY_S
-    fleet.keep(served, last_used_us=0)
-    assert (fleet.reason, fleet.settled(more)) == ("", False)
+    fleet.reconcile(served, last_used_us=0)
+    assert (fleet.reason, fleet.converged(more)) == ("", False)
     hosts.kill(fleet.keys[0])
-    fleet.keep(served, last_used_us=0)
-    assert fleet.standing(served) is ServingState.READY  # replaced at once, as after a first death
+    fleet.reconcile(served, last_used_us=0)
+    assert fleet.serving_state(served) is ServingState.READY  # replaced at once, as after a first death
 
 
 def shares(fleet: Fleet, hosts: Hosts) -> list[tuple[int, int]]:
@@ -139,59 +139,61 @@ def shares(fleet: Fleet, hosts: Hosts) -> list[tuple[int, int]]:
 
 
 def test_hosts_get_the_share_of_the_machine_that_their_number_leaves_them(fleet: Fleet, hosts: Hosts) -> None:
-    fleet.keep(version(1), last_used_us=0)
+    fleet.reconcile(version(1), last_used_us=0)
     assert shares(fleet, hosts) == [(0, 2)]
     two = version(2)
-    let_go = [key for _ in range(3) for key in fleet.keep(two, last_used_us=0)]
+    let_go = [key for _ in range(3) for key in fleet.reconcile(two, last_used_us=0)]
     assert shares(fleet, hosts) == [(0, 1), (1, 1)]
     assert let_go == ["1"]
-    assert fleet.keep(two, last_used_us=0) == []
+    assert fleet.reconcile(two, last_used_us=0) == []
     assert len(hosts.specs) == 3, "none is replaced in vain"
     one = version(1)
-    let_go = [key for _ in range(4) for key in fleet.keep(one, last_used_us=0)]
+    let_go = [key for _ in range(4) for key in fleet.reconcile(one, last_used_us=0)]
     assert shares(fleet, hosts) == [(0, 2)]
     assert sorted(let_go) == ["2", "3"]
 
 
 def test_a_host_answers_until_its_successor_does(fleet: Fleet, hosts: Hosts) -> None:
-    fleet.keep(version(2), last_used_us=0)
+    fleet.reconcile(version(2), last_used_us=0)
     one = version(1)
     hosts.phase = HostPhase.STARTING
-    assert [fleet.keep(one, last_used_us=0) for _ in range(3)] == [["2"], [], []]
+    assert [fleet.reconcile(one, last_used_us=0) for _ in range(3)] == [["2"], [], []]
     assert fleet.keys == {0: "1"}
     assert fleet.all_keys() == ["1", "3"]
     hosts.kill("3", reason="It fell.")
-    assert fleet.keep(one, last_used_us=0) == []
-    assert fleet.standing(one) is ServingState.READY
+    assert fleet.reconcile(one, last_used_us=0) == []
+    assert fleet.serving_state(one) is ServingState.READY
     assert fleet.all_keys() == ["1"]
     hosts.now_s += 1
-    fleet.keep(one, last_used_us=0)
+    fleet.reconcile(one, last_used_us=0)
     assert fleet.all_keys() == ["1", "4"]
-    assert fleet.keep(version(2), last_used_us=0) == ["4"]  # it has as much as one alone, and is not alone any more
+    assert fleet.reconcile(version(2), last_used_us=0) == [
+        "4"
+    ]  # it has as much as one alone, and is not alone any more
     assert fleet.keys[0] == "1"
     hosts.running["5"] = replace(hosts.running["5"], phase=HostPhase.READY)
-    assert fleet.keep(version(2), last_used_us=0) == []
+    assert fleet.reconcile(version(2), last_used_us=0) == []
     assert len(hosts.specs) == 5, "the first one has its share again"
 
 
 def test_hosts_that_share_nothing_stay_when_their_number_changes(fleet: Fleet, hosts: Hosts) -> None:
     fleet.spec = replace(SPEC, alone=True)
-    fleet.keep(version(1), last_used_us=0)
+    fleet.reconcile(version(1), last_used_us=0)
     first = fleet.keys[0]
     for _ in range(4):
-        assert fleet.keep(version(3), last_used_us=0) == []
+        assert fleet.reconcile(version(3), last_used_us=0) == []
     assert fleet.keys[0] == first
     assert len(hosts.running) == 3
 
 
 def test_a_host_whose_machine_is_made_ready_first_has_more_time(fleet: Fleet, hosts: Hosts) -> None:
     hosts.phase = HostPhase.STARTING
-    fleet.keep(version(1), last_used_us=0)
+    fleet.reconcile(version(1), last_used_us=0)
     key = fleet.keys[0]
     hosts.running[key] = replace(hosts.running[key], prepares_s=100.0)
     hosts.now_s += 159
-    fleet.keep(version(1), last_used_us=0)
+    fleet.reconcile(version(1), last_used_us=0)
     assert hosts.running[key].phase is HostPhase.STARTING
     hosts.now_s += 2
-    fleet.keep(version(1), last_used_us=0)
+    fleet.reconcile(version(1), last_used_us=0)
     assert hosts.running[key].phase is HostPhase.ENDED

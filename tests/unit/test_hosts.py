@@ -36,7 +36,7 @@ class Shed:
         home = Home(path / "home")
         self.warm = WarmProcesses(home, modules={PYTHON: ("decimal",)} if warm else {}, ship=self.ship)
         self.hosts = LocalHostEngine(home, ship=self.ship, warm=self.warm)
-        self.hosts.begin(self.news.set)
+        self.hosts.open(self.news.set)
         if warm:
             self.warm.prepare(PYTHON)
             wait_for(lambda: self.warm.listens(PYTHON), bool)
@@ -66,7 +66,7 @@ class Shed:
 
     def until(self, key: str, phase: HostPhase) -> HostStatus:
         seen = wait_for(
-            lambda: self.hosts.look(key), lambda seen: seen is not None and seen.phase in (phase, HostPhase.ENDED)
+            lambda: self.hosts.status(key), lambda seen: seen is not None and seen.phase in (phase, HostPhase.ENDED)
         )
         assert seen is not None
         assert seen.phase is phase, seen
@@ -91,7 +91,7 @@ def test_a_host_gets_ready_and_answers(shed: Shed) -> None:
     assert seen.ready["detail"] == "scripted"
     assert shed.news.wait(60)  # which comes a moment later
     assert shed.hosts.ask(key, FrameKind.PREDICT, b"{}", timeout_s=30) == (200, b"{}")
-    pid, memory = shed.hosts.processes(key)
+    pid, memory = shed.hosts.memory_use(key)
     assert not gone(pid)
     assert memory > 0
     log = shed.path / "home" / "hosts" / "p" / "m" / "v" / "0.log"
@@ -100,7 +100,7 @@ def test_a_host_gets_ready_and_answers(shed: Shed) -> None:
     shed.until(key, HostPhase.ENDED)
     wait_for(seen.socket.exists, lambda there: not there)
     shed.hosts.forget(key)
-    assert shed.hosts.look(key) is None
+    assert shed.hosts.status(key) is None
     with pytest.raises(EngineUnavailableError):
         shed.hosts.ask(key, FrameKind.PREDICT, b"{}", timeout_s=30)
 
@@ -189,18 +189,18 @@ def test_a_guard_that_is_killed_takes_its_host_along(shed: Shed) -> None:
 def test_a_host_tells_how_it_does(shed: Shed) -> None:
     key = shed.hosts.start(shed.spec())
     shed.until(key, HostPhase.READY)
-    figures = wait_for(lambda: shed.hosts.figures(key), bool)  # there are none from a host that a busy machine holds up
+    figures = wait_for(lambda: shed.hosts.stats(key), bool)  # there are none from a host that a busy machine holds up
     assert figures == {"waiting": 3, "requests": 7, "running_s": 0.5}
     shed.hosts.kill(key)
     shed.until(key, HostPhase.ENDED)
-    assert shed.hosts.figures(key) == {}
+    assert shed.hosts.stats(key) == {}
 
 
 @pytest.mark.parametrize("odd", ["silent", "long", "no-json", "list"])
 def test_one_that_tells_nonsense_is_not_waited_for(shed: Shed, odd: str) -> None:
     key = shed.hosts.start(shed.spec(f"figures-{odd}"))
     shed.until(key, HostPhase.READY)
-    assert shed.hosts.figures(key) == {}
+    assert shed.hosts.stats(key) == {}
 
 
 def test_what_a_model_started_and_hid_from_its_guard_ends_too(tmp_path: Path) -> None:

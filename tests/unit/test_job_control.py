@@ -61,7 +61,7 @@ def launch_of(job: Job) -> AttemptSpec:
 
 def sites(prepare: Callable[[Job], AttemptSpec] = launch_of, **engines: Engine) -> EngineRegistry:
     takes = frozenset({"training job"})
-    table = {name: RegisteredEngine(engine=engine, prepare=prepare, takes=takes) for name, engine in engines.items()}
+    table = {name: RegisteredEngine(engine=engine, prepare=prepare, supports=takes) for name, engine in engines.items()}
     return EngineRegistry(table, default="local")
 
 
@@ -136,7 +136,7 @@ def add(store: JobStore, name: str, *, priority: int = 0, replicas: int = 1, eng
 
 
 def texts(store: JobStore, name: str) -> list[str]:
-    return [event.text for event in store.events(PROJECT, name)]
+    return [event.message for event in store.events(PROJECT, name)]
 
 
 def test_a_job_goes_from_the_queue_to_its_end(store: JobStore) -> None:
@@ -147,7 +147,7 @@ def test_a_job_goes_from_the_queue_to_its_end(store: JobStore) -> None:
     loop.engine.finish(folder(running))
     ended = loop.until("a", JobState.SUCCEEDED)
     assert ended.ended_us is not None
-    assert [e.text for e in store.events(PROJECT, "a")] == [
+    assert [e.message for e in store.events(PROJECT, "a")] == [
         "Waiting for job to be provisioned.",
         "Job completed successfully.",
     ]
@@ -173,7 +173,7 @@ def test_a_gang_starts_whole_or_waits_whole_and_is_not_overtaken(store: JobStore
     first = loop.until("first", JobState.RUNNING)
     loop.control.step()
     assert {store.get(PROJECT, name).state for name in ("gang", "small")} == {JobState.QUEUED}
-    assert loop.control.outlook(store.get(PROJECT, "gang")) == "1 of 4 places are free"
+    assert loop.control.pending_reason(store.get(PROJECT, "gang")) == "1 of 4 places are free"
     loop.engine.finish(folder(first))
     gang = loop.until("gang", JobState.RUNNING)
     assert store.get(PROJECT, "small").state is JobState.QUEUED
@@ -199,7 +199,7 @@ def test_a_job_that_cannot_be_prepared_fails_with_the_reason(store: JobStore) ->
     loop = Loop(store, prepare=prepare)
     add(store, "a")
     assert loop.until("a", JobState.FAILED).error == "There is no such thing."
-    assert [e.text for e in store.events(PROJECT, "a")][-2:] == ["There is no such thing.", "Job failed."]
+    assert [e.message for e in store.events(PROJECT, "a")][-2:] == ["There is no such thing.", "Job failed."]
 
 
 def test_an_error_of_our_own_fails_the_job_and_does_not_stop_the_loop(store: JobStore) -> None:
@@ -376,18 +376,18 @@ def test_what_cannot_fit_at_all_holds_nobody_up(store: JobStore) -> None:
     add(store, "also_small")
     loop.until("also_small", JobState.RUNNING)
     assert store.get(PROJECT, "huge_0").state is JobState.QUEUED
-    assert folder(small) in loop.engine.held()
+    assert folder(small) in loop.engine.reservations()
 
 
 def test_room_is_given_back_when_a_job_ends(store: JobStore) -> None:
     loop = Loop(store)
     add(store, "a")
     running = loop.until("a", JobState.RUNNING)
-    assert loop.engine.held() == [folder(running)]
+    assert loop.engine.reservations() == [folder(running)]
     loop.engine.finish(folder(running))
     loop.until("a", JobState.SUCCEEDED)
     loop.control.step()
-    assert loop.engine.held() == []
+    assert loop.engine.reservations() == []
 
 
 def test_room_that_was_asked_for_is_given_back_when_the_job_leaves_the_queue_or_is_not_next_any_more(
@@ -400,14 +400,14 @@ def test_room_that_was_asked_for_is_given_back_when_the_job_leaves_the_queue_or_
     busy = loop.until("busy", JobState.RUNNING)
     loop.control.step()
     waits = folder(store.get(PROJECT, "waits").to(JobState.PREPARING, now_us=now_us()))
-    assert loop.engine.held() == [folder(busy), waits]
+    assert loop.engine.reservations() == [folder(busy), waits]
     add(store, "urgent", priority=9)
     loop.control.step()
-    assert waits not in loop.engine.held()
+    assert waits not in loop.engine.reservations()
     urgent = store.get(PROJECT, "urgent")
     store.record(urgent.to(JobState.CANCELLED, now_us=now_us()))
     loop.control.step()
-    assert loop.engine.held() == [folder(busy), waits]
+    assert loop.engine.reservations() == [folder(busy), waits]
 
 
 def test_room_that_an_earlier_server_asked_for_is_given_back(store: JobStore) -> None:
@@ -415,7 +415,7 @@ def test_room_that_an_earlier_server_asked_for_is_given_back(store: JobStore) ->
     left = gang(Job(project=PROJECT, id="gone", body={}, attempt=1, created_us=1))
     engine.reserve(left, ())
     Loop(store, engine=engine).control.step()
-    assert engine.held() == []
+    assert engine.reservations() == []
 
 
 def test_a_place_that_does_not_answer_is_told_once_and_once_that_it_is_back(store: JobStore) -> None:
@@ -424,13 +424,13 @@ def test_a_place_that_does_not_answer_is_told_once_and_once_that_it_is_back(stor
     add(store, "b")
     running = loop.until("a", JobState.RUNNING)
     loop.until("b", JobState.RUNNING)
-    assert loop.control.away(running) == ""
-    loop.far.absent = Outage(what="The place", since_us=36_131_000_000)
+    assert loop.control.outage(running) == ""
+    loop.far.absent = Outage(engine="The place", since_us=36_131_000_000)
     told = "The place has not answered since 10:02:11 UTC. The job goes on when it does."
     for _ in range(3):
         loop.control.step()
     assert texts(store, "a")[1:] == [told]
-    assert loop.control.away(running) == told
+    assert loop.control.outage(running) == told
     again = Loop(store, engine=loop.engine, far=loop.far)  # as after a restart of the server
     again.control.step()
     assert texts(store, "a")[1:] == [told]

@@ -69,7 +69,7 @@ def shelf(tmp_path: Path) -> Shelf:
 
 
 def texts(entries: list[LogEntry]) -> list[str]:
-    return [entry.text for entry in entries]
+    return [entry.message for entry in entries]
 
 
 def counted(first: int, last: int) -> list[str]:
@@ -94,7 +94,7 @@ def test_without_a_place_the_last_lines_are_told(shelf: Shelf) -> None:
 
 def test_a_job_without_lines_has_those_of_the_service(shelf: Shelf) -> None:
     page = shelf.page()
-    assert [(entry.replica, entry.text) for entry in page.entries] == [("service", "Job queued.")]
+    assert [(entry.replica, entry.message) for entry in page.entries] == [("service", "Job queued.")]
     assert page.body()["before"] == ""
 
 

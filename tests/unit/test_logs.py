@@ -60,7 +60,7 @@ def log_file(path: Path) -> AttemptLog:
 
 
 def texts(entries: list[LogEntry]) -> list[str]:
-    return [entry.text for entry in entries]
+    return [entry.message for entry in entries]
 
 
 def pages(logs: LogEntries, *, filter_: str = "", order: str = "timestamp asc", size: int = 7) -> list[LogEntry]:
@@ -115,10 +115,10 @@ def test_a_torn_line_is_left_for_the_next_read(make_job: MakeJob) -> None:
     job.say([(T0 + 1, "whole")])
     job.append(b'{"t": %d, "r": "master-replica-0", ' % (T0 + 2))
     file = log_file(job.path)
-    assert [line.text for line in file.forwards()] == ["whole"]
-    assert [line.text for line in file.backwards()] == ["whole"]
+    assert [line.message for line in file.forwards()] == ["whole"]
+    assert [line.message for line in file.backwards()] == ["whole"]
     job.append(b'"s": "INFO", "m": "torn no more"}\n')
-    assert [line.text for line in file.forwards()] == ["whole", "torn no more"]
+    assert [line.message for line in file.forwards()] == ["whole", "torn no more"]
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,11 @@ def test_what_is_not_a_line_becomes_one_that_says_so(make_job: MakeJob, bad: byt
     job.append(bad + b"\n" + bad + b"\n")
     job.say([(T0 + 9, "after")])
     forwards = list(log_file(job.path).forwards())
-    assert [line.text for line in forwards[::2]] == ["before", "after"]
-    assert forwards[1].text.startswith("2 damaged lines were left out here")
+    assert [line.message for line in forwards[::2]] == ["before", "after"]
+    assert forwards[1].message.startswith("2 damaged lines were left out here")
     assert (forwards[1].time_us, forwards[1].severity) == (T0 + 1, "WARNING")
     assert list(log_file(job.path).backwards()) == forwards[::-1]
-    assert [line.text for line in log_file(job.path).forwards(forwards[1].start)] == [forwards[1].text, "after"]
+    assert [line.message for line in log_file(job.path).forwards(forwards[1].start)] == [forwards[1].message, "after"]
     assert log_file(job.path).find(T0 + 5) == forwards[2].start
 
 
@@ -156,7 +156,7 @@ def test_half_a_surrogate_pair_is_shown_escaped(make_job: MakeJob) -> None:
     job = make_job("j")
     job.append(b'{"t": %d, "r": "m", "s": "ODD", "m": "a\\udcffb"}\n' % T0)
     [line] = log_file(job.path).forwards()
-    assert (line.text, line.severity) == ("a\\udcffb", "DEFAULT")
+    assert (line.message, line.severity) == ("a\\udcffb", "DEFAULT")
 
 
 # -- following one job

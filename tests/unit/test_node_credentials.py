@@ -22,7 +22,7 @@ from trainshed.errors import CannotProceedError, FailedPreconditionError, NotFou
 from trainshed.proxy.google_hosts import PATTERN
 from trainshed.proxy.node_endpoint import NodeEndpoint, check_reachable, host_for_nodes
 
-REACH = NodeEndpoint(tls_url="https://10.0.0.1:8471", authority="-----PEM-----", leads=True)
+REACH = NodeEndpoint(tls_url="https://10.0.0.1:8471", authority="-----PEM-----", serves_gs=True)
 CONTENT = b"a package"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
@@ -61,11 +61,11 @@ def equipped(tmp_path: Path, reach: NodeEndpoint = REACH) -> tuple[RemoteAttempt
         issued.append(("job", project, job, ttl_s))
         return "ts_of_the_job"
 
-    def issue_courier(project: str, job: str, *, ttl_s: float) -> str:
+    def issue_fetch_token(project: str, job: str, *, ttl_s: float) -> str:
         issued.append(("courier", project, job, ttl_s))
         return "ts_of_the_courier"
 
-    return RemoteCredentials(reach, issue=issue, issue_courier=issue_courier).equip(launch(tmp_path)), issued
+    return RemoteCredentials(reach, issue=issue, issue_fetch_token=issue_fetch_token).inject(launch(tmp_path)), issued
 
 
 def test_packages_are_put_aside_and_told_by_content(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_all_of_it_goes_over_tls_or_by_the_relay(tmp_path: Path) -> None:
 
 
 def test_with_the_real_cloud_chosen_nothing_but_packages_is_from_here(tmp_path: Path) -> None:
-    made, issued = equipped(tmp_path, replace(REACH, leads=False))
+    made, issued = equipped(tmp_path, replace(REACH, serves_gs=False))
     assert made.launch.env == {"MINE": "1", "BOTO_CONFIG": "/chosen"}
     assert made.kit == {"files": {}, "relay": None, "ca": "-----PEM-----", "token": "ts_of_the_courier"}
     assert [kind for kind, *_ in issued] == ["courier"]
@@ -173,12 +173,12 @@ def addresses(tmp_path: Path) -> UriResolver:
     ],
 )
 def test_addresses_in_arguments(addresses: UriResolver, given: str, shared: str, led: str) -> None:
-    assert resolve_uris(given, addresses.paths_there("p-one", "/mnt/b", leads=False)) == shared
-    assert resolve_uris(given, addresses.paths_there("p-one", "", leads=True)) == led
+    assert resolve_uris(given, addresses.remote_path_resolver("p-one", "/mnt/b", serves_gs=False)) == shared
+    assert resolve_uris(given, addresses.remote_path_resolver("p-one", "", serves_gs=True)) == led
 
 
 def test_an_address_that_would_be_looked_for_elsewhere_is_told_of(addresses: UriResolver) -> None:
-    path_of = addresses.paths_there("p-one", "", leads=False)
+    path_of = addresses.remote_path_resolver("p-one", "", serves_gs=False)
     assert resolve_uris("gs://absent/a s3://mine/a", path_of) == "gs://absent/a s3://mine/a"
     with pytest.raises(FailedPreconditionError, match=r"Set node_buckets .* TensorFlow 2, and set gs_in_trainers"):
         resolve_uris("--data=gs://mine/a", path_of)

@@ -42,10 +42,10 @@ JOB = Job(project="shed", id="j", body={"trainingInput": {"pythonModule": "train
 class Prospects:
     """A machine that is full."""
 
-    def outlook(self, job: Job) -> str:
+    def pending_reason(self, job: Job) -> str:
         return "0 of this machine's 8 places are free"
 
-    def away(self, job: Job) -> str:
+    def outage(self, job: Job) -> str:
         return ""
 
 

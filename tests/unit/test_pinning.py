@@ -30,7 +30,7 @@ class Shed:
 
     def pin(self, uri: str, *, project: str = "p", check: Callable[[], None] = lambda: None) -> ModelSnapshot:
         """Pin files that a version has from then on."""
-        with self.pins.pinned(project, uri, check=check) as pinned:
+        with self.pins.snapshot(project, uri, check=check) as pinned:
             self.used.add((project, pinned.digest))
         return pinned
 
@@ -67,7 +67,7 @@ def test_a_whole_bucket_can_be_a_model(shed: Shed) -> None:
 
 def test_what_no_version_has_is_removed(shed: Shed) -> None:
     shed.put("a/one", b"1")
-    with shed.pins.pinned("p", "gs://bucket/a", check=lambda: None) as pinned:
+    with shed.pins.snapshot("p", "gs://bucket/a", check=lambda: None) as pinned:
         shed.pins.release("p", pinned.digest)  # another version with the same files was deleted meanwhile
         assert pinned.folder.is_dir()
     assert shed.left() == []

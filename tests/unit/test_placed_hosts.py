@@ -34,8 +34,8 @@ class Noted:
     def start(self, spec: HostSpec) -> str:
         return f"{spec.project}/{spec.instance}#{len(self.calls)}"
 
-    def equip(self, spec: HostSpec, *, again: bool = False) -> HostSpec:
-        return replace(spec, alone=again)
+    def prepare(self, spec: HostSpec, *, existing: bool = False) -> HostSpec:
+        return replace(spec, alone=existing)
 
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments, **more: self.calls.append((name, *arguments, *more.values()))
@@ -56,7 +56,7 @@ def test_a_key_leads_to_its_engine(placed: HostEngineRouter, table: dict[str, No
     assert near != far
     placed.drain(near)
     placed.kill(far, reason="so")
-    placed.look(far)
+    placed.status(far)
     placed.compare(far, Path("file"), timeout_s=1.0)
     own = "example.com:p/0#0"
     assert table["local"].calls == [("drain", own)]
@@ -64,7 +64,7 @@ def test_a_key_leads_to_its_engine(placed: HostEngineRouter, table: dict[str, No
 
 
 def test_all_begin_and_end(placed: HostEngineRouter, table: dict[str, Noted]) -> None:
-    placed.begin(print)
+    placed.open(print)
     placed.close()
     assert [each.calls for each in table.values()] == [[("begin", print), ("close",)]] * 2
 
@@ -75,4 +75,4 @@ def test_an_engine_that_is_gone_is_named(placed: HostEngineRouter) -> None:
 
 
 def test_what_is_needed_is_the_engines_own_affair(placed: HostEngineRouter) -> None:
-    assert placed.equip(replace(SPEC, engine="far"), again=True).alone
+    assert placed.prepare(replace(SPEC, engine="far"), existing=True).alone

@@ -44,7 +44,7 @@ def test_every_active_state_has_a_step_that_leads_to_an_end(state: JobState, see
     if gone:
         assert isinstance(action, Transition)
         assert action.job.ended
-        assert action.events[-1].text.startswith("Job ")
+        assert action.events[-1].message.startswith("Job ")
     if isinstance(action, Transition):
         assert action.job.state in TRANSITIONS[state]
     if isinstance(action, NoAction):

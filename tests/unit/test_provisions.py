@@ -83,7 +83,7 @@ def test_a_token_is_used_for_half_of_its_life(tmp_path: Path) -> None:
         issued.append((project, model, version))
         return f"ts_{len(issued)}"
 
-    reach = NodeEndpoint(tls_url="https://here:1", authority="pem", leads=False)
+    reach = NodeEndpoint(tls_url="https://here:1", authority="pem", serves_gs=False)
     ways = ArtifactAccessIssuer(reach, issue=issue, clock=lambda: now[0])
     spec = HostSpec(
         project="p",

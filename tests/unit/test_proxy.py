@@ -302,7 +302,7 @@ def test_the_token_is_in_files_of_this_user_alone(tmp_path: Path) -> None:
         return "ts_secret"
 
     given = launch(tmp_path / "attempt")
-    made = LocalCredentials(REACH, issue=issue).equip(given)
+    made = LocalCredentials(REACH, issue=issue).inject(given)
     assert issued == [("p-one", "j", 86_460)]
     assert "ts_secret" not in repr(made)
     assert (made.env["MINE"], made.env["https_proxy"]) == ("1", "http://chosen:1")

@@ -51,7 +51,7 @@ def engine_on(tmp_path: Path, link: ScriptedBridge, **changes: Any) -> RayEngine
     BEGUN.append(engine)
     engine.begin(lambda: None)
     probe, silent = gang(tmp_path, "probe"), bool(link.silent_since_us)
-    wait_for(lambda: engine.outlook(probe, ()), lambda said: silent or "has not answered" not in said)
+    wait_for(lambda: engine.pending_reason(probe, ()), lambda said: silent or "has not answered" not in said)
     return engine
 
 
@@ -106,8 +106,10 @@ def test_gpus_beside_a_machine_are_asked_for_with_it(tmp_path: Path) -> None:
     link = ScriptedBridge([NODE])
     asked = replace(gang(tmp_path), gpus={"worker-replica-0": 2})
     engine = engine_on(tmp_path, link)
-    assert engine.reserve(asked, ()) == Pending(holds=False)
-    assert engine.outlook(asked, ()).startswith("it needs 1 × 4 CPUs, 15 GB and 2 GPUs; the cluster has 1 machine with")
+    assert engine.reserve(asked, ()) == Pending(blocks_queue=False)
+    assert engine.pending_reason(asked, ()).startswith(
+        "it needs 1 × 4 CPUs, 15 GB and 2 GPUs; the cluster has 1 machine with"
+    )
 
 
 def test_the_loop_is_woken_when_there_is_room_and_when_it_is_given_back(tmp_path: Path) -> None:
@@ -128,22 +130,22 @@ def test_what_was_asked_for_is_known_to_the_next_server_until_it_is_gone(tmp_pat
     reserved(engine_on(tmp_path, link), first)
     BEGUN.pop().close()
     engine = engine_on(tmp_path, link)
-    assert engine.held() == [first.folder]
+    assert engine.reservations() == [first.folder]
     link.silent_since_us = now_us()
     engine.release(first.folder)
-    assert engine.held() == [first.folder]
+    assert engine.reservations() == [first.folder]
     link.silent_since_us = 0
-    wait_for(lambda: engine.release(first.folder) or engine.held(), lambda held: held == [])  # type: ignore[func-returns-value]
+    wait_for(lambda: engine.release(first.folder) or engine.reservations(), lambda held: held == [])  # type: ignore[func-returns-value]
     assert link.groups == {}
-    assert engine_on(tmp_path, link).held() == []
+    assert engine_on(tmp_path, link).reservations() == []
 
 
 def test_a_gang_that_could_never_fit_holds_nobody_up_and_is_told_what_would(tmp_path: Path) -> None:
     link = ScriptedBridge([NODE, NODE])
     engine = engine_on(tmp_path, link)
     wide = gang(tmp_path, count=3, machine="n1-highcpu-8")
-    assert engine.reserve(wide, ()) == Pending(holds=False)
-    assert engine.outlook(wide, ()) == (
+    assert engine.reserve(wide, ()) == Pending(blocks_queue=False)
+    assert engine.pending_reason(wide, ()) == (
         "it needs 3 × 8 CPUs and 7.2 GB; the cluster has 2 machines with 4 CPUs and 16 GB; "
         "a gang of machine type n1-standard-2 would fit"
     )
@@ -155,9 +157,9 @@ def test_a_gang_that_waits_for_others_holds_up_those_behind_it(tmp_path: Path) -
     engine = engine_on(tmp_path, ScriptedBridge([NODE, NODE]))
     reserved(engine, gang(tmp_path, "busy"))
     both = gang(tmp_path, "both", count=2)
-    assert engine.reserve(both, ()) == Pending(holds=True)
+    assert engine.reserve(both, ()) == Pending(blocks_queue=True)
     words = "it needs 2 × 4 CPUs and 15 GB; free on its machines are 0 CPUs and 1 GB on 1, 4 CPUs and 16 GB on 1"
-    wait_for(lambda: engine.outlook(both, ()), lambda said: said == words)
+    wait_for(lambda: engine.pending_reason(both, ()), lambda said: said == words)
 
 
 def test_gangs_that_there_is_room_for_do_not_wait_for_each_other(
@@ -167,10 +169,10 @@ def test_gangs_that_there_is_room_for_do_not_wait_for_each_other(
     engine = engine_on(tmp_path, link)
     link.placing = True
     first, second, third = (gang(tmp_path, name) for name in ("first", "second", "third"))
-    assert engine.reserve(first, ()) == engine.reserve(second, ()) == Pending(holds=False)
-    assert engine.reserve(third, ()) == Pending(holds=True)  # there is room for two
+    assert engine.reserve(first, ()) == engine.reserve(second, ()) == Pending(blocks_queue=False)
+    assert engine.reserve(third, ()) == Pending(blocks_queue=True)  # there is room for two
     monkeypatch.setattr(ray_engine, "PLACING_S", 0.0)
-    assert engine.reserve(first, ()) == Pending(holds=True)  # it has been given time enough
+    assert engine.reserve(first, ()) == Pending(blocks_queue=True)  # it has been given time enough
     link.placing = False
     reserved(engine, first)
     reserved(engine, second)
@@ -181,15 +183,15 @@ def test_only_so_many_gangs_are_placed_at_once(tmp_path: Path) -> None:
     engine = engine_on(tmp_path, link)
     link.placing = True
     answers = [engine.reserve(gang(tmp_path, f"g{number}"), ()) for number in range(ray_engine.AHEAD)]
-    assert answers == [Pending(holds=False)] * (ray_engine.AHEAD - 1) + [Pending(holds=True)]
+    assert answers == [Pending(blocks_queue=False)] * (ray_engine.AHEAD - 1) + [Pending(blocks_queue=True)]
 
 
 def test_machines_of_one_s_own_ask_for_what_they_have(tmp_path: Path) -> None:
     link = ScriptedBridge([NODE])
     engine = engine_on(tmp_path, link, shares=ResourceShares(cpu=0.5, memory=0.25))
     special = gang(tmp_path, machine="with_gpu")
-    assert engine.reserve(special, ()) == Pending(holds=False)
-    assert engine.outlook(special, ()).startswith(
+    assert engine.reserve(special, ()) == Pending(blocks_queue=False)
+    assert engine.pending_reason(special, ()).startswith(
         "it needs 1 × 1 CPU, 1 GB, 1 GPU and 1 tpu; the cluster has 1 machine"
     )
     link.machines.append({"CPU": 1.0, "memory": 1.0 * GB, "GPU": 1.0, "tpu": 1.0})
@@ -199,9 +201,9 @@ def test_machines_of_one_s_own_ask_for_what_they_have(tmp_path: Path) -> None:
 def test_a_machine_that_there_is_no_more_waits_and_says_so(tmp_path: Path) -> None:
     engine = engine_on(tmp_path, ScriptedBridge([NODE]))
     old = gang(tmp_path, machine="taken_out")
-    assert engine.reserve(old, ()) == Pending(holds=False)
-    assert "'taken_out' is not a machine type" in engine.outlook(old, ())
-    assert engine.held() == []
+    assert engine.reserve(old, ()) == Pending(blocks_queue=False)
+    assert "'taken_out' is not a machine type" in engine.pending_reason(old, ())
+    assert engine.reservations() == []
 
 
 def test_a_cluster_that_is_silent_is_away_and_what_waits_says_since_when(
@@ -213,14 +215,16 @@ def test_a_cluster_that_is_silent_is_away_and_what_waits_says_since_when(
     engine = engine_on(tmp_path, link)
     waits = gang(tmp_path)
     assert engine.reserve(waits, ()) == Pending()
-    assert engine.away() is None  # the link may just be starting
+    assert engine.outage() is None  # the link may just be starting
     monkeypatch.setattr(ray_engine, "AWAY_S", 0.0)
-    wait_for(engine.away, lambda away: away == Outage(what="The Ray cluster at 10.0.0.1:6379", since_us=36_131_000_000))
-    assert engine.outlook(waits, ()) == (
+    wait_for(
+        engine.outage, lambda away: away == Outage(engine="The Ray cluster at 10.0.0.1:6379", since_us=36_131_000_000)
+    )
+    assert engine.pending_reason(waits, ()) == (
         "the Ray cluster at 10.0.0.1:6379 has not answered since 10:02:11 UTC (It said nothing.)"
     )
     link.silent_since_us = 0
-    wait_for(engine.away, lambda away: away is None)
+    wait_for(engine.outage, lambda away: away is None)
     reserved(engine, waits)
 
 
@@ -231,10 +235,10 @@ def test_a_server_that_was_given_no_cluster_says_so_to_jobs_that_are_on_one(
     rules = PlacementConfig(address="", strategy="PACK", machines=MachineTypes(), shares=ResourceShares())
     began = now_us()
     supervisors = LocalEngine(Home(tmp_path / "home"), Path("uv"))
-    away = RayEngine(rules, supervisors, ScriptedBridge([]), gangs=tmp_path / "gangs").away()
+    away = RayEngine(rules, supervisors, ScriptedBridge([]), gangs=tmp_path / "gangs").outage()
     assert away is not None
     assert began <= away.since_us <= now_us()
-    assert "whose address the server was not given" in away.what
+    assert "whose address the server was not given" in away.engine
 
 
 def test_an_attempt_is_launched_with_all_that_the_machines_there_need(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def issue(project: str, job: str, *, ttl_s: float) -> str:
 
 def ray_site(tmp_path: Path, *, listening: str, **settings: Any) -> RayIntegration:
     home = Home(tmp_path)
-    nodes = NodeEndpoint(tls_url=f"https://{listening}:8471", authority="", leads=True)
+    nodes = NodeEndpoint(tls_url=f"https://{listening}:8471", authority="", serves_gs=True)
     known = {
         "home": home,
         "settings": Settings(**settings),
@@ -33,7 +33,7 @@ def ray_site(tmp_path: Path, *, listening: str, **settings: Any) -> RayIntegrati
         "machines": STANDARD,
         "supervisors": LocalEngine(home, Path("uv")),
         "nodes": nodes,
-        "credentials": RemoteCredentials(nodes, issue=issue, issue_courier=issue),
+        "credentials": RemoteCredentials(nodes, issue=issue, issue_fetch_token=issue),
     }
     # what it is asked about buckets and folders comes up when a job is prepared
     asked = {name: lambda *_: None for name in RayDependencies.__dataclass_fields__ if name not in known}
@@ -54,8 +54,8 @@ def test_a_job_may_name_it_if_the_server_and_the_cluster_can_reach_each_other(
     tmp_path: Path, listening: str, address: str, words: str
 ) -> None:
     site = ray_site(tmp_path, listening=listening, ray_address=address).site
-    assert words in site.lacking
-    assert bool(site.lacking) == bool(words)
+    assert words in site.unavailable_reason
+    assert bool(site.unavailable_reason) == bool(words)
     sites = EngineRegistry(
         {"local": ray_site(tmp_path, listening="127.0.0.1", ray_address="127.0.0.1:1").site, "ray": site},
         default="local",
@@ -76,7 +76,7 @@ def test_a_server_without_a_cluster_starts_nothing_and_ends_at_once(tmp_path: Pa
     ray = ray_site(tmp_path, listening="127.0.0.1")
     ray.begin(lambda: None)
     ray.close()
-    assert list(ray.site.engine.held()) == []
+    assert list(ray.site.engine.reservations()) == []
     assert not (tmp_path / "link").exists()
 
 

@@ -27,7 +27,9 @@ def prepare(job: Job) -> AttemptSpec:
 
 
 def site(*takes: str, lacking: str = "", gpus: bool = False) -> RegisteredEngine:
-    return RegisteredEngine(engine=FakeEngine(), prepare=prepare, takes=frozenset(takes), lacking=lacking, gpus=gpus)
+    return RegisteredEngine(
+        engine=FakeEngine(), prepare=prepare, supports=frozenset(takes), unavailable_reason=lacking, gpus=gpus
+    )
 
 
 SITES = EngineRegistry(

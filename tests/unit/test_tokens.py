@@ -126,7 +126,7 @@ def test_the_owners_token_is_made_once_and_is_the_owners_alone(store: TokenStore
 def test_a_courier_is_good_for_nothing_but_fetching(store: TokenStore) -> None:
     going_on = True
     tokens = Tokens(store, job_active=lambda project, job: going_on and (project, job) == ("p-one", "j"))
-    secret = tokens.issue_for_packages("p-one", "j", ttl_s=60)
+    secret = tokens.issue_job_fetch_token("p-one", "j", ttl_s=60)
     holder = tokens.find(secret)
     assert holder == Principal.of_job("p-one", "j", Role.COURIER)
     assert holder.job == "j"
@@ -142,7 +142,7 @@ def test_a_courier_is_good_for_nothing_but_fetching(store: TokenStore) -> None:
 def test_a_courier_of_a_version_ends_with_it(store: TokenStore) -> None:
     there = True
     tokens = Tokens(store, version_there=lambda *names: there and names == ("p-one", "m", "v"))
-    secret = tokens.issue_for_version("p-one", "m", "v", ttl_s=60)
+    secret = tokens.issue_version_fetch_token("p-one", "m", "v", ttl_s=60)
     holder = tokens.find(secret)
     assert holder is not None
     assert (holder.version, holder.job, holder.role) == (("m", "v"), "", Role.COURIER)

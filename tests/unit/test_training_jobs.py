@@ -64,10 +64,10 @@ def model_runtime(project: str, model: str, version: str) -> str:
 class Prospects:
     """Where jobs run, as far as the service asks about it."""
 
-    def outlook(self, job: Job) -> str:
+    def pending_reason(self, job: Job) -> str:
         return "3 of this machine's 8 places are free"
 
-    def away(self, job: Job) -> str:
+    def outage(self, job: Job) -> str:
         return "The far place has not answered since noon." if job.engine == "far" else ""
 
 
@@ -120,7 +120,7 @@ class Shed:
         return self.store.get("shed", job_id)
 
     def texts(self, job_id: str) -> list[str]:
-        return [event.text for event in self.store.events("shed", job_id)]
+        return [event.message for event in self.store.events("shed", job_id)]
 
 
 def body(job_id: str, **changes: Any) -> dict[str, Any]:

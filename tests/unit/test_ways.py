@@ -49,15 +49,15 @@ def test_one_at_a_time_waits_for_a_cloud_that_does_not_answer(
     monkeypatch.setattr(circuit_breaker, "SLOW_S", 0.01)
     monkeypatch.setattr(circuit_breaker, "PAUSE_S", 3600)
     cloud = Cloud()
-    assert way.ask(LONG_S, cloud.answer) == "yes"
+    assert way.call(LONG_S, cloud.answer) == "yes"
     cloud.silent = True
     with pytest.raises(
         UnavailableError, match=r"s3://lab-data, where gs://kept is kept, can't .* did not answer within"
     ):
-        way.ask(0.05, cloud.answer)
+        way.call(0.05, cloud.answer)
     cloud.silent = False
     with pytest.raises(UnavailableError, match="did not answer within"):
-        way.ask(LONG_S, cloud.answer)
+        way.call(LONG_S, cloud.answer)
     assert cloud.asked == 2
 
 
@@ -69,22 +69,22 @@ def test_after_the_pause_somebody_tries_and_the_others_are_told_until_then(
     cloud = Cloud()
     cloud.silent = True
     with pytest.raises(UnavailableError):
-        way.ask(0.05, cloud.answer)
+        way.call(0.05, cloud.answer)
     told = []
 
     async def meanwhile() -> str:
         def another() -> None:
             with pytest.raises(UnavailableError):
-                way.ask(LONG_S, cloud.answer)
+                way.call(LONG_S, cloud.answer)
             told.append(cloud.asked)
 
         await asyncio.to_thread(another)
         return "back"
 
     cloud.silent = False
-    assert way.ask(LONG_S, meanwhile) == "back"
+    assert way.call(LONG_S, meanwhile) == "back"
     assert told == [1]
-    assert way.ask(LONG_S, cloud.answer) == "yes"
+    assert way.call(LONG_S, cloud.answer) == "yes"
 
 
 def test_what_fails_at_once_holds_up_nobody(way: CircuitBreaker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,9 +97,9 @@ def test_what_fails_at_once_holds_up_nobody(way: CircuitBreaker, monkeypatch: py
     ):
         cloud.error = error
         with pytest.raises(UnavailableError, match=sentence):
-            way.ask(LONG_S, cloud.answer)
+            way.call(LONG_S, cloud.answer)
     for answer in (FileNotFoundError, FileExistsError):
         cloud.error = answer()
         with pytest.raises(answer):
-            way.ask(LONG_S, cloud.answer)
+            way.call(LONG_S, cloud.answer)
     assert cloud.asked == 5

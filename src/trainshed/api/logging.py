@@ -113,7 +113,7 @@ def _line(entry: LogEntry) -> dict[str, str]:
         "insertId": entry.insert_id,
         "replica": entry.replica,
         "severity": entry.severity,
-        "message": entry.text,
+        "message": entry.message,
     }
 
 

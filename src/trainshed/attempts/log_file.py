@@ -35,7 +35,7 @@ class LogRecord(NamedTuple):
     time_us: int
     replica: str
     severity: str
-    text: str
+    message: str
 
 
 class _Raw(NamedTuple):

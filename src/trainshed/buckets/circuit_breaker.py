@@ -39,7 +39,9 @@ class CircuitBreaker:
         self._shut_until = 0.0  #: 0: it is open
         self._reason = ""
 
-    def ask(self, limit_s: float, work: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(
+        self, limit_s: float, work: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """What `work` brings. `FileNotFoundError` and `FileExistsError` are answers, and passed on.
 
         `UnavailableError` for all that goes wrong on the way, and if the cloud does not let us in.
@@ -49,10 +51,10 @@ class CircuitBreaker:
         try:
             found = asyncio.run_coroutine_threadsafe(limited, self._loop).result()
         except (FileNotFoundError, FileExistsError):
-            self._open()
+            self._close_circuit()
             raise
         except PermissionError as exc:
-            self._open()
+            self._close_circuit()
             raise UnavailableError(
                 f"{self._place} does not let this server in: {_reason(exc)}. Look at the credentials in the "
                 f"environment that the server was started in, and at what they are good for.",
@@ -61,9 +63,9 @@ class CircuitBreaker:
         except self._failures as exc:
             reason = _reason(exc) or f"it did not answer within {limit_s:.0f} s"
             if time.monotonic() - begun > TRIP_AFTER_S:
-                self._shut(reason)
+                self._trip(reason)
             raise self._unusable(reason) from exc
-        self._open()
+        self._close_circuit()
         return found
 
     def no_bucket(self, name: str) -> FailedPreconditionError:
@@ -81,11 +83,11 @@ class CircuitBreaker:
                 self._shut_until = now + limit_s
         return now
 
-    def _open(self) -> None:
+    def _close_circuit(self) -> None:
         with self._lock:
             self._shut_until = 0.0
 
-    def _shut(self, reason: str) -> None:
+    def _trip(self, reason: str) -> None:
         with self._lock:
             self._shut_until = time.monotonic() + OPEN_S
             self._reason = reason

@@ -148,7 +148,7 @@ class GcsClient:
         self, method: str, path: str, *args: str, limit_s: float = CALL_TIMEOUT_S, **asked: Any
     ) -> tuple[Mapping[str, str], bytes]:
         """The headers and the body of an answer."""
-        return self._way.ask(limit_s, self._asked, method, path, *args, **asked)
+        return self._way.call(limit_s, self._asked, method, path, *args, **asked)
 
     async def _asked(self, *args: str, **asked: Any) -> tuple[Mapping[str, str], bytes]:
         try:

@@ -88,7 +88,7 @@ class S3Client:
     def read(self, held: CloudObject, offset: int, size: int) -> bytes:
         part = f"bytes={offset}-{offset + size - 1}"
         try:
-            return self._way.ask(
+            return self._way.call(
                 TRANSFER_TIMEOUT_S, self._bytes, Key=self._root + held.info.name, Range=part, IfMatch=held.version
             )
         except (FileNotFoundError, FileExistsError) as exc:  # the latter: it has another ETag now
@@ -116,13 +116,13 @@ class S3Client:
         there = f"{self._there}/{self._root}{info.name}"
         limit_s = TRANSFER_TIMEOUT_S * (1 + info.size // PART)
         parts = {"chunksize": PART, "max_concurrency": PARTS_AT_ONCE}
-        self._way.ask(limit_s, self._asked, self._fs._put_file, str(path), there, mode=mode, **parts, **said)
+        self._way.call(limit_s, self._asked, self._fs._put_file, str(path), there, mode=mode, **parts, **said)
 
     def delete(self, name: str, *, generation: int | None) -> None:
         self._call("delete_object", Key=self._root + name)
 
     def _call(self, method: str, *, limit_s: float = CALL_TIMEOUT_S, **values: Any) -> Any:
-        return self._way.ask(limit_s, self._asked, self._fs._call_s3, method, Bucket=self._there, **values)
+        return self._way.call(limit_s, self._asked, self._fs._call_s3, method, Bucket=self._there, **values)
 
     async def _bytes(self, **values: Any) -> bytes:
         found = await self._asked(self._fs._call_s3, "get_object", Bucket=self._there, **values)

@@ -30,7 +30,7 @@ def resolve_packages(uris: Sequence[str], addresses: UriResolver, wanted: Packag
 
 def _package(uri: str, addresses: UriResolver, wanted: PackageRequest) -> Package:
     try:
-        path = addresses.file(wanted.project, uri, copies=wanted.copies)
+        path = addresses.local_file(wanted.project, uri, copies=wanted.copies)
     except NotFoundError:
         raise FailedPreconditionError(f"The package {uri} is no longer there. {wanted.remedy}") from None
     with path.open("rb") as file:

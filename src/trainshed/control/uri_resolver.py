@@ -35,23 +35,23 @@ class UriResolver:
     shelves: ReadableBuckets
     owner: Callable[[str], str]
 
-    def paths(self, project: str, *, leads: bool) -> Callable[[str], Path | None]:
+    def path_resolver(self, project: str, *, serves_gs: bool) -> Callable[[str], Path | None]:
         """Turns an address into its path on this machine; None for one that is not the project's, or has no path.
 
-        What has no path is read by code that `leads` here: `FailedPreconditionError` if it does not.
+        What has no path is read by code that `serves_gs` here: `FailedPreconditionError` if it does not.
         """
-        return lambda uri: self._path(project, uri, self.buckets, leads=leads)
+        return lambda uri: self._path(project, uri, self.buckets, serves_gs=serves_gs)
 
-    def paths_there(self, project: str, folder: str, *, leads: bool) -> Callable[[str], Path | None]:
+    def remote_path_resolver(self, project: str, folder: str, *, serves_gs: bool) -> Callable[[str], Path | None]:
         """The same for trainers on other machines, which see the buckets at `folder`; empty: they don't."""
-        return lambda uri: self._path(project, uri, Path(folder) if folder else None, leads=leads)
+        return lambda uri: self._path(project, uri, Path(folder) if folder else None, serves_gs=serves_gs)
 
     def cloud_of(self, project: str, uri: str) -> str:
         """Where the bucket of an address is kept; empty if it is a folder, or not the project's."""
         found = self._own(project, uri)
         return self.shelves.cloud_of(found[0]) if found else ""
 
-    def file(self, project: str, uri: str, *, copies: Path) -> Path:
+    def local_file(self, project: str, uri: str, *, copies: Path) -> Path:
         """An object as a file to read: its own, or a copy below `copies`. `NotFoundError` if it is not there."""
         found = self._own(project, uri)
         if found is None:
@@ -93,14 +93,14 @@ class UriResolver:
         except (InvalidArgumentError, NotFoundError):
             return None
 
-    def _path(self, project: str, uri: str, folder: Path | None, *, leads: bool) -> Path | None:
+    def _path(self, project: str, uri: str, folder: Path | None, *, serves_gs: bool) -> Path | None:
         found = self._own(project, uri)
         if found is None:
             return None
         cloud = self.shelves.cloud_of(found[0])
         if folder is not None and not cloud:
             return object_path(folder, *found)
-        if leads:
+        if serves_gs:
             return None
         if cloud:
             raise FailedPreconditionError(

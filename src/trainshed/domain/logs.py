@@ -32,7 +32,7 @@ class LogEntry:
     time_us: int
     replica: str
     severity: str
-    text: str
+    message: str
     insert_id: str
 
     @property
@@ -45,7 +45,7 @@ class LogEntry:
         moment = rfc3339(self.time_us, digits=9)
         return {
             "insertId": self.insert_id,
-            "jsonPayload": {"created": self.time_us / 1e6, "levelname": self.severity, "message": self.text},
+            "jsonPayload": {"created": self.time_us / 1e6, "levelname": self.severity, "message": self.message},
             "labels": {
                 "ml.googleapis.com/job_id": self.job,
                 "ml.googleapis.com/job_id/log_area": "root",
@@ -76,7 +76,7 @@ class LogFields(Protocol):
     def severity(self) -> str: ...
 
     @property
-    def text(self) -> str: ...
+    def message(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,8 @@ class LogSelection:
             line.time_us >= self.since_us
             and (not self.replica or line.replica == self.replica)
             and (not self._rank or SEVERITIES[line.severity] >= self._rank)
-            and (not self._folded or self._folded in line.text.casefold())
-            and (self._search is None or self._search(line.text))
+            and (not self._folded or self._folded in line.message.casefold())
+            and (self._search is None or self._search(line.message))
         )
 
 

@@ -107,14 +107,14 @@ class Reserved:
 class Pending:
     """There is no room now."""
 
-    holds: bool = True  #: those behind it in the queue wait too, so that it is not overtaken for ever
+    blocks_queue: bool = True  #: those behind it in the queue wait too, so that it is not overtaken for ever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
     """What an engine's attempts run on does not answer. They are left as they are until it does."""
 
-    what: str  #: which place, such as "The Ray cluster at HOST:PORT"
+    engine: str  #: which place, such as "The Ray cluster at HOST:PORT"
     since_us: int
 
 
@@ -124,10 +124,10 @@ class Engine(Protocol):
     def reserve(self, gang: GangRequest, others: Sequence[GangRequest]) -> Reserved | Pending:
         """Ask for room for a whole gang. `others` have theirs already. Returns at once, and may be repeated."""
 
-    def outlook(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
+    def pending_reason(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
         """What a gang that waits for room is told about it, to end a sentence. Asks for nothing."""
 
-    def held(self) -> Collection[Path]:
+    def reservations(self) -> Collection[Path]:
         """The attempts that room was asked for and that it was not taken back from, by folder: also by an earlier
         server. Where the rows of jobs say all there is to say, there are none.
         """
@@ -135,7 +135,7 @@ class Engine(Protocol):
     def release(self, attempt: Path) -> None:
         """Give the attempt's room back, and what of it still runs there. Returns at once, and may be repeated."""
 
-    def away(self) -> Outage | None:
+    def outage(self) -> Outage | None:
         """Since when the place where attempts run does not answer; None: it does."""
 
     def launch(self, launch: AttemptSpec) -> None:

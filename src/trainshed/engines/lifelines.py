@@ -27,7 +27,7 @@ class ProcessHandle(Protocol):
     def read(self) -> bytes:
         """What it says on its standard output; nothing at its end. `BlockingIOError` if there is nothing yet."""
 
-    def cut(self) -> None:
+    def release(self) -> None:
         """Let go of the process. What it says in its end can still be read."""
 
     def status(self) -> int:
@@ -54,7 +54,7 @@ class PipeHandle:
     def read(self) -> bytes:
         return os.read(self._output.fileno(), _PIECE)
 
-    def cut(self) -> None:
+    def release(self) -> None:
         self._life.close()
 
     def status(self) -> int:
@@ -85,7 +85,7 @@ class SocketHandle:
             self._status = int(status)
         return said
 
-    def cut(self) -> None:
+    def release(self) -> None:
         try:
             self._connection.shutdown(socket.SHUT_WR)
         except OSError:  # the other side is gone

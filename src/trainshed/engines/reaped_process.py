@@ -32,7 +32,7 @@ def start_reaped(
     """
     with open(os.open(log, os.O_APPEND | SAFE_WRITE_FLAGS, 0o600), "ab") as stderr:
         return subprocess.Popen(
-            [python, "-I", node / "run.py", "guard", log, str(LOG_BYTES), *words],
+            [python, "-I", node / "run.py", "reap", log, str(LOG_BYTES), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,

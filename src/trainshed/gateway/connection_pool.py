@@ -43,16 +43,16 @@ class HostConnectionPool:
         self._trimming = trimming or MemoryTrimmer()
         self._busy_s = 0.0  # when a request was last seen to wait, by the monotonic clock
 
-    def choose(self, hosts: Iterable[HostAddress]) -> HostConnection | None:
+    def least_loaded(self, hosts: Iterable[HostAddress]) -> HostConnection | None:
         """The one that has least to do, among those that we are connected to."""
         best: HostConnection | None = None
         for host in hosts:
             found = self._connections.get(host.key)
-            if found is not None and not found.lost and (best is None or found.load < best.load):
+            if found is not None and not found.lost and (best is None or found.in_flight < best.in_flight):
                 best = found
         return best
 
-    async def reach(self, hosts: Iterable[HostAddress]) -> None:
+    async def connect_any(self, hosts: Iterable[HostAddress]) -> None:
         """Connect to one of these. `UnavailableError` if none of them listens."""
         for host in hosts:
             try:
@@ -62,7 +62,7 @@ class HostConnectionPool:
                 continue
         raise HostLostError
 
-    def follow(self, hosts: Collection[HostAddress]) -> None:
+    def sync(self, hosts: Collection[HostAddress]) -> None:
         """These are all that requests may be sent to from now on: connect to them before one comes."""
         self._wanted = {host.key: host for host in hosts}
         self._missed = {key: missed for key, missed in self._missed.items() if key in self._wanted}
@@ -70,7 +70,7 @@ class HostConnectionPool:
             if host.key not in self._connections:
                 self._open(host)
 
-    def mend(self) -> list[tuple[str, str]]:
+    def reconnect(self) -> list[tuple[str, str]]:
         """Connect again to hosts whose connections were lost. Those that could not be reached for a while, with why."""
         now_s, gone = monotonic(), []
         for key, host in self._wanted.items():
@@ -94,9 +94,9 @@ class HostConnectionPool:
             if connection.expire():
                 hanging.append(key)
             self._trimming.add(size := connection.taken())
-            if size or connection.load:
+            if size or connection.in_flight:
                 self._busy_s = monotonic()
-            if connection.lost or (key not in self._wanted and not connection.load):
+            if connection.lost or (key not in self._wanted and not connection.in_flight):
                 connection.close()
                 del self._connections[key]
         if monotonic() - self._busy_s > IDLE_S:
@@ -106,7 +106,7 @@ class HostConnectionPool:
     def load(self, keys: Collection[str]) -> int:
         """How many requests wait for an answer of one of these. From any thread."""
         found = [self._connections.get(key) for key in keys]  # the loop may let go of one while another thread asks
-        return sum(connection.load for connection in found if connection is not None)
+        return sum(connection.in_flight for connection in found if connection is not None)
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -134,11 +134,11 @@ class HostConnectionPool:
 
     async def _connected(self, host: HostAddress) -> HostConnection:
         loop = asyncio.get_running_loop()
-        if (place := host.place) is None:
+        if (place := host.endpoint) is None:
             return (await loop.create_unix_connection(self._made, str(host.socket)))[1]
         _, connection = await loop.create_connection(self._made, place.host, place.port)
         try:
-            await connection.introduce(place.secret)
+            await connection.authenticate(place.secret)
         except BaseException:
             connection.abort()
             raise

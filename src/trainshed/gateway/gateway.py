@@ -88,18 +88,18 @@ class InFlightRequest:
         self._connection = connection
         self._began = began
         try:
-            self._number = connection.ask(self._target.kind, self._body, self, began=began)
+            self._number = connection.send(self._target.kind, self._body, self, began=began)
         except ResourceExhaustedError:
             self._predictions.count(route, began, ResourceExhaustedError.__name__, ok=False)
             raise
-        self._repeats = route.repeats
-        if route.log is None and not route.repeats:
+        self._repeats = route.retries_elsewhere
+        if route.log is None and not route.retries_elsewhere:
             self._body = ()  # it may be long, and the host has it
 
     def abandon(self) -> None:
         """Nobody waits for the answer any more. It may have come already."""
         self._abandoned = True
-        self._connection.forget(self._number)
+        self._connection.cancel(self._number)
 
     def answered(self, status: int, body: bytes) -> None:
         seconds = self._predictions.count(self._route, self._began, status, ok=status < 400)
@@ -127,7 +127,7 @@ class InFlightRequest:
         elif (connection := self._predictions.connected(route)) is not None:
             self._send_again(route, connection)
         else:
-            self._predictions.reach_for(self, route)
+            self._predictions.resend_when_connected(self, route)
 
     def _send_again(self, route: VersionRoute, connection: HostConnection) -> None:
         try:
@@ -138,13 +138,13 @@ class InFlightRequest:
     async def go_on(self, route: VersionRoute, hosts: HostConnectionPool) -> None:
         """Ask again, once one of the version's hosts can be reached."""
         try:
-            await hosts.reach(route.hosts)
+            await hosts.connect_any(route.hosts)
         except UnavailableError as exc:
             self._fail(exc)
             return
         if self._abandoned:
             return
-        if (connection := hosts.choose(route.hosts)) is None:
+        if (connection := hosts.least_loaded(route.hosts)) is None:
             self.failed(HostLostError())
         else:
             self._send_again(route, connection)
@@ -189,18 +189,18 @@ class PredictionGateway:
         self._hosts.close()
         self.logs.stop()
 
-    def put(self, target: PredictTarget, body: Body, asker: ResponseSink) -> InFlightRequest | None:
+    def try_send(self, target: PredictTarget, body: Body, asker: ResponseSink) -> InFlightRequest | None:
         """Ask now, without waiting for anything; None if that can't be, and `ask` is what may help."""
         began = monotonic()
         route = self._find(target)
-        connection = self._hosts.choose(route.hosts) if route.state is ServingState.READY else None
+        connection = self._hosts.least_loaded(route.hosts) if route.state is ServingState.READY else None
         if connection is None:
             return None
         question = InFlightRequest(self, target, body, asker)
         question.send(route, connection, began=began)
         return question
 
-    async def ask(self, target: PredictTarget, body: bytes, client: RequestClient | None = None) -> Answer | None:
+    async def send(self, target: PredictTarget, body: bytes, client: RequestClient | None = None) -> Answer | None:
         """The host's answer; None if the client went away meanwhile.
 
         `NotFoundError`, `FailedPreconditionError`: there is nobody to ask. `UnavailableError`,
@@ -235,9 +235,9 @@ class PredictionGateway:
         return found if found is not None and found.state is ServingState.READY else None
 
     def connected(self, route: VersionRoute) -> HostConnection | None:
-        return self._hosts.choose(route.hosts)
+        return self._hosts.least_loaded(route.hosts)
 
-    def reach_for(self, question: InFlightRequest, route: VersionRoute) -> None:
+    def resend_when_connected(self, question: InFlightRequest, route: VersionRoute) -> None:
         """Have a question asked again that lost its host, when another one is connected."""
         task = asyncio.ensure_future(question.go_on(route, self._hosts))
         self._tasks.add(task)
@@ -253,7 +253,7 @@ class PredictionGateway:
         began = monotonic()
         _, connection = await self._reached(target, began)
         future: Future[Answer | None] = asyncio.get_running_loop().create_future()
-        connection.ask(target.kind, (body,), FutureSink(future), began=began)
+        connection.send(target.kind, (body,), FutureSink(future), began=began)
         try:
             answer = await future
         except DeadlineExceededError as exc:
@@ -266,7 +266,7 @@ class PredictionGateway:
         what is withdrawn meanwhile gets no more requests."""
         while True:
             route = self._find(target)
-            connection = self._hosts.choose(route.hosts) if route.state is ServingState.READY else None
+            connection = self._hosts.least_loaded(route.hosts) if route.state is ServingState.READY else None
             if connection is not None:
                 return route, connection
             try:
@@ -288,7 +288,7 @@ class PredictionGateway:
         """Wait until it makes sense to look again. `UnavailableError` if it makes none."""
         match route.state:
             case ServingState.READY if route.hosts:
-                await self._hosts.reach(route.hosts)
+                await self._hosts.connect_any(route.hosts)
             case ServingState.READY | ServingState.STARTING:
                 raise UnavailableError(
                     route.reason or f"Version {route.version} of model {route.model} is not ready yet."
@@ -306,7 +306,7 @@ class PredictionGateway:
             raise ResourceExhaustedError(
                 f"Version {route.version} of model {route.model} is waking up, and many wait for it already."
             )
-        self._keeper.rouse(route.project, route.model, route.version)
+        self._keeper.activate(route.project, route.model, route.version)
         self._held += 1
         try:
             async with asyncio.timeout(max(0.0, began + self._timeout_s - monotonic())):
@@ -357,15 +357,15 @@ class PredictionGateway:
         self._changed = self._loop.create_future()
         versions = [route for model in self._routes.models.values() for route in model.versions.values()]
         self.metrics.retain({(route.project, route.model, route.version) for route in versions})
-        self._hosts.follow([host for route in versions for host in route.hosts])
+        self._hosts.sync([host for route in versions for host in route.hosts])
 
     def _look(self) -> None:
         for key in self._hosts.sweep():
             LOG.warning("predict.stuck host=%s", key)
-            self._keeper.stuck(key)
-        for key, reason in self._hosts.mend():
+            self._keeper.host_unresponsive(key)
+        for key, reason in self._hosts.reconnect():
             LOG.warning("predict.unreachable host=%s reason=%r", key, reason)
-            self._keeper.unreachable(key, reason)
+            self._keeper.host_unreachable(key, reason)
         if self._loop is not None:
             self._sweep = self._loop.call_later(SWEEP_S, self._look)
 

@@ -80,7 +80,7 @@ class HostConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # as every stream socket has; uvloop's are no subclass
 
-    async def introduce(self, secret: str) -> None:
+    async def authenticate(self, secret: str) -> None:
         """Say the secret, and wait until the host shows that it has heard it.
 
         `UnavailableError` if it closes instead.
@@ -90,11 +90,11 @@ class HostConnection(asyncio.Protocol):
             sock.setsockopt(level, option, value)
         self._transport.write(auth_frame(secret))
         heard = FutureSink(self._loop.create_future())
-        self.ask(FrameKind.STATS, (), heard, began=monotonic())
+        self.send(FrameKind.STATS, (), heard, began=monotonic())
         await heard.future
 
     @property
-    def load(self) -> int:
+    def in_flight(self) -> int:
         """How many wait for an answer."""
         return len(self._waiting)
 
@@ -103,7 +103,7 @@ class HostConnection(asyncio.Protocol):
         size, self._taken_bytes = self._taken_bytes, 0
         return size
 
-    def ask(self, kind: int, body: Body, waiter: ResponseSink, *, began: float) -> int:
+    def send(self, kind: int, body: Body, waiter: ResponseSink, *, began: float) -> int:
         """Send a request; its number. `ResourceExhaustedError` if too many wait already.
 
         The time it may take runs from `began`, by the monotonic clock.
@@ -131,7 +131,7 @@ class HostConnection(asyncio.Protocol):
         if not self.lost:
             self._transport.writelines(unsent)
 
-    def forget(self, number: int) -> None:
+    def cancel(self, number: int) -> None:
         """Nobody waits for this answer any more; the host need not begin with it."""
         if self._taken(number) is not None and not self.lost:
             self._send()  # it must not be told to forget what it has not seen
@@ -143,7 +143,7 @@ class HostConnection(asyncio.Protocol):
         now = monotonic()
         late = [(number, *entry) for number, entry in self._waiting.items() if entry[1] <= now - self._timeout_s]
         for number, waiter, *_ in late:
-            self.forget(number)
+            self.cancel(number)
             waiter.failed(DeadlineExceededError(f"The model did not answer within {self._timeout_s:g} seconds."))
         return any(self._heard <= sent < now - self._timeout_s / 2 for _, _, _, sent, _ in late)
 

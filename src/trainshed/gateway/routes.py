@@ -17,7 +17,7 @@ class HostAddress:
 
     socket: Path  #: if it runs on this machine
     key: str
-    place: HostEndpoint | None = None  #: if it runs on another one
+    endpoint: HostEndpoint | None = None  #: if it runs on another one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +43,10 @@ class VersionRoute:
     log: RequestLogTarget | None = None
 
     @property
-    def repeats(self) -> bool:
+    def retries_elsewhere(self) -> bool:
         """Whether a request whose host is lost is sent to another one: it is most likely lost with its machine. On this
         machine, the request itself is what may have ended it."""
-        return len(self.hosts) > 1 and self.hosts[0].place is not None
+        return len(self.hosts) > 1 and self.hosts[0].endpoint is not None
 
     @property
     def name(self) -> str:
@@ -122,13 +122,13 @@ class Routes:
 class ControlPlane(Protocol):
     """Whoever keeps hosts running, as the gateway calls it. All return at once: the event loop waits for them."""
 
-    def rouse(self, project: str, model: str, version: str) -> None:
+    def activate(self, project: str, model: str, version: str) -> None:
         """A request waits for a version that sleeps. Called again for every further one."""
 
-    def stuck(self, key: str) -> None:
+    def host_unresponsive(self, key: str) -> None:
         """This host let a request run into its deadline and answered nothing else in all that time."""
 
-    def unreachable(self, key: str, reason: str) -> None:
+    def host_unreachable(self, key: str, reason: str) -> None:
         """Nobody could connect to this host for a while. Called again for as long as that lasts."""
 
 

@@ -50,24 +50,24 @@ def main(argv: list[str]) -> int:
         from .containers.images import prepare_images
 
         return prepare_images(argv[1])
-    if len(argv) == 3 and argv[0] == "contain":
+    if len(argv) == 3 and argv[0] == "run-container":
         from .containers.replica import run_replica
 
         return run_replica(argv[1], argv[2])
-    if len(argv) == 4 and argv[0] == "stand-in":
+    if len(argv) == 4 and argv[0] == "replica-proxy":
         from .remote.replica_proxy import main as stand_in
 
         return stand_in(*argv[1:])
-    if len(argv) == 2 and argv[0] == "keep":
+    if len(argv) == 2 and argv[0] == "agent":
         from .remote.agent import run_agent
 
         return run_agent(argv[1])
-    if len(argv) == 2 and argv[0] == "clear":
+    if len(argv) == 2 and argv[0] == "remove-containers":
         from .remote.agent import clear_containers
 
         clear_containers(argv[1])
         return 0
-    if len(argv) == 2 and argv[0] == "board":
+    if len(argv) == 2 and argv[0] == "tensorboard":
         from .tensorboard import main as board
 
         return board(argv[1])

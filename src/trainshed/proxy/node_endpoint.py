@@ -23,11 +23,11 @@ class NodeEndpoint:
 
     tls_url: str
     authority: str  #: the certificate that its TLS port is to be trusted by
-    leads: bool  #: whether `gs://` in the code of trainers means this server's buckets
+    serves_gs: bool  #: whether `gs://` in the code of trainers means this server's buckets
 
     def relay(self) -> dict[str, object] | None:
         """Which names the relay on the machine leads to this server, and where that is."""
-        if not self.leads:
+        if not self.serves_gs:
             return None
         tls = urlsplit(self.tls_url)
         return {"host": tls.hostname, "port": tls.port, "names": PATTERN}

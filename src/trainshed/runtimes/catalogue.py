@@ -26,7 +26,9 @@ class Runtime:
     resolved: bool = True  #: whether the pins are all there is; if not, uv works out what else they need
     #: modules that take long to import, and that a warm process of this runtime imports for all jobs
     warm: tuple[str, ...] = ()
-    led: bool = True  #: whether its framework trusts those whom it is told to trust, so that `gs://` can lead here
+    can_use_gs: bool = (
+        True  #: whether its framework trusts those whom it is told to trust, so that `gs://` can lead here
+    )
 
     @cached_property
     def digest(self) -> str:
@@ -77,7 +79,7 @@ CATALOGUE: Mapping[str, Runtime] = {
             summary="TensorFlow 1.15 with Estimators and tf.contrib, TensorBoard, pandas",
             unpacked_mb=588,
             pins=_lock("1.15"),
-            led=False,
+            can_use_gs=False,
             warm=("tensorflow", "tensorflow.python.training.monitored_session"),
         ),
         Runtime(

@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
             from .host.process import run_host
 
             return run_host(Path(spec))
-        case ["pass", spec]:
+        case ["container-host", spec]:
             from .container.host import run_host as run_passing_host
 
             return run_passing_host(Path(spec))

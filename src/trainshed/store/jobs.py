@@ -110,7 +110,9 @@ class JobStore:
     def events(self, project: str, job_id: str) -> Sequence[JobEvent]:
         with self._database.read() as tx:
             rows = tx.rows(QUERY["events_of"], {"project": project, "job": job_id})
-        return [JobEvent(text=r["message"], time_us=r["time_us"], severity=r["severity"], seq=r["seq"]) for r in rows]
+        return [
+            JobEvent(message=r["message"], time_us=r["time_us"], severity=r["severity"], seq=r["seq"]) for r in rows
+        ]
 
     def event_spans(self, project: str) -> Mapping[str, tuple[int, int]]:
         """When the first and the last event of each job of a project were, by job id."""
@@ -155,6 +157,6 @@ def _write_events(tx: Transaction, job: Job, events: Iterable[JobEvent]) -> None
             "job": job.id,
             "time_us": event.time_us,
             "severity": event.severity,
-            "message": storable(event.text),
+            "message": storable(event.message),
         }
         tx.run(QUERY["insert_event"], values)

@@ -215,7 +215,7 @@ class ModelStore:
         """
         with self._held(version.project, version.model) as tx:
             model = _get(tx, version.project, version.model)
-            welcoming = model.welcoming(version)
+            welcoming = model.with_ready_version(version)
             written = _update_version(tx, version)
             if welcoming != model:
                 _update_model(tx, welcoming)
@@ -234,7 +234,7 @@ class ModelStore:
             if tx.run(QUERY["delete_version"], _version_values(version)) == 0:
                 raise _overtaken(version)
             model = _get(tx, version.project, version.model)
-            left = model.without(version.id, _versions(tx, version.project, version.model))
+            left = model.without_version(version.id, _versions(tx, version.project, version.model))
             if left != model:
                 _update_model(tx, left)
             update_operation(tx, operation)

@@ -106,7 +106,7 @@ class Application:
         self.services.predictions.begin(self.deployments)
         self.services.tensorboards.begin()
         self.warm.begin()
-        self.hosts.begin(self.deployments.wake)
+        self.hosts.open(self.deployments.wake)
         self.deployments.start()
         self.control.start()
         self.ray.begin(self.control.wake)
@@ -173,11 +173,13 @@ def build_application(
     ground.objects.sweep()
     tokens = Tokens(TokenStore(database), job_active=ground.jobs.is_active, version_there=ground.models.has_version)
     tokens.ensure_owner(home.token)
-    equip = LocalCredentials(reach, issue=tokens.issue_for_job).equip if reach else _as_it_is
-    away = RemoteCredentials(nodes, issue=tokens.issue_for_job, issue_courier=tokens.issue_for_packages)
-    launches = _launches(ground, leads=nodes.leads)
+    equip = LocalCredentials(reach, issue=tokens.issue_for_job).inject if reach else _as_it_is
+    away = RemoteCredentials(nodes, issue=tokens.issue_for_job, issue_fetch_token=tokens.issue_job_fetch_token)
+    launches = _launches(ground, serves_gs=nodes.serves_gs)
     ray = _ray(
-        ground, launches, _RemoteAccess(nodes, away, ArtifactAccessIssuer(nodes, issue=tokens.issue_for_version))
+        ground,
+        launches,
+        _RemoteAccess(nodes, away, ArtifactAccessIssuer(nodes, issue=tokens.issue_version_fetch_token)),
     )
     here = LocalHostEngine(
         home, ship=ground.engine.ship, warm=ground.engine.warm, containers=_served_containers(home, settings)
@@ -311,7 +313,7 @@ def _creations(ground: Core, hosts: HostEngine) -> VersionProvisioner:
     return VersionProvisioner(supplies, hosts, room)
 
 
-def _launches(ground: Core, *, leads: bool) -> LocalAttemptBuilder:
+def _launches(ground: Core, *, serves_gs: bool) -> LocalAttemptBuilder:
     return LocalAttemptBuilder(
         ground.home,
         ground.settings,
@@ -319,7 +321,7 @@ def _launches(ground: Core, *, leads: bool) -> LocalAttemptBuilder:
         runtimes=ground.runtimes,
         addresses=_addresses(ground),
         buckets=_folders(ground),
-        leads=leads,
+        serves_gs=serves_gs,
         cpus=ground.cpus,
         machines=ground.machines,
     )
@@ -349,7 +351,7 @@ def _working(
     here = RegisteredEngine(
         engine=ground.engine,
         prepare=prepare,
-        takes=frozenset({TRAINING, TRAINING_IN_CONTAINERS, PREDICTION, HOSTED, HOSTED_CONTAINER}),
+        supports=frozenset({TRAINING, TRAINING_IN_CONTAINERS, PREDICTION, HOSTED, HOSTED_CONTAINER}),
         shortfall=partial(shortfall, cpus=ground.cpus, machines=ground.machines),
     )
     sites = EngineRegistry(

@@ -77,7 +77,7 @@ class RayIntegration:
             machines=ground.machines,
             shares=shares,
         )
-        self._engine = RayEngine(rules, ground.supervisors, self._link, gangs=ground.home.link / "gangs")
+        self._engine = RayEngine(rules, ground.supervisors, self._link, gangs=ground.home.bridge_folder / "gangs")
         launches = RemoteAttemptBuilder(
             home=ground.home,
             settings=settings,
@@ -85,15 +85,15 @@ class RayIntegration:
             buckets=ground.buckets,
             folder=ground.folder,
             credentials=ground.credentials,
-            leads=ground.nodes.leads,
+            serves_gs=ground.nodes.serves_gs,
             machines=ground.machines,
             shares=shares,
         )
         self.site = RegisteredEngine(
             engine=self._engine,
             prepare=launches.prepare,
-            takes=frozenset({TRAINING, TRAINING_IN_CONTAINERS, HOSTED}),
-            lacking=_lacking(settings, ground.nodes),
+            supports=frozenset({TRAINING, TRAINING_IN_CONTAINERS, HOSTED}),
+            unavailable_reason=_lacking(settings, ground.nodes),
             gpus=True,
             shortfall=partial(_without_cuda, machines=ground.machines),
         )
@@ -103,7 +103,7 @@ class RayIntegration:
             way=ground.way,
             recipe=lambda runtime: runtime_recipe(CATALOGUE[runtime]),
             body_limit=settings.body_limit_mb << 20,
-            lacking=self.site.lacking,
+            lacking=self.site.unavailable_reason,
         )
         self.hosts = RayHostEngine(ground.home, ship=ground.supervisors.ship, link=self._link, rules=host_rules)
 

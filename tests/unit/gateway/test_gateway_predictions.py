@@ -130,8 +130,8 @@ def test_an_answer_is_passed_on_as_it_is(bench: Bench) -> None:
     bench.publish(bench.host().address)
 
     async def steps(made: PredictionGateway) -> None:
-        assert await made.ask(TARGET, BODY) == (200, b'{"predictions": [1]}')
-        status, body = await made.ask(TARGET, b"nonsense") or (0, b"")
+        assert await made.send(TARGET, BODY) == (200, b'{"predictions": [1]}')
+        status, body = await made.send(TARGET, b"nonsense") or (0, b"")
         assert (status, json.loads(body)["error"]["status"]) == (400, "INVALID_ARGUMENT")
 
     made = bench.run(steps)
@@ -152,7 +152,7 @@ def test_answers_find_their_askers_in_any_order_and_size(bench: Bench) -> None:
 
     async def steps(made: PredictionGateway) -> None:
         bodies = [f"{number} ".encode() + b"x" * size for number, size in enumerate(sizes)]
-        answers = await asyncio.gather(*(made.ask(TARGET, body) for body in bodies))
+        answers = await asyncio.gather(*(made.send(TARGET, body) for body in bodies))
         assert answers == [(200, body) for body in bodies]
 
     bench.run(steps)
@@ -166,10 +166,10 @@ def test_who_has_least_to_do_is_asked(bench: Bench) -> None:
 
     async def steps(made: PredictionGateway) -> None:
         await until(lambda: all(made.connected(replace(route, hosts=(host.address,))) for host in (slow, quick)))
-        waiting = [asyncio.ensure_future(made.ask(TARGET, BODY)) for _ in range(2)]
+        waiting = [asyncio.ensure_future(made.send(TARGET, BODY)) for _ in range(2)]
         await until(lambda: slow.seen and quick.seen)
         for _ in range(20):
-            assert await made.ask(TARGET, BODY) == (200, b'{"predictions": "quick"}')
+            assert await made.send(TARGET, BODY) == (200, b'{"predictions": "quick"}')
         gate.open = True
         await asyncio.gather(*waiting)
 
@@ -190,7 +190,7 @@ def test_a_split_is_kept_with_a_fixed_source(bench: Bench) -> None:
 
     async def steps(made: PredictionGateway) -> None:
         for _ in range(1000):
-            _, body = await made.ask(TARGET, BODY) or (0, b"")
+            _, body = await made.send(TARGET, BODY) or (0, b"")
             counts[body] += 1
 
     bench.run(steps, draw=random.Random(11).random)
@@ -210,7 +210,7 @@ def test_a_version_that_does_not_answer_says_why(bench: Bench, state: ServingSta
 
     async def steps(made: PredictionGateway) -> None:
         with pytest.raises(UnavailableError, match=said):
-            await made.ask(TARGET, BODY)
+            await made.send(TARGET, BODY)
 
     made = bench.run(steps)
     assert made.metrics.traffic("p", "m")["v1"]["errors"] == 1
@@ -232,7 +232,7 @@ def test_what_is_not_there_is_told_apart(bench: Bench) -> None:
             (PredictTarget(project="p", model="new", kind=1), UnavailableError),
         ):
             with pytest.raises(error):
-                await made.ask(target, BODY)
+                await made.send(target, BODY)
 
     bench.run(steps)
 
@@ -242,15 +242,15 @@ def test_a_host_that_ends_fails_those_that_wait_and_the_next_one_answers(bench: 
     bench.publish(first.address)
 
     async def steps(made: PredictionGateway) -> None:
-        waiting = [asyncio.ensure_future(made.ask(TARGET, BODY)) for _ in range(5)]
+        waiting = [asyncio.ensure_future(made.send(TARGET, BODY)) for _ in range(5)]
         await until(lambda: len(first.seen) == 5)
         await asyncio.to_thread(first.stop)
         results = await asyncio.gather(*waiting, return_exceptions=True)
         assert [type(result) for result in results] == [HostLostError] * 5
         with pytest.raises(UnavailableError):  # it is in the routes still, but nobody listens
-            await made.ask(TARGET, BODY)
+            await made.send(TARGET, BODY)
         bench.publish(bench.host(answering("again")).address)
-        assert await made.ask(TARGET, BODY) == (200, b'{"predictions": "again"}')
+        assert await made.send(TARGET, BODY) == (200, b'{"predictions": "again"}')
 
     bench.run(steps)
 
@@ -264,7 +264,7 @@ def test_a_status_that_is_none_of_a_hosts_is_not_passed_on(bench: Bench, status:
 
     async def steps(made: PredictionGateway) -> None:
         with pytest.raises(UnavailableError):
-            await made.ask(TARGET, BODY)
+            await made.send(TARGET, BODY)
 
     bench.run(steps)
 
@@ -274,7 +274,7 @@ def test_a_request_runs_into_its_deadline_and_is_withdrawn(bench: Bench, later: 
     bench.publish(host.address)
 
     async def steps(made: PredictionGateway) -> None:
-        asking = asyncio.ensure_future(made.ask(TARGET, BODY))
+        asking = asyncio.ensure_future(made.send(TARGET, BODY))
         await until(lambda: host.seen)
         assert not asking.done()
         later(100)
@@ -294,9 +294,9 @@ def test_a_host_that_answers_others_meanwhile_does_not_hang(bench: Bench, later:
     bench.publish(host.address)
 
     async def steps(made: PredictionGateway) -> None:
-        lost = asyncio.ensure_future(made.ask(TARGET, b"dropped"))
+        lost = asyncio.ensure_future(made.send(TARGET, b"dropped"))
         await until(lambda: host.seen)
-        assert await made.ask(TARGET, BODY) == (200, b"{}")
+        assert await made.send(TARGET, BODY) == (200, b"{}")
         later(100)
         with pytest.raises(DeadlineExceededError):
             await lost
@@ -312,12 +312,12 @@ def test_too_many_at_once_are_turned_away_at_once(bench: Bench, monkeypatch: pyt
     bench.publish(host.address)
 
     async def steps(made: PredictionGateway) -> None:
-        results = await asyncio.gather(*(made.ask(TARGET, BODY) for _ in range(30)), return_exceptions=True)
+        results = await asyncio.gather(*(made.send(TARGET, BODY) for _ in range(30)), return_exceptions=True)
         assert Counter(type(result) for result in results) == {tuple: 10, ResourceExhaustedError: 20}
-        assert await made.ask(TARGET, b"x" * 5000) is not None  # alone, it may be of any size
-        results = await asyncio.gather(*(made.ask(TARGET, b"x" * 600) for _ in range(2)), return_exceptions=True)
+        assert await made.send(TARGET, b"x" * 5000) is not None  # alone, it may be of any size
+        results = await asyncio.gather(*(made.send(TARGET, b"x" * 600) for _ in range(2)), return_exceptions=True)
         assert Counter(type(result) for result in results) == {tuple: 1, ResourceExhaustedError: 1}
-        assert await made.ask(TARGET, BODY) is not None
+        assert await made.send(TARGET, BODY) is not None
 
     traffic = bench.run(steps).metrics.traffic("p", "m")["v1"]
     assert (traffic["count"], traffic["errors"]) == (34, 21)
@@ -335,7 +335,7 @@ def test_a_sleeping_version_is_woken_and_the_requests_held(bench: Bench) -> None
     bench.keeper.on_rouse = lambda: threading.Thread(target=wake, args=(len(bench.keeper.roused),)).start()
 
     async def steps(made: PredictionGateway) -> None:
-        answers = await asyncio.gather(*(made.ask(TARGET, BODY) for _ in range(3)))
+        answers = await asyncio.gather(*(made.send(TARGET, BODY) for _ in range(3)))
         assert answers == [(200, b'{"predictions": "awake"}')] * 3
 
     bench.run(steps)
@@ -347,7 +347,7 @@ def test_a_version_that_does_not_wake_in_time_is_unavailable(bench: Bench, monke
     bench.publish(state=ServingState.SLEEPING)
 
     async def steps(made: PredictionGateway) -> None:
-        results = await asyncio.gather(*(made.ask(TARGET, BODY) for _ in range(3)), return_exceptions=True)
+        results = await asyncio.gather(*(made.send(TARGET, BODY) for _ in range(3)), return_exceptions=True)
         assert Counter(type(result) for result in results) == {UnavailableError: 2, ResourceExhaustedError: 1}
 
     bench.run(steps, timeout_s=0.2)
@@ -365,7 +365,7 @@ def test_a_client_that_is_gone_takes_its_request_back(bench: Bench) -> None:
 
     async def steps(made: PredictionGateway) -> None:
         client = LostClient()
-        asking = asyncio.ensure_future(made.ask(TARGET, BODY, client))
+        asking = asyncio.ensure_future(made.send(TARGET, BODY, client))
         await until(lambda: host.seen)
         assert client.waiter is not None
         client.waiter.set_result(None)
@@ -382,12 +382,12 @@ def test_a_host_is_drained_when_its_last_answer_is_out(bench: Bench) -> None:
     bench.publish(host.address)
 
     async def steps(made: PredictionGateway) -> None:
-        asking = asyncio.ensure_future(made.ask(TARGET, BODY))
+        asking = asyncio.ensure_future(made.send(TARGET, BODY))
         await until(lambda: host.seen)
         key = host.address.key
         assert not await asyncio.to_thread(made.drained, [key], timeout_s=0.05)
         bench.publish(bench.host(answering("new")).address)
-        assert await made.ask(TARGET, BODY) == (200, b'{"predictions": "new"}')
+        assert await made.send(TARGET, BODY) == (200, b'{"predictions": "new"}')
         gate.open = True
         assert await asyncio.to_thread(made.drained, [key], timeout_s=60)
         assert asking.done()
@@ -413,9 +413,9 @@ def test_a_share_of_the_answers_is_logged(bench: Bench, share: float) -> None:
             project="p", model="m", version="v1", kind=FrameKind.PREDICT
         )  # so that none is drawn for a split
         for _ in range(50):
-            await made.ask(target, BODY)
-        await made.ask(target, b"nonsense")  # not answered, not logged
-        await made.ask(PredictTarget(project="p", model="m", version="v1", kind=FrameKind.EXPLAIN), BODY)
+            await made.send(target, BODY)
+        await made.send(target, b"nonsense")  # not answered, not logged
+        await made.send(PredictTarget(project="p", model="m", version="v1", kind=FrameKind.EXPLAIN), BODY)
 
     bench.run(steps, draw=draw)
     assert len(draws) == 50
@@ -442,12 +442,12 @@ def test_memory_is_given_back_when_nobody_has_asked_for_a_while(bench: Bench, mo
 
     async def steps() -> float:
         hosts = HostConnectionPool(timeout_s=60, trimming=MemoryTrimmer(lambda: trims.append(time.monotonic())))
-        await hosts.reach([host.address])
-        connection = hosts.choose([host.address])
+        await hosts.connect_any([host.address])
+        connection = hosts.least_loaded([host.address])
         assert connection is not None
         future: asyncio.Future[tuple[int, bytes] | None] = asyncio.get_running_loop().create_future()
-        connection.ask(1, (b"x" * WORTH_BYTES,), FutureSink(future), began=time.monotonic())
-        hosts.follow([host.address])
+        connection.send(1, (b"x" * WORTH_BYTES,), FutureSink(future), began=time.monotonic())
+        hosts.sync([host.address])
         while not future.done():
             hosts.sweep()
             await asyncio.sleep(0.01)

@@ -66,7 +66,7 @@ def made(**given: Any) -> Batcher:
 def test_what_waits_goes_together_up_to_the_greatest_batch() -> None:
     batcher, run, box = made(), Recorder(), Mailbox()
     for at, word in enumerate("abcdef"):
-        batcher.offer(PendingRequest(box, at, run, Word(word)))
+        batcher.enqueue(PendingRequest(box, at, run, Word(word)))
     worked(batcher)
     assert run.batches == [["a", "b", "c", "d"], ["e", "f"]]
     assert [len(sent) for sent in box.sent] == [4, 2]  # a batch's answers are sent at once
@@ -77,7 +77,7 @@ def test_what_waits_goes_together_up_to_the_greatest_batch() -> None:
 def test_only_requests_of_one_key_go_together_and_none_is_overtaken_for_long() -> None:
     batcher, run, box = made(), Recorder(), Mailbox()
     for at, (word, key) in enumerate([("a", 1), ("b", 2), ("c", 1), ("d", None), ("e", 2), ("f", None)]):
-        batcher.offer(PendingRequest(box, at, run, Word(word, key)))
+        batcher.enqueue(PendingRequest(box, at, run, Word(word, key)))
     worked(batcher)
     assert run.batches == [["a", "c"], ["b", "e"], ["d"], ["f"]]
 
@@ -85,7 +85,7 @@ def test_only_requests_of_one_key_go_together_and_none_is_overtaken_for_long() -
 def test_a_batch_counts_instances_not_requests() -> None:
     batcher, run, box = made(), Recorder(), Mailbox()
     for at, (word, count) in enumerate([("a", 3), ("b", 2), ("c", 1), ("d", 9)]):
-        batcher.offer(PendingRequest(box, at, run, Word(word), count))
+        batcher.enqueue(PendingRequest(box, at, run, Word(word), count))
     worked(batcher)
     assert run.batches == [["a", "c"], ["b"], ["d"]]
     assert batcher.counts.instances == 15
@@ -94,7 +94,7 @@ def test_a_batch_counts_instances_not_requests() -> None:
 def test_nothing_is_put_together_for_a_model_whose_answers_depend_on_company() -> None:
     batcher, run = made(merges=False), Recorder()
     for at, word in enumerate("abc"):
-        batcher.offer(PendingRequest(Mailbox(), at, run, Word(word)))
+        batcher.enqueue(PendingRequest(Mailbox(), at, run, Word(word)))
     worked(batcher)
     assert run.batches == [["a"], ["b"], ["c"]]
 
@@ -102,7 +102,7 @@ def test_nothing_is_put_together_for_a_model_whose_answers_depend_on_company() -
 def test_only_the_bad_one_of_a_batch_fails() -> None:
     batcher, run, box = made(), Recorder(), Mailbox()
     for at, word in enumerate(["a", "bad", "c"]):
-        batcher.offer(PendingRequest(box, at, run, Word(word)))
+        batcher.enqueue(PendingRequest(box, at, run, Word(word)))
     worked(batcher)
     assert run.batches == [["a", "bad", "c"], ["a"], ["bad"], ["c"]]
     assert box.answers[0] == (200, b"a")
@@ -116,7 +116,7 @@ def test_only_the_bad_one_of_a_batch_fails() -> None:
 def test_answers_go_to_who_asked() -> None:
     batcher, run, boxes = made(), Recorder(), [Mailbox(), Mailbox()]
     for at, word in enumerate("abc"):
-        batcher.offer(PendingRequest(boxes[at % 2], 7, run, Word(word)))
+        batcher.enqueue(PendingRequest(boxes[at % 2], 7, run, Word(word)))
     worked(batcher)
     assert run.batches == [["a", "b", "c"]]
     assert [sent for (sent,) in boxes[0].sent] == [(7, (200, b"a")), (7, (200, b"c"))]
@@ -126,8 +126,8 @@ def test_answers_go_to_who_asked() -> None:
 def test_cancelled_requests_are_not_run() -> None:
     batcher, run, box, other = made(), Recorder(), Mailbox(), Mailbox()
     for at, word in enumerate("abc"):
-        batcher.offer(PendingRequest(box, at, run, Word(word)))
-        batcher.offer(PendingRequest(other, at, run, Word(word.upper())))
+        batcher.enqueue(PendingRequest(box, at, run, Word(word)))
+        batcher.enqueue(PendingRequest(other, at, run, Word(word.upper())))
     batcher.cancel(box, 1)
     batcher.cancel(other)
     batcher.cancel(box, 9)
@@ -146,11 +146,11 @@ def test_a_full_queue_says_so_while_the_model_hangs() -> None:
 
     worker = threading.Thread(target=batcher.work)
     worker.start()
-    batcher.offer(PendingRequest(box, 0, hang, Word("a", None)))
+    batcher.enqueue(PendingRequest(box, 0, hang, Word("a", None)))
     assert begun.wait(90)
     for at in (1, 2):
         assert not batcher.full()
-        batcher.offer(PendingRequest(box, at, hang, Word("a", None)))
+        batcher.enqueue(PendingRequest(box, at, hang, Word("a", None)))
     assert batcher.full()
     assert batcher.running_s() > 0
     assert batcher.waiting() == 2
@@ -167,7 +167,7 @@ def test_a_worker_that_sleeps_wakes_up_for_each_request() -> None:
     worker = threading.Thread(target=batcher.work)
     worker.start()
     for at in range(200):
-        batcher.offer(PendingRequest(box, at, run, Word("a")))
+        batcher.enqueue(PendingRequest(box, at, run, Word("a")))
         if at % 7 == 0:
             while len(box.answers) <= at:
                 assert worker.is_alive()
@@ -196,7 +196,7 @@ def test_company_changes_no_byte_of_an_answer(data: st.DataObject, model: Model,
     for at, body in enumerate(bodies):
         with contextlib.suppress(InvalidInputsError):  # which never gets here
             request = asked.read(body)
-            batcher.offer(PendingRequest(box, at, run, request, request.count))
+            batcher.enqueue(PendingRequest(box, at, run, request, request.count))
     worked(batcher)
     assert box.answers == {at: answer for at, answer in alone.items() if at in box.answers}
     assert len(box.answers) >= sum(status == 200 for status, _ in alone.values())
@@ -216,7 +216,7 @@ def test_it_tells_once_when_there_is_nothing_to_do_for_a_while(monkeypatch: pyte
     for at, word in enumerate("ab"):
         assert idle.wait(90)
         idle.clear()
-        batcher.offer(PendingRequest(box, at, run, Word(word)))
+        batcher.enqueue(PendingRequest(box, at, run, Word(word)))
     assert idle.wait(90)
     batcher.close()
     worker.join(90)

@@ -54,7 +54,7 @@ class FastPath:
     def predictions(self) -> PredictionGateway:
         return self._services.predictions
 
-    def learn(self, scope: Scope, target: PredictTarget) -> None:
+    def remember(self, scope: Scope, target: PredictTarget) -> None:
         """The route has let this request through: its URL means this target, and its Host is one of ours."""
         for known in (self._targets, self._hosts):
             if len(known) >= REMEMBERED:
@@ -179,7 +179,7 @@ class FastPathExchange:
 
     def _ask(self) -> None:
         try:
-            self._question = self._predictions.put(self._target, self.body.all, self)
+            self._question = self._predictions.try_send(self._target, self.body.all, self)
         except Exception as exc:  # noqa: BLE001  the edge: whatever went wrong becomes an answer
             self._refuse(exc)
             return
@@ -192,7 +192,7 @@ class FastPathExchange:
     async def _wait(self, body: bytes) -> None:
         """The version is asleep, or not connected: that takes a while."""
         try:
-            answer: Answer | None = await self._predictions.ask(self._target, body, self)
+            answer: Answer | None = await self._predictions.send(self._target, body, self)
         except Exception as exc:  # noqa: BLE001  as above
             self._refuse(exc)
             return

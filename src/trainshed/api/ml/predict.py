@@ -38,7 +38,7 @@ def _asking(kind: FrameKind) -> Handler:
             body = pack_raw(request.headers.get("content-type", ""), body)
         request.scope["trainshed.quiet"] = True  # its model's settings say whether there is a line for it
         client = cast("RequestClient | None", request.scope.get("trainshed.client"))
-        answer = await services(request).predictions.ask(target, body, client)
+        answer = await services(request).predictions.send(target, body, client)
         if kind is not FrameKind.RAW:
             request.scope["trainshed.app"].short_way.learn(request.scope, target)
         return _response(answer, kind)

@@ -47,7 +47,7 @@ class VersionCompletion:
     publisher: RoutePublisher
     stopping: threading.Event
 
-    def attempt(self, version: Version, *, tell: Callable[[str], None]) -> ProvisioningContext:
+    def context(self, version: Version, *, tell: Callable[[str], None]) -> ProvisioningContext:
         """What a creation tells and hears: its `check` raises `ShutdownRequested` or `CancelRequested`."""
         asked_s = 0.0
 
@@ -60,9 +60,9 @@ class VersionCompletion:
                 if self.ledger.operations.get(version.project, version.operation).cancel_wanted:
                     raise CancelRequested
 
-        return ProvisioningContext(tell=tell, check=check)
+        return ProvisioningContext(report=tell, check_cancelled=check)
 
-    def acknowledge(self, version: Version, built: ProvisionedVersion) -> None:
+    def mark_ready(self, version: Version, built: ProvisionedVersion) -> None:
         """Into the routes, then READY. `CancelRequested` if someone asked for that before."""
 
         def once() -> None:
@@ -70,8 +70,8 @@ class VersionCompletion:
             operation = self.ledger.operations.get(version.project, version.operation)
             if operation.cancel_wanted:
                 raise CancelRequested
-            ready = current.to(VersionState.READY, files=built.files, details={**current.details, **built.known})
-            with self.publisher.arriving(ready):
+            ready = current.to(VersionState.READY, files=built.files, details={**current.details, **built.details})
+            with self.publisher.announcing(ready):
                 self.ledger.models.record_version(ready, _done(operation, ready))
 
         retry_on_conflict(once)
@@ -83,7 +83,7 @@ class VersionCompletion:
         try:
             self.ledger.models.record_version(ready, _done(operation, ready))
         except WriteConflictError:
-            LOG.info("version.overtaken version=%s", version.name)
+            LOG.info("version.write_conflict version=%s", version.name)
 
     def fail(self, version: Version, code: int, message: str) -> None:
         """Write down that nothing came of it, unless the server stops: then the next one tries again."""

@@ -24,12 +24,14 @@ class ImageResolver:
     tool: str
     number: Callable[[str], int]
 
-    def found(self, version: Version, container: ServingContainer, tell: Callable[[str], None]) -> ResolvedContainer:
+    def resolve_new(
+        self, version: Version, container: ServingContainer, tell: Callable[[str], None]
+    ) -> ResolvedContainer:
         """What a new version runs. Blocks while the image is pulled; `tell` is told of it, and what it raises ends
         that. `FailedPreconditionError` if the image can't be had."""
         return self._to_run(version, container, resolve_image(container.image, tool=self.tool, tell=tell))
 
-    def again(self, version: Version, container: ServingContainer) -> ResolvedContainer:
+    def resolve_existing(self, version: Version, container: ServingContainer) -> ResolvedContainer:
         """What a version runs that was created before: the same image, whatever its name leads to now."""
         known = str(version.details["image"])
         try:

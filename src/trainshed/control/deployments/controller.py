@@ -118,17 +118,17 @@ class DeploymentController:
         """Make the routes of a model those of its rows; they are when this returns. Not for the gateway's thread."""
         route = self._publisher.publish(project, model)
         if route is not None and not route.versions and not self._stopping.is_set():
-            self._chores.submit(self._creations.expect)
+            self._chores.submit(self._creations.prewarm)
 
-    def rouse(self, project: str, model: str, version: str) -> None:
+    def activate(self, project: str, model: str, version: str) -> None:
         """As `Keeper` says."""
         self._call(lambda: self._rouse((project, model, version)))
 
-    def stuck(self, key: str) -> None:
+    def host_unresponsive(self, key: str) -> None:
         """As `Keeper` says."""
         self._call(lambda: self._hosts.kill(key, reason="It let a request run into its deadline and answered nothing."))
 
-    def unreachable(self, key: str, reason: str) -> None:
+    def host_unreachable(self, key: str, reason: str) -> None:
         """As `Keeper` says."""
         self._call(lambda: self._hosts.kill(key, reason=f"This server can't connect to it: {reason}."))
 
@@ -139,8 +139,8 @@ class DeploymentController:
             keys = dict(fleet.keys) if fleet is not None else {}
         shown = []
         for number, key in sorted(keys.items()):
-            if (seen := self._hosts.look(key)) is not None:
-                pid, memory = self._hosts.processes(key)
+            if (seen := self._hosts.status(key)) is not None:
+                pid, memory = self._hosts.memory_use(key)
                 age_s = round(time.monotonic() - seen.started_s, 3)
                 shown.append(
                     {
@@ -149,8 +149,8 @@ class DeploymentController:
                         "state": seen.phase.value,
                         "memoryBytes": memory,
                         "ageSeconds": age_s,
-                        "figures": self._hosts.figures(key) if seen.phase is HostPhase.READY else {},
-                        "address": str(seen.place or ""),
+                        "figures": self._hosts.stats(key) if seen.phase is HostPhase.READY else {},
+                        "address": str(seen.endpoint or ""),
                     }
                 )
         return shown
@@ -183,7 +183,7 @@ class DeploymentController:
     def _rouse(self, key: Key) -> None:
         with self._lock:
             if (fleet := self._fleets.get(key)) is not None:
-                fleet.rouse()
+                fleet.activate()
 
     def _loop(self) -> None:
         while not self._stopping.is_set():
@@ -263,9 +263,9 @@ class DeploymentController:
             if fleet.spec is None and fleet.may_start():
                 self._begin(self._chores, key, self._prepare, version)
                 return IDLE_S
-            surplus = fleet.keep(version, last_used_us=self._traffic.last_used_us(*key))
-            pause_s = fleet.next_look_s(version)
-            changed, settled = fleet.has_news(version), fleet.settled(version)
+            surplus = fleet.reconcile(version, last_used_us=self._traffic.last_used_us(*key))
+            pause_s = fleet.next_reconcile_s(version)
+            changed, settled = fleet.take_change(version), fleet.converged(version)
         if changed:
             self._publisher.publish(version.project, version.model)
         if surplus:
@@ -280,7 +280,7 @@ class DeploymentController:
         with self._lock:
             fleet = self._fleets[_key(version)]
         try:
-            fleet.spec = self._creations.again(version)
+            fleet.spec = self._creations.spec_of_existing(version)
         except TrainshedError as exc:
             LOG.warning("version.not_startable version=%s reason=%s", version.name, exc)
             with self._lock:
@@ -293,7 +293,7 @@ class DeploymentController:
             self._hosts.drain(key)
         deadline = time.monotonic() + self._drain_s
         for key in keys:
-            while (seen := self._hosts.look(key)) is not None and seen.phase is not HostPhase.ENDED:
+            while (seen := self._hosts.status(key)) is not None and seen.phase is not HostPhase.ENDED:
                 if time.monotonic() > deadline or self._stopping.is_set():
                     self._hosts.kill(key)
                 time.sleep(0.01)
@@ -327,8 +327,8 @@ class DeploymentController:
         if self._current(version).state is not VersionState.CREATING:
             return
         try:
-            attempt = self._outcomes.attempt(version, tell=lambda text: self._tell(key, text))
-            with self._creations.built(version, attempt) as built:
+            attempt = self._outcomes.context(version, tell=lambda text: self._tell(key, text))
+            with self._creations.provision(version, attempt) as built:
                 self._arrive(version, built)
         except ShutdownRequested:
             raise
@@ -354,7 +354,7 @@ class DeploymentController:
         with self._lock:
             self._fleets[key] = fleet
         try:
-            self._outcomes.acknowledge(version, built)
+            self._outcomes.mark_ready(version, built)
         except BaseException:
             with self._lock:
                 self._fleets.pop(key, None)

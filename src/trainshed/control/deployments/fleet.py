@@ -44,7 +44,7 @@ class Fleet:
         """The first host, which was started as one of so many while the version was created."""
         self.spec, self.keys, self._shares = spec, {0: key}, {key: hosts}
 
-    def rouse(self) -> None:
+    def activate(self) -> None:
         """A request waits for it."""
         if not self.awake:
             self.awake, self.roused, self._awake_since_us = True, True, now_us()
@@ -57,11 +57,11 @@ class Fleet:
     def may_start(self) -> bool:
         return self.clock() >= self._deaths.next_s
 
-    def keep(self, version: Version, *, last_used_us: int) -> list[str]:
+    def reconcile(self, version: Version, *, last_used_us: int) -> list[str]:
         """One look: bury the dead, start what is missing. Returns the hosts there are too many, which are let go of."""
         self._bury()
         if self._ready():
-            if (left := self._deaths.while_ready(now_s=self.clock())) != self._deaths:
+            if (left := self._deaths.after_ready(now_s=self.clock())) != self._deaths:
                 self._deaths, self.reason = left, ""
             if self.roused:
                 self.roused, self._awake_since_us = False, now_us()
@@ -102,7 +102,7 @@ class Fleet:
 
     def _succeeded(self, number: int, key: str, wanted: int) -> list[str]:
         """As `_renewed`, with a new host on its way."""
-        seen = self.hosts.look(key)
+        seen = self.hosts.status(key)
         if number >= wanted or self._shares.get(key) != wanted:
             self._successor = None
             return [key]
@@ -116,7 +116,7 @@ class Fleet:
             return [old] if old is not None else []
         return []
 
-    def standing(self, version: Version) -> ServingState:
+    def serving_state(self, version: Version) -> ServingState:
         return rules.serving_state(
             ready=len(self._ready()),
             wanted=self._wanted(version),
@@ -124,20 +124,20 @@ class Fleet:
             unhealthy=self._deaths.unhealthy,
         )
 
-    def settled(self, version: Version) -> bool:
+    def converged(self, version: Version) -> bool:
         """Whether there are as many hosts as there shall be, or trying on will not help soon."""
         return len(self._ready()) >= self._wanted(version) or self._deaths.unhealthy
 
     def addresses(self) -> tuple[HostAddress, ...]:
-        return tuple(HostAddress(socket=seen.socket, key=key, place=seen.place) for key, seen in self._ready())
+        return tuple(HostAddress(socket=seen.socket, key=key, endpoint=seen.endpoint) for key, seen in self._ready())
 
-    def has_news(self, version: Version) -> bool:
+    def take_change(self, version: Version) -> bool:
         """Whether requests meet something else than at the last call."""
-        news = (self.standing(version), self.addresses(), self.reason, version.generation)
+        news = (self.serving_state(version), self.addresses(), self.reason, version.generation)
         changed, self._told = news != self._told, news
         return changed
 
-    def next_look_s(self, version: Version) -> float:
+    def next_reconcile_s(self, version: Version) -> float:
         """Seconds until something may have to be done though nothing happens."""
         starting = any(seen.phase is HostPhase.STARTING for _, seen in self._seen())
         pause_s = 1.0 if starting else self.sleep_after_s / 4 if version.nodes == 0 and self.awake else 60.0
@@ -149,7 +149,7 @@ class Fleet:
         return rules.desired_hosts(version.nodes, awake=self.awake)
 
     def _seen(self) -> list[tuple[str, HostStatus]]:
-        seen = [(key, self.hosts.look(key)) for _, key in sorted(self.keys.items())]
+        seen = [(key, self.hosts.status(key)) for _, key in sorted(self.keys.items())]
         return [(key, sighting) for key, sighting in seen if sighting is not None]
 
     def _ready(self) -> list[tuple[str, HostStatus]]:
@@ -168,7 +168,7 @@ class Fleet:
 
     def _bury(self) -> None:
         for number, key in tuple(self.keys.items()):
-            seen = self.hosts.look(key)
+            seen = self.hosts.status(key)
             if seen is None or seen.phase is HostPhase.ENDED:
                 self.reason = seen.message if seen is not None else "The host is gone."
                 lived_s = self.clock() - seen.started_s if seen is not None else 0.0

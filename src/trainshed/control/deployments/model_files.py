@@ -60,7 +60,7 @@ class ModelFileStore:
         return self._root / project / digest
 
     @contextmanager
-    def pinned(self, project: str, uri: str, *, check: Callable[[], None]) -> Iterator[ModelSnapshot]:
+    def snapshot(self, project: str, uri: str, *, check: Callable[[], None]) -> Iterator[ModelSnapshot]:
         """Copy what lies below a gs:// address. At the end of the block it stays only if a version has it by then.
 
         Blocks; `check` is called now and then, and what it raises ends it. `FailedPreconditionError` or

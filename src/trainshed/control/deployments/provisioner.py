@@ -66,8 +66,8 @@ class HostResources:
 class ProvisioningContext:
     """How one creation tells what it does, and hears that it shall end: `check` raises then."""
 
-    tell: Callable[[str], None]
-    check: Callable[[], None]
+    report: Callable[[str], None]
+    check_cancelled: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class ProvisionedVersion:
     """A version that could be served: its host is ready, and its files are there for as long as this is held."""
 
     files: str
-    known: Mapping[str, Any]  #: for the version's details
+    details: Mapping[str, Any]  #: for the version's details
     host: str  #: the key
     spec: HostSpec  #: what further hosts are started with
 
@@ -104,7 +104,7 @@ class VersionProvisioner:
     _sleep: Callable[[float], None] = field(default=time.sleep)
 
     @contextmanager
-    def built(self, version: Version, attempt: ProvisioningContext) -> Iterator[ProvisionedVersion]:
+    def provision(self, version: Version, attempt: ProvisioningContext) -> Iterator[ProvisionedVersion]:
         """Everything up to the first answer. The files are given up at the end of the block if no version has them.
 
         The host is the caller's within the block. `ModelLoadError`, or another error with a sentence, if nothing came
@@ -120,16 +120,16 @@ class VersionProvisioner:
                 spec = replace(spec, packages=found)
             else:
                 names = (CONTAINER,)
-                attempt.tell(f"Looking for the image {container.image}.")
-                spec = self._contained(fixed, self._images().found(version, container, _telling(attempt)))
-            spec = self.hosts.equip(spec)
+                attempt.report(f"Looking for the image {container.image}.")
+                spec = self._contained(fixed, self._images().resolve_new(version, container, _telling(attempt)))
+            spec = self.hosts.prepare(spec)
             host, known = self._host(version, spec, names, attempt, pinned)
             known |= {"site": spec.site, "size": pinned.size}
             if spec.container is not None:
                 known["image"] = spec.container.image
             try:
                 yield ProvisionedVersion(
-                    files=pinned.digest, known=known, host=host, spec=replace(spec, loader=known["loader"])
+                    files=pinned.digest, details=known, host=host, spec=replace(spec, loader=known["loader"])
                 )
             except BaseException:
                 self.hosts.discard(host)
@@ -143,8 +143,8 @@ class VersionProvisioner:
             yield NO_FILES
             return
         self._check_owner(version, uri)
-        attempt.tell("Copying the files of the model.")
-        with self.supplies.pins.pinned(version.project, uri, check=attempt.check) as pinned:
+        attempt.report("Copying the files of the model.")
+        with self.supplies.pins.snapshot(version.project, uri, check=attempt.check_cancelled) as pinned:
             yield pinned
 
     def _loaders(self, version: Version, pinned: ModelSnapshot) -> tuple[str, ...]:
@@ -185,19 +185,19 @@ class VersionProvisioner:
         )
         return self.room.shared(spec, rules.desired_hosts(version.nodes, awake=True))
 
-    def again(self, version: Version) -> HostSpec:
+    def spec_of_existing(self, version: Version) -> HostSpec:
         """The spec for a version that was created before. Blocks if its runtime has to be built again."""
         if (container := container_of(version)) is not None:
-            return self._contained(version, self._images().again(version, container))
+            return self._contained(version, self._images().resolve_existing(version, container))
         python = self.supplies.runtimes.ensure(version.runtime, lambda fraction, text: None)
         site = str(version.details.get("site", ""))
         if site and not Path(site).is_dir():
             raise FailedPreconditionError(
                 f"The packages of version {version.id} were removed from {site}. Create the version again."
             )
-        return self.hosts.equip(self.spec(version, (python, site), str(version.details["loader"])), again=True)
+        return self.hosts.prepare(self.spec(version, (python, site), str(version.details["loader"])), existing=True)
 
-    def expect(self) -> None:
+    def prewarm(self) -> None:
         """A version is likely to be created soon: get ready what takes long, if the newest runtime is there."""
         if self.supplies.runtimes.get(DEFAULT).state is RuntimeState.READY:
             python = self.supplies.runtimes.ensure(DEFAULT, lambda fraction, text: None)
@@ -223,19 +223,21 @@ class VersionProvisioner:
 
     def _equipped(self, version: Version, found: tuple[Package, ...], attempt: ProvisioningContext) -> tuple[Path, str]:
         """The interpreter, and the folder of installed packages or nothing."""
-        attempt.check()
+        attempt.check_cancelled()
 
         def progress(fraction: float, text: str) -> None:
-            attempt.check()
-            attempt.tell(f"Building runtime {version.runtime}, once for all versions: {fraction:.0%}. {text}.")
+            attempt.check_cancelled()
+            attempt.report(f"Building runtime {version.runtime}, once for all versions: {fraction:.0%}. {text}.")
 
         python = self.supplies.runtimes.ensure(version.runtime, progress)
         if not found:
             return python, ""
-        attempt.tell("Installing the packages.")
+        attempt.report("Installing the packages.")
         site, folder = self.supplies.home.packages / version.project / site_name(python, found), self._installs(version)
         try:
-            self.supplies.installs.install(found, python=python, site=site, folder=folder, check=attempt.check)
+            self.supplies.installs.install(
+                found, python=python, site=site, folder=folder, check=attempt.check_cancelled
+            )
         except FailedPreconditionError as exc:
             uris = ", ".join(each.uri for each in found)
             raise ModelLoadError(
@@ -269,18 +271,18 @@ class VersionProvisioner:
         return host, {**known, "parity": parity}
 
     def _only(self, spec: HostSpec, attempt: ProvisioningContext) -> tuple[str, dict[str, Any]]:
-        attempt.tell("Loading the model.")
-        self.supplies.references.await_warm(spec, check=attempt.check)
+        attempt.report("Loading the model.")
+        self.supplies.references.await_warm(spec, check=attempt.check_cancelled)
         key = self.hosts.start(spec)
         return key, self._ready(key, attempt)
 
     def _compared(self, spec: HostSpec, attempt: ProvisioningContext) -> tuple[str, dict[str, Any]]:
         """A host whose answers were held against TensorFlow's; without a key if they are no good or can't be had."""
-        attempt.tell("Loading the model, and checking its answers against TensorFlow's.")
+        attempt.report("Loading the model, and checking its answers against TensorFlow's.")
         key = self.hosts.start(spec)
 
         def check() -> None:
-            attempt.check()
+            attempt.check_cancelled()
             self._look(key)
 
         try:
@@ -305,7 +307,7 @@ class VersionProvisioner:
         """
         try:
             while (seen := self._look(key)).phase is HostPhase.STARTING:
-                attempt.check()
+                attempt.check_cancelled()
                 self._sleep(_LOOK_S)
         except BaseException:
             self.hosts.discard(key)
@@ -314,7 +316,7 @@ class VersionProvisioner:
         return {name: said.get(name) for name in ("loader", "detail", "batching", "sample", "signatures")}
 
     def _look(self, key: str) -> HostStatus:
-        seen = self.hosts.look(key)
+        seen = self.hosts.status(key)
         if seen is None or seen.phase is HostPhase.ENDED:
             raise ModelLoadError(as_load_error(seen.message if seen is not None else "The host is gone."))
         if why := seen.too_slow(self.room.load_timeout_s, time.monotonic()):
@@ -331,8 +333,8 @@ def as_load_error(message: str) -> str:
 
 def _telling(attempt: ProvisioningContext) -> Callable[[str], None]:
     def tell(line: str) -> None:
-        attempt.check()
-        attempt.tell(line)
+        attempt.check_cancelled()
+        attempt.report(line)
 
     return tell
 

@@ -32,7 +32,7 @@ class RoutePublisher:
         self._arriving: dict[str, Version] = {}  #: by name
 
     @contextmanager
-    def arriving(self, version: Version) -> Iterator[None]:
+    def announcing(self, version: Version) -> Iterator[None]:
         """Within this block a version is routed as if its row, which is not READY yet, were this one."""
         with self._guard:
             self._arriving[version.name] = version
@@ -53,7 +53,7 @@ class RoutePublisher:
                 return None
             versions = [self._as_it_arrives(version) for version in self._models.versions(project, model_id)]
             for version in versions:
-                model = model.welcoming(version)
+                model = model.with_ready_version(version)
             route = self._route(model, versions)
             if self._routes.models.get((project, model_id)) != route:
                 self._routes.publish(route)
@@ -86,7 +86,7 @@ class RoutePublisher:
             lock, fleet = self._fleet_of(version)
             with lock:
                 if fleet is not None:
-                    state, reason = fleet.standing(version), fleet.reason
+                    state, reason = fleet.serving_state(version), fleet.reason
                     hosts = fleet.addresses()
                 elif version.nodes == 0:
                     state = ServingState.SLEEPING

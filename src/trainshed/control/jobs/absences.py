@@ -15,7 +15,7 @@ _BACK = " answers again."
 
 def outage_message(away: Outage) -> str:
     """For people who look at a job that runs there."""
-    return f"{away.what}{_AWAY}{clock_time(away.since_us)}. The job goes on when it does."
+    return f"{away.engine}{_AWAY}{clock_time(away.since_us)}. The job goes on when it does."
 
 
 class OutageNotices:
@@ -32,9 +32,9 @@ class OutageNotices:
             if key not in self._told:
                 self._told[key] = self._was_told(job)
             if self._told[key] and away is None:
-                self._jobs.tell(job, JobEvent(text=f"{self._what(job)}{_BACK}", time_us=now_us))
+                self._jobs.tell(job, JobEvent(message=f"{self._what(job)}{_BACK}", time_us=now_us))
             elif away is not None and not self._told[key]:
-                self._jobs.tell(job, JobEvent(text=outage_message(away), time_us=now_us))
+                self._jobs.tell(job, JobEvent(message=outage_message(away), time_us=now_us))
             self._told[key] = away is not None
 
     def forget(self, active: Sequence[Job]) -> None:
@@ -48,8 +48,8 @@ class OutageNotices:
     def _what(self, job: Job) -> str:
         """The place that the job was last told to be away, if it was not told since that it is back."""
         for event in reversed(self._jobs.events(job.project, job.id)):
-            if event.text.endswith(_BACK):
+            if event.message.endswith(_BACK):
                 return ""
-            if _AWAY in event.text:
-                return event.text.partition(_AWAY)[0]
+            if _AWAY in event.message:
+                return event.message.partition(_AWAY)[0]
         return ""

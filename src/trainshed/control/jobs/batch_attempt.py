@@ -78,12 +78,12 @@ class BatchAttemptBuilder:
         gone = FailedPreconditionError(
             f"The input or the output of job {job.id} is no longer in a bucket of project {job.project}."
         )
-        output = addresses.paths(job.project, leads=True)(prediction.output_path)
+        output = addresses.path_resolver(job.project, serves_gs=True)(prediction.output_path)
         uris = list(self._rows(prediction))
         if output is None or not uris:
             raise gone
         try:
-            paths = [addresses.file(job.project, uri, copies=own / "inputs") for uri in uris]
+            paths = [addresses.local_file(job.project, uri, copies=own / "inputs") for uri in uris]
         except NotFoundError as exc:
             raise gone from exc
         buckets = self.creations.supplies.home.buckets
@@ -122,7 +122,7 @@ class BatchAttemptBuilder:
             self._tell(job, f"The rows are predicted by version {version.id} of model {version.model}.")
             if container_of(version) is not None:
                 raise batch_prediction_unsupported(version.model)
-            spec = self.creations.again(version)
+            spec = self.creations.spec_of_existing(version)
             _link(spec.model_dir, model)
         room = self.creations.room
         threads, memory = rules.threads_per_host(room.cpus, 1), rules.memory_per_host(room.memory_bytes, 1)
@@ -131,7 +131,7 @@ class BatchAttemptBuilder:
     def _spec_of_folder(self, job: Job, prediction: BatchPrediction, model: Path) -> HostSpec:
         supplies = self.creations.supplies
         python = supplies.runtimes.ensure(job.runtime, report_build(self.jobs, job))
-        with supplies.pins.pinned(job.project, prediction.uri, check=lambda: None) as pinned:
+        with supplies.pins.snapshot(job.project, prediction.uri, check=lambda: None) as pinned:
             loader = rules.candidate_loaders(pinned.names, framework="", prediction_class="", where=prediction.uri)[-1]
             _link(pinned.folder, model)
         return HostSpec(
@@ -147,7 +147,7 @@ class BatchAttemptBuilder:
         )
 
     def _tell(self, job: Job, line: str) -> None:
-        self.jobs.tell(job, JobEvent(text=line, time_us=now_us()))
+        self.jobs.tell(job, JobEvent(message=line, time_us=now_us()))
 
 
 def _link(source: Path, target: Path) -> None:

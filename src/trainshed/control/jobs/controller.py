@@ -118,7 +118,7 @@ class JobController:
             try:
                 busy |= self._step_at(name, [job for job in active if job.engine == name])
             except EngineUnavailableError as exc:  # the others are not held up
-                LOG.warning("engine.down engine=%s reason=%s", name, exc)
+                LOG.warning("engine.unavailable engine=%s reason=%s", name, exc)
                 busy = True
         return busy
 
@@ -132,7 +132,7 @@ class JobController:
         ]
         seen = site.engine.observe([folder for _, folder in settled])
         self._seen[name] = seen
-        self._absences.tell(site.engine.away(), active, now_us=self._clock())
+        self._absences.tell(site.engine.outage(), active, now_us=self._clock())
         for job, folder in settled:
             try:
                 self._act(job, site.engine, folder, seen[folder])
@@ -151,14 +151,14 @@ class JobController:
             case Transition(job=moved, events=events):
                 self._record(moved, *events)
 
-    def outlook(self, job: Job) -> str:
+    def pending_reason(self, job: Job) -> str:
         """What a job at the head of the queue is told about the room that it waits for."""
         gangs = [self._gang(other) for other in self._jobs.active() if other.engine == job.engine]
-        return self._sites.of(job).engine.outlook(self._gang(_claimed(job, self._clock())), gangs)
+        return self._sites.of(job).engine.pending_reason(self._gang(_claimed(job, self._clock())), gangs)
 
-    def away(self, job: Job) -> str:
+    def outage(self, job: Job) -> str:
         """A sentence for a job whose place does not answer; empty if it does."""
-        away = self._sites.of(job).engine.away()
+        away = self._sites.of(job).engine.outage()
         return outage_message(away) if away is not None else ""
 
     def _admit(self, name: str, site: RegisteredEngine, gangs: list[base.GangRequest]) -> list[base.GangRequest]:
@@ -178,12 +178,12 @@ class JobController:
                     gangs.append(gang)
                     continue
                 waiting.append(gang)
-                if isinstance(answer, base.Pending) and answer.holds:
+                if isinstance(answer, base.Pending) and answer.blocks_queue:
                     return waiting
         return waiting
 
     def _claim(self, claim: Job) -> bool:
-        waiting = JobEvent(text="Waiting for job to be provisioned.", time_us=self._clock())
+        waiting = JobEvent(message="Waiting for job to be provisioned.", time_us=self._clock())
         mine = self._record(claim, waiting)
         if mine is not None:
             self._start_launch(mine)
@@ -191,7 +191,7 @@ class JobController:
 
     def _release(self, site: RegisteredEngine, live: Collection[Path]) -> None:
         """Give back the room of attempts that ended, and of jobs that are not next in the queue any more."""
-        for attempt in site.engine.held():
+        for attempt in site.engine.reservations():
             if attempt not in live:
                 site.engine.release(attempt)
 
@@ -231,7 +231,7 @@ class JobController:
             except EngineUnavailableError as exc:
                 if left == 0:
                     raise
-                LOG.warning("engine.down job=%s tries_left=%d reason=%s", launch.job, left, exc)
+                LOG.warning("engine.unavailable job=%s tries_left=%d reason=%s", launch.job, left, exc)
                 self._stopping.wait(1.0)
 
     def _fail(self, job: Job, reason: str) -> None:
@@ -242,8 +242,8 @@ class JobController:
         self._sites.of(job).engine.cancel(self._gang(current).folder)
         now = self._clock()
         events = (
-            JobEvent(text=reason, time_us=now, severity="ERROR"),
-            JobEvent(text="Job failed.", time_us=now, severity="ERROR"),
+            JobEvent(message=reason, time_us=now, severity="ERROR"),
+            JobEvent(message="Job failed.", time_us=now, severity="ERROR"),
         )
         self._record(current.to(JobState.FAILED, now_us=now, error=reason), *events)
 
@@ -252,9 +252,9 @@ class JobController:
         try:
             recorded = self._jobs.record(job, events)
         except WriteConflictError:
-            LOG.info("job.overtaken project=%s job=%s", job.project, job.id)
+            LOG.info("job.write_conflict project=%s job=%s", job.project, job.id)
             return None
-        LOG.info("job.moved project=%s job=%s state=%s", job.project, job.id, job.state)
+        LOG.info("job.transitioned project=%s job=%s state=%s", job.project, job.id, job.state)
         self._news.set()  # there may be room for another one now
         return recorded
 

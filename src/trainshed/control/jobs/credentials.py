@@ -39,7 +39,7 @@ class LocalCredentials:
         self._reach = reach
         self._issue = issue
 
-    def equip(self, launch: AttemptSpec) -> AttemptSpec:
+    def inject(self, launch: AttemptSpec) -> AttemptSpec:
         """The same launch with `gs://` in it. Writes the token into the attempt's folder; the launch has only paths.
 
         What a launch says already is kept.
@@ -95,22 +95,22 @@ class RemoteAttempt:
 class RemoteCredentials:
     """As `LocalCredentials`, for replicas on other machines.
 
-    `issue_courier` makes a token that fetches packages alone.
+    `issue_fetch_token` makes a token that fetches packages alone.
     """
 
-    def __init__(self, reach: NodeEndpoint, *, issue: IssueJobToken, issue_courier: IssueJobToken) -> None:
+    def __init__(self, reach: NodeEndpoint, *, issue: IssueJobToken, issue_fetch_token: IssueJobToken) -> None:
         self._nodes = reach
         self._issue = issue
-        self._issue_courier = issue_courier
+        self._issue_fetch_token = issue_fetch_token
 
-    def equip(self, launch: AttemptSpec) -> RemoteAttempt:
+    def inject(self, launch: AttemptSpec) -> RemoteAttempt:
         """Keeps a copy of each package in the attempt's folder. What a launch says already is kept."""
         packages = tuple(self._parcel(launch, package) for package in launch.packages)
         kit = {
             "files": self._files(launch),
             "relay": self._nodes.relay(),
             "ca": self._nodes.authority,
-            "token": self._issue_courier(launch.project, launch.job, ttl_s=_ttl_s(launch)),
+            "token": self._issue_fetch_token(launch.project, launch.job, ttl_s=_ttl_s(launch)),
         }
         env = {**self._environment(launch), **launch.env}
         told = replace(launch, env=env, packages=(), containers=self._showing(launch.containers))
@@ -118,7 +118,7 @@ class RemoteCredentials:
 
     def _showing(self, containers: ContainerSettings | None) -> ContainerSettings | None:
         """Containers that see the files of the kit."""
-        if containers is None or not self._nodes.leads:
+        if containers is None or not self._nodes.serves_gs:
             return containers
         mount = Mount(source=node_endpoint.FOLDER, target=INSIDE, read_only=True)
         return replace(containers, mounts=(*containers.mounts, mount))
@@ -134,7 +134,7 @@ class RemoteCredentials:
         }
 
     def _files(self, launch: AttemptSpec) -> dict[str, str]:
-        if not self._nodes.leads:
+        if not self._nodes.serves_gs:
             return {}
         token = self._issue(launch.project, launch.job, ttl_s=_ttl_s(launch))
         reach, folder = self._seen(launch)
@@ -144,7 +144,7 @@ class RemoteCredentials:
 
     def _environment(self, launch: AttemptSpec) -> dict[str, str]:
         """None of it is secret."""
-        if not self._nodes.leads:
+        if not self._nodes.serves_gs:
             return {}
         gang = (host for replica in launch.replicas for value in replica.env.values() for host in _HOST.findall(value))
         hosts = (urlsplit(self._nodes.tls_url).hostname or "", *gang)

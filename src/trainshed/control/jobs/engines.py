@@ -25,10 +25,10 @@ class RegisteredEngine:
     prepare: Callable[
         [Job], base.AttemptSpec
     ]  #: from a job to an attempt with nothing left to decide; may take minutes
-    takes: frozenset[str]  #: the kinds of work that it can do, as `what` of each names them
+    supports: frozenset[str]  #: the kinds of work that it can do, as `what` of each names them
     gpus: bool = False  #: whether its machines may have some
     shortfall: Callable[[Training], str] = lambda training: ""  #: what it has less of than a gang was promised
-    lacking: str = ""  #: why no new job may name it, and what to do about it; empty: it may
+    unavailable_reason: str = ""  #: why no new job may name it, and what to do about it; empty: it may
 
 
 class EngineRegistry:
@@ -43,8 +43,8 @@ class EngineRegistry:
         """
         if default not in table:
             raise CannotProceedError(f"The setting engine is {default!r}; the engines are: {', '.join(table)}.")
-        if table[default].lacking:
-            raise CannotProceedError(f"The setting engine is {default}. {table[default].lacking}")
+        if table[default].unavailable_reason:
+            raise CannotProceedError(f"The setting engine is {default}. {table[default].unavailable_reason}")
         self.table = table
         self._default = default
         self._machines = machines
@@ -67,16 +67,16 @@ class EngineRegistry:
         return self._choose(labels, what, field=_VERSION_FIELD)
 
     def _choose(self, labels: Mapping[str, str], what: str, *, field: str) -> str:
-        able = [name for name in dict.fromkeys((self._default, *self.table)) if what in self.table[name].takes]
+        able = [name for name in dict.fromkeys((self._default, *self.table)) if what in self.table[name].supports]
         if (named := labels.get(ENGINE_LABEL)) is None:
             return able[0]
         if (site := self.table.get(named)) is None:
             raise InvalidArgumentError(
                 f"There is no engine {named!r}. The engines are: {', '.join(self.table)}.", field=field
             )
-        if site.lacking:
-            raise InvalidArgumentError(site.lacking, field=field)
-        if what not in site.takes:
+        if site.unavailable_reason:
+            raise InvalidArgumentError(site.unavailable_reason, field=field)
+        if what not in site.supports:
             raise InvalidArgumentError(
                 f"A {what} does not run on engine {named}. Those that can do it: {', '.join(able)}.", field=field
             )
@@ -86,7 +86,9 @@ class EngineRegistry:
         """As `_choose`, of the engines whose machines may have GPUs. `asked`: the field that asks for them, and how."""
         usual = dict.fromkeys((self._default, *self.table))
         sites = {name: self.table[name] for name in usual}
-        able = [name for name, site in sites.items() if site.gpus and what in site.takes and not site.lacking]
+        able = [
+            name for name, site in sites.items() if site.gpus and what in site.supports and not site.unavailable_reason
+        ]
         if able and labels.get(ENGINE_LABEL, able[0]) in able:
             return labels.get(ENGINE_LABEL, able[0])
         engine, (field, word) = self._choose(labels, what, field=_FIELD), asked

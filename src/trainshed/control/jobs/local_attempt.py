@@ -35,8 +35,8 @@ _AGAIN = "Submit the job again to upload it anew."
 
 
 class LocalAttemptBuilder:
-    """Prepares attempts. `buckets` names those of a project that are folders here; `leads` says whether `gs://` in the
-    code of trainers means this server's buckets.
+    """Prepares attempts. `buckets` names those of a project that are folders here; `serves_gs` says whether `gs://`
+    in the code of trainers means this server's buckets.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LocalAttemptBuilder:
         runtimes: Runtimes,
         addresses: UriResolver,
         buckets: Callable[[str], Iterable[str]],
-        leads: bool,
+        serves_gs: bool,
         cpus: int,
         machines: MachineTypes,
     ) -> None:
@@ -58,7 +58,7 @@ class LocalAttemptBuilder:
         self._runtimes = runtimes
         self._addresses = addresses
         self._buckets = buckets
-        self._leads = leads
+        self._serves_gs = serves_gs
         self._cpus = cpus
         self._machines = machines
 
@@ -101,8 +101,8 @@ class LocalAttemptBuilder:
 
     def _in_runtime(self, launch: AttemptSpec, job: Job, training: Training) -> AttemptSpec:
         python = self._runtimes.ensure(job.runtime, report_build(self._jobs, job))
-        leads = self._leads and (job.runtime not in CATALOGUE or CATALOGUE[job.runtime].led)
-        path_of = self._addresses.paths(job.project, leads=leads)
+        serves_gs = self._serves_gs and (job.runtime not in CATALOGUE or CATALOGUE[job.runtime].can_use_gs)
+        path_of = self._addresses.path_resolver(job.project, serves_gs=serves_gs)
         wanted = PackageRequest(project=job.project, copies=launch.folder / FOLDER, remedy=_AGAIN)
         found = resolve_packages(training.package_uris, self._addresses, wanted)
         args = tuple(resolve_uris(arg, path_of) for arg in training.args)
@@ -167,7 +167,7 @@ def report_build(jobs: JobStore, job: Job) -> Callable[[float, str], None]:
         if fraction - told >= _TOLD_EVERY:
             told = fraction
             line = f"Runtime {job.runtime} is built once for all jobs: {fraction:.0%}. {text}"
-            jobs.tell(job, JobEvent(text=line, time_us=now_us()))
+            jobs.tell(job, JobEvent(message=line, time_us=now_us()))
 
     return progress
 

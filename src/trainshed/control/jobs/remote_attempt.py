@@ -34,7 +34,7 @@ class RemoteAttemptBuilder:
     buckets: Callable[[str], Iterable[str]]  #: names those of a project that are folders
     folder: Callable[[Job], Path]
     credentials: RemoteCredentials
-    leads: bool  #: whether `gs://` in the code of trainers means this server's buckets
+    serves_gs: bool  #: whether `gs://` in the code of trainers means this server's buckets
     machines: MachineTypes
     shares: ResourceShares
 
@@ -61,14 +61,14 @@ class RemoteAttemptBuilder:
             warm=False,
             containers=self._containers(job.project) if training.containers else None,
         )
-        equipped = self.credentials.equip(launch)
+        equipped = self.credentials.inject(launch)
         runtime = {} if training.containers else runtime_recipe(CATALOGUE[job.runtime])
         there = RemoteSpec(runtime=runtime, packages=equipped.packages, kit=equipped.kit)
         return replace(equipped.launch, elsewhere=there)
 
     def _args(self, job: Job, training: Training) -> tuple[str, ...]:
-        leads = self.leads and CATALOGUE[job.runtime].led
-        path_there = self.addresses.paths_there(job.project, self.settings.node_buckets, leads=leads)
+        serves_gs = self.serves_gs and CATALOGUE[job.runtime].can_use_gs
+        path_there = self.addresses.remote_path_resolver(job.project, self.settings.node_buckets, serves_gs=serves_gs)
         words = training.args + (("--job-dir", training.job_dir) if training.job_dir else ())
         return tuple(resolve_uris(word, path_there) for word in words)
 

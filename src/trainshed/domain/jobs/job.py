@@ -82,7 +82,7 @@ class Job:
 class JobEvent:
     """A line of a job's history, written with the state change it tells of. People read these as `service` logs."""
 
-    text: str
+    message: str
     time_us: int
     severity: str = "INFO"
     seq: int = 0  #: given by the store; grows

@@ -105,5 +105,5 @@ _CLOSING = {
 def _end(job: Job, state: JobState, seen: ObservedAttempt, now_us: int, error: str) -> Transition:
     ended = job.to(state, now_us=seen.ended_us or now_us, started_us=seen.started_us, error=error)
     severity, closing = _CLOSING[state]
-    why = (JobEvent(text=error, time_us=now_us, severity="ERROR"),) if error else ()
-    return Transition(ended, (*why, JobEvent(text=closing, time_us=now_us, severity=severity)))
+    why = (JobEvent(message=error, time_us=now_us, severity="ERROR"),) if error else ()
+    return Transition(ended, (*why, JobEvent(message=closing, time_us=now_us, severity=severity)))

@@ -41,31 +41,31 @@ class HostEndpoint:
 class CrashHistory:
     """When hosts of a version died lately, by the monotonic clock. A value."""
 
-    lately_s: tuple[float, ...] = ()
+    crashes_s: tuple[float, ...] = ()
     unhealthy: bool = False  #: until a host has lived, or none has died, for STEADY_S
 
     def after(self, *, now_s: float, lived_s: float) -> CrashHistory:
         """One more died."""
-        lately = (*(then for then in self.lately_s if now_s - then < STEADY_S), now_s)
+        lately = (*(then for then in self.crashes_s if now_s - then < STEADY_S), now_s)
         steady = lived_s >= STEADY_S
         return CrashHistory(
-            lately_s=(now_s,) if steady else lately,
+            crashes_s=(now_s,) if steady else lately,
             unhealthy=not steady and (self.unhealthy or len(lately) >= MANY_DEATHS),
         )
 
-    def while_ready(self, *, now_s: float) -> CrashHistory:
+    def after_ready(self, *, now_s: float) -> CrashHistory:
         """A host is ready: what died long ago says nothing of it."""
-        return CrashHistory() if self.lately_s and now_s - self.lately_s[-1] >= STEADY_S else self
+        return CrashHistory() if self.crashes_s and now_s - self.crashes_s[-1] >= STEADY_S else self
 
     @property
     def next_s(self) -> float:
         """When the next one may be started: at once after the first death, then ever later."""
-        if not self.lately_s:
+        if not self.crashes_s:
             return 0.0
         if self.unhealthy:
-            return self.lately_s[-1] + RETRY_S
-        earlier = len(self.lately_s) - 1
-        return self.lately_s[-1] + (min(2.0 ** (earlier - 1), RETRY_S) if earlier else 0.0)
+            return self.crashes_s[-1] + RETRY_S
+        earlier = len(self.crashes_s) - 1
+        return self.crashes_s[-1] + (min(2.0 ** (earlier - 1), RETRY_S) if earlier else 0.0)
 
 
 def desired_hosts(nodes: int, *, awake: bool) -> int:

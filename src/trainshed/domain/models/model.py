@@ -51,13 +51,13 @@ class Model:
             "the end of it. online_prediction_console_logging is kept, and changes nothing.",
         )
 
-    def defaulting_to(self, version: Version) -> Model:
+    def with_default(self, version: Version) -> Model:
         """`version` answers from now on, alone: a split ends. `FailedPreconditionError` unless it is READY."""
         _check_serving(version)
         previous = self.previous_version if self.default_version in ("", version.id) else self.default_version
         return replace(self, default_version=version.id, previous_version=previous, split={})
 
-    def split_over(self, weights: Mapping[str, int], versions: Iterable[Version]) -> Model:
+    def with_split(self, weights: Mapping[str, int], versions: Iterable[Version]) -> Model:
         """Requests that name no version are spread by these percents; no weights end a split.
 
         `NotFoundError` or `FailedPreconditionError` unless each version is there and READY.
@@ -82,9 +82,9 @@ class Model:
                 f"Model {self.id} has no version to go back to: its default was never another one that is still "
                 f"there. Choose a version with: trainshed versions set-default VERSION --model {self.id}"
             )
-        return self.defaulting_to(before[0])
+        return self.with_default(before[0])
 
-    def welcoming(self, version: Version) -> Model:
+    def with_ready_version(self, version: Version) -> Model:
         """The first version that is READY becomes the default; a later one changes nothing."""
         if self.default_version or not version.serving:
             return self
@@ -113,7 +113,7 @@ class Model:
                 f"another one the default first, with: trainshed versions set-default VERSION --model {self.id}"
             )
 
-    def without(self, version_id: str, left: Sequence[Version]) -> Model:
+    def without_version(self, version_id: str, left: Sequence[Version]) -> Model:
         """This model when a version is gone. If it was the default, the oldest of those `left` that is READY is."""
         model = self
         if self.previous_version == version_id:

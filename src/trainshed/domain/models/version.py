@@ -101,7 +101,7 @@ class Version:
         share = float(given.get("samplingPercentage", 0))
         return RequestLogging(folder=given["bigqueryTableName"], share=share) if share else None
 
-    def rescaled(self, body: Mapping[str, Any], operation: str) -> Version:
+    def with_body(self, body: Mapping[str, Any], operation: str) -> Version:
         """This version with another body. One that answers is UPDATING, by that operation, if it has other `nodes` now.
 
         `FailedPreconditionError` if these are to change while they are still being made to match the last change.

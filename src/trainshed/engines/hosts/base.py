@@ -15,25 +15,25 @@ class HostEngine(Protocol):
     """Where hosts run. Keys name single starts of hosts; one that is unknown or ended is left alone. Threads may share
     it."""
 
-    def begin(self, news: Callable[[], None]) -> None:
-        """`news` is called, by a thread of its own, whenever a sighting changes."""
+    def open(self, on_change: Callable[[], None]) -> None:
+        """`on_change` is called by a thread of the engine whenever a status changes."""
 
     def close(self) -> None:
         """End all of them; returns when none is left."""
 
-    def equip(self, spec: HostSpec, *, again: bool = False) -> HostSpec:
+    def prepare(self, spec: HostSpec, *, existing: bool = False) -> HostSpec:
         """With what hosts of a version need to have where they run. May block, and raise any error with a sentence.
 
-        `again`: the version was created before, and this was done then.
+        `existing`: the version was created before; the work is done already.
         """
 
     def start(self, spec: HostSpec) -> str:
-        """Start a host and return its key at once; `look` tells when it is ready.
+        """Start a host and return its key at once; `status` tells when it is ready.
 
         `EngineUnavailableError` if it can't be.
         """
 
-    def look(self, key: str) -> HostStatus | None:
+    def status(self, key: str) -> HostStatus | None:
         """None if it was forgotten."""
 
     def drain(self, key: str) -> None:
@@ -48,10 +48,10 @@ class HostEngine(Protocol):
     def discard(self, key: str) -> None:
         """End it now, and know nothing of it any more."""
 
-    def processes(self, key: str) -> tuple[int, int]:
+    def memory_use(self, key: str) -> tuple[int, int]:
         """The pid of the host itself, 0 if there is none here, and the bytes that it and all it started hold alone."""
 
-    def figures(self, key: str) -> Mapping[str, float]:
+    def stats(self, key: str) -> Mapping[str, float]:
         """How many requests wait at a host, and what it did since its start; nothing if it does not tell at once."""
 
     def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
@@ -72,23 +72,23 @@ class HostEngineRouter:
     def __init__(self, table: Mapping[str, HostEngine]) -> None:
         self._table = table
 
-    def begin(self, news: Callable[[], None]) -> None:
+    def open(self, on_change: Callable[[], None]) -> None:
         for hosts in self._table.values():
-            hosts.begin(news)
+            hosts.open(on_change)
 
     def close(self) -> None:
         for hosts in self._table.values():
             hosts.close()
 
-    def equip(self, spec: HostSpec, *, again: bool = False) -> HostSpec:
-        return self._on(spec.engine).equip(spec, again=again)
+    def prepare(self, spec: HostSpec, *, existing: bool = False) -> HostSpec:
+        return self._on(spec.engine).prepare(spec, existing=existing)
 
     def start(self, spec: HostSpec) -> str:
         return f"{spec.engine}:{self._on(spec.engine).start(spec)}"
 
-    def look(self, key: str) -> HostStatus | None:
+    def status(self, key: str) -> HostStatus | None:
         hosts, own = self._of(key)
-        return hosts.look(own)
+        return hosts.status(own)
 
     def drain(self, key: str) -> None:
         hosts, own = self._of(key)
@@ -106,13 +106,13 @@ class HostEngineRouter:
         hosts, own = self._of(key)
         hosts.discard(own)
 
-    def processes(self, key: str) -> tuple[int, int]:
+    def memory_use(self, key: str) -> tuple[int, int]:
         hosts, own = self._of(key)
-        return hosts.processes(own)
+        return hosts.memory_use(own)
 
-    def figures(self, key: str) -> Mapping[str, float]:
+    def stats(self, key: str) -> Mapping[str, float]:
         hosts, own = self._of(key)
-        return hosts.figures(own)
+        return hosts.stats(own)
 
     def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
         hosts, own = self._of(key)

@@ -38,9 +38,9 @@ class HostProcessEngine:
         self._hosts: dict[str, HostProcess] = {}
         self._watch = HostWatcher()
 
-    def begin(self, news: Callable[[], None]) -> None:
-        """`news` is called, by a thread of ours, whenever a sighting changes."""
-        self._watch.begin(news)
+    def open(self, on_change: Callable[[], None]) -> None:
+        """`on_change` is called by the watcher's thread whenever a status changes."""
+        self._watch.open(on_change)
 
     def _add(self, key: str, host: HostProcess) -> None:
         with self._guard:
@@ -59,7 +59,7 @@ class HostProcessEngine:
                 with contextlib.suppress(OSError):  # others are there, or none ever was
                     above.rmdir()
 
-    def look(self, key: str) -> HostStatus | None:
+    def status(self, key: str) -> HostStatus | None:
         """None if it was forgotten."""
         host = self._hosts.get(key)
         return host.sighting if host is not None else None
@@ -73,7 +73,7 @@ class HostProcessEngine:
         """End it, and all that it started, now. Returns at once. `reason` is what its sighting will say."""
         if host := self._hosts.get(key):
             host.end(reason)
-            self._watch.hurry()
+            self._watch.wakeup()
 
     def forget(self, key: str) -> None:
         """Drop a host that ended."""
@@ -94,7 +94,7 @@ class HostProcessEngine:
             raise EngineUnavailableError(said.decode(errors="replace"))
         return {str(name): value for name, value in orjson.loads(said).items()}
 
-    def figures(self, key: str) -> dict[str, float]:
+    def stats(self, key: str) -> dict[str, float]:
         """How many requests wait at a host, and what it did since its start; nothing if it does not tell at once."""
         try:
             status, body = self.ask(key, FrameKind.STATS, b"", timeout_s=_FIGURES_S)
@@ -106,10 +106,10 @@ class HostProcessEngine:
 
     def ask(self, key: str, kind: FrameKind, body: bytes, *, timeout_s: float) -> tuple[int, bytes]:
         """Send one request to a host and wait. `EngineUnavailableError` if it does not answer."""
-        sighting = self.look(key)
+        sighting = self.status(key)
         if sighting is None:
             raise EngineUnavailableError("The host is gone.")
-        secret = sighting.place.secret if sighting.place is not None else ""
+        secret = sighting.endpoint.secret if sighting.endpoint is not None else ""
         try:
             with _connected(sighting, timeout_s) as connection:
                 connection.sendall(auth_frame(secret) + pack_request(1, kind, body))
@@ -129,7 +129,7 @@ class HostProcessEngine:
 
 def _connected(sighting: HostStatus, timeout_s: float) -> socket.socket:
     """A connection to a host that takes requests."""
-    if (place := sighting.place) is not None:
+    if (place := sighting.endpoint) is not None:
         return socket.create_connection((place.host, place.port), timeout_s)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(timeout_s)

@@ -52,7 +52,7 @@ class HostStatus:
     phase: HostPhase
     socket: Path
     pid: int  #: of its guard, or that of what stands for it
-    place: HostEndpoint | None = None  #: where it listens instead of at the socket, once it is ready
+    endpoint: HostEndpoint | None = None  #: where it listens instead of at the socket, once it is ready
     started_s: float  #: by the monotonic clock
     prepares_s: float = 0.0  #: that may pass before it begins to load: its machine may have to be made ready first
     ready: Mapping[str, Any] = field(default_factory=dict)  #: what it said of itself when it was ready
@@ -112,7 +112,7 @@ class HostProcess:
             if not self._let_go and not self.ended.is_set():
                 self._let_go = True
                 self._reason = reason
-                self.line.cut()
+                self.line.release()
                 self.kill_at = time.monotonic() + _KILL_S
 
     def kill_guard(self) -> None:
@@ -140,7 +140,7 @@ class HostProcess:
             said = orjson.loads(line)
             if said["event"] == "ready":
                 place = self._place() if self._place is not None else None
-                self.sighting = replace(self.sighting, phase=HostPhase.READY, ready=_checked(said), place=place)
+                self.sighting = replace(self.sighting, phase=HostPhase.READY, ready=_checked(said), endpoint=place)
             else:
                 self._reason = self._reason or str(said["message"])[:_WORDS]
         except (ValueError, LookupError, TypeError, OSError) as exc:
@@ -186,25 +186,25 @@ class HostWatcher:
         self._added: list[HostProcess] = []
         self._hosts: set[HostProcess] = set()
         self._closing = False
-        self._news: Callable[[], None] = lambda: None
+        self._on_change: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="hosts", daemon=True)
 
-    def begin(self, news: Callable[[], None]) -> None:
-        self._news = news
+    def open(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
         self._thread.start()
 
     def add(self, host: HostProcess) -> None:
         self._added.append(host)
-        self.hurry()
+        self.wakeup()
 
-    def hurry(self) -> None:
+    def wakeup(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.write(self._nudge_w, b"x")
 
     def close(self) -> None:
         """Returns when all that were told to end have ended."""
         self._closing = True
-        self.hurry()
+        self.wakeup()
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -235,7 +235,7 @@ class HostWatcher:
             if host.kill_at <= time.monotonic():
                 host.kill_guard()
         if changed:
-            self._news()
+            self._on_change()
 
     def _register(self, host: HostProcess) -> None:
         self._hosts.add(host)

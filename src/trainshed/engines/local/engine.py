@@ -48,26 +48,27 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 
 def run(words):
-    if words[:1] == ["guard"]:
+    if words[:1] == ["reap"]:
         from trainshed_node.process.reaper import run_reaped
 
-        status = run_reaped(0, words[1], lambda: run_guarded(words[3:]), int(words[2]))
-        if words[3] == "pass" and status != 0:  # one that ended well has seen to its container itself
+        status = run_reaped(0, words[1], lambda: run_below_reaper(words[3:]), int(words[2]))
+        if words[3] == "container-host" and status != 0:  # one that ended well has seen to its container itself
             from trainshed_serving.container.host import remove_container
 
             remove_container(words[4])
         return status
-    if words[:1] in (["host"], ["pass"], ["reference"], ["predict"]):
+    if words[:1] in (["host"], ["container-host"], ["reference"], ["predict"]):
         from trainshed_serving.main import main
-    elif words[:1] == ["link"]:
+    elif words[:1] == ["bridge"]:
         from trainshed_bridge.main import main
     else:
         from trainshed_node.main import main
     return main(words)
 
 
-def run_guarded(words):
-    if words[0] not in ("host", "pass", "stand-in"):  # a host, or what stands for it, has something to say there
+def run_below_reaper(words):
+    if words[0] not in ("host", "container-host", "replica-proxy"):  # a host, or what stands for it, has something to
+    say there
         os.dup2(2, 1)
     return run(words)
 
@@ -101,21 +102,21 @@ class LocalEngine:
         """A gang starts whole or waits whole. What is taken is what the others have: nothing is kept here."""
         return Reserved() if self._room(others).fits(len(gang.machines)) else Pending()
 
-    def outlook(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
+    def pending_reason(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
         room = self._room(others)
         return f"{room.free} of this machine's {room.slots} places are free"
 
     def _room(self, others: Sequence[GangRequest]) -> Slots:
         return Slots(slots=self._slots, taken=sum(len(each.machines) for each in others))
 
-    def held(self) -> Collection[Path]:
+    def reservations(self) -> Collection[Path]:
         """None: whose room it is, the rows of jobs say."""
         return ()
 
     def release(self, attempt: Path) -> None:
         """Nothing to do: the room of a job that ended is free."""
 
-    def away(self) -> Outage | None:
+    def outage(self) -> Outage | None:
         """This machine is here."""
         return None
 

@@ -105,14 +105,14 @@ class LocalHostEngine(HostProcessEngine):
         self._warm = warm
         self._sockets = home.hosts
 
-    def begin(self, news: Callable[[], None]) -> None:
+    def open(self, on_change: Callable[[], None]) -> None:
         """Clear what an earlier server left."""
         self._sockets = _socket_folder(self._home.hosts)
         if self._containers is not None:
             self._containers.sweep()
-        super().begin(news)
+        super().open(on_change)
 
-    def equip(self, spec: HostSpec, *, again: bool = False) -> HostSpec:
+    def prepare(self, spec: HostSpec, *, existing: bool = False) -> HostSpec:
         """What hosts need is here already."""
         return spec
 
@@ -136,7 +136,7 @@ class LocalHostEngine(HostProcessEngine):
             line = self._fork(spec, written, log, work)
             forked = line is not None
             if line is None:
-                words = ("host" if order is None else "pass", str(written))
+                words = ("host" if order is None else "container-host", str(written))
                 line = PipeHandle(start_reaped(spec.python, self._ship(), words, log=log, work=work, mark=str(path)))
             host = HostProcess(line, log, path, after=self._after(order))
         except OSError as exc:
@@ -177,7 +177,7 @@ class LocalHostEngine(HostProcessEngine):
             connection.close()
             return None
 
-    def processes(self, key: str) -> tuple[int, int]:
+    def memory_use(self, key: str) -> tuple[int, int]:
         """The pid of the host itself, 0 if there is none, and the bytes that it and all it started hold alone."""
         host = self._hosts.get(key)
         pids = tree.descendants(host.sighting.pid) if host is not None else []

@@ -77,7 +77,7 @@ class TensorBoardStarter:
                 old.unlink(missing_ok=True)
             with open(os.open(spec, os.O_TRUNC | SAFE_WRITE_FLAGS, 0o600), "wb") as file:
                 file.write(orjson.dumps(words))
-            process = start_reaped(python, self._ship(), ("board", str(spec)), log=log, work=self._folder)
+            process = start_reaped(python, self._ship(), ("tensorboard", str(spec)), log=log, work=self._folder)
         except OSError as exc:
             raise EngineUnavailableError(
                 f"TensorBoard can't be started: {exc.filename or self._folder}: {exc.strerror}."

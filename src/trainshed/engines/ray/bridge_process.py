@@ -61,7 +61,7 @@ class BridgeProcess:
     """One cluster. `python` gives the interpreter that has Ray, and may take minutes; `ship` the shipped code."""
 
     def __init__(self, home: Home, *, address: str, python: Callable[[], Path], ship: Callable[[], Path]) -> None:
-        self._folder = home.link
+        self._folder = home.bridge_folder
         self._address = address
         self._python = python
         self._ship = ship
@@ -93,7 +93,7 @@ class BridgeProcess:
 
     def begin(self) -> None:
         """Have the link running from now on. Returns at once."""
-        self._thread = threading.Thread(target=self._keep_running, name="link", daemon=True)
+        self._thread = threading.Thread(target=self._keep_running, name="bridge", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class BridgeProcess:
                 self._watch(process)
             except (TrainshedError, OSError) as exc:
                 self._why = str(exc)
-                LOG.warning("link.not_started reason=%s", exc)
+                LOG.warning("bridge.not_started reason=%s", exc)
             failures = 0 if time.monotonic() - began_s > _STEADY_S else failures + 1
             self._stopping.wait(_BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)])
 
@@ -192,8 +192,8 @@ class BridgeProcess:
                 }
             )
         )
-        process = start_reaped(python, node, ("link", str(config)), log=self._folder / "log", work=self._folder)
-        LOG.info("link.started pid=%d address=%s", process.pid, self._address)
+        process = start_reaped(python, node, ("bridge", str(config)), log=self._folder / "log", work=self._folder)
+        LOG.info("bridge.started pid=%d address=%s", process.pid, self._address)
         return process
 
     def _make_socket_folder(self) -> None:
@@ -214,7 +214,7 @@ class BridgeProcess:
                     status = process.wait(_LOOK_S)
                     said = log_tail(self._folder / "log")
                     self._why = f"the link {describe_exit(status)}"
-                    LOG.warning("link.ended status=%d said=%s", status, said[-300:])
+                    LOG.warning("bridge.ended status=%d said=%s", status, said[-300:])
                     return
         finally:
             for pipe in (process.stdin, process.stdout):

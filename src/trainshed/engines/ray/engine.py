@@ -132,7 +132,7 @@ class RayEngine:
         try:
             bundles = self._rules.bundles(gang.machines, gang.gpus)
         except InvalidArgumentError:
-            return Pending(holds=False)
+            return Pending(blocks_queue=False)
         self._write_down(gang.folder)
         with self._guard:
             asked = self._asked[gang.folder]
@@ -143,7 +143,7 @@ class RayEngine:
             asked.bundles = bundles
             placed = self._will_be_placed(asked)
         view = self._view
-        return Pending(holds=not view.reachable or (_possible(bundles, view) and not placed))
+        return Pending(blocks_queue=not view.reachable or (_possible(bundles, view) and not placed))
 
     def _will_be_placed(self, asked: _Reservation) -> bool:
         """Whether a gang waits for nothing but Ray: there is room beside all that was asked for, as far as we know, and
@@ -157,7 +157,7 @@ class RayEngine:
             and fits_in_total(wanted, [node.total for node in _nodes(self._view)])
         )
 
-    def outlook(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
+    def pending_reason(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
         try:
             bundles = self._rules.bundles(gang.machines, gang.gpus)
         except InvalidArgumentError as exc:
@@ -174,7 +174,7 @@ class RayEngine:
             said += f"; a gang of machine type {other} would fit" if other else ""
         return said
 
-    def held(self) -> Collection[Path]:
+    def reservations(self) -> Collection[Path]:
         with self._guard:
             return list(self._asked)
 
@@ -222,12 +222,12 @@ class RayEngine:
 
     # -- the cluster
 
-    def away(self) -> Outage | None:
+    def outage(self) -> Outage | None:
         view = self._view
         since_us = view.since_us or self._began_us
         if view.reachable or now_us() - max(since_us, self._began_us) < AWAY_S * 1e6:
             return None
-        return Outage(what=self._rules.what, since_us=since_us)
+        return Outage(engine=self._rules.what, since_us=since_us)
 
     def _keep_asking(self) -> None:
         looked_s = float("-inf")

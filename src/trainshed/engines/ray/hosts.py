@@ -97,19 +97,21 @@ class RayHostEngine(HostProcessEngine):
         self._stopping = threading.Event()
         self._sweeper = threading.Thread(target=self._sweep, name="host-room", daemon=True)
 
-    def begin(self, news: Callable[[], None]) -> None:
+    def open(self, on_change: Callable[[], None]) -> None:
         for left in self._home.hosts.glob("*/*/*/elsewhere/*"):  # by a server that was killed
             shutil.rmtree(left, ignore_errors=True)
-        super().begin(news)
+        super().open(on_change)
         if not self._rules.lacking:
             self._leaving.set()  # an earlier server may have left some
             self._sweeper.start()
 
-    def equip(self, spec: HostSpec, *, again: bool = False) -> HostSpec:
+    def prepare(self, spec: HostSpec, *, existing: bool = False) -> HostSpec:
         """With a list of what its machine has to fetch. `FailedPreconditionError` if that is not known any more."""
         folder = self.folder(spec.project, spec.model, spec.version)
         needs = (
-            ArtifactManifest.read(folder) if again else ArtifactManifest.gather(folder, spec.model_dir, spec.packages)
+            ArtifactManifest.read(folder)
+            if existing
+            else ArtifactManifest.gather(folder, spec.model_dir, spec.packages)
         )
         return replace(spec, provisions=needs, alone=True)
 
@@ -134,7 +136,7 @@ class RayHostEngine(HostProcessEngine):
             place.mkdir(mode=0o700, parents=True)
             with open(os.open(place / "spec.json", SAFE_WRITE_FLAGS, 0o600), "w") as file:
                 json.dump(order, file)
-            words = ("stand-in", str(place), REPLICA, f"{ROUND}.1")
+            words = ("replica-proxy", str(place), REPLICA, f"{ROUND}.1")
             mark = place / "mark"
             process = start_reaped(Path(sys.executable), self._ship(), words, log=log, work=place, mark=str(mark))
             host = HostProcess(
@@ -191,7 +193,7 @@ class RayHostEngine(HostProcessEngine):
             },
         }
 
-    def processes(self, key: str) -> tuple[int, int]:
+    def memory_use(self, key: str) -> tuple[int, int]:
         """It has no pid here. The bytes that it was last said to hold."""
         try:
             line = (self._folders[key] / "samples.jsonl").read_bytes().splitlines()[-1]
@@ -242,7 +244,7 @@ class RayHostEngine(HostProcessEngine):
             try:
                 left = [gang for gang in self._link.gangs() if gang.startswith(GANGS)]
             except EngineUnavailableError as exc:
-                LOG.info("host.room_unknown reason=%s", exc)
+                LOG.info("host.capacity_unknown reason=%s", exc)
                 left = []
                 self._stopping.wait(_AGAIN_S)
                 self._leaving.set()
@@ -256,7 +258,7 @@ class RayHostEngine(HostProcessEngine):
         try:
             self._link.release(gang)
         except EngineUnavailableError as exc:
-            LOG.info("host.room_not_released gang=%s reason=%s", gang, exc)
+            LOG.info("host.capacity_not_released gang=%s reason=%s", gang, exc)
 
 
 def _fetched(provision: Mapping[str, Any], way: ArtifactAccess, **words: str) -> dict[str, Any]:

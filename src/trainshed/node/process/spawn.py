@@ -165,7 +165,7 @@ def log_header(spec: dict[str, Any], replica: dict[str, Any]) -> list[str]:
 def command(spec: dict[str, Any], replica: dict[str, Any], folder: str) -> list[str]:
     """What to start for a replica of the attempt in `folder`."""
     if "container" in replica:
-        return node_command(spec["python"], "contain", folder, replica["name"])
+        return node_command(spec["python"], "run-container", folder, replica["name"])
     return [spec["python"], "-m", spec["module"], *spec["args"]]
 
 

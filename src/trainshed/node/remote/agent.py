@@ -309,7 +309,7 @@ class Agent:
 
             container_replica.write_spec(self._folder, self._order, fill)
             argv, env = (
-                spawn.node_command(prepared["python"], "contain", self._folder, self._order["replica"]),
+                spawn.node_command(prepared["python"], "run-container", self._folder, self._order["replica"]),
                 _inherited(),
             )
         work = os.path.join(self._folder, "work")

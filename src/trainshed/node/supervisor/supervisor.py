@@ -156,7 +156,7 @@ class Supervisor:
         from ..remote import replica_proxy  # late: replicas on this machine need none
 
         be = functools.partial(replica_proxy.main, self._folder, name, incarnation)
-        return self._start(name, ["stand-in"], spawn.inherited_environment(), log, be)
+        return self._start(name, ["replica-proxy"], spawn.inherited_environment(), log, be)
 
     def _start(
         self,

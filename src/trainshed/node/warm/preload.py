@@ -51,7 +51,7 @@ class PreloadedTensorFlow:
         if self._module is not None:
             self._set_level = _level_setter()
 
-    def close(self) -> None:
+    def hide(self) -> None:
         """From now on TensorFlow counts as not imported, until it is."""
         if self._module is not None:
             del sys.modules[_NAME]

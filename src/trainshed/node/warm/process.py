@@ -82,7 +82,7 @@ class _Ahead:
 
     def run(self, argv: list[str], env: dict[str, str]) -> None:
         """In a fork: be `argv`. Never returns."""
-        run_module.run_as_main(argv, env, self._path, self._gate.close)
+        run_module.run_as_main(argv, env, self._path, self._gate.hide)
 
 
 class _Warm:

@@ -65,7 +65,7 @@ class BrowserSessions:
 
     def end(self, session: str) -> None:
         """It opens nothing any more."""
-        self._tokens.give_back(session)
+        self._tokens.revoke_exchanged(session)
 
     def link(self, token: str, project: str, *, local: bool = False) -> str:
         """A code that begins a session, once, within CODE_S. `UnauthenticatedError` if there can't be one for this

@@ -138,7 +138,7 @@ class Tokens:
             self._forget()
         return secret
 
-    def give_back(self, secret: str) -> None:
+    def revoke_exchanged(self, secret: str) -> None:
         """End a token that was got for another one. Any other is left as it is."""
         token = self._find(secret)
         if token is not None and token.parent:
@@ -154,12 +154,12 @@ class Tokens:
         principal = Principal.of_job(project, job, Role.EDITOR)
         return self._issue(principal, label=f"job {job}", ttl_s=ttl_s)[0]
 
-    def issue_for_packages(self, project: str, job: str, *, ttl_s: float) -> str:
+    def issue_job_fetch_token(self, project: str, job: str, *, ttl_s: float) -> str:
         """A token that fetches the packages of one job, and can do nothing else. It ends as the job's own does."""
         principal = Principal.of_job(project, job, Role.COURIER)
         return self._issue(principal, label=f"packages of job {job}", ttl_s=ttl_s)[0]
 
-    def issue_for_version(self, project: str, model: str, version: str, *, ttl_s: float) -> str:
+    def issue_version_fetch_token(self, project: str, model: str, version: str, *, ttl_s: float) -> str:
         """A token that fetches the files of one version, and can do nothing else. It ends with the version."""
         principal = Principal.of_version(project, model, version)
         return self._issue(principal, label=f"files of version {version} of model {model}", ttl_s=ttl_s)[0]

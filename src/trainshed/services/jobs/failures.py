@@ -61,9 +61,9 @@ class Failures:
         read = 0
         for number, file in list(enumerate(log_files(self._home, job), start=1))[-1:]:
             for line in file.backwards():
-                read += len(line.text) + 1
+                read += len(line.message) + 1
                 mine = line.replica == replica if replica else line.replica != SERVICE
-                if mine and line.text not in _CLOSING:
+                if mine and line.message not in _CLOSING:
                     found.append(line_entry(job, number, line))
                 if len(found) == _READ_LINES or read > _READ_BYTES:
                     break
@@ -72,12 +72,12 @@ class Failures:
 
 def telling(entries: Sequence[LogEntry]) -> Sequence[LogEntry]:
     """Those that matter: the last traceback with those that led to it, else the last errors, else the last lines."""
-    starts = [number for number, entry in enumerate(entries) if entry.text.startswith(_TRACEBACK)]
+    starts = [number for number, entry in enumerate(entries) if entry.message.startswith(_TRACEBACK)]
     if not starts:
         errors = [entry for entry in entries if SEVERITIES[entry.severity] >= SEVERITIES["ERROR"]]
         return (errors or entries)[-_LAST_LINES:]
     first = starts.pop()
-    while starts and any(entry.text.startswith(_CHAINED) for entry in entries[starts[-1] : first]):
+    while starts and any(entry.message.startswith(_CHAINED) for entry in entries[starts[-1] : first]):
         first = starts.pop()
     traceback = entries[first:]
     if len(traceback) <= _MOST_LINES:

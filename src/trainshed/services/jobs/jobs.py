@@ -44,10 +44,10 @@ class Choice(Protocol):
 class QueueStatus(Protocol):
     """What is known about where a job runs, or will."""
 
-    def outlook(self, job: Job) -> str:
+    def pending_reason(self, job: Job) -> str:
         """About the room that a job at the head of the queue waits for, to end a sentence."""
 
-    def away(self, job: Job) -> str:
+    def outage(self, job: Job) -> str:
         """A sentence, if the place where a job runs does not answer; else empty."""
 
 
@@ -117,7 +117,7 @@ class Jobs:
         events = self._store.events(project, job_id)
         ahead = self._store.ahead_of(job) if job.state is JobState.QUEUED else 0
         predicted = self._world.predicted(job)
-        notes = [event.text for event in events if event.severity == "WARNING"]
+        notes = [event.message for event in events if event.severity == "WARNING"]
         return {
             "job": job_body(job, ahead + 1, predicted),
             "runtime": job.runtime,
@@ -129,7 +129,7 @@ class Jobs:
             "waiting": waiting_reason(job, ahead, self._world.prospects),
             "failure": self._world.failure(job),
             "events": [
-                {"time": rfc3339(event.time_us), "severity": event.severity, "text": event.text} for event in events
+                {"time": rfc3339(event.time_us), "severity": event.severity, "text": event.message} for event in events
             ],
         }
 
@@ -181,8 +181,11 @@ class Jobs:
                 raise FailedPreconditionError(f"Job {job.id} has ended ({job.state}) and can't be cancelled any more.")
             if job.state is JobState.QUEUED:
                 cancelled = job.to(JobState.CANCELLED, now_us=now, error=reason)
-                return cancelled, (JobEvent(text=reason, time_us=now), JobEvent(text="Job cancelled.", time_us=now))
-            return job.to(JobState.CANCELLING, now_us=now, error=reason), (JobEvent(text=reason, time_us=now),)
+                return cancelled, (
+                    JobEvent(message=reason, time_us=now),
+                    JobEvent(message="Job cancelled.", time_us=now),
+                )
+            return job.to(JobState.CANCELLING, now_us=now, error=reason), (JobEvent(message=reason, time_us=now),)
 
         self._change(project, job_id, change)
         self._wake()
@@ -308,7 +311,7 @@ def _output(job: Job, predicted: BatchProgress | None) -> dict[str, Any]:
 
 def waiting_reason(job: Job, ahead: int, prospects: QueueStatus) -> str:
     """Why nothing happens, for people; empty for a job that runs, as far as one can see, or has ended."""
-    if job.state in _RUNS_SOMEWHERE and (away := prospects.away(job)):
+    if job.state in _RUNS_SOMEWHERE and (away := prospects.outage(job)):
         return away
     match job.state:
         case JobState.QUEUED if ahead:
@@ -318,7 +321,7 @@ def waiting_reason(job: Job, ahead: int, prospects: QueueStatus) -> str:
             size = len(gang.gang(workload_of(job.body)))
             return (
                 f"It is next. Its gang of {size} {'replica starts' if size == 1 else 'replicas starts'} whole: "
-                f"{prospects.outlook(job)}."
+                f"{prospects.pending_reason(job)}."
             )
         case JobState.PREPARING:
             return "Its runtime, its packages and its processes are being made ready."
@@ -343,4 +346,4 @@ def _first_events(request: JobRequest, notes: Sequence[str], time_us: int) -> li
         *(("WARNING", note) for note in notes),
         ("INFO", f"Job {request.job_id} is queued."),
     ]
-    return [JobEvent(text=text, time_us=time_us, severity=severity) for severity, text in lines]
+    return [JobEvent(message=text, time_us=time_us, severity=severity) for severity, text in lines]

@@ -130,12 +130,12 @@ class AttemptTracker:
                 break
 
     def _follow(self, line: LogRecord) -> None:
-        report, evaluation = self._readers[line.replica].read(line.time_us, line.text)
+        report, evaluation = self._readers[line.replica].read(line.time_us, line.message)
         if report is not None:
             self.tellers[line.replica].take(report)
         if evaluation is not None:
             self.tellers[line.replica].take_evaluation(evaluation)
-        if len(self._folders) < _MAX_FOLDERS and (folder := folder_in_line(line.text)) is not None:
+        if len(self._folders) < _MAX_FOLDERS and (folder := folder_in_line(line.message)) is not None:
             self._folders[folder] = None
 
     def _take(self, scalar: Scalar) -> None:

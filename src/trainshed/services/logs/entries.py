@@ -81,10 +81,10 @@ class LogEntries:
         found: list[LogEntry] = []
         size = scanned = 0
         for entry in self._merged(projects, span):
-            scanned += len(entry.text) + _OVERHEAD
+            scanned += len(entry.message) + _OVERHEAD
             if span.filter.matches(entry.body()):
                 found.append(entry)
-                size += len(entry.text) + _OVERHEAD
+                size += len(entry.message) + _OVERHEAD
             if len(found) == span.page_size or size > PAGE_BYTES or scanned > SCAN_BYTES:
                 return LogEntryPage(found, _token(query, entry.key))
         return LogEntryPage(found, "")
@@ -114,10 +114,10 @@ class LogEntries:
         more = False
         for line, source in log.forwards(places, log.places(until) if until else None):
             places[source] = line.end
-            scanned += len(line.text) + _OVERHEAD
+            scanned += len(line.message) + _OVERHEAD
             if selection.matches(line):
                 found.append(log.entry(line, source))
-                size += len(line.text) + _OVERHEAD
+                size += len(line.message) + _OVERHEAD
             if len(found) == MAX_PAGE or size > PAGE_BYTES or scanned > SCAN_BYTES:
                 more = True
                 break
@@ -327,7 +327,7 @@ def _seek(lines: Iterator[Sourced], places: Positions, selection: LogSelection, 
             return 0
         places[source] = line.start
         left -= selection.matches(line)
-        scanned += len(line.text) + _OVERHEAD
+        scanned += len(line.message) + _OVERHEAD
         if left == 0 or scanned > SCAN_BYTES:
             return left
     return 0

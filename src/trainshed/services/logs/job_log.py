@@ -90,7 +90,7 @@ def sizes(home: Home, project: str, job_id: str, cursor: LogCursor) -> tuple[int
 
 def event_line(event: JobEvent) -> LogRecord:
     """An event as a line of the service. Its number is the place behind it."""
-    return LogRecord(event.seq - 1, event.seq, event.time_us, SERVICE, event.severity, event.text)
+    return LogRecord(event.seq - 1, event.seq, event.time_us, SERVICE, event.severity, event.message)
 
 
 def line_entry(job: Job, source: int, line: LogRecord) -> LogEntry:
@@ -100,7 +100,7 @@ def line_entry(job: Job, source: int, line: LogRecord) -> LogEntry:
         time_us=line.time_us,
         replica=line.replica,
         severity=line.severity,
-        text=line.text,
+        message=line.message,
         insert_id=insert_id(line.time_us, attempt=source, position=line.start if source else line.end),
     )
 

@@ -71,7 +71,7 @@ def line_body(entry: LogEntry) -> dict[str, str]:
         "time": rfc3339(entry.time_us),
         "replica": entry.replica,
         "severity": entry.severity,
-        "text": entry.text,
+        "text": entry.message,
     }
 
 
@@ -131,7 +131,7 @@ def _taken(
             return found, False
         line, source = item
         places[source] = line.start if back else line.end
-        cost = len(line.text) + _OVERHEAD
+        cost = len(line.message) + _OVERHEAD
         scanned += cost
         if matches(line):
             found.append(item)

@@ -112,7 +112,7 @@ class Models:
                 body=_patched(model.body, given, paths),
             )
             if "default_version.name" in paths:
-                changed = changed.defaulting_to(_named_default(model, given, versions))
+                changed = changed.with_default(_named_default(model, given, versions))
             default = [version for version in versions if version.id == changed.default_version]
             stored = replace(changed, generation=changed.generation + 1)
             shown = response("Model", model_body(stored, default[0] if default else None))
@@ -136,7 +136,7 @@ class Models:
     def split(self, project: str, model_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Spread the requests that name no version over several; no weights: the default gets all. `details`."""
         weights = read_split(body)
-        return self._routed(project, model_id, lambda model, versions: model.split_over(weights, versions))
+        return self._routed(project, model_id, lambda model, versions: model.with_split(weights, versions))
 
     def rollback(self, project: str, model_id: str) -> dict[str, Any]:
         """End a split, or make the default of before the default again. `details`."""

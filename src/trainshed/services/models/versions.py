@@ -136,7 +136,7 @@ class Versions:
             new = patched(version.body, given, fields)
             operation_id = OperationType.UPDATE_VERSION.id(model_id, version_id, now_us=now)
             changed = replace(
-                version.rescaled(new, operation_id),
+                version.with_body(new, operation_id),
                 labels=kept,
                 details={**version.details, "notes": notes_after(new, version.details.get("notes", ()))},
             )
@@ -178,7 +178,7 @@ class Versions:
         self._store.change(
             project,
             model_id,
-            lambda model, versions: ModelChange(model=model.defaulting_to(_chosen(model, versions, version_id))),
+            lambda model, versions: ModelChange(model=model.with_default(_chosen(model, versions, version_id))),
         )
         self._serving.publish(project, model_id)
         return self.get(project, model_id, version_id)

@@ -80,7 +80,7 @@ class HostContainer:
                     f"The container did not answer GET {self._order.health} with status 200 within "
                     f"{self._order.wait_s:g} s: {last}.{self._said()}"
                 )
-            if ending.came(within_s=pause_s):
+            if ending.received(within_s=pause_s):
                 return
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 

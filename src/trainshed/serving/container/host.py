@@ -38,7 +38,7 @@ def run_host(path: Path) -> int:
         return 1
     way = ContainerEndpoint(port=order.port, path=order.predict, timeout_s=order.timeout_s)
     host = ContainerHost(way, queue_limit=spec.queue_limit, body_limit=spec.body_limit)
-    if not ending.came():
+    if not ending.received():
         listener = listen(spec)
         container.watch(lambda: host.busy)
         announce(output, _ready(order, time.monotonic() - began))

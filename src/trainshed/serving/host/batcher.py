@@ -81,7 +81,7 @@ class Batcher:
         self.counts.refused += 1
         return True
 
-    def offer(self, job: PendingRequest) -> None:
+    def enqueue(self, job: PendingRequest) -> None:
         with self._lock:
             self._waiting.append(job)
             ring, self._idle = self._idle, False

@@ -32,7 +32,7 @@ class StopSignal:
         """What can be read as soon as it has come."""
         return self._told
 
-    def came(self, *, within_s: float = 0.0) -> bool:
+    def received(self, *, within_s: float = 0.0) -> bool:
         """Whether it has come; waits for it so long."""
         return bool(select.select([self], [], [], within_s)[0])
 

@@ -89,7 +89,7 @@ class Host:
                     connection.send([(request_id, QUEUE_FULL)])
                     return
                 request = self._predictor.read(body)
-                self._batcher.offer(PendingRequest(connection, request_id, self._predict, request, request.count))
+                self._batcher.enqueue(PendingRequest(connection, request_id, self._predict, request, request.count))
             elif kind == FrameKind.CANCEL:
                 self._batcher.cancel(connection, request_id)
             elif kind == FrameKind.STATS:
@@ -109,7 +109,7 @@ class Host:
         if self._batcher.full():
             connection.send([(request_id, QUEUE_FULL)])
             return
-        self._batcher.offer(PendingRequest(connection, request_id, _one_by_one(way), body))
+        self._batcher.enqueue(PendingRequest(connection, request_id, _one_by_one(way), body))
 
     def _predict(self, requests: list[Any]) -> Sequence[Answer]:
         return [(200, answer) for answer in self._predictor.run(requests)]

@@ -26,4 +26,4 @@ def tokens_of(server: RunningServer) -> Iterator[Tokens]:
 def fetch_token_of(server: RunningServer, project: str, job: str) -> str:
     """A token that fetches the packages of a job, while that goes on."""
     with tokens_of(server) as tokens:
-        return tokens.issue_for_packages(project, job, ttl_s=HOUR_S)
+        return tokens.issue_job_fetch_token(project, job, ttl_s=HOUR_S)

@@ -46,21 +46,21 @@ class FakeEngine:
         self.rooms[gang.folder] |= self._room(others).fits(len(gang.machines))
         if self.rooms[gang.folder]:
             return Reserved()
-        return Pending(holds=len(gang.machines) <= self.slots)
+        return Pending(blocks_queue=len(gang.machines) <= self.slots)
 
-    def outlook(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
+    def pending_reason(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
         return f"{self._room(others).free} of {self.slots} places are free"
 
     def _room(self, others: Sequence[GangRequest]) -> Slots:
         return Slots(slots=self.slots, taken=sum(len(each.machines) for each in others))
 
-    def held(self) -> Collection[Path]:
+    def reservations(self) -> Collection[Path]:
         return list(self.rooms)
 
     def release(self, attempt: Path) -> None:
         self.rooms.pop(attempt, None)
 
-    def away(self) -> Outage | None:
+    def outage(self) -> Outage | None:
         return self.absent
 
     def launch(self, launch: AttemptSpec) -> None:
@@ -119,10 +119,10 @@ class CapacityContract(ABC):
         engine, gang = self.engine(tmp_path), gang_of(self.attempt(tmp_path, "a"))
         wait_for(lambda: engine.reserve(gang, ()), lambda answer: isinstance(answer, Reserved))
         assert engine.reserve(gang, ()) == Reserved()
-        assert set(engine.held()) <= {gang.folder}
+        assert set(engine.reservations()) <= {gang.folder}
         engine.release(gang.folder)
         engine.release(gang.folder)
-        wait_for(engine.held, lambda held: not held)
+        wait_for(engine.reservations, lambda held: not held)
         wait_for(lambda: engine.reserve(gang, ()), lambda answer: isinstance(answer, Reserved))
         engine.release(gang.folder)
 
@@ -131,20 +131,20 @@ class CapacityContract(ABC):
         [first, second] = [gang_of(self.attempt(tmp_path, name), replicas=self.most(engine)) for name in "ab"]
         wait_for(lambda: engine.reserve(first, ()), lambda answer: isinstance(answer, Reserved))
         assert isinstance(engine.reserve(second, [first]), Pending)
-        assert engine.outlook(second, [first])
+        assert engine.pending_reason(second, [first])
         engine.release(first.folder)
         wait_for(lambda: engine.reserve(second, ()), lambda answer: isinstance(answer, Reserved))
         engine.release(second.folder)
-        wait_for(engine.held, lambda held: not held)
+        wait_for(engine.reservations, lambda held: not held)
 
     def test_what_was_never_asked_for_can_be_given_back(self, tmp_path: Path) -> None:
         engine = self.engine(tmp_path)
         engine.release(tmp_path / "nowhere")
-        assert list(engine.held()) == []
+        assert list(engine.reservations()) == []
 
     def test_it_is_not_away(self, tmp_path: Path) -> None:
         engine = self.engine(tmp_path)
-        wait_for(engine.away, lambda away: away is None)
+        wait_for(engine.outage, lambda away: away is None)
 
 
 class EngineContract(CapacityContract):

@@ -98,7 +98,7 @@ class FakeHost:
             return await self._loop.create_unix_server(made, self.address.socket)
         server = await self._loop.create_server(made, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
-        self.address = replace(self.address, place=HostEndpoint(host=host, port=port, secret=self.secret))
+        self.address = replace(self.address, endpoint=HostEndpoint(host=host, port=port, secret=self.secret))
         return server
 
 

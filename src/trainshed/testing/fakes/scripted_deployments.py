@@ -132,7 +132,7 @@ class Shed:
             drain_s=5.0,
         )
         self.pins.sweep()
-        self.hosts.begin(self.deployments.wake)
+        self.hosts.open(self.deployments.wake)
         self.deployments.start()
 
     def close(self) -> None:

@@ -35,14 +35,14 @@ class RecordingControlPlane:
         self.lost: list[str] = []
         self.on_rouse: Callable[[], None] = lambda: None
 
-    def rouse(self, project: str, model: str, version: str) -> None:
+    def activate(self, project: str, model: str, version: str) -> None:
         self.roused.append((project, model, version))
         self.on_rouse()
 
-    def stuck(self, key: str) -> None:
+    def host_unresponsive(self, key: str) -> None:
         self.hanging.append(key)
 
-    def unreachable(self, key: str, reason: str) -> None:
+    def host_unreachable(self, key: str, reason: str) -> None:
         self.lost.append(key)
 
 
@@ -96,7 +96,7 @@ class RunningGateway:
             runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
             database.migrate()
             info = ServerInfo(url=self.url, tls_url="", pid=0, home=str(self.home.path), version="")
-            nodes = NodeEndpoint(tls_url="https://127.0.0.1:1", authority="", leads=False)
+            nodes = NodeEndpoint(tls_url="https://127.0.0.1:1", authority="", serves_gs=False)
             assembly = build_application(self.home, self._settings, database, info, nodes)
             self.services, self.routes = assembly.services, assembly.routes
             runner.run(self._serve())

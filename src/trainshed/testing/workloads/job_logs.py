@@ -39,7 +39,7 @@ class WrittenJob:
             ended_us=created_us + RUN_US,
         )
         self._jobs = jobs
-        self.job = jobs.add(job, [JobEvent(text="Job queued.", time_us=created_us)])
+        self.job = jobs.add(job, [JobEvent(message="Job queued.", time_us=created_us)])
         self.folder = home.jobs / project / job_id
         self.path = self.attempt(1)
 
@@ -67,4 +67,4 @@ class WrittenJob:
 
     def tell(self, text: str, time_us: int) -> None:
         """Add a line of the service."""
-        self._jobs.tell(self.job, JobEvent(text=text, time_us=time_us))
+        self._jobs.tell(self.job, JobEvent(message=text, time_us=time_us))

@@ -78,7 +78,7 @@ class AgentActor:
         self._reader = importlib.import_module("trainshed_node.remote.streams").Reader(str(self._folder / "stream"))
         with open(self._folder / "keeper.log", "ab") as log:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", self._run, "keep", self._folder],
+                [sys.executable, "-I", "-S", self._run, "agent", self._folder],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -143,7 +143,7 @@ class AgentActor:
         """End the container of a replica whose keeper is gone."""
         with open(self._folder / "keeper.log", "ab") as log:
             subprocess.run(
-                [sys.executable, "-I", "-S", self._run, "clear", self._folder],
+                [sys.executable, "-I", "-S", self._run, "remove-containers", self._folder],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -139,7 +139,7 @@ class ClusterConnection:
         self._look()
         return self.dead(node)
 
-    def shun(self, node: str) -> None:
+    def cordon(self, node: str) -> None:
         """Place nothing there for a while that could be elsewhere: it does not answer, and the head may not know."""
         self._shunned_s[node] = time.monotonic() + SHUNNED_S
 

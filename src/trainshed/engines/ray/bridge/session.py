@@ -70,7 +70,7 @@ class ReplicaSession:
             self._pump()
         except ReplicaLostError as exc:
             if exc.node:
-                self._cluster.shun(self._node)
+                self._cluster.cordon(self._node)
             self._kill(answers=not exc.node)
             self._tell_loss(exc)
         except _ProxyGoneError:
@@ -82,7 +82,7 @@ class ReplicaSession:
         """The stand-in is gone: so is the replica."""
         self._gone.set()
         if self._node and time.monotonic() - self._heard_s > _SILENT_S:
-            self._cluster.shun(self._node)
+            self._cluster.cordon(self._node)
         self._kill(answers=bool(self._node))
 
     def _kill(self, *, answers: bool) -> None:
