@@ -32,11 +32,10 @@ from trainshed.certificates import Certificates, ensure_certificates, write_bund
 from trainshed.config import Home, MachineEnvironment, Settings, environment
 from trainshed.errors import CannotProceedError
 from trainshed.proxy import google_hosts
-from trainshed.proxy.answers import with_header_case
 from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.connect_proxy import GOODBYE_S, ConnectProxy, tls_context
 from trainshed.proxy.egress import Egress
-from trainshed.proxy.interception import SniContexts, intercept
+from trainshed.proxy.interception import SniContexts, intercept, with_header_case
 from trainshed.proxy.node_endpoint import NodeEndpoint, host_for_nodes
 from trainshed.services.server import ServerInfo
 from trainshed.serving.memory import share_arenas

@@ -35,7 +35,7 @@ from trainshed.services.storage.mirrors import KEPT_US, LOOK_US, Mirrors
 from trainshed.services.storage.objects import Objects
 from trainshed.store.database import Database
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server
-from trainshed.testing.processes.ports import held_port
+from trainshed.testing.processes.resources import held_port
 from trainshed.wiring.core import build_core
 
 SECOND_US = 1_000_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.attempts.restarts import restarts
+from trainshed.attempts.journal import restarts
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.submitter import Submitter

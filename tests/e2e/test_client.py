@@ -19,7 +19,7 @@ from trainshed.errors import (
     UnauthenticatedError,
 )
 from trainshed.sdk import Trainshed
-from trainshed.testing.fakes.saved_models import DENSE
+from trainshed.testing.fakes.models import DENSE
 from trainshed.testing.processes.servers import RunningServer
 
 TASK = """

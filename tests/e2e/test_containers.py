@@ -17,7 +17,7 @@ from trainshed.testing.clusters.containers import Docker, Podman
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.fakes.image_registry import ImageRegistry
 from trainshed.testing.processes.servers import Caller, RunningServer
-from trainshed.testing.workloads.records import records
+from trainshed.testing.workloads.job_logs import records
 
 PROJECT = "container-course"
 BUCKET = "container-course-data"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trainshed.testing.contracts.engines import wait_for
-from trainshed.testing.fakes.saved_models import DENSE
+from trainshed.testing.fakes.models import DENSE
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.deployer import Deployer
 

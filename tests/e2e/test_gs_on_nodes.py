@@ -27,7 +27,7 @@ from trainshed.runtimes.uv import find_uv
 from trainshed.testing.clusters.machines import Network, TestMachine
 from trainshed.testing.clusters.node_tokens import tokens_of
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server, s3_server
-from trainshed.testing.processes.ports import held_port
+from trainshed.testing.processes.resources import held_port
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.gs_files import FILES, PARTS
 from trainshed.testing.workloads.submitter import Submitter

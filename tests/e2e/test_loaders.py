@@ -13,7 +13,7 @@ import pytest
 
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
-from trainshed.testing.fakes.saved_models import DENSE
+from trainshed.testing.fakes.models import DENSE
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -20,8 +20,7 @@ from trainshed.engines.local.containers import BRIDGE, HOST
 from trainshed.node.containers import tool as container_tool
 from trainshed.node.containers.tool import ContainerSpec, ContainerTool
 from trainshed.node.process import tree
-from trainshed.testing.clusters.containers import Docker, Podman
-from trainshed.testing.clusters.predictors import ANSWERS
+from trainshed.testing.clusters.containers import ANSWERS, Docker, Podman
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.processes.servers import RunningServer, ask
 from trainshed.testing.workloads.deployer import Deployer

@@ -16,7 +16,7 @@ from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
 from trainshed.testing.contracts.engines import wait_for
-from trainshed.testing.fakes.saved_models import DENSE
+from trainshed.testing.fakes.models import DENSE
 from trainshed.testing.processes.callers import Callers
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.deployer import Deployer

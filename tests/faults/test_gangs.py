@@ -21,14 +21,14 @@ from typing import Any
 
 import pytest
 
-from trainshed.attempts.restarts import RestartRecord, restarts
+from trainshed.attempts.journal import RestartRecord, restarts
 from trainshed.config import Home
 from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt
 from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.testing.contracts.engines import settle, wait_for
-from trainshed.testing.workloads.records import records
+from trainshed.testing.workloads.job_logs import records
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from trainshed.attempts.restarts import RestartRecord, restarts
+from trainshed.attempts.journal import RestartRecord, restarts
 from trainshed.domain.jobs.job import TERMINAL_STATES
 from trainshed.node.supervisor.start_order import MAX_DELAY_S
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.processes.servers import RunningServer
-from trainshed.testing.workloads.records import records
+from trainshed.testing.workloads.job_logs import records
 from trainshed.testing.workloads.submitter import Submitter
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ import pytest
 
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.processes.servers import Caller, RunningServer
-from trainshed.testing.workloads.records import records
+from trainshed.testing.workloads.job_logs import records
 from trainshed.testing.workloads.submitter import Submitter
 
 COUNTING = """

@@ -30,7 +30,7 @@ from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine, render, ship
 from trainshed.node.journal import Journal
 from trainshed.testing.contracts.engines import settle, wait_for
-from trainshed.testing.workloads.records import records
+from trainshed.testing.workloads.job_logs import records
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")

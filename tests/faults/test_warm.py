@@ -26,7 +26,7 @@ from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.testing.contracts.engines import EngineContract, settle, wait_for
-from trainshed.testing.workloads.records import records
+from trainshed.testing.workloads.job_logs import records
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")

@@ -12,8 +12,15 @@ from typing import Any
 import click
 import pytest
 
-from trainshed.cli.models.predict_io import LIMIT, lines_of, parse_instances, parse_request, read_text, request_body
-from trainshed.cli.models.predictions import predictions_text
+from trainshed.cli.models.predict_io import (
+    LIMIT,
+    lines_of,
+    parse_instances,
+    parse_request,
+    predictions_text,
+    read_text,
+    request_body,
+)
 from trainshed.errors import InvalidArgumentError
 
 NONE = {"json_instances": None, "json_request": None, "text_instances": None, "signature_name": None}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.cli.jobs import charts
+from trainshed.cli.jobs import stats
 from trainshed.cli.jobs.watch import line_of
 from trainshed.client.job_format import cores, duration, number, rate, sentences, size
 
@@ -70,18 +70,18 @@ def test_a_line_for_those_without_a_terminal() -> None:
 
 
 def test_blocks_grow_with_their_values() -> None:
-    assert charts.blocks([0.0, None, 3.5, 7.0, 9.0], top=7.0) == "▁ ▅██"
-    assert charts.blocks([0.0, 0.0], top=0.0) == "▁▁"
+    assert stats.blocks([0.0, None, 3.5, 7.0, 9.0], top=7.0) == "▁ ▅██"
+    assert stats.blocks([0.0, 0.0], top=0.0) == "▁▁"
 
 
 def test_values_are_spread_over_time_and_small_gaps_are_bridged() -> None:
-    spread = charts.spread([0.0, 1.0, 1.1, 10.0], [1.0, 2.0, 3.0, 4.0], span=(0.0, 10.0), width=10)
+    spread = stats.spread([0.0, 1.0, 1.1, 10.0], [1.0, 2.0, 3.0, 4.0], span=(0.0, 10.0), width=10)
     assert spread == [1.0, 3.0, None, None, None, None, None, None, None, 4.0]
-    assert charts.bridged(spread, longest=2) == [1.0, 3.0, 3.0, 3.0, None, None, None, None, None, 4.0]
+    assert stats.bridged(spread, longest=2) == [1.0, 3.0, 3.0, 3.0, None, None, None, None, None, 4.0]
 
 
 def test_a_line_goes_from_corner_to_corner() -> None:
-    assert charts.plot([0, 1], [0, 1], width=2, height=1) == ["⡠⠊"]
-    assert charts.plot([0, 1], [1, 0], width=2, height=1) == ["⠑⢄"]
-    assert charts.plot([5, 5], [1, 1], width=3, height=2) == ["⠀⠀⠀", "⠁⠀⠀"]
-    assert [len(row) for row in charts.plot([1, 2, 9], [3, 1, 2], width=30, height=6)] == [30] * 6
+    assert stats.plot([0, 1], [0, 1], width=2, height=1) == ["⡠⠊"]
+    assert stats.plot([0, 1], [1, 0], width=2, height=1) == ["⠑⢄"]
+    assert stats.plot([5, 5], [1, 1], width=3, height=2) == ["⠀⠀⠀", "⠁⠀⠀"]
+    assert [len(row) for row in stats.plot([1, 2, 9], [3, 1, 2], width=30, height=6)] == [30] * 6

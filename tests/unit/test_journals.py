@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.attempts.journal import PIECE, read_lines
-from trainshed.attempts.restarts import restarts
+from trainshed.attempts.journal import PIECE, read_lines, restarts
 from trainshed.config import Home
 from trainshed.domain.jobs.reconcile import AttemptPhase
 from trainshed.engines.local.engine import LocalEngine

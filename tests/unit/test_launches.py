@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.buckets.addresses import resolve_uris
-from trainshed.buckets.names import object_path, split_uri
+from trainshed.buckets.names import object_path, resolve_uris, split_uri
 from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.errors import InvalidArgumentError
 

@@ -27,7 +27,7 @@ from trainshed.local.train import (
     explain_exit,
     warnings,
 )
-from trainshed.testing.processes.ports import held_port
+from trainshed.testing.processes.resources import held_port
 
 TRAINER = Trainer(
     python=Path("/usr/bin/python"),

@@ -11,9 +11,9 @@ import pytest
 
 from trainshed.artifacts import staging
 from trainshed.artifacts.staging import Package, StagedPackage
-from trainshed.buckets.addresses import resolve_uris
 from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.file_backend import FileBackend
+from trainshed.buckets.names import resolve_uris
 from trainshed.config import Settings
 from trainshed.control.jobs.credentials import RemoteAttempt, RemoteCredentials
 from trainshed.control.uri_resolver import UriResolver

@@ -20,7 +20,7 @@ from trainshed.node.remote.sidecar_proxy import SidecarProxy
 from trainshed.node.remote.tunnels import EgressRoutes
 from trainshed.proxy.google_hosts import PATTERN, served_name
 from trainshed.testing.contracts.engines import wait_for
-from trainshed.testing.processes.ports import held_port
+from trainshed.testing.processes.resources import held_port
 
 WAIT_S = 90
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainshed.config import Settings
-from trainshed.services.settings import EffectiveSettings, masked
+from trainshed.services.server import EffectiveSettings, masked
 
 
 def shown(settings: Settings, env: dict[str, str], file: dict[str, Any]) -> dict[str, tuple[Any, str]]:

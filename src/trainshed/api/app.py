@@ -16,8 +16,7 @@ from starlette.types import Scope as AsgiScope
 from trainshed.api import logging as log_routes
 from trainshed.api.console import assets, sessions, tensorboards
 from trainshed.api.http import auth, cookies
-from trainshed.api.http.problems import error_response, problem_response
-from trainshed.api.http.responses import SECURITY_HEADERS
+from trainshed.api.http.responses import SECURITY_HEADERS, error_response, problem_response
 from trainshed.api.http.routing import ProjectScope, Route, Router
 from trainshed.api.ml import jobs as ml_jobs
 from trainshed.api.ml import models as ml_models
@@ -27,18 +26,7 @@ from trainshed.api.ml import projects as ml_projects
 from trainshed.api.ml import unimplemented as ml_unimplemented
 from trainshed.api.ml import versions as ml_versions
 from trainshed.api.ml.fast_path import FastPath
-from trainshed.api.native import (
-    artifacts,
-    chaos,
-    health,
-    job_logs,
-    job_progress,
-    oauth,
-    overview,
-    runtimes,
-    server,
-    tokens,
-)
+from trainshed.api.native import artifacts, job_logs, overview, runtimes, server, tokens
 from trainshed.api.native import jobs as native_jobs
 from trainshed.api.native import models as native_models
 from trainshed.api.storage import batch as storage_batch
@@ -52,11 +40,9 @@ from trainshed.services.registry import Services
 LOG = logging.getLogger("trainshed.api")
 
 ROUTES: tuple[Route, ...] = (
-    *health.ROUTES,
     *assets.ROUTES,
     *sessions.ROUTES,
     *tensorboards.ROUTES,
-    *oauth.ROUTES,
     *server.ROUTES,
     *tokens.ROUTES,
     *runtimes.ROUTES,
@@ -64,8 +50,6 @@ ROUTES: tuple[Route, ...] = (
     *ml_jobs.ROUTES,
     *ml_models.ROUTES,
     *ml_versions.ROUTES,
-    *chaos.ROUTES,
-    *job_progress.ROUTES,
     *native_jobs.ROUTES,
     *artifacts.ROUTES,
     *overview.ROUTES,

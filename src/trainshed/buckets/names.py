@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from trainshed.errors import InvalidArgumentError
@@ -13,6 +14,7 @@ MAX_COMPONENT = 255  #: bytes between two slashes
 _BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9_-]|\.(?!\.)){1,61}[a-z0-9]")
 _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 _URI = re.compile(r"gs://([^/]+)(?:/(.*))?", re.DOTALL)
+_URI_IN_TEXT = re.compile(r"gs://[a-z0-9][a-z0-9._-]*[a-z0-9](?:/[^\s,;'\"]*)?")
 
 
 def bucket_name(text: str) -> str:
@@ -71,3 +73,15 @@ def object_path(root: Path, bucket: str, name: str) -> Path:
     """Where an object is, or would be, below `root`. An empty name is the bucket's own folder. Never outside it."""
     path = root / bucket_name(bucket)
     return path.joinpath(*components(name)) if name else path
+
+
+def resolve_uris(text: str, path_of: Callable[[str], Path | None]) -> str:
+    """The text with each gs:// address that `path_of` knows replaced by its path; a slash at its end stays."""
+
+    def replaced(match: re.Match[str]) -> str:
+        path = path_of(match[0])
+        if path is None:
+            return match[0]
+        return f"{path}/" if match[0].endswith("/") else str(path)
+
+    return _URI_IN_TEXT.sub(replaced, text)

@@ -25,7 +25,7 @@ JOBS: dict[str, tuple[Any, str]] = {
     "logs": ("jobs.logs:logs", "Show a job's log, or a part of it."),
     "watch": ("jobs.watch:watch", "Watch a job until it ends: its progress, and what each replica does."),
     "stats": ("jobs.stats:stats", "Show the CPU and memory of each replica, while a job runs and afterwards."),
-    "chaos": ("jobs.chaos:chaos", "Kill a replica of a running job, to see how the job gets over it."),
+    "chaos": ("jobs.commands:chaos", "Kill a replica of a running job, to see how the job gets over it."),
 }
 
 MODELS: dict[str, tuple[Any, str]] = {

@@ -10,7 +10,6 @@ from typing import Any
 from trainshed.client.context import ClientContext
 from trainshed.client.operations import create_once
 from trainshed.client.transport import ApiError
-from trainshed.client.yaml_files import read_yaml
 from trainshed.errors import InvalidArgumentError, NotFoundError
 
 REGION = "us-central1"
@@ -86,3 +85,20 @@ def check_runnable(body: dict[str, Any]) -> None:
 def created(here: ClientContext, body: dict[str, Any]) -> dict[str, Any]:
     """The job that the server made of a body."""
     return create_once(here, here.ml("jobs"), body, look_with=f"trainshed jobs describe {body['jobId']}")
+
+
+def read_yaml(path: Path) -> tuple[Any, Any]:
+    """What a file holds, twice: with numbers as numbers, and with every value as the text that it was written as.
+
+    1.10 is a version, and not the number 1.1: which of the two is meant depends on the field.
+    """
+    import yaml
+
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InvalidArgumentError(f"Failed to load YAML from [{path}]: Unable to read file [{path}]: {exc}") from exc
+    try:
+        return yaml.safe_load(text), yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  BaseLoader makes texts only
+    except yaml.YAMLError as exc:
+        raise InvalidArgumentError(f"Failed to parse YAML from [{path}]: {exc}") from exc

@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
-from trainshed.domain.filters.patterns import Search, compile_pattern
-from trainshed.domain.filters.terms import SEVERITIES
+from trainshed.domain.filters.terms import SEVERITIES, Search, compile_pattern
 from trainshed.domain.times import parse_rfc3339, rfc3339
 from trainshed.errors import InvalidArgumentError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -21,6 +22,8 @@ LOG_BYTES = 4 << 20  #: of what a process prints, before it is put aside; what w
 LOOK_S = 0.05  #: how long `ChildRun.status` waits
 MARK = "TRAINSHED_HOST"
 _WORDS = 2000  #: characters of a log's end that stand for why a process ended
+_PIECE = 1 << 16
+_WORD = 32  #: bytes of the line with the pid
 
 
 def start_reaped(
@@ -107,3 +110,95 @@ class ReapedRun:
             if pipe is not None:
                 pipe.close()
         self._process.wait()
+
+
+class ProcessHandle(Protocol):
+    """For one thread, but for `cut`."""
+
+    pid: int  #: of the guard
+
+    def fileno(self) -> int:
+        """For a selector: readable when `read` has something to give."""
+
+    def read(self) -> bytes:
+        """What it says on its standard output; nothing at its end. `BlockingIOError` if there is nothing yet."""
+
+    def release(self) -> None:
+        """Let go of the process. What it says in its end can still be read."""
+
+    def status(self) -> int:
+        """The exit status, once the guard has ended; KILLED and the signal if it was killed."""
+
+    def close(self) -> None:
+        """After its end."""
+
+
+class PipeHandle:
+    """Of a guard that is our own child."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.pid = process.pid
+        self._process = process
+        self._life, self._output = process.stdin, process.stdout
+        os.set_blocking(self._output.fileno(), False)
+
+    def fileno(self) -> int:
+        return self._output.fileno()
+
+    def read(self) -> bytes:
+        return os.read(self._output.fileno(), _PIECE)
+
+    def release(self) -> None:
+        self._life.close()
+
+    def status(self) -> int:
+        status = self._process.wait()
+        return status if status >= 0 else SIGNAL_EXIT_BASE - status
+
+    def close(self) -> None:
+        self._life.close()
+        self._output.close()
+
+
+class SocketHandle:
+    """To a guard that a warm process forked. It says its pid in a line and, after a NUL at the end, its status."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Waits for the pid, which comes at once. `OSError` if it does not."""
+        self._connection = connection
+        self._status = SIGNAL_EXIT_BASE + signal.SIGKILL  # of a guard that was killed before it could say another
+        self.pid = _pid(connection)
+        connection.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def read(self) -> bytes:
+        said, end, status = self._connection.recv(_PIECE).partition(b"\0")
+        if end and status.isdigit():
+            self._status = int(status)
+        return said
+
+    def release(self) -> None:
+        try:
+            self._connection.shutdown(socket.SHUT_WR)
+        except OSError:  # the other side is gone
+            return
+
+    def status(self) -> int:
+        return self._status
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _pid(connection: socket.socket) -> int:
+    word = b""
+    while not word.endswith(b"\n"):
+        piece = connection.recv(1)
+        word += piece
+        if not piece or len(word) > _WORD:
+            raise ConnectionError("The warm process did not start it.")
+    return int(word)

@@ -21,7 +21,7 @@ import sys
 
 from .journal import Journal
 from .process import spawn, tree
-from .process.signals import signal_pipe
+from .process.tree import signal_pipe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from trainshed.errors import InvalidArgumentError, UnavailableError
 from trainshed.proxy.egress import Egress, Streams, pipe
-from trainshed.proxy.front import InterceptedConnection, error_response
 from trainshed.proxy.google_hosts import served_name
+from trainshed.proxy.interception import InterceptedConnection, error_response
 from trainshed.proxy.request_normalizer import HEAD_LIMIT, HEADERS_LIMIT
 
 LOG = logging.getLogger("trainshed.proxy")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import trainshed.sdk.display as display
-from trainshed.client import operations_part
+from trainshed.client import operations
 from trainshed.client.context import ClientContext
 from trainshed.client.copy_plan import Transfer, run_transfer
 from trainshed.client.operations import create_once
@@ -207,7 +207,7 @@ class Model:
         name, live = str(body["name"]), display.Live()
         look_with = f"trainshed versions describe {name} --model {self.name}"
         operation = create_once(self._here, f"{self._path}/versions", body, look_with=look_with)
-        for found in operations_part.follow(self._here, operation):
+        for found in operations.follow(self._here, operation):
             if not found.get("done"):
                 text = f"Version {name} of model {self.name} is being created. {self._news(name)}".rstrip()
                 live.show(display.message(text), text)
@@ -220,7 +220,7 @@ class Model:
         return str(self._here.client.call("GET", f"/trainshed{self._version_path(version)}").get("progress", ""))
 
     def _finish(self, operation: dict[str, Any]) -> None:
-        for found in operations_part.follow(self._here, operation):
+        for found in operations.follow(self._here, operation):
             if "error" in found:
                 raise TrainshedError(str(found["error"].get("message", "It failed.")))
 

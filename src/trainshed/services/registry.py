@@ -24,8 +24,7 @@ from trainshed.services.models.replays import Replays
 from trainshed.services.models.versions import Versions
 from trainshed.services.operations import Operations
 from trainshed.services.runtimes import RuntimeService
-from trainshed.services.server import ServerInfo
-from trainshed.services.settings import EffectiveSettings
+from trainshed.services.server import EffectiveSettings, ServerInfo
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
 

@@ -18,6 +18,63 @@ _WITHOUT_EFFECT: Mapping[str, bool] = {
     "--no-log-http": False,
 }
 _SAID = ("--account", "--configuration", "--impersonate-service-account")  #: the same, but it is said
+#: what is not needed here, by the words it begins with: said, and taken for done
+NOT_NEEDED: Mapping[tuple[str, ...], str] = {
+    ("auth", "login"): "You are signed in already, with the token of this state folder. "
+    "`gcloud auth print-access-token` prints it; TRAINSHED_TOKEN chooses another one.",
+    ("auth", "application-default", "login"): "Programs in this shell find their credentials already: "
+    "GOOGLE_APPLICATION_CREDENTIALS names them.",
+    ("auth", "configure-docker"): "There is no registry to sign in to.",
+    ("services", "enable"): "Every API that Trainshed serves is enabled.",
+    ("components", "install"): "There are no components to install.",
+    ("components", "update"): "There are no components to update.",
+    ("init",): "There is nothing to set up. `gcloud config set project ID` chooses a project.",
+}
+_NO_REGISTRY = (
+    "There is no registry. Build images on this machine, with podman build, and name them by --master-image-uri."
+)
+#: what to use in place of what is not served, by the words it begins with
+INSTEAD: Mapping[tuple[str, ...], str] = {
+    ("ai",): "That is another API, Vertex AI. `gcloud ai-platform` has jobs, models and predictions.",
+    ("app",): "Deploy a model with `gcloud ai-platform versions create`.",
+    ("artifacts",): _NO_REGISTRY,
+    ("auth", "activate-service-account"): "There are no service accounts. `trainshed auth tokens create` makes a token "
+    "for someone; TRAINSHED_TOKEN uses it.",
+    ("builds",): _NO_REGISTRY,
+    ("compute", "ssh"): "Jobs run on this machine. `gcloud ai-platform jobs stream-logs JOB` shows what they write.",
+    ("compute",): "There are no machines to make: jobs run on this one. `--scale-tier` and `--config` say how many "
+    "replicas a job has.",
+    ("config", "configurations"): "TRAINSHED_HOME chooses another state folder, `gcloud config set project` another "
+    "project.",
+    ("container",): _NO_REGISTRY,
+    ("iam",): "Tokens decide who may do what. `trainshed auth tokens create --role viewer` makes one.",
+    ("logging",): "`gcloud ai-platform jobs stream-logs JOB` and `trainshed jobs logs JOB` show logs.",
+    ("projects", "add-iam-policy-binding"): "Tokens decide who may do what. `trainshed auth tokens create --role "
+    "viewer` makes one.",
+    ("projects", "create"): "A project comes into being when it is first used: `gcloud config set project ID`.",
+    ("projects", "delete"): "Delete what is in it: jobs, models, and buckets with `gsutil rm -r gs://BUCKET`.",
+    ("storage",): "`gsutil` and `trainshed buckets` have what there is for buckets.",
+}
+_LETTERS = {
+    "asia-east1": "abc",
+    "asia-northeast1": "abc",
+    "asia-south1": "abc",
+    "asia-southeast1": "abc",
+    "australia-southeast1": "abc",
+    "europe-north1": "abc",
+    "europe-west1": "bcd",
+    "europe-west2": "abc",
+    "europe-west3": "abc",
+    "europe-west4": "abc",
+    "northamerica-northeast1": "abc",
+    "southamerica-east1": "abc",
+    "us-central1": "abcf",
+    "us-east1": "bcd",
+    "us-east4": "abc",
+    "us-west1": "abc",
+    "us-west2": "abc",
+}
+REGIONS = tuple(_LETTERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,47 +121,6 @@ def parse(args: Sequence[str]) -> GcloudCommand:
     )
 
 
-#: what is not needed here, by the words it begins with: said, and taken for done
-NOT_NEEDED: Mapping[tuple[str, ...], str] = {
-    ("auth", "login"): "You are signed in already, with the token of this state folder. "
-    "`gcloud auth print-access-token` prints it; TRAINSHED_TOKEN chooses another one.",
-    ("auth", "application-default", "login"): "Programs in this shell find their credentials already: "
-    "GOOGLE_APPLICATION_CREDENTIALS names them.",
-    ("auth", "configure-docker"): "There is no registry to sign in to.",
-    ("services", "enable"): "Every API that Trainshed serves is enabled.",
-    ("components", "install"): "There are no components to install.",
-    ("components", "update"): "There are no components to update.",
-    ("init",): "There is nothing to set up. `gcloud config set project ID` chooses a project.",
-}
-
-_NO_REGISTRY = (
-    "There is no registry. Build images on this machine, with podman build, and name them by --master-image-uri."
-)
-
-#: what to use in place of what is not served, by the words it begins with
-INSTEAD: Mapping[tuple[str, ...], str] = {
-    ("ai",): "That is another API, Vertex AI. `gcloud ai-platform` has jobs, models and predictions.",
-    ("app",): "Deploy a model with `gcloud ai-platform versions create`.",
-    ("artifacts",): _NO_REGISTRY,
-    ("auth", "activate-service-account"): "There are no service accounts. `trainshed auth tokens create` makes a token "
-    "for someone; TRAINSHED_TOKEN uses it.",
-    ("builds",): _NO_REGISTRY,
-    ("compute", "ssh"): "Jobs run on this machine. `gcloud ai-platform jobs stream-logs JOB` shows what they write.",
-    ("compute",): "There are no machines to make: jobs run on this one. `--scale-tier` and `--config` say how many "
-    "replicas a job has.",
-    ("config", "configurations"): "TRAINSHED_HOME chooses another state folder, `gcloud config set project` another "
-    "project.",
-    ("container",): _NO_REGISTRY,
-    ("iam",): "Tokens decide who may do what. `trainshed auth tokens create --role viewer` makes one.",
-    ("logging",): "`gcloud ai-platform jobs stream-logs JOB` and `trainshed jobs logs JOB` show logs.",
-    ("projects", "add-iam-policy-binding"): "Tokens decide who may do what. `trainshed auth tokens create --role "
-    "viewer` makes one.",
-    ("projects", "create"): "A project comes into being when it is first used: `gcloud config set project ID`.",
-    ("projects", "delete"): "Delete what is in it: jobs, models, and buckets with `gsutil rm -r gs://BUCKET`.",
-    ("storage",): "`gsutil` and `trainshed buckets` have what there is for buckets.",
-}
-
-
 def longest(table: Mapping[tuple[str, ...], str], words: Sequence[str]) -> str | None:
     """The entry for the most words that a command line begins with."""
     for count in range(len(words), 0, -1):
@@ -129,3 +145,12 @@ def refusal(words: Sequence[str]) -> str:
     known = "`gcloud ai-platform` (also `ml-engine` and `beta ml`), `config`, `auth`, `projects`, `compute zones list`"
     remedy = longest(INSTEAD, words) or f"What there is: {known}, and `gsutil`."
     return f"Trainshed does not serve `gcloud {shown}`. {remedy}"
+
+
+def zones() -> list[dict[str, str]]:
+    """Each zone with its region, in order."""
+    return [
+        {"name": f"{region}-{letter}", "region": region, "status": "UP"}
+        for region, letters in _LETTERS.items()
+        for letter in letters
+    ]

@@ -12,14 +12,13 @@ from functools import partial
 import psutil
 
 from trainshed.attempts.batch_progress import read_batch_progress
-from trainshed.attempts.restarts import restarts
+from trainshed.attempts.journal import restarts
 from trainshed.config import Home, Settings, default_project, environment
 from trainshed.control.deployments.artifact_access import ArtifactAccessIssuer
 from trainshed.control.deployments.completion import DeploymentStores
-from trainshed.control.deployments.container_versions import ImageResolver
 from trainshed.control.deployments.controller import DeploymentController, find_parity_twin, runtime_in_use
 from trainshed.control.deployments.model_files import ModelFileStore
-from trainshed.control.deployments.provisioner import HostResources, ProvisionerDeps, VersionProvisioner
+from trainshed.control.deployments.provisioner import HostResources, ImageResolver, ProvisionerDeps, VersionProvisioner
 from trainshed.control.jobs.batch_attempt import BatchAttemptBuilder
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
@@ -70,8 +69,7 @@ from trainshed.services.models.versions import Versions
 from trainshed.services.operations import Operations
 from trainshed.services.registry import Services
 from trainshed.services.runtimes import RuntimeService
-from trainshed.services.server import ServerInfo
-from trainshed.services.settings import EffectiveSettings
+from trainshed.services.server import EffectiveSettings, ServerInfo
 from trainshed.services.storage.mirrors import Mirrors
 from trainshed.services.storage.uris import UriChecker
 from trainshed.store.database import Database

@@ -9,7 +9,7 @@ import pytest
 
 from trainshed.errors import UnavailableError
 from trainshed.gateway.reverse_proxy import ProxiedResponse, forward
-from trainshed.testing.processes.ports import held_port
+from trainshed.testing.processes.resources import held_port
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

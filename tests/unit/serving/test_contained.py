@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from trainshed.serving.frames import FrameKind, pack_raw, unpack_raw
-from trainshed.testing.clusters.predictors import ANSWERS
+from trainshed.testing.clusters.containers import ANSWERS
 from trainshed.testing.processes.host_processes import MAIN, RunningHost
-from trainshed.testing.processes.ports import held_port
+from trainshed.testing.processes.resources import held_port
 
 PREDICTOR = """
 import json, os, sys, time

@@ -12,7 +12,7 @@ import pytest
 
 from trainshed.serving.container.upstream import UPSTREAM_ERRORS, Upstream, UpstreamResponse, as_answer
 from trainshed.serving.frames import unpack_raw
-from trainshed.testing.processes.ports import held_port
+from trainshed.testing.processes.resources import held_port
 
 
 def test_good_answers_are_given_back_as_they_came() -> None:

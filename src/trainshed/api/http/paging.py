@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainshed.api.http.queries import number
+from trainshed.api.http.request import number
 from trainshed.domain.page_tokens import bad_page_token, decode_page_token, encode_page_token
 from trainshed.errors import InvalidArgumentError
 from trainshed.services.paging import PageRequest, ResourcePage, RowCursor

@@ -2,18 +2,80 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 from starlette.responses import Response
 
+from trainshed import errors as e
+
 #: a browser takes an answer for what it says it is, and gives it to no page of another origin
 SECURITY_HEADERS: Mapping[str, str] = {
     "x-content-type-options": "nosniff",
     "cross-origin-resource-policy": "same-origin",
 }
+LOG = logging.getLogger("trainshed.api")
+#: error -> (HTTP status, google.rpc status, the reason that Cloud Storage clients look for)
+STATUS: Mapping[type[e.TrainshedError], tuple[int, str, str]] = {
+    e.InvalidArgumentError: (400, "INVALID_ARGUMENT", "invalid"),
+    e.UnauthenticatedError: (401, "UNAUTHENTICATED", "required"),
+    e.PermissionDeniedError: (403, "PERMISSION_DENIED", "forbidden"),
+    e.NotFoundError: (404, "NOT_FOUND", "notFound"),
+    e.AlreadyExistsError: (409, "ALREADY_EXISTS", "conflict"),
+    e.AbortedError: (409, "ABORTED", "conflict"),
+    e.ConflictError: (409, "ABORTED", "conflict"),
+    e.FailedPreconditionError: (400, "FAILED_PRECONDITION", "failedPrecondition"),
+    e.ConditionNotMetError: (412, "FAILED_PRECONDITION", "conditionNotMet"),
+    e.NotModified: (304, "OK", "notModified"),
+    e.OutOfRangeError: (416, "OUT_OF_RANGE", "requestedRangeNotSatisfiable"),
+    e.PayloadTooLargeError: (413, "INVALID_ARGUMENT", "uploadTooLarge"),
+    e.UnimplementedError: (501, "UNIMPLEMENTED", "notImplemented"),
+    e.UnavailableError: (503, "UNAVAILABLE", "backendError"),
+    e.ResourceExhaustedError: (429, "RESOURCE_EXHAUSTED", "rateLimitExceeded"),
+    e.DeadlineExceededError: (504, "DEADLINE_EXCEEDED", "backendError"),
+    e.DiskFullError: (507, "RESOURCE_EXHAUSTED", "quotaExceeded"),
+    e.TrainshedError: (500, "INTERNAL", "internalError"),
+}
 
 
 def json_response(body: Mapping[str, Any]) -> Response:
     return Response(orjson.dumps(body), media_type="application/json; charset=UTF-8")
+
+
+def error_response(exc: Exception) -> Response:
+    """The answer for an error. One that nobody foresaw is logged under an id, and only the id is sent."""
+    if not isinstance(exc, e.TrainshedError):
+        incident = secrets.token_hex(4)
+        LOG.error("request.failed incident=%s", incident, exc_info=exc)
+        exc = e.TrainshedError(f"Something went wrong inside the server; its log says what, under the id {incident}.")
+    code, status, reason = next(STATUS[kind] for kind in type(exc).__mro__ if kind in STATUS)
+    if code == 304:
+        return Response(status_code=304)
+    return problem_response(code, status, reason, str(exc), field=getattr(exc, "field", ""), headers=_headers(exc))
+
+
+def problem_response(
+    code: int, status: str, reason: str, message: str, *, field: str = "", headers: Mapping[str, str] | None = None
+) -> Response:
+    """Google's error body. `errors` is what Cloud Storage clients read, `status` and `details` what the others do."""
+    body: dict[str, Any] = {"code": code, "message": message, "status": status}
+    if field:
+        if f"'{field}'" not in message:  # a body that can't be read says where by itself, as Google's parser does
+            body["message"] = f"Field: {field} Error: {message}"
+        violation = {"field": field, "description": message}
+        body["details"] = [{"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [violation]}]
+    body["errors"] = [{"domain": "global", "reason": reason, "message": body["message"]}]
+    return Response(orjson.dumps({"error": body}), code, dict(headers or {}), media_type="application/json")
+
+
+def _headers(exc: e.TrainshedError) -> dict[str, str]:
+    if isinstance(exc, e.UnavailableError):
+        return {"retry-after": str(exc.retry_after_s)}
+    if isinstance(exc, e.UnauthenticatedError):
+        return {"www-authenticate": 'Bearer realm="trainshed"'}
+    if isinstance(exc, e.OutOfRangeError):
+        return {"content-range": f"bytes */{exc.size}"}
+    return {}

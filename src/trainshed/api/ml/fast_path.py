@@ -15,8 +15,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from trainshed.api.http.problems import error_response
-from trainshed.api.http.responses import SECURITY_HEADERS
+from trainshed.api.http.responses import SECURITY_HEADERS, error_response
 from trainshed.domain.iam import Access
 from trainshed.errors import TrainshedError
 from trainshed.gateway.gateway import Answer, InFlightRequest, PredictionGateway

@@ -8,8 +8,7 @@ from starlette.responses import Response
 
 from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.paging import page_body, page_request
-from trainshed.api.http.queries import read_query
-from trainshed.api.http.request import project, services
+from trainshed.api.http.request import project, read_query, services
 from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.api.ml.policies import policy_routes

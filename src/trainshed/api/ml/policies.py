@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.api.http.bodies import read_json_object
-from trainshed.api.http.queries import number, read_query
-from trainshed.api.http.request import principal, project, services
+from trainshed.api.http.request import number, principal, project, read_query, services
 from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import Handler, ProjectScope, Route
 from trainshed.domain.iam import Access

@@ -11,8 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.api.http.media import SeekableBytes, StreamedResponse, parse_range
-from trainshed.api.http.queries import read_query
-from trainshed.api.http.request import principal, project, services
+from trainshed.api.http.request import principal, project, read_query, services
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 

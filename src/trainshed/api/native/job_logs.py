@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.api.http.long_poll import wait_for_news, wait_s
-from trainshed.api.http.queries import number, read_query
-from trainshed.api.http.request import project, services
+from trainshed.api.http.request import number, project, read_query, services
 from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access

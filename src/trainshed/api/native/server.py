@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from trainshed.api.http.queries import read_query
-from trainshed.api.http.request import services
+from trainshed import __version__
+from trainshed.api.http.request import read_query, services
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 
@@ -20,7 +20,12 @@ async def settings(request: Request) -> JSONResponse:
     return JSONResponse(services(request).settings.body())
 
 
+async def health(_request: Request) -> JSONResponse:
+    return JSONResponse({"status": "ok", "version": __version__})
+
+
 ROUTES = (
+    Route(method="GET", path="/healthz", access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=health),
     Route(method="GET", path="/trainshed/v1/server", access=Access.READ, scope=ProjectScope.SERVER, handler=show),
     Route(
         method="GET", path="/trainshed/v1/settings", access=Access.ADMIN, scope=ProjectScope.SERVER, handler=settings

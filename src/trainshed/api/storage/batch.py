@@ -12,7 +12,7 @@ from starlette.types import Message
 
 from trainshed.api.http.bodies import read_body
 from trainshed.api.http.multipart import headers_of, split_parts
-from trainshed.api.http.problems import error_response
+from trainshed.api.http.responses import error_response
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 from trainshed.errors import InvalidArgumentError, PayloadTooLargeError, TrainshedError

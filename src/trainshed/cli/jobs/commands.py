@@ -7,12 +7,14 @@ from typing import Any
 
 import click
 
-from trainshed.cli.toolkit.labels import asks_for_labels, changed, label_options
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.list_filters import select
 from trainshed.cli.toolkit.options import (
     CommandContext,
+    asks_for_labels,
+    changed,
     format_option,
+    label_options,
     project_option,
     resource_listing_options,
     session,
@@ -23,6 +25,12 @@ from trainshed.client.transport import segment
 from trainshed.errors import InvalidArgumentError
 
 COLUMNS = (Column("JOB_ID", "jobId"), Column("STATUS", "state"), Column("CREATED", "createTime", local_time))
+_OVERVIEW = ("jobId", "createTime", "startTime", "endTime", "state")
+_INPUT = (
+    *("runtimeVersion", "pythonVersion", "region", "scaleTier", "pythonModule", "masterType"),
+    *("workerType", "workerCount", "parameterServerType", "parameterServerCount", "jobDir"),
+)
+_PREDICTION = ("modelName", "versionName", "uri", "dataFormat", "outputPath", "batchSize", "runtimeVersion", "region")
 
 
 @click.command("list", cls=Command)
@@ -84,14 +92,6 @@ def fetch(here: CommandContext, job: str) -> dict[str, Any]:
     return found
 
 
-_OVERVIEW = ("jobId", "createTime", "startTime", "endTime", "state")
-_INPUT = (
-    *("runtimeVersion", "pythonVersion", "region", "scaleTier", "pythonModule", "masterType"),
-    *("workerType", "workerCount", "parameterServerType", "parameterServerCount", "jobDir"),
-)
-_PREDICTION = ("modelName", "versionName", "uri", "dataFormat", "outputPath", "batchSize", "runtimeVersion", "region")
-
-
 def _summary(job: dict[str, Any]) -> Iterator[str]:
     """What matters of a job, a box for each part that has something to show."""
     training, prediction = job.get("trainingInput", {}), job.get("predictionInput", {})
@@ -144,3 +144,26 @@ def update(job: str, project: str | None, **change: Any) -> None:
     body = changed(fetch(here, job), change)
     here.client.call("PATCH", here.ml(f"jobs/{segment(job)}"), query={"updateMask": "labels"}, body=body)
     say(f"Updated ml engine job [{job}].")
+
+
+@click.command(cls=Command)
+@click.argument("job")
+@project_option
+@click.option("--kill", "replica", metavar="REPLICA", required=True, help="The replica, such as worker-replica-0.")
+@click.option(
+    "--signal", "signal", metavar="NAME", default="KILL", show_default=True, help="KILL, TERM, SEGV, STOP and so on."
+)
+def chaos(job: str, project: str | None, replica: str, signal: str) -> None:
+    """Kill a replica of a running job, to see how the job gets over it.
+
+    \b
+    Example:
+      trainshed jobs chaos my_job --kill worker-replica-0
+    """
+    here = session(project)
+    body = {"kill": replica, "signal": signal}
+    done = here.client.call("POST", f"/trainshed{here.ml(f'jobs/{segment(job)}')}:chaos", body=body)
+    say(
+        f"Sent {done['signal']} to {done['replica']} of job [{job}]. To see what comes of it:\n\n"
+        f"  $ trainshed jobs stream-logs {job}\n  $ trainshed jobs describe {job}"
+    )

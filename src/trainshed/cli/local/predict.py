@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from trainshed.cli.models.predict_io import instance_options, request_body, signature_option
-from trainshed.cli.models.predictions import show_predictions
+from trainshed.cli.models.predict_io import instance_options, request_body, show_predictions, signature_option
 from trainshed.cli.toolkit.build_progress import shown_build
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import WordChoice, format_option

@@ -7,21 +7,24 @@ from typing import Any
 import click
 
 from trainshed.cli.models.operations import finished
-from trainshed.cli.toolkit.labels import asks_for_labels, changed, label_options
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.list_filters import select
 from trainshed.cli.toolkit.options import (
     CommandContext,
     KeyValues,
     Names,
+    asks_for_labels,
+    changed,
+    confirm,
     format_option,
+    label_options,
     project_option,
+    quiet_option,
     region_option,
     resource_listing_options,
     session,
 )
 from trainshed.cli.toolkit.output import Column, say, show_named, show_one
-from trainshed.cli.toolkit.prompts import confirm, quiet_option
 from trainshed.client.transport import segment
 from trainshed.errors import InvalidArgumentError
 

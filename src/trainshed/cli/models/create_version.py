@@ -27,8 +27,8 @@ from trainshed.cli.toolkit.output import say
 from trainshed.cli.toolkit.transfers import run
 from trainshed.client.operations import create_once
 from trainshed.client.staging import staged
+from trainshed.client.submission import read_yaml
 from trainshed.client.transport import segment
-from trainshed.client.yaml_files import read_yaml
 from trainshed.errors import InvalidArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])

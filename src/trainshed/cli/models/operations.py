@@ -20,7 +20,7 @@ from trainshed.cli.toolkit.options import (
     session,
 )
 from trainshed.cli.toolkit.output import Column, say, show_list, show_named, show_one
-from trainshed.client.operations_part import POLL_S, fetch, follow, id_of
+from trainshed.client.operations import POLL_S, fetch, follow, id_of
 from trainshed.client.transport import segment
 from trainshed.errors import TrainshedError
 

@@ -12,7 +12,7 @@ from trainshed.cli.models.commands import path_of
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import CommandContext, format_option, project_option, region_option, session
 from trainshed.cli.toolkit.output import say, show_one
-from trainshed.client.yaml_files import read_yaml
+from trainshed.client.submission import read_yaml
 from trainshed.errors import InvalidArgumentError, NotFoundError
 
 F = TypeVar("F", bound=Callable[..., Any])

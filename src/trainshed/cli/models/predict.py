@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from trainshed.cli.models.commands import path_of
-from trainshed.cli.models.predict_io import instance_options, request_body, signature_option
-from trainshed.cli.models.predictions import show_predictions
+from trainshed.cli.models.predict_io import instance_options, request_body, show_predictions, signature_option
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import CommandContext, format_option, project_option, region_option, session
 from trainshed.client import ApiError

@@ -13,9 +13,16 @@ from trainshed.cli.models.commands import fetch, last_part, own_path_of
 from trainshed.cli.models.predict import target_of
 from trainshed.cli.models.predict_io import instance_options, request_body
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import CommandContext, format_option, project_option, session
+from trainshed.cli.toolkit.options import (
+    CommandContext,
+    confirm,
+    format_option,
+    is_quiet,
+    project_option,
+    quiet_option,
+    session,
+)
 from trainshed.cli.toolkit.output import Column, say, show_list
-from trainshed.cli.toolkit.prompts import confirm, is_quiet, quiet_option
 from trainshed.client.transport import segment
 from trainshed.errors import CannotProceedError
 

@@ -13,19 +13,22 @@ from trainshed.cli.models.create_version import read_config, scaling_options
 from trainshed.cli.models.operations import finished
 from trainshed.cli.models.rollout import check_replay
 from trainshed.cli.models.version_body import CHANGEABLE, scaling_of
-from trainshed.cli.toolkit.labels import asks_for_labels, changed, label_options
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.list_filters import select
 from trainshed.cli.toolkit.options import (
     CommandContext,
+    asks_for_labels,
+    changed,
+    confirm,
     format_option,
+    label_options,
     project_option,
+    quiet_option,
     region_option,
     resource_listing_options,
     session,
 )
 from trainshed.cli.toolkit.output import Column, say, show_named, show_one
-from trainshed.cli.toolkit.prompts import confirm, quiet_option
 from trainshed.client.transport import segment
 from trainshed.errors import InvalidArgumentError
 

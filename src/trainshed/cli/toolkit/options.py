@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -11,9 +12,11 @@ from typing import Any, TypeVar
 import click
 
 from trainshed.cli.toolkit.lazy_group import PROJECT
+from trainshed.cli.toolkit.output import say
 from trainshed.client import Client, Storage, connect
 from trainshed.config import ClientSettings, environment
 from trainshed.domain import names
+from trainshed.errors import CannotProceedError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -151,3 +154,50 @@ class WordChoice(click.ParamType[str]):
         if word not in self.words:
             self.fail(f"Invalid choice: '{value}'. Valid choices are [{', '.join(self.words)}].", param, ctx)
         return word
+
+
+def quiet_option(command: F) -> F:
+    return click.option("-q", "--quiet", is_flag=True, help="Don't ask: take yes for the answer.")(command)
+
+
+def is_quiet(quiet: bool) -> bool:
+    """Whether -q was given, to this command or before it."""
+    return quiet or bool(click.get_current_context().find_root().params.get("quiet"))
+
+
+def confirm(warning: str, *, quiet: bool) -> None:
+    """Show the warning and ask, if there is someone at a terminal to answer.
+
+    `CannotProceedError` if the answer is no.
+    """
+    if is_quiet(quiet) or not sys.stdin.isatty():
+        return
+    say(warning)
+    question = "\nDo you want to continue"
+    if not click.confirm(question, default=True, show_default=False, prompt_suffix=" (Y/n)?  ", err=True):
+        raise CannotProceedError("Aborted by user.")
+
+
+def label_options(command: F) -> F:
+    for option in (
+        click.option("--clear-labels", is_flag=True, help="Take all labels away first."),
+        click.option("--remove-labels", type=Names(), help="Labels to take away."),
+        click.option("--update-labels", type=KeyValues(), help="Labels to set; others stay."),
+    ):
+        command = option(command)
+    return command
+
+
+def asks_for_labels(change: Mapping[str, Any]) -> bool:
+    """Whether the options change anything. They are refused if they contradict each other."""
+    if change["clear_labels"] and change["remove_labels"]:
+        raise click.UsageError("--clear-labels and --remove-labels can't be given together.")
+    return bool(change["update_labels"] or change["remove_labels"] or change["clear_labels"])
+
+
+def changed(before: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a PATCH body for the labels of `before`. With its etag, so that no one else's change is lost."""
+    removals = change["remove_labels"] or ()
+    kept = {} if change["clear_labels"] else {k: v for k, v in before.get("labels", {}).items() if k not in removals}
+    body: dict[str, Any] = {"labels": kept | (change["update_labels"] or {})}
+    return body | ({"etag": before["etag"]} if before.get("etag") else {})

@@ -18,7 +18,7 @@ from trainshed.cli.toolkit.output import Column, say, show_list, show_one
 from trainshed.config import environment
 from trainshed.errors import CannotProceedError
 from trainshed.shell import gcloud as lines
-from trainshed.shell.zones import REGIONS, zones
+from trainshed.shell.gcloud import REGIONS, zones
 
 _AUTH = COMMANDS["auth"][0]
 

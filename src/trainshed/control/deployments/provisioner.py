@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,16 +13,15 @@ from typing import Any, Protocol
 from trainshed.artifacts.staging import Package
 from trainshed.buckets.names import split_uri
 from trainshed.config import Home
-from trainshed.control.deployments.container_versions import PYTHON, ImageResolver
 from trainshed.control.deployments.model_files import NO_FILES, ModelFileStore, ModelSnapshot
 from trainshed.control.packages import PackageRequest, resolve_packages, site_name
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.models import hosting as rules
 from trainshed.domain.models.version import Version
-from trainshed.domain.models.version_container import container_of
+from trainshed.domain.models.version_container import ServingContainer, aip_environment, container_of, model_folder
 from trainshed.engines.hosts.base import HostEngine
 from trainshed.engines.hosts.watcher import HostPhase, HostStatus
-from trainshed.engines.local.containers import ResolvedContainer
+from trainshed.engines.local.containers import ResolvedContainer, ResolvedImage, resolve_image
 from trainshed.engines.local.hosts import HostSpec
 from trainshed.engines.local.package_installer import PackageInstaller
 from trainshed.errors import EngineUnavailableError, FailedPreconditionError, NotFoundError, TrainshedError
@@ -31,6 +31,8 @@ from trainshed.runtimes.environments import Runtimes, RuntimeState
 CONTAINER = "container"  #: in the place of a loader
 _LOOK_S = 0.01
 _ANSWER_S = 60.0  #: that a host may take to compare its answers with TensorFlow's
+#: what hosts of containers run in: they load nothing themselves, and need no runtime
+PYTHON = Path(sys.executable)
 
 
 class ModelLoadError(TrainshedError):
@@ -341,3 +343,45 @@ def _telling(attempt: ProvisioningContext) -> Callable[[str], None]:
 
 def _unequal(reason: str) -> dict[str, Any]:
     return {"difference": None, "within": False, "text": reason}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageResolver:
+    """Finds images. `tool` is the setting; `number` tells the number of a project."""
+
+    tool: str
+    number: Callable[[str], int]
+
+    def resolve_new(
+        self, version: Version, container: ServingContainer, tell: Callable[[str], None]
+    ) -> ResolvedContainer:
+        """What a new version runs. Blocks while the image is pulled; `tell` is told of it, and what it raises ends
+        that. `FailedPreconditionError` if the image can't be had."""
+        return self._to_run(version, container, resolve_image(container.image, tool=self.tool, tell=tell))
+
+    def resolve_existing(self, version: Version, container: ServingContainer) -> ResolvedContainer:
+        """What a version runs that was created before: the same image, whatever its name leads to now."""
+        known = str(version.details["image"])
+        try:
+            found = resolve_image(known, tool=self.tool, tell=_silently)
+        except FailedPreconditionError:
+            found = resolve_image(container.image, tool=self.tool, tell=_silently)
+            if found.id != known:
+                raise FailedPreconditionError(
+                    f"The image {container.image} is not the one any more that version {version.id} was created with, "
+                    f"and that one was removed. Create the version again."
+                ) from None
+        return self._to_run(version, container, found)
+
+    def _to_run(self, version: Version, container: ServingContainer, found: ResolvedImage) -> ResolvedContainer:
+        return ResolvedContainer(
+            container=container,
+            tool=found.tool,
+            image=found.id,
+            env=aip_environment(version, container, number=self.number(version.project)),
+            folder=model_folder(version),
+        )
+
+
+def _silently(line: str) -> None:
+    """There is nobody to tell."""

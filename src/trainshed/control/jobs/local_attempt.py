@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from trainshed.buckets.addresses import resolve_uris
+from trainshed.buckets.names import resolve_uris
 from trainshed.config import Home, Settings
 from trainshed.control.packages import FOLDER, PackageRequest, resolve_packages, site_name
 from trainshed.control.uri_resolver import UriResolver

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainshed.buckets.addresses import resolve_uris
+from trainshed.buckets.names import resolve_uris
 from trainshed.config import Home, Settings
 from trainshed.control.jobs.credentials import RemoteCredentials
 from trainshed.control.jobs.local_attempt import BUCKETS, replica_container

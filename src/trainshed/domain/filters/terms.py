@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, Self
 
-from trainshed.domain.filters.patterns import Search, compile_pattern
 from trainshed.domain.times import parse_rfc3339
 
 Path = tuple[str, ...]
@@ -28,6 +27,17 @@ TIMES = frozenset({"timestamp", "receiveTimestamp", "createTime", "startTime", "
 _FRACTION = re.compile(r"\.\d{6}(\d{1,3})")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _ZONE = re.compile(r"([+-]\d\d)(\d\d)$")  #: google-cloud-logging writes +0000 for +00:00
+Predicate = Callable[[Any], bool]
+_ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": lambda a, b: bool(a == b),
+    "!=": lambda a, b: bool(a != b),
+    "<": lambda a, b: bool(a < b),
+    "<=": lambda a, b: bool(a <= b),
+    ">": lambda a, b: bool(a > b),
+    ">=": lambda a, b: bool(a >= b),
+}
+MAX_PATTERN = 1000
+Search = Callable[[str], bool]
 
 
 class TimeWindow(NamedTuple):
@@ -119,9 +129,6 @@ class TextTerm:
         return None
 
 
-Predicate = Callable[[Any], bool]
-
-
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A field against a value. A field that is not there matches nothing, `!=` and `!~` included."""
@@ -152,16 +159,6 @@ class Comparison:
         if path != self.path or self.operator != "=" or (self.bare and "*" in self.value):
             return None
         return frozenset({self.value})
-
-
-_ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {
-    "=": lambda a, b: bool(a == b),
-    "!=": lambda a, b: bool(a != b),
-    "<": lambda a, b: bool(a < b),
-    "<=": lambda a, b: bool(a <= b),
-    ">": lambda a, b: bool(a > b),
-    ">=": lambda a, b: bool(a >= b),
-}
 
 
 def _test(path: Path, operator: str, value: str, bare: bool) -> Predicate:
@@ -296,3 +293,21 @@ def _written(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else str(value)
+
+
+def compile_pattern(pattern: str) -> Search:
+    """A function that says whether the pattern is somewhere in a text. `ValueError`, a sentence, if it is not one."""
+    import re2  # type: ignore[import-untyped]  # only who searches pays for loading it
+
+    if len(pattern) > MAX_PATTERN:
+        raise ValueError(f"the regular expression has {len(pattern):,} characters; {MAX_PATTERN:,} are allowed")
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    try:
+        compiled = re2.compile(pattern, options)
+    except re2.error as exc:
+        reason = exc.args[0]
+        said = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(f"{pattern[:60]!r} is not a regular expression ({said})") from None
+    return lambda text: compiled.search(text) is not None

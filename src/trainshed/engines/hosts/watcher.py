@@ -18,8 +18,7 @@ from typing import Any
 import orjson
 
 from trainshed.domain.models.hosting import HostEndpoint
-from trainshed.engines.lifelines import ProcessHandle
-from trainshed.engines.reaped_process import describe_exit, kill_marked, log_tail
+from trainshed.engines.reaped_process import ProcessHandle, describe_exit, kill_marked, log_tail
 from trainshed.node.process import tree
 from trainshed.node.process.reaper import SIGNAL_EXIT_BASE
 

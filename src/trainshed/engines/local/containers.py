@@ -14,8 +14,11 @@ import orjson
 
 from trainshed.config import Home
 from trainshed.domain.models.version_container import DEFAULT_PORT, ServingContainer, resolve_command
+from trainshed.errors import FailedPreconditionError
+from trainshed.node.containers import images
 from trainshed.node.containers import tool as container_tool
-from trainshed.node.containers.tool import ContainerSpec, ContainerTool
+from trainshed.node.containers.images import ImageError
+from trainshed.node.containers.tool import ContainerSpec, ContainerTool, NoContainerToolError
 
 LOG = logging.getLogger("trainshed.engines.local.hosts")
 
@@ -147,3 +150,21 @@ def render(
         "timeout_s": surroundings.predict_timeout_s,
         "box": box,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedImage:
+    """An image that runs here."""
+
+    tool: Mapping[str, Any]  #: `ContainerTool.words` of what has it
+    id: str
+
+
+def resolve_image(image: str, *, tool: str, tell: Callable[[str], None]) -> ResolvedImage:
+    """An image by its name or its id. Blocks while it is pulled; `tell` is told of that, and what it raises goes
+    through. `FailedPreconditionError` if it can't be had, or does not run here."""
+    try:
+        chosen, ids = images.ensure_images(container_tool.find(tool), [image], tell)
+    except (NoContainerToolError, ImageError) as exc:
+        raise FailedPreconditionError(str(exc)) from exc
+    return ResolvedImage(tool=chosen.words(), id=ids[image])

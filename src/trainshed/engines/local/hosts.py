@@ -20,10 +20,9 @@ from trainshed.config import Home
 from trainshed.domain.jobs.job import LOCAL_ENGINE
 from trainshed.engines.hosts.processes import HostProcessEngine
 from trainshed.engines.hosts.watcher import HostProcess
-from trainshed.engines.lifelines import PipeHandle, ProcessHandle, SocketHandle
 from trainshed.engines.local.containers import HostContainers, ResolvedContainer
 from trainshed.engines.local.warm import WarmProcesses
-from trainshed.engines.reaped_process import LOG_BYTES, start_reaped
+from trainshed.engines.reaped_process import LOG_BYTES, PipeHandle, ProcessHandle, SocketHandle, start_reaped
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.process import tree
 from trainshed.serving.frames import FrameKind

@@ -29,10 +29,9 @@ from trainshed.domain.capacity.placement import CPU, ResourceShares
 from trainshed.domain.models.hosting import HostEndpoint
 from trainshed.engines.hosts.processes import HostProcessEngine
 from trainshed.engines.hosts.watcher import HostProcess
-from trainshed.engines.lifelines import PipeHandle
 from trainshed.engines.local.hosts import HostSpec, log_of, render
 from trainshed.engines.ray.engine import LEASE_S
-from trainshed.engines.reaped_process import start_reaped
+from trainshed.engines.reaped_process import PipeHandle, start_reaped
 from trainshed.errors import EngineUnavailableError, InvalidArgumentError
 from trainshed.node.remote.replica_proxy import GangAddresses
 from trainshed.serving.frames import FrameKind

@@ -13,8 +13,7 @@ import struct
 import zipfile
 import zlib
 
-from . import tar, zips
-from .readers import BadArchiveError, Member
+from .readers import BadArchiveError, Member, tar_members, zip_members
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,9 +67,9 @@ def _walk(archive: str, root: Optional[int], limits: Limits) -> None:
             file.seek(0)
             if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
                 size = os.path.getsize(archive)
-                members, packed = zips.members(file, label, limits.members), lambda: size
+                members, packed = zip_members(file, label, limits.members), lambda: size
             else:  # read from front to back
-                members, packed = tar.members(file, head, label), file.tell
+                members, packed = tar_members(file, head, label), file.tell
             _take_all(members, root, _Budget(label, packed, limits))
     except _DAMAGE as exc:
         if isinstance(exc, OSError) and exc.errno is not None:

@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
+import stat
+import struct
+import zipfile
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import IO, Callable, Iterator, Union
+
+    _Readable = Union[IO[bytes], gzip.GzipFile, bz2.BZ2File, lzma.LZMAFile]
+
+_BLOCK = 512
+_HEADER_LIMIT = 1 << 16  #: bytes of an extended header: it holds a name, times and the like
+_HEADERS_LIMIT = 8  #: extended headers in a row
+_KINDS = {
+    b"1": "a hard link",
+    b"2": "a symbolic link",
+    b"3": "a device",
+    b"4": "a device",
+    b"6": "a named pipe",
+    b"K": "a link",
+    b"S": "a sparse file",
+}
+_END = b"PK\x05\x06"
+_ENTRY = b"PK\x01\x02"
 
 
 class BadArchiveError(Exception):
@@ -21,3 +45,200 @@ class Member:
         self.folder = folder
         self.mode = mode
         self.read = read
+
+
+def tar_members(file: IO[bytes], head: bytes, label: str) -> Iterator[Member]:
+    """The members, in order. `BadArchiveError` if this is no tar archive, is damaged, or has a member that is not
+    plain; whatever the decompressors raise comes through, also when a member is read."""
+    source = _unpacked(file, head)
+    if source is file and len(head) < _BLOCK:
+        raise BadArchiveError("The file %s is not a tar or zip archive." % label)
+    return _read(source, label)
+
+
+def _unpacked(file: IO[bytes], head: bytes) -> _Readable:
+    if head.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=file)
+    if head.startswith(b"BZh"):
+        return bz2.BZ2File(file)
+    if head.startswith(b"\xfd7zXZ\0"):
+        return lzma.LZMAFile(file)
+    return file
+
+
+class _Stream:
+    """The archive's bytes in order, with the current member's content marked off."""
+
+    def __init__(self, file: _Readable, label: str) -> None:
+        self._file = file
+        self._label = label
+        self._left = 0
+        self._padding = 0
+
+    def exactly(self, size: int) -> bytes:
+        data = self._file.read(size)
+        while len(data) < size:
+            more = self._file.read(size - len(data))
+            if not more:
+                raise BadArchiveError("The archive %s is cut short." % self._label)
+            data += more
+        return data
+
+    def block(self) -> bytes:
+        """The next header, after what is left of the member before."""
+        while self.content(1 << 16):
+            pass
+        self.exactly(self._padding)
+        self._padding = 0
+        return self.exactly(_BLOCK)
+
+    def open(self, size: int) -> None:
+        self._left = size
+        self._padding = -size % _BLOCK
+
+    def content(self, size: int) -> bytes:
+        data = self.exactly(min(size, self._left))
+        self._left -= len(data)
+        return data
+
+
+def _read(file: _Readable, label: str) -> Iterator[Member]:
+    stream = _Stream(file, label)
+    extended: dict[str, bytes] = {}
+    headers = 0
+    first = True
+    while True:
+        header = stream.block()
+        if not header.strip(b"\0"):
+            file.read(1 << 20)  # what fills the last record, so that a checksum after it is looked at
+            return
+        _verify(header, label, first)
+        first = False
+        kind = header[156:157]
+        size = _size(extended, header, label)
+        stream.open(size)
+        if kind in (b"x", b"g", b"L"):
+            headers += 1
+            if size > _HEADER_LIMIT or headers > _HEADERS_LIMIT:
+                raise BadArchiveError("The archive %s has headers that are longer than any name." % label)
+            extended.update(_extension(kind, stream.content(size), label))
+            continue
+        yield _tar_member(header, extended, size, stream, label)
+        extended = {}
+        headers = 0
+
+
+def _extension(kind: bytes, data: bytes, label: str) -> dict[str, bytes]:
+    if kind == b"L":
+        return {"path": data.rstrip(b"\0")}
+    return _records(data, label) if kind == b"x" else {}
+
+
+def _tar_member(header: bytes, extended: dict[str, bytes], size: int, stream: _Stream, label: str) -> Member:
+    name = extended.get("path", _name(header)).decode("utf-8", "surrogateescape")
+    kind = header[156:157]
+    if any(key.startswith("GNU.sparse") for key in extended):
+        kind = b"S"
+    if kind not in (b"0", b"\0", b"5", b"7"):
+        what = _KINDS.get(kind, "of the unknown kind %s" % ascii(kind.decode("latin-1")))
+        raise BadArchiveError("The member %s is %s; only files and folders are unpacked." % (ascii(name[:120]), what))
+    folder = kind == b"5" or (kind == b"\0" and name.endswith("/"))
+    if folder and size:
+        raise BadArchiveError("The member %s is a folder with content." % ascii(name[:120]))
+    return Member(name, folder, _octal(header[100:108], label) & 0o7777, stream.content)
+
+
+def _verify(header: bytes, label: str, first: bool) -> None:
+    total = sum(header[:148]) + sum(header[156:]) + 8 * 32
+    try:
+        good = int(header[148:156].strip(b" \0"), 8) == total
+    except ValueError:
+        good = False
+    if not good:
+        what = "is not a tar or zip archive" if first else "is damaged: a header in it has a wrong checksum"
+        raise BadArchiveError("The file %s %s." % (label, what))
+
+
+def _name(header: bytes) -> bytes:
+    name, prefix = header[:100].split(b"\0")[0], header[345:500].split(b"\0")[0]
+    return prefix + b"/" + name if prefix and header[257:263] == b"ustar\0" else name
+
+
+def _size(extended: dict[str, bytes], header: bytes, label: str) -> int:
+    if "size" in extended:
+        if not extended["size"].isdigit():
+            raise BadArchiveError("The archive %s is damaged: a size in it is not a number." % label)
+        return int(extended["size"][:20])
+    field = header[124:136]
+    return int.from_bytes(field[1:], "big") if field[0] == 0x80 else _octal(field, label)
+
+
+def _octal(field: bytes, label: str) -> int:
+    digits = field.split(b"\0")[0].strip()
+    try:
+        return max(0, int(digits, 8)) if digits else 0
+    except ValueError:
+        raise BadArchiveError("The archive %s is damaged: a number in a header is not one." % label) from None
+
+
+def _records(data: bytes, label: str) -> dict[str, bytes]:
+    """The `LENGTH KEY=VALUE` records of an extended header."""
+    found = {}
+    while data.strip(b"\0"):
+        length, _, _ = data.partition(b" ")
+        if not length.isdigit() or not len(length) + 3 <= int(length) <= len(data):
+            raise BadArchiveError("The archive %s is damaged: an extended header in it makes no sense." % label)
+        key, _, value = data[len(length) + 1 : int(length) - 1].partition(b"=")
+        found[key.decode("utf-8", "replace")] = value
+        data = data[int(length) :]
+    return found
+
+
+def zip_members(file: IO[bytes], label: str, max_members: int) -> Iterator[Member]:
+    """The members, in the order of the directory. `BadArchiveError` if there are too many, or one is not plain; what
+    `zipfile` raises comes through, also when a member is read."""
+    _count(file, label, max_members)
+    with zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            yield from _zip_member(archive, info)
+
+
+def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[Member]:
+    name = info.orig_filename  # as it is in the archive: `filename` ends at a NUL
+    kind = stat.S_IFMT(info.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+        raise BadArchiveError(
+            "The member %s is a link or a device; only files and folders are unpacked." % ascii(name[:120])
+        )
+    if info.flag_bits & 1:
+        raise BadArchiveError("The member %s is encrypted." % ascii(name[:120]))
+    folder = name.endswith("/") and (info.file_size == 0 or kind == stat.S_IFDIR)
+    if folder:
+        yield Member(name, True, 0o755, lambda size: b"")
+        return
+    with archive.open(info) as content:
+        yield Member(name, False, (info.external_attr >> 16) or 0o644, content.read)
+
+
+def _count(file: IO[bytes], label: str, max_members: int) -> None:
+    """Walk the directory without keeping it: a million names would not fit into memory."""
+    size = file.seek(0, 2)
+    file.seek(max(0, size - (1 << 16) - 22))
+    tail = file.read()
+    at = tail.rfind(_END)
+    if at < 0 or len(tail) - at < 22:
+        raise BadArchiveError("The archive %s is cut short: its directory is missing." % label)
+    directory, start = struct.unpack_from("<II", tail, at + 12)
+    if 0xFFFFFFFF in (directory, start) or struct.unpack_from("<H", tail, at + 10)[0] == 0xFFFF:
+        raise BadArchiveError("The archive %s is larger than a package may be (zip64)." % label)
+    end = size - len(tail) + at
+    place = end - directory
+    for count in range(max_members + 2):
+        file.seek(max(0, place))
+        header = file.read(46)
+        if place >= end or len(header) < 46 or not header.startswith(_ENTRY):
+            break
+        if count == max_members:
+            raise BadArchiveError("The archive %s holds more than %d members." % (label, max_members))
+        place += 46 + sum(struct.unpack_from("<HHH", header, 28))
+    file.seek(0)

@@ -19,7 +19,7 @@ import subprocess
 import sys
 
 from ..process import tree
-from ..process.signals import signal_pipe
+from ..process.tree import signal_pipe
 from . import tool as container_tool
 from .images import FOUND
 from .tool import ContainerSpec, ContainerTool

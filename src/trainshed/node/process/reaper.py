@@ -13,8 +13,8 @@ import sys
 import traceback
 
 from . import tree
-from .signals import signal_pipe
 from .spawn import raise_oom_score
+from .tree import signal_pipe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import json
 import os
 
 from ..journal import FULL, now_us
-from . import remains, tree
+from . import tree
 
 EVERY_S = 1.0
 LOOK_S = 5.0  #: between two looks at which processes a replica has
@@ -111,7 +111,7 @@ def _families(pids: dict[str, int]) -> dict[str, list[int]]:
     living = {pid: name for name, pid in pids.items()}
     for orphan in tree.children(os.getpid()):
         if orphan not in living:
-            owner = remains.owner(orphan, living)
+            owner = tree.owner(orphan, living)
             if owner in found:
                 found[owner].extend([orphan, *tree.descendants(orphan)])
     return found

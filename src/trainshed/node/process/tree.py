@@ -10,6 +10,8 @@ import os
 import signal
 import time
 
+from . import tree
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ctypes
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
 _libc: list[ctypes.CDLL] = []  #: loaded once; forked processes share it
+MARK = "TRAINSHED_REPLICA"
 
 
 def become_subreaper() -> None:
@@ -151,3 +154,44 @@ def stat_fields(pid: int) -> list[bytes]:
             return file.read().rpartition(b")")[2].split()
     except (ProcessLookupError, FileNotFoundError):
         return []
+
+
+def signal_pipe(numbers: tuple[int, ...]) -> int:
+    """From now on these signals are only bytes in the pipe that is returned."""
+    out, into = os.pipe()
+    os.set_blocking(out, False)
+    os.set_blocking(into, False)
+    signal.set_wakeup_fd(into, warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, lambda number, frame: None)
+    return out
+
+
+def kill_orphans(name: str, living: dict[int, str]) -> bool:
+    """Kill what is left of the replica `name`. `living` are the first processes of all replicas that run, by pid.
+
+    True: there is nothing. Otherwise it is killed, but not gone yet: collect what ended and ask again.
+    """
+    left = False
+    for root in tree.children(os.getpid()):
+        if root not in living and owner(root, living) in (name, None):
+            left = True
+            tree.send_signal(root, signal.SIGSTOP)
+            for pid in (root, *tree.stop_descendants(root)):
+                tree.send_signal(pid, signal.SIGKILL)
+    return not left
+
+
+def owner(pid: int, living: dict[int, str]) -> Optional[str]:
+    """The replica that an orphan comes from, or None if it does not say."""
+    fields = tree.stat_fields(pid)
+    group = int(fields[2]) if len(fields) > 2 else 0
+    if group in living:
+        return living[group]
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            variables = file.read().split(b"\0")
+    except OSError:
+        return None
+    head = MARK.encode() + b"="
+    return next((each[len(head) :].decode("utf-8", "replace") for each in variables if each.startswith(head)), None)

@@ -23,7 +23,7 @@ import time
 
 from ..process import spawn, tree
 from ..process.sampler import EVERY_S, ProcessSampler, oom_kills
-from ..process.signals import signal_pipe
+from ..process.tree import signal_pipe
 from ..supervisor.restart_policy import ExitStatus
 from . import placeholders, streams
 from .workspace import SPEC_FILE

@@ -23,7 +23,7 @@ import socket
 import sys
 import time
 
-from ..process.signals import signal_pipe
+from ..process.tree import signal_pipe
 from ..supervisor.restart_policy import NODE_LOST, STARTED
 from . import streams
 

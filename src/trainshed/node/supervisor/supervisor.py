@@ -14,7 +14,7 @@ import signal
 import time
 
 from ..journal import Journal
-from ..process import remains, spawn, tree
+from ..process import spawn, tree
 from ..process.sampler import EVERY_S, SampleWriter, oom_kills
 from . import restart_policy
 from .log_writer import STDERR, STDOUT, LogWriter, ReplicaLog
@@ -149,7 +149,7 @@ class Supervisor:
             incarnation = "%d.%d" % (self._past.gang_restarts, self._past.restarts.get(each["name"], 0))
             return self._start_stand_in(each["name"], incarnation, log)
         env = spawn.environment(self._spec, each, self._spec["site"] if self._spec["packages"] else "")
-        env[remains.MARK] = each["name"]
+        env[tree.MARK] = each["name"]
         return self._start(each["name"], spawn.command(self._spec, each, self._folder), env, log)
 
     def _start_stand_in(self, name: str, incarnation: str, log: ReplicaLog) -> bool:
@@ -339,7 +339,7 @@ class Supervisor:
 
     def _sweep(self, name: str) -> bool:
         """Kill what is left of a replica. True: there is nothing left."""
-        return remains.kill_orphans(name, {pid: child.name for pid, child in self._children.items()})
+        return tree.kill_orphans(name, {pid: child.name for pid, child in self._children.items()})
 
     def _start_again(self, name: str) -> None:
         _, restart = self._due.pop(name)

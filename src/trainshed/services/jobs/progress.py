@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.attempts.event_files import EventFolder
+from trainshed.attempts.journal import replica_states
 from trainshed.attempts.log_file import AttemptLog
-from trainshed.attempts.replicas import replica_states
 from trainshed.config import Home
 from trainshed.domain.jobs.gang import gang
 from trainshed.domain.jobs.job import Job, JobState

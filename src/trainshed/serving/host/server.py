@@ -27,9 +27,8 @@ from ..memory import MemoryTrimmer
 from ..spec import ServingSpec
 from .batcher import Batcher, PendingRequest, Run
 from .lifecycle import StopSignal
-from .listener import FrameConnection
+from .listener import ConnectionListener, FrameConnection
 from .parity import compare, read
-from .reception import ConnectionListener
 from .sample_request import SampleRequest, find_sample
 from .warmup import warm_up
 

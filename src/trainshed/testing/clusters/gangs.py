@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from trainshed.engines.local.engine import ship
-from trainshed.testing.workloads.records import records
+from trainshed.testing.workloads.job_logs import records
 
 WAIT_S = 180.0  #: for anything that is waited for: the machine may be a slow one
 _ENDS = ("ended", "lost")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from trainshed.testing.processes.ports import held_port
+from trainshed.testing.processes.resources import held_port
 
 START_S = 120.0
 BUCKET = "lab-data"

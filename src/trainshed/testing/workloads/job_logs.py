@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from trainshed.config import Home
 from trainshed.domain.jobs.job import Job, JobEvent, JobState
@@ -68,3 +69,12 @@ class WrittenJob:
     def tell(self, text: str, time_us: int) -> None:
         """Add a line of the service."""
         self._jobs.tell(self.job, JobEvent(message=text, time_us=time_us))
+
+
+def records(path: Path) -> list[Any]:
+    """Those that are whole: one that is half there comes with a later look. None if there is no file yet."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
