@@ -20,7 +20,7 @@ from trainshed import packaging
 from trainshed.artifacts.staging import Package
 from trainshed.control.jobs.credentials import RemoteCredentials
 from trainshed.engines.base import AttemptSpec
-from trainshed.engines.local.engine import ship
+from trainshed.engines.shipping import ship
 from trainshed.proxy.node_endpoint import NodeEndpoint
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from trainshed.config import Home
-from trainshed.engines.local.engine import ship
 from trainshed.engines.ray.bridge_process import BridgeProcess
+from trainshed.engines.shipping import ship
 from trainshed.errors import EngineUnavailableError
 from trainshed.testing.clusters.gangs import GangRun, alive, make_runtime, wait_until
 from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.engines.local.engine import ship
+from trainshed.engines.shipping import ship
 from trainshed.node.process import tree
 from trainshed.testing.clusters.containers import Podman
 from trainshed.testing.clusters.gangs import TRAINER, WAIT_S, GangRun, cluster_spec, wait_until

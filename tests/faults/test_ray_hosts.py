@@ -12,12 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from trainshed.artifacts.manifest import ArtifactAccess
 from trainshed.config import Home
 from trainshed.domain.capacity.machine_types import STANDARD
 from trainshed.domain.capacity.placement import ResourceShares
+from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.hosts.watcher import HostPhase, HostStatus
-from trainshed.engines.local.hosts import HostSpec
-from trainshed.engines.ray.hosts import GANGS, REPLICA, ArtifactAccess, RayHostConfig, RayHostEngine
+from trainshed.engines.ray.hosts import GANGS, REPLICA, RayHostConfig, RayHostEngine
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.remote.workspace import model_folder
 from trainshed.serving.frames import FrameKind, auth_frame, pack_request

@@ -27,7 +27,8 @@ from trainshed.config import Home
 from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt
 from trainshed.engines.base import AttemptSpec, Replica
-from trainshed.engines.local.engine import LocalEngine, render, ship
+from trainshed.engines.local.engine import LocalEngine, render
+from trainshed.engines.shipping import ship
 from trainshed.node.journal import Journal
 from trainshed.testing.contracts.engines import settle, wait_for
 from trainshed.testing.workloads.job_logs import records

@@ -21,7 +21,8 @@ from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt
 from trainshed.engines.base import AttemptSpec, Engine, Replica
-from trainshed.engines.local.engine import LocalEngine, ship
+from trainshed.engines.local.engine import LocalEngine
+from trainshed.engines.shipping import ship
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv

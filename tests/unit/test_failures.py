@@ -12,8 +12,8 @@ from trainshed.config import Home
 from trainshed.domain.jobs.diagnosis import CAUSES, diagnose
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.jobs.reconcile import LOST_SUPERVISOR
+from trainshed.node.process.exit_status import ExitStatus
 from trainshed.node.supervisor.failure_message import advise, explain
-from trainshed.node.supervisor.restart_policy import ExitStatus
 from trainshed.services.jobs.failures import Failures
 from trainshed.testing.workloads.job_logs import WrittenJob, open_jobs
 

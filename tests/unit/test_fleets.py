@@ -13,8 +13,8 @@ from trainshed.control.deployments.fleet import Fleet
 from trainshed.control.deployments.provisioner import HostResources
 from trainshed.domain.models.hosting import MANY_DEATHS, RETRY_S, STEADY_S, ServingState
 from trainshed.domain.models.version import Version, VersionState
+from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.hosts.watcher import HostPhase, HostStatus
-from trainshed.engines.local.hosts import HostSpec
 
 SPEC = HostSpec(
     project="p",

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from trainshed.config import Home
+from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.hosts.watcher import HostPhase, HostStatus
-from trainshed.engines.local.hosts import HostSpec, LocalHostEngine
+from trainshed.engines.local.hosts import LocalHostEngine
 from trainshed.engines.local.warm import WarmProcesses
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.process.tree import stat_fields

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from trainshed.node.process.exit_status import ExitStatus
 from trainshed.node.process.sampler import oom_kills
 from trainshed.node.supervisor.failure_message import explain, install_failure, is_peer_loss
-from trainshed.node.supervisor.restart_policy import ExitStatus
 
 SPEC: dict[str, Any] = {"job": "mnist_1", "module": "trainer.task"}
 MASTER: dict[str, Any] = {"type": "master", "index": 0, "name": "master-replica-0"}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from trainshed.node.process.exit_status import NODE_LOST, ExitStatus
 from trainshed.node.supervisor import restart_policy
 from trainshed.node.supervisor.restart_policy import (
     BACKOFF_S,
@@ -16,13 +17,11 @@ from trainshed.node.supervisor.restart_policy import (
     GANG_RESTARTS,
     GO_ON,
     HOLD,
-    NODE_LOST,
     PEER_LOSS_WINDOW_S,
     REPLICA_RESTARTS,
     RESTART,
     RESTART_GANG,
     SUCCEEDED,
-    ExitStatus,
     RestartDecision,
     RestartHistory,
     decide,

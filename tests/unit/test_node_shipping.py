@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import trainshed.node
-from trainshed.engines.local.engine import ship
+from trainshed.engines.shipping import ship
 
 SOURCES = sorted(Path(trainshed.node.__path__[0]).rglob("*.py"))
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from trainshed.engines.hosts.base import HostEngine, HostEngineRouter
-from trainshed.engines.local.hosts import HostSpec
+from trainshed.engines.hosts.spec import HostSpec
 from trainshed.errors import EngineUnavailableError
 
 SPEC = HostSpec(

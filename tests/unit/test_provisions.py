@@ -10,7 +10,7 @@ import pytest
 from trainshed.artifacts.manifest import MANIFEST_FILE, ArtifactManifest
 from trainshed.artifacts.staging import Package
 from trainshed.control.deployments.artifact_access import TOKEN_S, ArtifactAccessIssuer
-from trainshed.engines.local.hosts import HostSpec
+from trainshed.engines.hosts.spec import HostSpec
 from trainshed.errors import FailedPreconditionError, NotFoundError
 from trainshed.proxy.node_endpoint import NodeEndpoint
 

@@ -12,7 +12,7 @@ import pytest
 
 from trainshed.config import Home
 from trainshed.engines import reaped_process
-from trainshed.engines.local.hosts import HostSpec
+from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.local.reference_outputs import ReferenceOutputs
 from trainshed.engines.local.warm import WarmProcesses
 from trainshed.errors import EngineUnavailableError

@@ -10,8 +10,8 @@ import pytest
 
 from trainshed.config import Home
 from trainshed.domain.models.version_container import ServingContainer
-from trainshed.engines.local.containers import BRIDGE, HOST, ContainerOptions, HostContainers, ResolvedContainer, render
-from trainshed.engines.local.hosts import HostSpec
+from trainshed.engines.hosts.spec import HostSpec, ResolvedContainer
+from trainshed.engines.local.containers import BRIDGE, HOST, ContainerOptions, HostContainers, render
 from trainshed.serving.container.container import HostContainerSpec
 
 WANTED = ResolvedContainer(

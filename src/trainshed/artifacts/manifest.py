@@ -117,3 +117,12 @@ def _provision(path: Path, name: str) -> ManifestEntry:
 def _parcel(folder: Path, package: Package) -> ManifestEntry:
     kept = staging.stage_package(folder, package)
     return ManifestEntry(name=package.uri, sha256=package.sha256, size=kept.stat().st_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactAccess:
+    """How a machine of the cluster gets the files of one version from this server."""
+
+    url: str  #: to which the digest of a file is added
+    ca: str
+    token: str

@@ -18,6 +18,8 @@ from trainshed.errors import FailedPreconditionError, NotFoundError
 FOLDER = "parcels"  #: in the attempt's own
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PIECE = 1 << 20
+#: models can reach their folders; a link there is not followed, and a FIFO in the place of a file does not stop us
+SAFE_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def stage_package(attempt: Path, package: Package) -> Path:
@@ -86,7 +88,3 @@ class Package:
     uri: str  #: as the user wrote it, for the log
     path: Path
     sha256: str  #: of its content; `site` is named by it, so nothing else may be installed there
-
-
-#: models can reach their folders; a link there is not followed, and a FIFO in the place of a file does not stop us
-SAFE_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK

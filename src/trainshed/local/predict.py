@@ -12,7 +12,7 @@ from typing import Any
 
 from trainshed.config import Home
 from trainshed.domain.models.hosting import candidate_loaders
-from trainshed.engines.local.engine import ship
+from trainshed.engines.shipping import ship
 from trainshed.errors import InvalidArgumentError, TrainshedError
 from trainshed.local.buckets import LocalBuckets
 

@@ -98,15 +98,3 @@ NOTEBOOK = Runtime(
     unpacked_mb=457,
     pins=_lock("notebook"),
 )
-
-
-def ray_runtime(version: str, python: str) -> Runtime:
-    """Not for jobs: the environment of the link to a Ray cluster, which must have the cluster's own versions."""
-    return Runtime(
-        name="ray",
-        python=python,
-        summary=f"Ray {version}, as the cluster has it",
-        unpacked_mb=260,
-        pins=(f"ray[client]=={version}",),
-        resolved=False,
-    )

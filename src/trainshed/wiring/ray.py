@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from trainshed.artifacts.manifest import ArtifactAccess
 from trainshed.config import Home, Settings
 from trainshed.control.jobs.credentials import RemoteCredentials
 from trainshed.control.jobs.engines import RegisteredEngine
@@ -22,14 +23,14 @@ from trainshed.domain.jobs.accelerators import gpu_fields
 from trainshed.domain.jobs.job import RAY_ENGINE, Job
 from trainshed.domain.jobs.training import TRAINING, TRAINING_IN_CONTAINERS, Training
 from trainshed.domain.models.version import HOSTED
+from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.local.engine import LocalEngine
-from trainshed.engines.local.hosts import HostSpec
 from trainshed.engines.ray.bridge_process import BridgeProcess
 from trainshed.engines.ray.engine import PlacementConfig, RayEngine
-from trainshed.engines.ray.hosts import ArtifactAccess, RayHostConfig, RayHostEngine
+from trainshed.engines.ray.hosts import RayHostConfig, RayHostEngine
 from trainshed.errors import CannotProceedError
 from trainshed.proxy.node_endpoint import NodeEndpoint, check_reachable
-from trainshed.runtimes.catalogue import CATALOGUE, DEFAULT, ray_runtime
+from trainshed.runtimes.catalogue import CATALOGUE, DEFAULT, Runtime
 from trainshed.runtimes.environments import Runtimes
 
 LOG = logging.getLogger("trainshed.wiring.ray")
@@ -146,3 +147,15 @@ def _lacking(settings: Settings, nodes: NodeEndpoint) -> str:
     except CannotProceedError as exc:
         return str(exc)
     return ""
+
+
+def ray_runtime(version: str, python: str) -> Runtime:
+    """Not for jobs: the environment of the link to a Ray cluster, which must have the cluster's own versions."""
+    return Runtime(
+        name="ray",
+        python=python,
+        summary=f"Ray {version}, as the cluster has it",
+        unpacked_mb=260,
+        pins=(f"ray[client]=={version}",),
+        resolved=False,
+    )

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Protocol
 from urllib.parse import quote
 
-from trainshed.engines.local.hosts import HostSpec
-from trainshed.engines.ray.hosts import ArtifactAccess
+from trainshed.artifacts.manifest import ArtifactAccess
+from trainshed.engines.hosts.spec import HostSpec
 from trainshed.proxy.node_endpoint import NodeEndpoint
 
 TOKEN_S = 86_400.0  #: that a token lives; a host that is started later gets another one

@@ -13,8 +13,8 @@ from trainshed.domain.models.hosting import CrashHistory, ServingState
 from trainshed.domain.models.version import Version
 from trainshed.domain.times import now_us
 from trainshed.engines.hosts.base import HostEngine
+from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.hosts.watcher import HostPhase, HostStatus
-from trainshed.engines.local.hosts import HostSpec
 from trainshed.errors import EngineUnavailableError
 from trainshed.gateway.routes import HostAddress
 

@@ -20,9 +20,9 @@ from trainshed.domain.models import hosting as rules
 from trainshed.domain.models.version import Version
 from trainshed.domain.models.version_container import ServingContainer, aip_environment, container_of, model_folder
 from trainshed.engines.hosts.base import HostEngine
+from trainshed.engines.hosts.spec import HostSpec, ResolvedContainer
 from trainshed.engines.hosts.watcher import HostPhase, HostStatus
-from trainshed.engines.local.containers import ResolvedContainer, ResolvedImage, resolve_image
-from trainshed.engines.local.hosts import HostSpec
+from trainshed.engines.local.containers import ResolvedImage, resolve_image
 from trainshed.engines.local.package_installer import PackageInstaller
 from trainshed.errors import EngineUnavailableError, FailedPreconditionError, NotFoundError, TrainshedError
 from trainshed.runtimes.catalogue import DEFAULT

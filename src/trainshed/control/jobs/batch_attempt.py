@@ -24,7 +24,7 @@ from trainshed.domain.models import hosting as rules
 from trainshed.domain.models.version_container import batch_prediction_unsupported, container_of
 from trainshed.domain.times import now_us
 from trainshed.engines.base import AttemptSpec, Replica
-from trainshed.engines.local.hosts import HostSpec, render
+from trainshed.engines.hosts.spec import HostSpec, render
 from trainshed.errors import FailedPreconditionError, NotFoundError
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore

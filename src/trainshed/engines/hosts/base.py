@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.hosts.watcher import HostStatus
-from trainshed.engines.local.hosts import HostSpec
 from trainshed.errors import EngineUnavailableError
 
 

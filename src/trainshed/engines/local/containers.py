@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import orjson
 
 from trainshed.config import Home
-from trainshed.domain.models.version_container import DEFAULT_PORT, ServingContainer, resolve_command
+from trainshed.domain.models.version_container import DEFAULT_PORT, resolve_command
+from trainshed.engines.hosts.spec import ResolvedContainer
 from trainshed.errors import FailedPreconditionError
 from trainshed.node.containers import images
 from trainshed.node.containers import tool as container_tool
@@ -26,17 +27,6 @@ LABEL = "trainshed.hosts"
 BRIDGE, HOST = "bridge", "host"
 _WAIT_SHARE = 0.9  #: of the time that a host may take to load: then the container's own words are told
 _MARK = ".containers"  #: in the hosts' folder, no project can have this name: there may be containers of ours
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedContainer:
-    """The container of a version with its image found."""
-
-    container: ServingContainer
-    tool: Mapping[str, Any]  #: `ContainerTool.words`
-    image: str  #: the id
-    env: Mapping[str, str]  #: what the server sets, but for the port
-    folder: str  #: where the files of the version are inside; empty: there are none
 
 
 class HostContainerInputs(Protocol):

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import logging
 import os
-import shutil
 import stat
 import struct
 import subprocess
-import tempfile
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +25,7 @@ from trainshed.domain.jobs.job import TERMINAL_STATES
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt, Slots
 from trainshed.engines.base import AttemptSpec, GangRequest, Outage, Pending, Replica, Reserved
 from trainshed.engines.local.warm import OFF, WarmProcesses
+from trainshed.engines.shipping import ship
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.containers.replica import remove_containers
 from trainshed.node.process.spawn import inherited_environment
@@ -39,45 +36,6 @@ LOG = logging.getLogger("trainshed.engines.local.engine")
 FORMAT = 1
 SLOTS_PER_CORE = 4
 _START_LIMIT_S = 60.0
-_SHIPPED = {"node": "trainshed_node", "serving": "trainshed_serving", "engines/ray/bridge": "trainshed_bridge"}
-_RUN = """\
-import os
-import sys
-
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
-
-def run(words):
-    if words[:1] == ["reap"]:
-        from trainshed_node.process.reaper import run_reaped
-
-        status = run_reaped(0, words[1], lambda: run_below_reaper(words[3:]), int(words[2]))
-        if words[3] == "container-host" and status != 0:  # one that ended well has seen to its container itself
-            from trainshed_serving.container.host import remove_container
-
-            remove_container(words[4])
-        return status
-    if words[:1] in (["host"], ["container-host"], ["reference"], ["predict"]):
-        from trainshed_serving.main import main
-    elif words[:1] == ["bridge"]:
-        from trainshed_bridge.main import main
-    else:
-        from trainshed_node.main import main
-    return main(words)
-
-
-def run_below_reaper(words):
-    if words[0] not in ("host", "container-host", "replica-proxy"):  # a host, or what stands for it, has something to
-    say there
-        os.dup2(2, 1)
-    return run(words)
-
-
-status = run(sys.argv[1:])
-sys.stdout.flush()
-sys.stderr.flush()
-os._exit(status)  # taking the interpreter apart takes longer than the work
-"""
 
 
 class LocalEngine:
@@ -249,35 +207,6 @@ def render(launch: AttemptSpec, *, uv: Path, cluster: Mapping[str, Any] | None =
 def _replica(each: Replica) -> dict[str, Any]:
     told = {"name": each.name, "type": each.type, "index": each.index, "primary": each.primary, "env": dict(each.env)}
     return told | ({"container": asdict(each.container)} if each.container else {})
-
-
-def ship(to: Path) -> Path:
-    """Put what runs in runtimes into a folder below `to` named by its content. Python compiles it on first use."""
-    sources = {"run.py": _RUN.encode()}
-    for package, name in _SHIPPED.items():
-        sources |= _sources(package, name)
-    digest = hashlib.sha256(orjson.dumps([(name, sources[name].hex()) for name in sorted(sources)])).hexdigest()[:16]
-    folder = to / digest
-    if folder.is_dir():
-        return folder
-    to.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f"{digest}.", dir=to))
-    for name, content in sources.items():
-        (draft / name).parent.mkdir(parents=True, exist_ok=True)
-        (draft / name).write_bytes(content)
-    try:
-        draft.rename(folder)
-    except OSError as exc:
-        shutil.rmtree(draft)
-        if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else another server was faster
-            raise
-    return folder
-
-
-def _sources(package: str, name: str) -> dict[str, bytes]:
-    """The modules of one of our packages, and of the folders in it, by the paths that they get."""
-    root = Path(str(resources.files("trainshed").joinpath(package)))
-    return {f"{name}/{path.relative_to(root).as_posix()}": path.read_bytes() for path in root.rglob("*.py")}
 
 
 _ABSENT = ObservedAttempt(phase=AttemptPhase.ABSENT)

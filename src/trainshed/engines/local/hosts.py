@@ -7,20 +7,18 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from trainshed.artifacts.manifest import ArtifactManifest
-from trainshed.artifacts.staging import SAFE_WRITE_FLAGS, Package
+from trainshed.artifacts.staging import SAFE_WRITE_FLAGS
 from trainshed.config import Home
-from trainshed.domain.jobs.job import LOCAL_ENGINE
 from trainshed.engines.hosts.processes import HostProcessEngine
+from trainshed.engines.hosts.spec import HostSpec, log_of, render
 from trainshed.engines.hosts.watcher import HostProcess
-from trainshed.engines.local.containers import HostContainers, ResolvedContainer
+from trainshed.engines.local.containers import HostContainers
 from trainshed.engines.local.warm import WarmProcesses
 from trainshed.engines.reaped_process import LOG_BYTES, PipeHandle, ProcessHandle, SocketHandle, start_reaped
 from trainshed.errors import EngineUnavailableError
@@ -29,61 +27,9 @@ from trainshed.serving.frames import FrameKind
 
 LOG = logging.getLogger("trainshed.engines.local.hosts")
 
-FORMAT = 1
 MODULE = "trainshed_serving"
 IN_TENSORFLOW = ("tensorflow", "keras")  #: loaders that import it
 _SOCKET_PATH = 100  #: bytes; the kernel takes 107
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSpec:
-    """One host of one version, with nothing left to decide."""
-
-    project: str
-    model: str
-    version: str
-    instance: int
-    python: Path  #: the runtime's interpreter
-    model_dir: Path
-    loader: str
-    prediction_class: str = ""
-    site: str = ""  #: where the version's own packages are installed
-    explanation: Mapping[str, Any] = field(default_factory=dict)
-    container: ResolvedContainer | None = None  #: what serves the version, if it brings that along
-    threads: int
-    memory_bytes: int = 0  #: 0: as much as there is
-    max_batch: int = 32
-    queue_limit: int = 256
-    body_limit: int
-    engine: str = LOCAL_ENGINE  #: where it runs
-    runtime: str = ""  #: the name of the runtime that `python` belongs to; empty for a container
-    machine: str = ""  #: the machine type, where that matters
-    alone: bool = False  #: other hosts of the version take nothing of what it has
-    packages: tuple[Package, ...] = ()  #: what is installed in `site`, if that is known
-    provisions: ArtifactManifest | None = None  #: what a host on another machine has to fetch
-
-
-def render(spec: HostSpec, socket_path: Path, order: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a host works by; `order` is what it shall run, if its version is a container."""
-    return {
-        "format": FORMAT,
-        "project": spec.project,
-        "model": spec.model,
-        "version": spec.version,
-        "instance": spec.instance,
-        "socket": str(socket_path),
-        "model_dir": str(spec.model_dir),
-        "loader": spec.loader,
-        "prediction_class": spec.prediction_class,
-        "site": spec.site,
-        "explanation": dict(spec.explanation),
-        "container": dict(order or {}),
-        "threads": spec.threads,
-        "memory_bytes": spec.memory_bytes,
-        "max_batch": spec.max_batch,
-        "queue_limit": spec.queue_limit,
-        "body_limit": spec.body_limit,
-    }
 
 
 class LocalHostEngine(HostProcessEngine):
@@ -192,10 +138,6 @@ class LocalHostEngine(HostProcessEngine):
         super().close()
         if self._containers is not None:
             self._containers.sweep()
-
-
-def log_of(folder: Path, spec: HostSpec) -> Path:
-    return folder / f"{spec.instance}.log"
 
 
 def _socket_folder(hosts: Path) -> Path:

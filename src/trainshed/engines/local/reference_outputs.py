@@ -13,7 +13,8 @@ from pathlib import Path
 
 import orjson
 
-from trainshed.engines.local.hosts import IN_TENSORFLOW, MODULE, HostSpec, render
+from trainshed.engines.hosts.spec import HostSpec, render
+from trainshed.engines.local.hosts import IN_TENSORFLOW, MODULE
 from trainshed.engines.local.warm import WarmProcesses
 from trainshed.engines.reaped_process import (
     LOG_BYTES,

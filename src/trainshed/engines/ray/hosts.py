@@ -21,15 +21,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainshed.artifacts.manifest import ArtifactManifest
+from trainshed.artifacts.manifest import ArtifactAccess, ArtifactManifest
 from trainshed.artifacts.staging import SAFE_WRITE_FLAGS
 from trainshed.config import Home
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.capacity.placement import CPU, ResourceShares
 from trainshed.domain.models.hosting import HostEndpoint
 from trainshed.engines.hosts.processes import HostProcessEngine
+from trainshed.engines.hosts.spec import HostSpec, log_of, render
 from trainshed.engines.hosts.watcher import HostProcess
-from trainshed.engines.local.hosts import HostSpec, log_of, render
 from trainshed.engines.ray.engine import LEASE_S
 from trainshed.engines.reaped_process import PipeHandle, start_reaped
 from trainshed.errors import EngineUnavailableError, InvalidArgumentError
@@ -55,15 +55,6 @@ class HostBridge(Protocol):
     def gangs(self) -> list[str]: ...
 
     def release(self, gang: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactAccess:
-    """How a machine of the cluster gets the files of one version from this server."""
-
-    url: str  #: to which the digest of a file is added
-    ca: str
-    token: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,9 @@ import sys
 import time
 
 from ..process import spawn, tree
+from ..process.exit_status import ExitStatus
 from ..process.sampler import EVERY_S, ProcessSampler, oom_kills
 from ..process.tree import signal_pipe
-from ..supervisor.restart_policy import ExitStatus
 from . import placeholders, streams
 from .workspace import SPEC_FILE
 

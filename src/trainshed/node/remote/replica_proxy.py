@@ -23,8 +23,8 @@ import socket
 import sys
 import time
 
+from ..process.exit_status import NODE_LOST, STARTED
 from ..process.tree import signal_pipe
-from ..supervisor.restart_policy import NODE_LOST, STARTED
 from . import streams
 
 TYPE_CHECKING = False

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import signal
 
+from ..process.exit_status import ExitStatus
 from .log_writer import printable
-from .restart_policy import ExitStatus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ carried out by the supervisor.
 
 from __future__ import annotations
 
-import os
+from ..process.exit_status import ExitStatus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ GANG_RESTARTS = 3  #: of one job, before it fails
 BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0)  #: before the first, second, ... restart of a replica
 CAUSE_WAIT_S = 2.0  #: how long the cause of a broken connection may come after its effect
 PEER_LOSS_WINDOW_S = 60.0  #: how long after the loss of a replica another may end over the connection to it
-_SIGNALS = 64
-NODE_LOST = 64  #: the signal by which a stand-in ends whose replica was lost with the machine that it ran on
-STARTED = "started"  #: what a stand-in says to its supervisor when its replica runs
 
 GO_ON = "go on"
 HOLD = "hold"  #: it may be the effect of a loss not seen yet: ask again when one is, or end the job after HOLD_S
@@ -46,46 +43,6 @@ TOO_LONG = (
     "The job ran longer than its maxRunningTime of %g s and was cancelled. "
     "Raise scheduling.maxRunningTime if it needs longer."
 )
-
-
-class ExitStatus:
-    """How one process ended: with the status `code`, or killed by `signal`. The other of the two is None."""
-
-    __slots__ = ("code", "signal")
-
-    def __init__(self, code: Optional[int], signal: Optional[int] = None) -> None:
-        self.code = code
-        self.signal = signal
-
-    @classmethod
-    def of(cls, status: int) -> ExitStatus:
-        """From a status as `os.waitpid` gives it."""
-        if os.WIFSIGNALED(status):
-            return cls(None, os.WTERMSIG(status))
-        return cls(os.WEXITSTATUS(status))
-
-    @property
-    def ok(self) -> bool:
-        return self.code == 0
-
-    @property
-    def lost(self) -> bool:
-        """Ended from outside: by a signal, or with 128 + n, which is how a shell tells of one."""
-        return self.code is None or 128 < self.code <= 128 + _SIGNALS
-
-    @property
-    def node_lost(self) -> bool:
-        return self.signal == NODE_LOST
-
-    @property
-    def how(self) -> str:
-        if self.node_lost:
-            return "lost with its node"
-        if self.code is None:
-            return "killed by signal %d" % (self.signal or 0)
-        if self.lost:
-            return "exited with %d, which stands for signal %d" % (self.code, self.code - 128)
-        return "exited with %d" % self.code
 
 
 class JobEnd:

@@ -15,10 +15,11 @@ import time
 
 from ..journal import Journal
 from ..process import spawn, tree
+from ..process.exit_status import STARTED, ExitStatus
 from ..process.sampler import EVERY_S, SampleWriter, oom_kills
 from . import restart_policy
 from .log_writer import STDERR, STDOUT, LogWriter, ReplicaLog
-from .restart_policy import CANCELLED, CAUSE_WAIT_S, END, FAILED, GO_ON, HOLD, RESTART_GANG, STARTED, ExitStatus, JobEnd
+from .restart_policy import CANCELLED, CAUSE_WAIT_S, END, FAILED, GO_ON, HOLD, RESTART_GANG, JobEnd
 from .start_order import StartOrder
 from .step_tracker import RestartCost, StepTracker
 

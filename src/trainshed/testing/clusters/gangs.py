@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from trainshed.engines.local.engine import ship
+from trainshed.engines.shipping import ship
 from trainshed.testing.workloads.job_logs import records
 
 WAIT_S = 180.0  #: for anything that is waited for: the machine may be a slow one

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainshed.engines.local.engine import ship
 from trainshed.engines.ray.bridge.actor import AgentActor
+from trainshed.engines.shipping import ship
 from trainshed.testing.clusters.gangs import make_runtime
 
 HOST = "127.0.0.1"

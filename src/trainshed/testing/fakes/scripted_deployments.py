@@ -22,7 +22,8 @@ from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.objects import ObjectDraft
 from trainshed.domain.operations import Operation, OperationType
 from trainshed.domain.times import now_us
-from trainshed.engines.local.hosts import HostSpec, LocalHostEngine
+from trainshed.engines.hosts.spec import HostSpec
+from trainshed.engines.local.hosts import LocalHostEngine
 from trainshed.engines.local.package_installer import PackageInstaller
 from trainshed.engines.local.reference_outputs import ReferenceOutputs
 from trainshed.engines.local.warm import WarmProcesses

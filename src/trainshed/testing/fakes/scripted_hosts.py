@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from trainshed.engines.local.engine import ship
+from trainshed.engines.shipping import ship
 
 #: Stands in for the program that serves models. It answers every frame with the frame's own body.
 _MAIN = """
