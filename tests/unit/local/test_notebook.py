@@ -16,7 +16,7 @@ from trainshed.local import notebook
 from trainshed.runtimes.catalogue import CATALOGUE, NOTEBOOK
 from trainshed.sdk.drawing import SIDE, THREE, raster
 
-SAMPLES = Path(__file__).parents[2] / "samples" / "notebooks"
+SAMPLES = Path(__file__).parents[3] / "samples" / "notebooks"
 
 
 def test_a_port_that_is_taken_is_refused() -> None:

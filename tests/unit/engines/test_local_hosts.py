@@ -267,7 +267,7 @@ def test_all_die_with_the_server(tmp_path: Path) -> None:
         "import sys, time\n"
         "from pathlib import Path\n"
         "sys.path.insert(0, sys.argv[2])\n"
-        "from test_hosts import Shed\n"
+        "from test_local_hosts import Shed\n"
         "from trainshed.engines.hosts.watcher import HostPhase\n"
         "shed = Shed(Path(sys.argv[1]))\n"
         "spec = shed.spec('spawn')\n"

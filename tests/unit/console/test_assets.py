@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ASSETS = Path(__file__).resolve().parents[2] / "src" / "trainshed" / "console" / "assets"
+ASSETS = Path(__file__).resolve().parents[3] / "src" / "trainshed" / "console" / "assets"
 SCRIPTS = sorted(ASSETS.rglob("*.js"))
 STYLES = sorted(ASSETS.rglob("*.css"))
 

@@ -134,7 +134,7 @@ def test_a_builder_that_is_killed_leaves_nothing_that_passes_for_whole(bench: Be
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from pathlib import Path\n"
-        "from test_runtimes_builds import Bench, quiet\n"
+        "from test_builds import Bench, quiet\n"
         f"Bench(Path({str(bench.folder)!r})).runtimes.ensure('tiny', quiet)\n"
     )
     builder = subprocess.Popen([sys.executable, "-c", code])
