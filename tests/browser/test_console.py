@@ -71,6 +71,30 @@ def test_keys_lead_everywhere(page: Page) -> None:
     expect(page.get_by_test_id("job-search")).to_have_value("digits g j")
 
 
+def test_a_window_that_closes_gives_the_focus_back_once(page: Page) -> None:
+    """A browser tells of the closed window later than it closes it; what has the focus by then keeps it."""
+    opener = page.get_by_test_id("submit-help")
+    opener.click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog")).to_have_count(0)
+    expect(opener).to_be_focused()
+
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("Keys")
+    page.evaluate("""
+        async () => {
+          const dialog = document.querySelector("dialog");
+          const told = new Promise((resolve) => dialog.addEventListener("close", resolve));
+          dialog.close();
+          document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "/", bubbles: true }));
+          await told;
+        }
+    """)
+    expect(page.locator("dialog")).to_have_count(0)
+    assert page.evaluate("document.activeElement.dataset.testid") == "search"
+
+
 def test_the_first_tab_stop_skips_to_the_page(page: Page) -> None:
     expect(page.get_by_test_id("overview")).to_be_visible()
     page.keyboard.press("Tab")

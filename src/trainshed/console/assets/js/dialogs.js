@@ -31,11 +31,10 @@ export function dialog({ title, body, actions = [{ text: "Close" }], wide = fals
     h("div", { class: "dialog-body" }, typeof body === "string" ? h("p", null, body) : body, problem),
     buttons.length > 0 ? h("div", { class: "dialog-foot" }, buttons) : null,
   );
-  const before = document.activeElement;
+  // The browser gives the focus back when the window closes. The event comes later: something else may have it by then.
   const closed = new Promise((resolve) => {
     element.addEventListener("close", () => {
       element.remove();
-      if (before instanceof HTMLElement && before.isConnected) before.focus();
       resolve(undefined);
     });
   });
