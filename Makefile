@@ -7,8 +7,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 ENV_DEV := $(VENV)/.ready-dev
 ENV_DOCS := $(VENV)/.ready-docs
+ENV_CONSOLE := $(VENV)/.ready-console
+CONSOLE := src/trainshed/console
+NPM_BIN := PATH="$(CURDIR)/$(BIN):$$PATH" $(VENV)/console/node_modules/.bin
+PRETTIER := $(NPM_BIN)/prettier --log-level warn "$(CONSOLE)/**/*.{js,css,ts,json}"
 
-.PHONY: demo test install lint soak bench parity docs screenshots clean
+.PHONY: demo test install lint format soak bench parity docs screenshots clean
 
 demo: $(STAMP)
 	bash samples/demo.sh
@@ -19,10 +23,16 @@ test: $(ENV_DEV) lint
 	bash tests/needs.sh
 	$(BIN)/python -m pytest -m "not soak" -q -n 2 --dist loadfile --no-loadscope-reorder
 
-lint: $(ENV_DEV)
+lint: $(ENV_DEV) $(ENV_CONSOLE)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(PRETTIER) --check
+	$(NPM_BIN)/tsc --project $(CONSOLE)
+
+format: $(ENV_DEV) $(ENV_CONSOLE)
+	$(BIN)/ruff format .
+	$(PRETTIER) --write
 
 soak: $(ENV_DEV)
 	bash tests/needs.sh slurmctld slurmd dockerd=docker.io docker=docker.io ip=iproute2
@@ -67,6 +77,11 @@ $(ENV_DEV): $(STAMP)
 
 $(ENV_DOCS): $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" uv pip install --quiet --group docs
+	touch $@
+
+# The console's own tools, and Node if the machine has none. Nothing of it is served or shipped.
+$(ENV_CONSOLE): tools/console/package-lock.json | $(STAMP)
+	bash tools/console/install.sh $(VENV)
 	touch $@
 
 clean:

@@ -21,4 +21,6 @@ def test_the_wheel_holds_the_console_and_the_samples(tmp_path: Path) -> None:
     files = [path for path in console.rglob("*") if path.is_file()]
     assert files
     assert not [path for path in files if f"trainshed/console/assets/{path.relative_to(console)}" not in held]
+    beside = [name for name in held if name.startswith("trainshed/console/") and "/assets/" not in name]
+    assert {Path(name).suffix for name in beside} == {".py"}  # neither types nor the settings of tools
     assert "trainshed/samples/demo.sh" in held

@@ -17,7 +17,11 @@ const SESSION = "/trainshed/v1/session";
 const OWN_PAGE = { "x-trainshed-console": "1" };
 const NO_ANSWER = "The server does not answer. Look whether it runs with: trainshed status";
 
-/** @type {any} */
+/** @typedef {string | number | boolean | null | undefined} Param */
+/** @typedef {Record<string, Param | Param[]>} Params */
+/** @typedef {{signal?: AbortSignal, headers?: Record<string, string>}} Options */
+
+/** @type {Api.Session | null} */
 let current = null;
 /** @type {() => void} */
 let signedOut = () => {};
@@ -35,34 +39,41 @@ export function onSignedOut(listener) {
 /** Ask the server who this browser is. A 401 is thrown and leads nowhere: the caller shows the sign-in page. */
 export async function loadSession() {
   current = await json("GET", SESSION, undefined, { quiet: true });
-  return current;
 }
 
 /** @param {string} token */
 export async function signIn(token) {
   current = await json("POST", SESSION, { token }, { quiet: true });
-  return current;
 }
 
 /** End the session in the server too. */
 export async function signOut() {
-  await json("DELETE", SESSION, undefined, { quiet: true });
+  await call("DELETE", SESSION, undefined, { quiet: true });
   current = null;
   signedOut();
 }
 
 /**
+ * The shape of an answer is what the caller says that it is: one of `Api`.
+ * @template Answer
  * @param {string} path
- * @param {Record<string, any>} [params] empty ones are left out, arrays are repeated
- * @param {{signal?: AbortSignal}} [options]
+ * @param {Params} [params] empty ones are left out, arrays are repeated
+ * @param {Options} [options]
+ * @returns {Promise<Answer>}
  */
 export function get(path, params, options) {
   return json("GET", withParams(path, params), undefined, options);
 }
 
-/** @param {string} path @param {any} [body] @param {{signal?: AbortSignal}} [options] */
-export function post(path, body = {}, options = {}) {
-  return json("POST", path, body, options);
+/**
+ * As `get`.
+ * @template Answer
+ * @param {string} path
+ * @param {object} [body]
+ * @returns {Promise<Answer>}
+ */
+export function post(path, body = {}) {
+  return json("POST", path, body);
 }
 
 /** JSON as it is written, for an answer as it is written. @param {string} path @param {string} body */
@@ -71,16 +82,11 @@ export async function postText(path, body) {
 }
 
 /** @param {string} path */
-export function del(path) {
-  return json("DELETE", path);
+export async function del(path) {
+  await (await call("DELETE", path, undefined)).text();
 }
 
-/** A body that is text. @param {string} path @param {Record<string, any>} [params] @param {any} [options] */
-export async function text(path, params, options) {
-  return (await call("GET", withParams(path, params), undefined, options)).text();
-}
-
-/** A body as it is. @param {string} path @param {Record<string, any>} [params] @param {any} [options] */
+/** A body as it is. @param {string} path @param {Params} [params] @param {Options} [options] */
 export async function blob(path, params, options) {
   return (await call("GET", withParams(path, params), undefined, options)).blob();
 }
@@ -92,7 +98,7 @@ export async function blob(path, params, options) {
  * @param {Blob} file
  * @param {(fraction: number) => void} [onProgress]
  * @param {AbortSignal} [signal]
- * @returns {Promise<any>} the object's resource
+ * @returns {Promise<void>}
  */
 export function putFile(bucket, name, file, onProgress = () => {}, signal = undefined) {
   const path = `/upload/storage/v1/b/${encodeURIComponent(bucket)}/o`;
@@ -106,7 +112,7 @@ export function putFile(bucket, name, file, onProgress = () => {}, signal = unde
   signal?.addEventListener("abort", () => request.abort());
   return new Promise((resolve, reject) => {
     request.addEventListener("load", () => {
-      if (request.status < 300) resolve(parsed(request.responseText));
+      if (request.status < 300) resolve();
       else reject(refused(request.status, request.responseText));
     });
     request.addEventListener("error", () => reject(new ApiError(0, NO_ANSWER)));
@@ -115,7 +121,7 @@ export function putFile(bucket, name, file, onProgress = () => {}, signal = unde
   });
 }
 
-/** @param {string} path @param {Record<string, any>} [params] */
+/** @param {string} path @param {Params} [params] */
 function withParams(path, params = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {
@@ -126,16 +132,23 @@ function withParams(path, params = {}) {
   return query.size === 0 ? path : `${path}?${query}`;
 }
 
-/** @param {string} method @param {string} path @param {any} [body] @param {any} [options] */
+/**
+ * @template Answer
+ * @param {string} method
+ * @param {string} path
+ * @param {object} [body]
+ * @param {Options & {quiet?: boolean}} [options]
+ * @returns {Promise<Answer>}
+ */
 async function json(method, path, body, options) {
-  return parsed(await (await call(method, path, body, options)).text());
+  return (await call(method, path, body, options)).json();
 }
 
 /**
  * @param {string} method
  * @param {string} path
- * @param {any} body
- * @param {{signal?: AbortSignal, quiet?: boolean, headers?: Record<string, string>, text?: string}} [options]
+ * @param {object | undefined} body
+ * @param {Options & {quiet?: boolean, text?: string}} [options]
  *   `quiet`: a 401 is the caller's to handle; `text`: the body, as it is written
  */
 async function call(method, path, body, options = {}) {
@@ -161,11 +174,6 @@ async function call(method, path, body, options = {}) {
   }
   if (!answer.ok) throw refused(answer.status, await answer.text(), options.quiet);
   return answer;
-}
-
-/** @param {string} body */
-function parsed(body) {
-  return body === "" ? null : JSON.parse(body);
 }
 
 /** @param {number} status @param {string} body @param {boolean} [quiet] */

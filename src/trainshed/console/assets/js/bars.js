@@ -28,8 +28,8 @@ export function barChart({ labels, values, format = number, highlight = null, ma
     { class: "bars", role: "list", "aria-label": title || "Bars" },
     rows.map(({ row }) => row),
   );
-  element.update = (/** @type {number[]} */ given, /** @type {any} */ set = highlight) => {
-    const sizes = given.map((each) => (Number.isFinite(Number(each)) ? Math.max(0, Number(each)) : 0));
+  const update = (/** @type {number[]} */ given, /** @type {number | "max" | null} */ set = highlight) => {
+    const sizes = given.map((each) => (Number.isFinite(each) ? Math.max(0, each) : 0));
     const top = max ?? Math.max(...sizes, 1e-12);
     const best = set === "max" ? sizes.indexOf(Math.max(...sizes)) : set;
     rows.forEach(({ row, fill, value }, index) => {
@@ -38,8 +38,8 @@ export function barChart({ labels, values, format = number, highlight = null, ma
       row.classList.toggle("bar-best", index === best);
     });
   };
-  element.update(values);
-  return element;
+  update(values);
+  return Object.assign(element, { update });
 }
 
 /**

@@ -4,6 +4,7 @@
 
 import { clear, h, replace, s } from "./dom.js";
 import { number } from "./format.js";
+import { isKey } from "./lookup.js";
 import { innerTicks, niceScale, shortNumber, timeLabel, timeTicks } from "./scales.js";
 
 export { barChart, spark } from "./bars.js";
@@ -19,34 +20,39 @@ const CLOCK = new Intl.DateTimeFormat(undefined, {
   month: "short",
 });
 
-/** @typedef {{name: string, points: [number | string, number | string | null][], colour?: number}} Series */
+/** @typedef {{name: string, points: [x: number | string, y: Api.Measure | null][], colour?: number}} Series */
 /** @typedef {[number, number]} Point */
 /** @typedef {{name: string, look: number, dashed: boolean, points: Point[][], last: Point | null}} Line */
+/** @typedef {ReturnType<LineChart["scales"]>} Scale */
+/** @typedef {HTMLElement & {update: (series: Series[], reach?: number) => void}} ChartElement */
+
+/**
+ * @typedef {{series: Series[], x?: "time" | "number", yFormat?: (y: number) => string, height?: number, title?: string,
+ *   label?: string, xTitle?: string, zero?: boolean, wholeX?: boolean, reach?: number}} Options `label`: its name,
+ *   where a heading beside it shows that; `zero`: the axis starts at 0; `wholeX`: it is as wide as all that is given,
+ *   gaps at its ends included; `reach`: the other one goes at least so far, so that charts side by side can have one
+ *   scale
+ */
 
 /**
  * Lines over time (`x: "time"`, milliseconds or RFC 3339) or over a number such as the step. Numbers that are none
  * (null, NaN) make gaps. Hover, or the arrow keys, show the values at one place; the legend switches series off and on;
  * screen readers get a table of the last values. `.update(series)` shows other ones. `colour` keeps a series' place
  * among the colours when others come and go.
- * @param {{series: Series[], x?: "time" | "number", yFormat?: (y: number) => string, height?: number, title?: string,
- *   label?: string, xTitle?: string, zero?: boolean, wholeX?: boolean, reach?: number}} options `label`: its name,
- *   where a heading beside it shows that; `zero`: the axis starts at 0; `wholeX`: it is as wide as all that is given,
- *   gaps at its ends included; `reach`: the other one goes at least so far, so that charts side by side can have one
- *   scale
- * @returns {HTMLElement & {update: (series: Series[], reach?: number) => void}}
+ * @param {Options} options
+ * @returns {ChartElement}
  */
 export function lineChart(options) {
   const chart = new LineChart(options);
-  const element = /** @type {any} */ (chart.element);
-  element.update = (/** @type {Series[]} */ series, /** @type {number} */ reach = chart.reach) => {
+  const update = (/** @type {Series[]} */ series, /** @type {number} */ reach = chart.reach) => {
     chart.reach = reach;
     chart.update(series);
   };
-  return element;
+  return Object.assign(chart.element, { update });
 }
 
 class LineChart {
-  /** @param {any} options */
+  /** @param {Options} options */
   constructor(options) {
     this.x = options.x ?? "number";
     this.yFormat = options.yFormat ?? number;
@@ -62,15 +68,22 @@ class LineChart {
     this.lines = /** @type {Line[]} */ ([]);
     this.off = /** @type {Set<string>} */ (new Set());
     this.at = /** @type {number | null} */ (null); // the x that is looked at
-    this.build();
+    this.scale = /** @type {Scale | null} */ (null);
+    this.drawn = ""; // the names in the legend
+    this.svg = s("svg", { class: "chart-svg", height: this.height, "aria-hidden": "true" });
+    this.cross = s("g", { class: "chart-cross" });
+    this.tip = h("div", { class: "chart-tip", hidden: true });
+    this.stage = this.makeStage();
+    this.legend = h("div", { class: "chart-legend" });
+    this.table = h("table", { class: "sr-only" });
+    const head = this.title ? h("figcaption", { class: "chart-title" }, this.title) : null;
+    this.element = h("figure", { class: "chart" }, head, this.stage, this.legend, this.table);
     this.update(options.series);
     new ResizeObserver(() => this.resized()).observe(this.stage);
   }
 
-  build() {
-    this.svg = s("svg", { class: "chart-svg", height: this.height, "aria-hidden": "true" });
-    this.tip = h("div", { class: "chart-tip", hidden: true });
-    this.stage = h(
+  makeStage() {
+    return h(
       "div",
       {
         class: "chart-stage",
@@ -78,20 +91,16 @@ class LineChart {
         role: "group",
         "aria-label": `${this.label}. Arrow keys show values.`,
         on: {
-          pointermove: (/** @type {PointerEvent} */ e) => this.look(this.nearest(e.clientX)),
+          pointermove: (e) => this.look(this.nearest(e.clientX)),
           pointerleave: () => this.look(null),
           blur: () => this.look(null),
-          keydown: (/** @type {KeyboardEvent} */ e) => this.key(e),
+          keydown: (e) => this.key(e),
         },
         style: { height: `${this.height}px` },
       },
       this.svg,
       this.tip,
     );
-    this.legend = h("div", { class: "chart-legend" });
-    this.table = h("table", { class: "sr-only" });
-    const head = this.title ? h("figcaption", { class: "chart-title" }, this.title) : null;
-    this.element = h("figure", { class: "chart" }, head, this.stage, this.legend, this.table);
   }
 
   /** @param {Series[]} series */
@@ -128,14 +137,13 @@ class LineChart {
       this.look(null);
       return;
     }
-    this.scale = this.scales(points);
-    this.svg.append(...this.axes(), ...this.visible().map((each) => this.path(each)));
-    this.cross = s("g", { class: "chart-cross" });
-    this.svg.append(this.cross);
+    const scale = this.scales(points);
+    this.scale = scale;
+    this.svg.append(...this.axes(scale), ...this.visible().map((each) => path(each, scale)), this.cross);
     this.look(this.at);
   }
 
-  /** @param {[number, number][]} points */
+  /** @param {Point[]} points */
   scales(points) {
     let [left, right, low, high] = [Infinity, -Infinity, this.zero ? 0 : Infinity, this.zero ? 0 : -Infinity];
     for (const x of this.wholeX ? this.given : []) {
@@ -162,18 +170,16 @@ class LineChart {
     };
   }
 
-  axes() {
-    const { left, right, ticks, px, py } = this.scale;
+  /** @param {Scale} scale */
+  axes({ left, right, ticks, px, py }) {
     const wanted = Math.max(2, Math.floor((this.width - MARGIN.left) / 90));
     const labels = timeLabel(right - left);
     const across = this.x === "time" ? timeTicks(left, right, wanted) : innerTicks(left, right, wanted);
     const text = (/** @type {number} */ tick) => (this.x === "time" ? labels.format(tick) : shortNumber(tick));
     const end = this.width - MARGIN.right;
     return [
-      ...ticks.map((/** @type {number} */ tick) =>
-        s("line", { class: "chart-grid", x1: MARGIN.left, x2: end, y1: py(tick), y2: py(tick) }),
-      ),
-      ...ticks.map((/** @type {number} */ tick) =>
+      ...ticks.map((tick) => s("line", { class: "chart-grid", x1: MARGIN.left, x2: end, y1: py(tick), y2: py(tick) })),
+      ...ticks.map((tick) =>
         s(
           "text",
           { class: "chart-tick", x: MARGIN.left - 8, y: py(tick) + 4, "text-anchor": "end" },
@@ -195,18 +201,6 @@ class LineChart {
     return this.yFormat === number ? shortNumber(tick) : this.yFormat(tick);
   }
 
-  /** @param {Line} each */
-  path(each) {
-    const { px, py } = this.scale;
-    const at = (/** @type {[number, number]} */ [x, y]) => `${px(x).toFixed(1)} ${py(y).toFixed(1)}`;
-    const group = s("g", { class: `chart-line series-${each.look}${each.dashed ? " series-dashed" : ""}` });
-    for (const run of each.points) {
-      if (run.length === 1) group.append(s("circle", { cx: px(run[0][0]), cy: py(run[0][1]), r: 2.5 }));
-      else group.append(s("path", { d: `M${run.map(at).join("L")}` }));
-    }
-    return group;
-  }
-
   /** The x of the point nearest to a place on the screen. @param {number} clientX */
   nearest(clientX) {
     if (!this.scale) return null;
@@ -224,25 +218,25 @@ class LineChart {
     const xs = this.xs();
     const last = xs.length - 1;
     const now = this.at === null ? last + 1 : xs.indexOf(this.at);
-    const next = { ArrowLeft: Math.max(0, now - 1), ArrowRight: Math.min(last, now + 1), Home: 0, End: last }[
-      event.key
-    ];
+    const to = { ArrowLeft: Math.max(0, now - 1), ArrowRight: Math.min(last, now + 1), Home: 0, End: last };
     if (event.key === "Escape") this.look(null);
-    if (next === undefined || last < 0) return;
+    if (!isKey(to, event.key) || last < 0) return;
     event.preventDefault();
-    this.look(xs[next]);
+    this.look(xs[to[event.key]]);
   }
 
   /** Show the values at an x, or none. @param {number | null} at */
   look(at) {
+    const { scale } = this;
     this.at = at;
-    this.tip.hidden = at === null || !this.scale;
-    if (this.cross) clear(this.cross);
-    if (at === null || !this.scale) return;
-    const { px, py } = this.scale;
-    const found = this.visible()
-      .map((each) => ({ each, point: near(each, at, this.scale) }))
-      .filter(({ point }) => point);
+    this.tip.hidden = at === null || !scale;
+    clear(this.cross);
+    if (at === null || !scale) return;
+    const { px, py } = scale;
+    const found = this.visible().flatMap((each) => {
+      const point = near(each, at, scale);
+      return point ? [{ each, point }] : [];
+    });
     this.cross.append(s("line", { x1: px(at), x2: px(at), y1: MARGIN.top, y2: this.height - MARGIN.bottom }));
     for (const { each, point } of found) {
       this.cross.append(s("circle", { class: `series-${each.look}`, cx: px(point[0]), cy: py(point[1]), r: 3.5 }));
@@ -312,12 +306,23 @@ class LineChart {
   }
 }
 
+/** @param {Line} each @param {Scale} scale */
+function path(each, { px, py }) {
+  const at = (/** @type {Point} */ [x, y]) => `${px(x).toFixed(1)} ${py(y).toFixed(1)}`;
+  const group = s("g", { class: `chart-line series-${each.look}${each.dashed ? " series-dashed" : ""}` });
+  for (const run of each.points) {
+    if (run.length === 1) group.append(s("circle", { cx: px(run[0][0]), cy: py(run[0][1]), r: 2.5 }));
+    else group.append(s("path", { d: `M${run.map(at).join("L")}` }));
+  }
+  return group;
+}
+
 /** @param {Series} series @param {number} index @returns {Line} */
 function line(series, index) {
   const place = series.colour ?? index;
-  /** @type {[number, number][][]} */
+  /** @type {Point[][]} */
   const runs = [];
-  /** @type {[number, number][] | null} */
+  /** @type {Point[] | null} */
   let run = null;
   for (const [x, y] of series.points) {
     const at = typeof x === "string" ? Date.parse(x) : x;
@@ -342,7 +347,7 @@ function line(series, index) {
  * The point of a line at an x, or the one beside it if that is near.
  * @param {Line} each
  * @param {number} at
- * @param {any} scale
+ * @param {Scale} scale
  */
 function near(each, at, scale) {
   const points = each.points.flat();

@@ -5,8 +5,10 @@ import { between, duration, percent } from "./format.js";
 import { stateName } from "./parts.js";
 
 /** @typedef {{name: string, values: (string | number | null)[], different?: boolean, best?: number}} Line */
+/** @typedef {{name: string, details: Api.JobDetails, stats: Api.JobStats}} Compared a job, and what is known of it */
+/** @typedef {Api.TrainingInput & Api.PredictionInput} Input */
 
-/** @type {[string, string][]} fields of a trainingInput, in the order that people ask for them */
+/** @type {[keyof Input, string][]} fields of what a job was asked for, in the order that people ask for them */
 const FIELDS = [
   ["pythonModule", "Module"],
   ["scaleTier", "Scale tier"],
@@ -52,10 +54,11 @@ export function options(args) {
 
 /**
  * What each job was asked for: the fields of its request, and below them the arguments of its trainer.
- * @param {any[]} jobs
+ * @param {Compared[]} jobs
  * @returns {Line[]}
  */
 export function parameters(jobs) {
+  /** @type {Input[]} */
   const inputs = jobs.map(({ details }) => details.job.trainingInput ?? details.job.predictionInput ?? {});
   const fields = FIELDS.map(([key, name]) =>
     line(
@@ -86,72 +89,72 @@ export function parameters(jobs) {
 
 /**
  * What came out, a line for each thing: jobs that have none of it are left empty.
- * @param {any[]} jobs
+ * @param {Compared[]} jobs
  * @returns {Line[]}
  */
 export function jobColumns(jobs) {
-  const progress = jobs.map(({ details }) => details.progress ?? {});
-  const evaluation = progress.map((each) => each.evaluation ?? {});
-  const share = (/** @type {any} */ value) => (typeof value === "number" ? percent(value) : (value ?? null));
+  const progress = jobs.map(({ details }) => details.progress);
+  const evaluation = progress.map((each) => each?.evaluation);
+  const share = (/** @type {Api.Measure} */ value) => (typeof value === "number" ? percent(value) : value);
+  /** @type {Line[]} */
   const lines = [
     { name: "State", values: jobs.map(({ details }) => stateName(details.job.state)) },
     { name: "Ran for", values: jobs.map(({ details: { job } }) => (job.endTime ? ran(job) : null)) },
     ranked(
       "Loss",
-      progress.map((each) => each.loss),
+      progress.map((each) => each?.loss),
       -1,
     ),
     ranked(
       "Accuracy",
-      progress.map((each) => each.accuracy),
+      progress.map((each) => each?.accuracy),
       1,
       share,
     ),
     ranked(
       "Loss, evaluation",
-      evaluation.map((each) => each.loss),
+      evaluation.map((each) => each?.loss),
       -1,
     ),
     ranked(
       "Accuracy, evaluation",
-      evaluation.map((each) => each.accuracy),
+      evaluation.map((each) => each?.accuracy),
       1,
       share,
     ),
-    { name: "Steps", values: progress.map((each) => each.step ?? null) },
+    { name: "Steps", values: progress.map((each) => each?.step ?? null) },
     ranked(
       "Steps per second",
       jobs.map((job) => meanRate(job)),
       1,
     ),
     { name: "Replicas", values: jobs.map(({ stats }) => stats.replicas.length) },
-    { name: "CPU of all replicas, cores", values: jobs.map(({ stats }) => total(stats, "cpu")) },
+    { name: "CPU of all replicas, cores", values: jobs.map(({ stats }) => cpuOf(stats)) },
     { name: "Runtime", values: jobs.map(({ details }) => details.runtime || null) },
     { name: "Error", values: jobs.map(({ details }) => failure(details)) },
   ];
-  return lines.filter((row) => row.values.some((value) => value !== null && value !== undefined));
+  return lines.filter((row) => row.values.some((value) => value !== null));
 }
 
 /**
  * The points of one metric of a job, over steps or over seconds since its start. A job that was started again after a
  * loss goes back: its points are put in order.
- * @param {any} job
+ * @param {Compared} job
  * @param {string} metric
  * @param {boolean} evaluation
  * @param {"step" | "time"} x
  * @returns {[number, number][]}
  */
 export function measured(job, metric, evaluation, x) {
-  const found = job.stats.metrics.find(
-    (/** @type {any} */ each) => each.name === metric && each.evaluation === evaluation,
-  );
+  const found = job.stats.metrics.find((each) => each.name === metric && each.evaluation === evaluation);
   if (!found) return [];
   const start = Date.parse(job.details.job.startTime ?? job.details.job.createTime);
-  const points = found.value.map((/** @type {any} */ value, /** @type {number} */ index) => [
+  /** @type {[number, number][]} */
+  const points = found.value.map((value, index) => [
     x === "time" ? (Date.parse(found.time[index]) - start) / 1000 : found.step[index],
     Number(value),
   ]);
-  return points.sort((/** @type {number[]} */ a, /** @type {number[]} */ b) => a[0] - b[0]);
+  return points.sort((a, b) => a[0] - b[0]);
 }
 
 /** @param {string} name @param {(string | null)[]} values @returns {Line} */
@@ -162,46 +165,43 @@ function line(name, values) {
 /**
  * A line in which the best number is set off: the largest, or with -1 the smallest.
  * @param {string} name
- * @param {any[]} given
+ * @param {(Api.Measure | null | undefined)[]} given
  * @param {1 | -1} sign
- * @param {(value: any) => any} [format]
+ * @param {(value: Api.Measure) => string | number} [format]
+ * @returns {Line}
  */
-function ranked(name, given, sign, format = (value) => value ?? null) {
+function ranked(name, given, sign, format = (value) => value) {
   const numbers = given.map((value) => (typeof value === "number" ? value * sign : -Infinity));
   const top = Math.max(...numbers);
   const known = numbers.filter((value) => value !== -Infinity);
   const best = known.length > 1 && new Set(known).size > 1 ? numbers.indexOf(top) : undefined;
-  return { name, values: given.map(format), best };
+  return { name, values: given.map((value) => (value === null || value === undefined ? null : format(value))), best };
 }
 
-/** Of its whole time: the last of all is what the end of a training happens to show. @param {any} job */
+/** Of its whole time: the last of all is what the end of a training happens to show. @param {Compared} job */
 function meanRate(job) {
-  const found = job.stats.metrics.find((/** @type {any} */ each) => each.name === "steps_per_s" && !each.evaluation);
+  const found = job.stats.metrics.find((each) => each.name === "steps_per_s" && !each.evaluation);
   return found?.mean ?? job.details.progress?.global_steps_per_s ?? null;
 }
 
-/** @param {any} stats @param {string} what */
-function total(stats, what) {
-  const means = stats.replicas
-    .map((/** @type {any} */ each) => each[what].mean)
-    .filter((/** @type {any} */ m) => m !== null);
-  return means.length > 0
-    ? means.reduce((/** @type {number} */ sum, /** @type {number} */ each) => sum + each, 0)
-    : null;
+/** The cores that all replicas used together. @param {Api.JobStats} stats */
+function cpuOf(stats) {
+  const means = stats.replicas.map((each) => each.cpu.mean).filter((mean) => typeof mean === "number");
+  return means.length > 0 ? means.reduce((sum, each) => sum + each, 0) : null;
 }
 
-/** Why it failed, in a line: the whole of it is on the job's page. @param {any} details @returns {string | null} */
+/** Why it failed, in a line: the whole of it is on the job's page. @param {Api.JobDetails} details */
 function failure({ failure: found, job }) {
   return found?.summary ?? job.errorMessage?.split("\n")[0] ?? null;
 }
 
-/** @param {any} job */
+/** @param {Api.Job} job */
 function ran(job) {
   return job.startTime ? duration(between(job.startTime, job.endTime)) : null;
 }
 
-/** @param {any} value @returns {string | null} */
+/** @param {string | string[] | boolean | object | undefined} value @returns {string | null} */
 function text(value) {
-  if (value === undefined || value === null || value === "") return null;
+  if (value === undefined || value === "") return null;
   return Array.isArray(value) ? value.join("\n") : String(value);
 }

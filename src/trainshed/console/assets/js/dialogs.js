@@ -2,17 +2,20 @@
 // Windows above the page, and short messages at its edge.
 
 import { h, newId, replace } from "./dom.js";
+import { messageOf } from "./format.js";
 import { icon } from "./icons.js";
 
 const TOAST_MS = 6000;
 
-/** @typedef {{text: string, kind?: "primary" | "danger" | "plain", run?: () => any, testid?: string}} Action */
+/** @typedef {{text: string, kind?: "primary" | "danger" | "plain", run?: () => unknown, testid?: string}} Action */
+
+/** @typedef {{element: HTMLDialogElement, close: () => void, closed: Promise<void>}} Window */
 
 /**
  * Show a window. An action that returns false, or throws, leaves it open, and what was thrown is shown in it; any other
  * closes it. Escape closes it too.
- * @param {{title: string, body: Node | string | (Node | string)[], actions?: Action[], wide?: boolean}} what
- * @returns {{element: HTMLDialogElement, close: () => void, closed: Promise<void>}}
+ * @param {{title: string, body: Dom.Child, actions?: Action[], wide?: boolean}} what
+ * @returns {Window}
  */
 export function dialog({ title, body, actions = [{ text: "Close" }], wide = false }) {
   const problem = h("p", { class: "dialog-problem", role: "alert", hidden: true });
@@ -32,24 +35,26 @@ export function dialog({ title, body, actions = [{ text: "Close" }], wide = fals
     buttons.length > 0 ? h("div", { class: "dialog-foot" }, buttons) : null,
   );
   // The browser gives the focus back when the window closes. The event comes later: something else may have it by then.
+  /** @type {Promise<void>} */
   const closed = new Promise((resolve) => {
     element.addEventListener("close", () => {
       element.remove();
-      resolve(undefined);
+      resolve();
     });
   });
-  element.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+  element.addEventListener("click", (event) => {
     if (event.target === element) close(); // the dimmed page around it
   });
-  element.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+  element.addEventListener("keydown", (event) => {
     const typing = /** @type {HTMLElement} */ (event.target).matches("input:not([type=checkbox], [type=radio])");
     if (event.key === "Enter" && typing) buttons.at(-1)?.click(); // the last action is what the window is for
   });
   document.body.append(element);
   element.showModal();
-  const first = element.querySelector("[autofocus], input, textarea, select") ?? buttons.at(-1) ?? shut;
-  first.focus();
-  return { element, close, closed: /** @type {Promise<void>} */ (closed) };
+  /** @type {HTMLElement | null} */
+  const field = element.querySelector("[autofocus], input, textarea, select");
+  (field ?? buttons.at(-1) ?? shut).focus();
+  return { element, close, closed };
 }
 
 /** @param {Action} action @param {HTMLElement} problem @param {() => void} close */
@@ -63,7 +68,7 @@ function actionButton(action, problem, close) {
     try {
       if ((await action.run?.()) !== false) close();
     } catch (error) {
-      problem.textContent = error instanceof Error ? error.message : String(error);
+      problem.textContent = messageOf(error);
       problem.hidden = false;
     } finally {
       element.removeAttribute("aria-busy");
@@ -108,9 +113,9 @@ export function toast(text, kind = "info") {
       "aria-live": "polite",
       popover: "manual",
     });
-    document.body.append(/** @type {HTMLElement} */ (corner));
+    document.body.append(corner);
   }
-  const region = /** @type {HTMLElement} */ (corner);
+  const region = corner;
   const drop = () => {
     message.remove();
     if (region.childElementCount === 0) region.hidePopover();
@@ -133,7 +138,7 @@ export function toast(text, kind = "info") {
   if (kind !== "error") setTimeout(drop, TOAST_MS);
 }
 
-/** Change what a dialog shows. @param {{element: HTMLDialogElement}} window @param {...any} body */
+/** Change what a dialog shows. @param {Window} window @param {...Dom.Child} body */
 export function setBody(window, ...body) {
   const place = window.element.querySelector(".dialog-body");
   if (place) replace(place, ...body);

@@ -6,16 +6,14 @@ const SVG = "http://www.w3.org/2000/svg";
 /** Properties that elements do not have under this name, or have but cannot be written. */
 const ATTRIBUTES = new Set(["role", "list", "form", "colspan", "rowspan", "scope", "inputmode"]);
 
-/** @typedef {Node | string | number | null | undefined | false} Single */
-/** @typedef {Single | Single[] | Single[][]} Child */
-
 /**
  * An HTML element. `props`: `class`, `on: {click: f}`, `dataset`, `style` (an object), `for`, `aria-*` and other names
  * with a hyphen as attributes, anything else as a property. Null and undefined are left out.
- * @param {string} tag
- * @param {Record<string, any> | null} [props]
- * @param {...Child} children
- * @returns {any}
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Dom.Props<HTMLElementTagNameMap[Tag]> | null} [props]
+ * @param {...Dom.Child} children
+ * @returns {HTMLElementTagNameMap[Tag]}
  */
 export function h(tag, props, ...children) {
   const element = document.createElement(tag);
@@ -25,20 +23,17 @@ export function h(tag, props, ...children) {
 }
 
 /**
- * An SVG element. All props are attributes, but `on`, `dataset` and `style`.
- * @param {string} tag
- * @param {Record<string, any> | null} [props]
- * @param {...Child} children
- * @returns {any}
+ * An SVG element. All props are attributes.
+ * @template {keyof SVGElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Dom.SvgProps} props
+ * @param {...Dom.Child} children
+ * @returns {SVGElementTagNameMap[Tag]}
  */
 export function s(tag, props, ...children) {
   const element = document.createElementNS(SVG, tag);
   append(element, children);
-  for (const [name, value] of Object.entries(props ?? {})) {
-    if (value === null || value === undefined) continue;
-    if (name === "on" || name === "dataset" || name === "style") set(element, name, value);
-    else element.setAttribute(name, String(value));
-  }
+  for (const [name, value] of Object.entries(props)) element.setAttribute(name, String(value));
   return element;
 }
 
@@ -73,7 +68,7 @@ export function keepFocus(node, change) {
 /**
  * Put these children into a node, in the place of what it holds.
  * @param {Element | DocumentFragment} node
- * @param {...Child} children
+ * @param {...Dom.Child} children
  */
 export function replace(node, ...children) {
   const fragment = document.createDocumentFragment();
@@ -81,18 +76,22 @@ export function replace(node, ...children) {
   node.replaceChildren(fragment);
 }
 
-/** @param {Node} node @param {any[]} children */
+/** @param {Node} node @param {readonly Dom.Child[]} children */
 function append(node, children) {
   for (const child of children) {
-    if (Array.isArray(child)) append(node, child);
-    else if (child instanceof Node) node.appendChild(child);
-    else if (child !== null && child !== undefined && child !== false) {
-      node.appendChild(document.createTextNode(String(child)));
-    }
+    if (child === null || child === undefined || child === false) continue;
+    if (child instanceof Node) node.appendChild(child);
+    else if (typeof child === "object") append(node, child);
+    else node.appendChild(document.createTextNode(String(child)));
   }
 }
 
-/** @param {any} element @param {string} name @param {any} value */
+/**
+ * The one place where types end: `Props` says which values belong to which names.
+ * @param {any} element
+ * @param {string} name
+ * @param {any} value
+ */
 function set(element, name, value) {
   if (value === null || value === undefined) return;
   if (name === "class") element.setAttribute("class", value);

@@ -52,7 +52,7 @@ export function duration(seconds) {
   return two(rounded, 86_400, "d", 3600, "h");
 }
 
-/** The seconds from one time to another, or to now. @param {string} [start] @param {string} [end] */
+/** The seconds from one time to another, or to now. @param {string} [start] @param {string | null} [end] */
 export function between(start, end) {
   const from = parse(start);
   if (from === null) return null;
@@ -94,14 +94,19 @@ export function count(n, one, many = `${one}s`) {
   return `${WHOLE.format(n)} ${n === 1 ? one : many}`;
 }
 
-/** @param {any} value @returns {Date | null} */
+/** What was thrown, in words. @param {unknown} error */
+export function messageOf(error) {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** @param {string | number | null | undefined} value @returns {Date | null} */
 function parse(value) {
   if (value === null || value === undefined || value === "") return null;
   const time = new Date(value);
   return Number.isNaN(time.getTime()) ? null : time;
 }
 
-/** @param {any} value @returns {number | null} */
+/** @param {string | number | null | undefined} value @returns {number | null} */
 function finite(value) {
   if (value === null || value === undefined || value === "") return null;
   const n = Number(value);

@@ -4,15 +4,16 @@
 const PAGE = 100;
 const LARGEST = 500;
 
-/** @typedef {(params: Record<string, any>, signal: AbortSignal) => Promise<any>} Read */
+/** @typedef {(params: {limit: number, page?: string}, signal: AbortSignal) => Promise<Api.JobTable>} Read */
 
 export class JobRows {
   /** @param {Read} read */
   constructor(read) {
     this.read = read;
-    this.counts = /** @type {Record<string, number> | null} */ (null);
+    this.counts = /** @type {Api.JobTable["counts"] | null} */ (null);
     this.next = "";
-    this.pages = /** @type {{token: string, rows: any[]}[]} */ ([]);
+    this.pages = /** @type {{token: string, rows: Api.JobRow[]}[]} */ ([]);
+    this.fresh = false; // the filter is another one, and no page of it was read yet
     this.loading = false;
     this.control = new AbortController();
   }
@@ -60,7 +61,7 @@ export class JobRows {
     this.fresh = false;
     this.counts = answer.counts;
     const later = new Set(this.pages.slice(1).flatMap((page) => page.rows.map((row) => row.jobId)));
-    const rows = answer.jobs.filter((/** @type {any} */ row) => !later.has(row.jobId));
+    const rows = answer.jobs.filter((row) => !later.has(row.jobId));
     this.pages = [{ token: "", rows }, ...this.pages.slice(1)];
     if (this.pages.length === 1) this.next = answer.next;
   }
@@ -75,7 +76,7 @@ export class JobRows {
       const answer = await this.read({ limit: PAGE, page: token }, signal);
       if (signal.aborted) return false;
       const known = new Set(this.rows.map((row) => row.jobId));
-      this.pages.push({ token, rows: answer.jobs.filter((/** @type {any} */ row) => !known.has(row.jobId)) });
+      this.pages.push({ token, rows: answer.jobs.filter((row) => !known.has(row.jobId)) });
       this.next = answer.next;
       return true;
     } finally {

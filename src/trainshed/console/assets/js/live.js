@@ -7,9 +7,11 @@ import { errorBox } from "./parts.js";
 
 const LONGEST_S = 30;
 
-/** @type {Set<Poll>} those whose last try found no server */
+/** @typedef {Pick<Poll<unknown>, "run" | "gone">} AnyPoll */
+
+/** @type {Set<AnyPoll>} those whose last try found no server */
 const lost = new Set();
-/** @type {Set<Poll>} */
+/** @type {Set<AnyPoll>} */
 const polls = new Set();
 /** @type {HTMLElement | null} */
 let bar = null;
@@ -32,12 +34,13 @@ export function live(node, seconds, load, show) {
   return { now: () => poll.run(), stop: () => poll.stop() };
 }
 
+/** @template T */
 class Poll {
   /**
    * @param {HTMLElement} node
    * @param {number} seconds
-   * @param {() => Promise<any>} load
-   * @param {(value: any) => void} show
+   * @param {() => Promise<T>} load
+   * @param {(value: T) => void} show
    */
   constructor(node, seconds, load, show) {
     this.node = node;
@@ -48,7 +51,7 @@ class Poll {
     this.turn = 0; // of the newest run: the answer of an older one is not shown
     this.timer = 0;
     this.attached = false;
-    this.error = null;
+    this.error = /** @type {HTMLElement | null} */ (null);
     this.over = false;
   }
 
@@ -88,7 +91,7 @@ class Poll {
     }, wait * 1000);
   }
 
-  /** @param {any} error */
+  /** @param {unknown} error */
   failed(error) {
     this.failures += 1;
     if (error instanceof DOMException && error.name === "AbortError") return;
@@ -128,9 +131,9 @@ function showBar() {
       "Connection lost. What you see may be old; trying again…",
       again,
     );
-    document.body.append(/** @type {HTMLElement} */ (bar));
+    document.body.append(bar);
   }
-  if (bar !== null) bar.hidden = lost.size === 0;
+  bar.hidden = lost.size === 0;
 }
 
 function tryNow() {

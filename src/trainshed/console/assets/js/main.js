@@ -1,13 +1,15 @@
 // @ts-check
 // The console: who is it, where do they want to go, and the page that is there.
 
-import { loadSession, onSignedOut, session } from "./api.js";
+import { ApiError, loadSession, onSignedOut, session } from "./api.js";
 import { h, replace } from "./dom.js";
 import { errorBox, loading } from "./parts.js";
 import { remembered } from "./preferences.js";
 import { hashOf, parseHash } from "./routes.js";
 import { Shell } from "./shell.js";
 import signInPage from "./pages/signin.js";
+
+/** @typedef {import("./routes.js").Route} Route */
 
 const app = /** @type {HTMLElement} */ (document.getElementById("app"));
 /** @type {Shell | null} */
@@ -23,7 +25,7 @@ async function start() {
   try {
     await loadSession();
   } catch (error) {
-    if (/** @type {any} */ (error).status === 401) showSignIn();
+    if (error instanceof ApiError && error.status === 401) showSignIn();
     else replace(app, h("div", { class: "alone" }, errorBox(error)));
     return;
   }
@@ -40,41 +42,44 @@ function showSignIn() {
 }
 
 async function route() {
-  if (session() === null) return;
+  const who = session();
+  if (who === null) return;
   const found = parseHash(location.hash);
   if (found.project === "") {
-    history.replaceState(null, "", hashOf(home(), ""));
-    return void route();
+    history.replaceState(null, "", hashOf(home(who), ""));
+    void route();
+    return;
   }
   const mine = ++turn;
-  const page = await build(found);
+  const page = await build(found, who);
   if (mine !== turn || session() === null) return;
   const first = shell === null;
-  const current = shell ?? frame();
+  const current = shell ?? frame(who);
   document.title = titleOf(found);
   current.show(found, page);
   scrollTo(0, 0);
   if (!first && document.activeElement === document.body) current.main.focus({ preventScroll: true });
 }
 
-/** The project to begin with: the one of the last visit if it is still there. */
-function home() {
-  const { projects } = session();
+/** The project to begin with: the one of the last visit if it is still there. @param {Api.Session} session */
+function home({ projects }) {
   const last = remembered("project");
   return last !== null && projects.includes(last) ? last : projects[0];
 }
 
-function frame() {
-  shell = new Shell(session());
+/** @param {Api.Session} who */
+function frame(who) {
+  shell = new Shell(who);
   replace(app, shell.element);
   return shell;
 }
 
-/** @param {ReturnType<typeof parseHash>} found @returns {Promise<Node>} */
-async function build(found) {
+/** @param {Route} found @param {Api.Session} who @returns {Promise<Node>} */
+async function build(found, who) {
   if (found.page === "") {
     return notice("There is no such page", "The address leads nowhere. The navigation shows what there is.");
   }
+  /** @type {{default: (ctx: import("./routes.js").Context) => Node}} */
   let module;
   try {
     module = await import(`./pages/${found.page}.js`);
@@ -86,21 +91,21 @@ async function build(found) {
     );
   }
   try {
-    return module.default(context(found));
+    return module.default(context(found, who));
   } catch (error) {
     console.error(error);
     return h("div", { class: "page" }, h("h1", null, found.title), errorBox(error));
   }
 }
 
-/** @param {ReturnType<typeof parseHash>} found @returns {import("./routes.js").Context} */
-function context(found) {
+/** @param {Route} found @param {Api.Session} who @returns {import("./routes.js").Context} */
+function context(found, who) {
   const here = () => location.hash.split("?")[0];
   return {
     project: found.project,
     params: found.params,
     query: found.query,
-    session: session(),
+    session: who,
     go: (path, query) => void (location.hash = hashOf(found.project, path, query)),
     href: (path, query) => hashOf(found.project, path, query),
     setQuery: (query) => history.replaceState(null, "", withQuery(here(), query)),
@@ -108,13 +113,13 @@ function context(found) {
   };
 }
 
-/** @param {string} hash @param {Record<string, any>} query */
+/** @param {string} hash @param {import("./routes.js").Query} query */
 function withQuery(hash, query) {
   const params = hashOf("x", "", query).split("?")[1];
   return params === undefined ? hash : `${hash}?${params}`;
 }
 
-/** @param {ReturnType<typeof parseHash>} found */
+/** @param {Route} found */
 function titleOf(found) {
   const thing = found.params.filter((each) => each !== "").at(-1);
   return `${thing === undefined ? found.title : `${thing} · ${found.title}`} · ${found.project} · Trainshed`;

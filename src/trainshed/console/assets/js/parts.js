@@ -2,8 +2,9 @@
 // The pieces that pages are made of.
 
 import { h, newId, replace } from "./dom.js";
-import { ago, between, duration, when } from "./format.js";
+import { ago, between, duration, messageOf, when } from "./format.js";
 import { icon } from "./icons.js";
+import { isKey } from "./lookup.js";
 import { toast } from "./dialogs.js";
 
 /** state -> [its look, its drawing, what people call it] @type {Record<string, [string, string, string]>} */
@@ -33,10 +34,12 @@ export function stateBadge(state) {
   return h("span", { class: `badge badge-${look}`, dataset: { state } }, sign, stateName(state));
 }
 
+/** @typedef {{fraction: number | null, label?: string}} Share */
+
 /**
  * A bar. `fraction` null: it is not known how far it is. `.update({fraction, label})` moves it.
- * @param {{fraction: number | null, label?: string}} value
- * @returns {HTMLElement & {update: (value: {fraction: number | null, label?: string}) => void}}
+ * @param {Share} value
+ * @returns {HTMLElement & {update: (value: Share) => void}}
  */
 export function progressBar(value) {
   const fill = h("div", { class: "progress-fill" });
@@ -47,8 +50,8 @@ export function progressBar(value) {
   );
   const label = h("div", { class: "progress-label" });
   const element = h("div", { class: "progress" }, track, label);
-  element.update = (/** @type {{fraction: number | null, label?: string}} */ { fraction, label: text = "" }) => {
-    const known = typeof fraction === "number" && Number.isFinite(fraction);
+  const update = (/** @type {Share} */ { fraction, label: text = "" }) => {
+    const known = fraction !== null && Number.isFinite(fraction);
     const share = known ? Math.min(1, Math.max(0, fraction)) : 0;
     track.classList.toggle("progress-unknown", !known);
     fill.style.transform = known ? `scaleX(${share})` : "";
@@ -58,8 +61,8 @@ export function progressBar(value) {
     label.textContent = text;
     label.hidden = text === "";
   };
-  element.update(value);
-  return element;
+  update(value);
+  return Object.assign(element, { update });
 }
 
 /**
@@ -70,7 +73,7 @@ export function progressBar(value) {
  */
 export function copyButton(text, title = "Copy") {
   const element = h("button", { class: "icon-button", type: "button", title, "aria-label": title }, icon("copy"));
-  element.addEventListener("click", async (/** @type {Event} */ event) => {
+  element.addEventListener("click", async (event) => {
     event.stopPropagation();
     await copy(typeof text === "function" ? text() : text);
     replace(element, icon("check"));
@@ -102,14 +105,13 @@ export function codeBlock(text) {
   );
 }
 
-/** What went wrong, in the server's own sentence. @param {any} error @returns {HTMLElement} */
+/** What went wrong, in the server's own sentence. @param {unknown} error @returns {HTMLElement} */
 export function errorBox(error) {
-  const text = error instanceof Error ? error.message : String(error);
   return h(
     "div",
     { class: "error-box", role: "alert", dataset: { testid: "error" } },
     icon("warning"),
-    h("p", null, sentences(text)),
+    h("p", null, sentences(messageOf(error))),
   );
 }
 
@@ -166,17 +168,13 @@ export function tabs(list, current, onChange = () => {}) {
       tab.title,
     ),
   );
-  const bar = h(
-    "div",
-    { class: "tab-bar", role: "tablist", on: { keydown: (/** @type {KeyboardEvent} */ e) => move(e) } },
-    buttons,
-  );
+  const bar = h("div", { class: "tab-bar", role: "tablist", on: { keydown: (e) => move(e) } }, buttons);
   const element = h("div", { class: "tabs" }, bar, panel);
 
   /** @param {string} id @param {boolean} told */
   function select(id, told) {
     const tab = list.find((each) => each.id === id) ?? list[0];
-    buttons.forEach((/** @type {HTMLElement} */ button, /** @type {number} */ index) => {
+    buttons.forEach((button, index) => {
       const chosen = list[index] === tab;
       button.setAttribute("aria-selected", String(chosen));
       button.tabIndex = chosen ? 0 : -1;
@@ -188,27 +186,25 @@ export function tabs(list, current, onChange = () => {}) {
 
   /** @param {KeyboardEvent} event */
   function move(event) {
-    const at = buttons.indexOf(document.activeElement);
+    const at = buttons.findIndex((each) => each === document.activeElement);
     const last = buttons.length - 1;
-    const next = { ArrowRight: at === last ? 0 : at + 1, ArrowLeft: at <= 0 ? last : at - 1, Home: 0, End: last }[
-      event.key
-    ];
-    if (next === undefined || at < 0) return;
+    const to = { ArrowRight: at === last ? 0 : at + 1, ArrowLeft: at <= 0 ? last : at - 1, Home: 0, End: last };
+    if (!isKey(to, event.key) || at < 0) return;
     event.preventDefault();
+    const next = to[event.key];
     buttons[next].focus();
     select(list[next].id, true);
   }
 
-  element.select = (/** @type {string} */ id) => select(id, false);
   select(current, false);
-  return element;
+  return Object.assign(element, { select: (/** @type {string} */ id) => select(id, false) });
 }
 
 /**
  * A button. While an async `onClick` runs it is busy; if it throws, a toast says why.
  * @param {string | Node | (string | Node)[]} text
- * @param {{kind?: "primary" | "danger" | "plain", onClick?: (event: Event) => any, title?: string, icon?: string,
- *   testid?: string, disabled?: boolean, type?: string}} [options]
+ * @param {{kind?: "primary" | "danger" | "plain", onClick?: (event: Event) => unknown, title?: string,
+ *   icon?: string, testid?: string, disabled?: boolean, type?: "button" | "submit"}} [options]
  * @returns {HTMLButtonElement}
  */
 export function button(
@@ -222,19 +218,18 @@ export function button(
     text,
   );
   if (testid) element.dataset.testid = testid;
-  if (onClick)
-    element.addEventListener("click", (/** @type {Event} */ event) => void busyWhile(element, () => onClick(event)));
+  if (onClick) element.addEventListener("click", (event) => void busyWhile(element, () => onClick(event)));
   return element;
 }
 
-/** @param {HTMLButtonElement} element @param {() => any} work */
+/** @param {HTMLButtonElement} element @param {() => unknown} work */
 export async function busyWhile(element, work) {
   if (element.getAttribute("aria-busy") === "true") return;
   element.setAttribute("aria-busy", "true");
   try {
     await work();
   } catch (error) {
-    toast(error instanceof Error ? error.message : String(error), "error");
+    toast(messageOf(error), "error");
   } finally {
     element.removeAttribute("aria-busy");
   }
@@ -257,10 +252,15 @@ export function link(href, text, look = "link") {
   return h("a", { class: look, href }, text);
 }
 
-/** How long something took, or takes so far. @param {string} [start] @param {string} [end] @returns {HTMLElement} */
+/**
+ * How long something took, or takes so far.
+ * @param {string} start
+ * @param {string | null} [end]
+ * @returns {HTMLElement}
+ */
 export function elapsed(start, end) {
   const text = duration(between(start, end));
-  return h("span", { class: "nowrap", dataset: start && !end ? { since: start } : {} }, text);
+  return h("span", { class: "nowrap", dataset: end ? {} : { since: start } }, text);
 }
 
 /** A time that says how long ago it was, goes on saying so, and tells the whole of it. @param {string} [iso] */
@@ -281,7 +281,10 @@ export function labelTags(labels = {}, onPick) {
     entries.map(([key, value]) => {
       const text = value === "" ? key : `${key}=${value}`;
       if (!onPick) return h("span", { class: "tag" }, text);
-      const pick = (/** @type {Event} */ event) => (event.stopPropagation(), onPick(key, value));
+      const pick = (/** @type {Event} */ event) => {
+        event.stopPropagation();
+        onPick(key, value);
+      };
       return h("button", { class: "tag", type: "button", title: `Show only ${text}`, on: { click: pick } }, text);
     }),
   );

@@ -1,3 +1,11 @@
+// @ts-check
+// Addresses, and the names in them.
+
+/** The last part of a resource's name: "v1" of projects/P/models/M/versions/v1. @param {string} resource */
+export function lastPart(resource) {
+  return resource.slice(resource.lastIndexOf("/") + 1);
+}
+
 /**
  * A path whose values are escaped, whatever they hold: path`/v1/projects/${project}/models/${model}`.
  * @param {TemplateStringsArray} parts

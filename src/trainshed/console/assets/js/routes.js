@@ -1,6 +1,13 @@
 // @ts-check
 // Addresses of the console: `#/p/PROJECT/PLACE/MORE?QUERY`.
 
+/** @typedef {Record<string, string | number | null | undefined>} Query empty ones are left out */
+
+/**
+ * @typedef {{project: string, place: string, page: string, title: string, params: string[], query: URLSearchParams}}
+ *   Route what an address means; `page` is "" for one that leads nowhere, `project` "" for one without a project
+ */
+
 /**
  * What a page is given. `go` leads to another place of the same project, `href` is the address of one, `setQuery`
  * changes the query in the address and leaves the page as it is, `setTitle` says in the window's title what it
@@ -9,10 +16,10 @@
  * @property {string} project
  * @property {string[]} params
  * @property {URLSearchParams} query
- * @property {any} session
- * @property {(path: string, query?: Record<string, any>) => void} go
- * @property {(path: string, query?: Record<string, any>) => string} href
- * @property {(query: Record<string, any>) => void} setQuery
+ * @property {Api.Session} session
+ * @property {(path: string, query?: Query) => void} go
+ * @property {(path: string, query?: Query) => string} href
+ * @property {(query: Query) => void} setQuery
  * @property {(title: string) => void} setTitle
  */
 
@@ -44,11 +51,7 @@ const PAGES = {
   settings: ["settings", "", "Settings"],
 };
 
-/**
- * What an address means. `page` is "" for an address that leads nowhere, `project` "" for one without a project.
- * @param {string} hash
- * @returns {{project: string, place: string, page: string, title: string, params: string[], query: URLSearchParams}}
- */
+/** @param {string} hash @returns {Route} */
 export function parseHash(hash) {
   const [path, ...rest] = hash.replace(/^#/, "").split("?");
   const query = new URLSearchParams(rest.join("?"));
@@ -63,7 +66,7 @@ export function parseHash(hash) {
 /**
  * @param {string} project
  * @param {string} path within the project, such as `/jobs/one`, already encoded; or a whole address with `#`
- * @param {Record<string, any>} [query] empty ones are left out
+ * @param {Query} [query]
  */
 export function hashOf(project, path, query = {}) {
   if (path.startsWith("#")) return path;

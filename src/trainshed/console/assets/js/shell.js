@@ -18,7 +18,7 @@ const THEMES = [
 
 /** The frame. `show(route, page)` puts a page into it. */
 export class Shell {
-  /** @param {any} session */
+  /** @param {Api.Session} session */
   constructor(session) {
     this.session = session;
     this.project = "";
@@ -52,11 +52,7 @@ export class Shell {
     this.element = h(
       "div",
       { class: "shell" },
-      h(
-        "a",
-        { class: "skip", href: "#main", on: { click: (/** @type {Event} */ e) => this.skip(e) } },
-        "Skip to the page",
-      ),
+      h("a", { class: "skip", href: "#main", on: { click: (e) => this.skip(e) } }, "Skip to the page"),
       this.header(),
       this.nav,
       h("div", { class: "nav-shade", on: { click: () => this.closeNav() } }),
@@ -131,7 +127,7 @@ export class Shell {
     );
   }
 
-  /** @param {any} route @param {Node} page */
+  /** @param {import("./routes.js").Route} route @param {Node} page */
   show(route, page) {
     this.closeNav();
     if (route.project !== this.project || this.nav.childElementCount === 0) this.setProject(route.project);
@@ -188,7 +184,7 @@ export class Shell {
   openNav() {
     const open = this.element.classList.toggle("nav-open");
     this.menu.setAttribute("aria-expanded", String(open));
-    if (open) /** @type {HTMLElement | null} */ (this.nav.querySelector("a"))?.focus();
+    if (open) this.nav.querySelector("a")?.focus();
   }
 
   closeNav() {
@@ -204,13 +200,13 @@ export class Shell {
 
   /** @param {KeyboardEvent} event */
   key(event) {
-    const target = /** @type {HTMLElement} */ (event.target);
+    const target = event.target instanceof Element ? event.target : document.body;
     if (event.key === "Escape" && this.element.classList.contains("nav-open")) {
       this.closeNav();
       this.menu.focus();
     }
     const typing =
-      target.matches?.("input, textarea, select, [contenteditable]") || document.querySelector("dialog[open]");
+      target.matches("input, textarea, select, [contenteditable]") || document.querySelector("dialog[open]");
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
     if (performance.now() - this.waiting < 1500) {
       this.waiting = -Infinity;
@@ -223,7 +219,8 @@ export class Shell {
     else if (event.key === "?") showKeys();
     else if (event.key === "/") {
       event.preventDefault();
-      const own = /** @type {HTMLElement | null} */ (this.main.querySelector("input[type=search]"));
+      /** @type {HTMLElement | null} */
+      const own = this.main.querySelector("input[type=search]");
       (own ?? this.search).focus();
     }
   }
@@ -285,15 +282,16 @@ function menu(drawing, title, ...content) {
     panel.style.top = `${place.bottom + 6}px`;
     panel.style.right = `${document.documentElement.clientWidth - place.right}px`;
   });
-  panel.addEventListener("toggle", (/** @type {any} */ event) =>
-    opener.setAttribute("aria-expanded", String(event.newState === "open")),
-  );
+  panel.addEventListener("toggle", (event) => {
+    opener.setAttribute("aria-expanded", String(event.newState === "open"));
+  });
   return h("div", { class: "menu" }, opener, panel);
 }
 
 function showKeys() {
+  /** @type {[pressed: string[], text: string][]} */
   const keys = [
-    ...PLACES.map((place) => [["g", place.key], place.title]),
+    ...PLACES.map((place) => /** @type {[string[], string]} */ ([["g", place.key], place.title])),
     [["/"], "Search"],
     [["↑", "↓"], "From row to row in a table"],
     [["←", "→"], "Between tabs, and along a chart"],
@@ -309,9 +307,9 @@ function showKeys() {
         h(
           "dt",
           null,
-          /** @type {string[]} */ (pressed).map((key) => h("kbd", null, key)),
+          pressed.map((key) => h("kbd", null, key)),
         ),
-        h("dd", null, String(text)),
+        h("dd", null, text),
       ]),
     ),
   });

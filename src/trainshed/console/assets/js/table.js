@@ -4,10 +4,30 @@
 import { h, newId, replace } from "./dom.js";
 import { RowWindow } from "./rowwindow.js";
 
+/** @typedef {string | number | null | undefined} Sortable */
+
 /**
  * @template Row
- * @typedef {{title: string | Node, cell: (row: Row) => Node | string | number | null, sort?: (row: Row) => any,
+ * @typedef {{title: string | Node, cell: (row: Row) => Dom.Child, sort?: (row: Row) => Sortable,
  *   class?: string, label?: string}} Column `label` names a column whose title is not text
+ */
+
+/**
+ * @template Row
+ * @typedef {{columns: Column<Row>[], key: (row: Row) => string, rows: Row[], onOpen?: (row: Row) => void,
+ *   select?: boolean, onSelect?: (rows: Row[]) => void, empty?: Node | string, caption?: string,
+ *   testid?: string, windowed?: boolean}} Options
+ */
+
+/**
+ * @template Row
+ * @typedef {HTMLElement & {update: (rows: Row[]) => void, selected: () => Row[], deselect: () => void,
+ *   range: () => [number, number]}} TableElement
+ */
+
+/**
+ * @template Row
+ * @typedef {{tr: HTMLTableRowElement, row: Row, sign: string, tick: HTMLInputElement | null}} Line
  */
 
 /**
@@ -16,34 +36,30 @@ import { RowWindow } from "./rowwindow.js";
  * down arrows move between rows. A `windowed` table holds only the rows near the screen, however many there are, and
  * `.range()` says which: from the first to before the last.
  * @template Row
- * @param {{columns: Column<Row>[], key: (row: Row) => string, rows: Row[], onOpen?: (row: Row) => void,
- *   select?: boolean, onSelect?: (rows: Row[]) => void, empty?: Node | string, caption?: string,
- *   testid?: string, windowed?: boolean}} options
- * @returns {HTMLElement & {update: (rows: Row[]) => void, selected: () => Row[], deselect: () => void,
- *   range: () => [number, number]}}
+ * @param {Options<Row>} options
+ * @returns {TableElement<Row>}
  */
 export function table(options) {
   const view = new Table(options);
-  const element = /** @type {any} */ (view.element);
-  element.update = (/** @type {Row[]} */ rows) => view.update(rows);
-  element.selected = () => view.selected();
-  element.deselect = () => view.deselect();
-  element.range = () => view.range();
-  return element;
+  return Object.assign(view.element, {
+    update: (/** @type {Row[]} */ rows) => view.update(rows),
+    selected: () => view.selected(),
+    deselect: () => view.deselect(),
+    range: () => view.range(),
+  });
 }
 
+/** @template Row */
 class Table {
-  /** @param {any} options */
+  /** @param {Options<Row>} options */
   constructor(options) {
     this.options = options;
-    this.rows = /** @type {any[]} */ ([]);
-    this.lines = /** @type {Map<string, {tr: HTMLTableRowElement, row: any, sign: string, tick: any}>} */ (new Map());
+    this.rows = /** @type {Row[]} */ ([]);
+    this.lines = /** @type {Map<string, Line<Row>>} */ (new Map());
     this.ticked = /** @type {Set<string>} */ (new Set());
-    this.sorting = /** @type {{column: any, down: boolean} | null} */ (null);
-    this.body = h("tbody", {
-      on: { click: (/** @type {any} */ e) => this.clicked(e), keydown: (/** @type {any} */ e) => this.keyed(e) },
-    });
-    this.heads = options.columns.map((/** @type {any} */ column) => this.head(column));
+    this.sorting = /** @type {{column: Column<Row>, down: boolean} | null} */ (null);
+    this.body = h("tbody", { on: { click: (e) => this.clicked(e), keydown: (e) => this.keyed(e) } });
+    this.heads = options.columns.map((column) => this.head(column));
     this.all = h("input", {
       type: "checkbox",
       "aria-label": "Select all that are shown",
@@ -57,13 +73,15 @@ class Table {
     this.element = h("div", { class: "table-box" }, this.scroller, this.nothing);
     if (options.testid) this.element.dataset.testid = options.testid;
     const { key, windowed } = options;
+    /** @type {RowWindow<Row> | null} */
     this.window = windowed ? new RowWindow(this.body, key, (row) => this.line(row)) : null;
     this.grid = grid;
     this.update(options.rows);
   }
 
-  /** @param {any} column */
+  /** @param {Column<Row>} column */
   head(column) {
+    /** @type {Dom.Named} */
     const props = { scope: "col", class: column.class ?? null, "aria-label": column.label };
     if (!column.sort) return h("th", props, column.title);
     const button = h(
@@ -74,7 +92,7 @@ class Table {
     return h("th", { ...props, "aria-sort": "none" }, button);
   }
 
-  /** @param {any[]} rows */
+  /** @param {Row[]} rows */
   update(rows) {
     this.rows = rows;
     const keys = new Set(rows.map(this.options.key));
@@ -106,7 +124,7 @@ class Table {
     }
   }
 
-  /** @param {any} row */
+  /** @param {Row} row */
   line(row) {
     const key = this.options.key(row);
     const sign = JSON.stringify(row);
@@ -127,18 +145,18 @@ class Table {
     return found.tr;
   }
 
-  /** @param {any} row */
+  /** @param {Row} row */
   cells(row) {
-    return this.options.columns.map((/** @type {any} */ column) => {
+    return this.options.columns.map((column) => {
       const label = column.label ?? (typeof column.title === "string" ? column.title : "");
       return h("td", { class: column.class ?? null, dataset: { label } }, column.cell(row));
     });
   }
 
-  /** @param {HTMLTableRowElement} tr @param {any} row */
+  /** @param {HTMLTableRowElement} tr @param {Row} row */
   refresh(tr, row) {
     const skip = this.options.select ? 1 : 0;
-    this.cells(row).forEach((/** @type {Node} */ fresh, /** @type {number} */ index) => {
+    this.cells(row).forEach((fresh, index) => {
       const old = tr.cells[index + skip];
       if (old.isEqualNode(fresh)) return;
       const focused = old.contains(document.activeElement);
@@ -165,7 +183,7 @@ class Table {
 
   tickAll() {
     this.ticked = new Set(this.all.checked ? this.rows.map(this.options.key) : []);
-    for (const line of this.lines.values()) line.tick.checked = this.all.checked;
+    for (const { tick } of this.lines.values()) if (tick) tick.checked = this.all.checked;
     this.told(true);
   }
 
@@ -193,10 +211,10 @@ class Table {
     if (changed) this.options.onSelect?.(this.selected());
   }
 
-  /** @param {any} column */
+  /** @param {Column<Row>} column */
   sortBy(column) {
     this.sorting = { column, down: this.sorting?.column === column && !this.sorting?.down };
-    this.options.columns.forEach((/** @type {any} */ each, /** @type {number} */ index) => {
+    this.options.columns.forEach((each, index) => {
       if (!each.sort) return;
       const way = each !== column ? "none" : this.sorting?.down ? "descending" : "ascending";
       this.heads[index].setAttribute("aria-sort", way);
@@ -208,7 +226,7 @@ class Table {
     if (this.sorting === null) return this.rows;
     const { column, down } = this.sorting;
     const sign = down ? -1 : 1;
-    return [...this.rows].sort((a, b) => sign * compare(column.sort(a), column.sort(b)));
+    return [...this.rows].sort((a, b) => sign * compare(column.sort?.(a), column.sort?.(b)));
   }
 
   /** @param {MouseEvent} event */
@@ -216,33 +234,41 @@ class Table {
     const target = /** @type {Element} */ (event.target);
     if (!this.options.onOpen || target.closest("a, button, input, label, select") || String(getSelection()) !== "")
       return;
-    const line = this.lines.get(/** @type {HTMLElement} */ (target.closest("tr"))?.dataset.key ?? "");
+    const line = this.lines.get(target.closest("tr")?.dataset.key ?? "");
     if (line) this.options.onOpen(line.row);
   }
 
   /** @param {KeyboardEvent} event */
   keyed(event) {
-    const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
-    const target = /** @type {Element} */ (event.target);
-    if (step === undefined || target.matches("textarea, select, input:not([type=checkbox])")) return;
-    const row = /** @type {any} */ (target.closest("tr"));
-    const place = [...row.querySelectorAll("a, button, input")].indexOf(target);
-    const others = row[step]?.querySelectorAll("a, button, input") ?? [];
+    const down = event.key === "ArrowDown";
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (!(down || event.key === "ArrowUp") || target.matches("textarea, select, input:not([type=checkbox])")) return;
+    const row = target.closest("tr");
+    const others = stops(down ? row?.nextElementSibling : row?.previousElementSibling);
     if (others.length === 0) return;
+    const place = stops(row).indexOf(target);
     event.preventDefault();
     (others[place] ?? others[0]).focus();
   }
 }
 
-/** Nothing comes last; numbers and texts as one would. @param {any} a @param {any} b */
-function compare(a, b) {
-  const missing = Number(a === null || a === undefined || a === "") - Number(b === null || b === undefined || b === "");
-  if (missing !== 0 || a === b) return missing;
-  if (typeof a === "string" && typeof b === "string") return a.localeCompare(b, undefined, { numeric: true });
-  return a < b ? -1 : 1;
+/** What can have the focus in a row. @param {Element | null | undefined} row @returns {HTMLElement[]} */
+function stops(row) {
+  /** @type {NodeListOf<HTMLElement> | undefined} */
+  const found = row?.querySelectorAll("a, button, input");
+  return [...(found ?? [])];
 }
 
-/** A list of names and values. @param {[string, any][]} pairs @returns {HTMLElement} */
+/** Nothing comes last; numbers and texts as one would. @param {Sortable} a @param {Sortable} b */
+function compare(a, b) {
+  const none = [a, b].map((each) => each === null || each === undefined || each === "");
+  if (none[0] || none[1]) return Number(none[0]) - Number(none[1]);
+  if (a === b) return 0;
+  if (typeof a === "string" && typeof b === "string") return a.localeCompare(b, undefined, { numeric: true });
+  return Number(a) < Number(b) ? -1 : 1;
+}
+
+/** A list of names and values. @param {[string, Dom.Child][]} pairs @returns {HTMLElement} */
 export function facts(pairs) {
   const id = newId("facts");
   const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");

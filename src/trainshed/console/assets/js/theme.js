@@ -1,3 +1,4 @@
+// @ts-check
 // Sets the theme before anything is drawn, so that a dark room stays dark. A plain script: modules come too late.
 "use strict";
 {

@@ -4,6 +4,7 @@
 import { del, get, post } from "../api.js";
 import { confirm, dialog, toast } from "../dialogs.js";
 import { h, replace } from "../dom.js";
+import { messageOf } from "../format.js";
 import { icon } from "../icons.js";
 import { live } from "../live.js";
 import { button, copyButton, emptyState, field, link, loading, timeAgo } from "../parts.js";
@@ -29,7 +30,7 @@ function list(ctx) {
     h("div", { class: "page-head" }, h("h1", null, "Buckets"), h("div", { class: "page-actions" }, make())),
     body,
   );
-  /** @type {any} */
+  /** @type {ReturnType<typeof bucketTable> | null} */
   let shown = null;
   const poll = live(
     node,
@@ -58,6 +59,7 @@ async function allBuckets(project) {
   const found = [];
   let pageToken = "";
   do {
+    /** @type {Api.Buckets} */
     const answer = await get("/storage/v1/b", { project, pageToken });
     found.push(...(answer.items ?? []));
     pageToken = answer.nextPageToken ?? "";
@@ -65,7 +67,7 @@ async function allBuckets(project) {
   return found;
 }
 
-/** @param {string} project @param {any[]} rows @param {() => void} onChange */
+/** @param {string} project @param {Api.Bucket[]} rows @param {() => void} onChange */
 function bucketTable(project, rows, onChange) {
   return table({
     testid: "buckets",
@@ -117,7 +119,7 @@ function remove(name, onChange) {
           try {
             await del(path`/storage/v1/b/${name}`);
           } catch (error) {
-            toast(/** @type {Error} */ (error).message, "error");
+            toast(messageOf(error), "error");
           }
           onChange();
         },
@@ -140,6 +142,7 @@ function create(ctx) {
   });
   const location = h("input", { class: "input", type: "text", autocomplete: "off", placeholder: "us-central1" });
   const run = async () => {
+    /** @type {Api.Bucket} */
     const made = await post(`/storage/v1/b?project=${encodeURIComponent(ctx.project)}`, {
       name: name.value.trim(),
       location: location.value.trim(),

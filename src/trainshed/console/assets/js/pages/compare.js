@@ -1,7 +1,7 @@
 // @ts-check
 // Two jobs or more, side by side: how they learned, what came out, and in what they differ.
 
-import { get } from "../api.js";
+import { ApiError, get } from "../api.js";
 import { lineChart } from "../charts.js";
 import { jobColumns, measured, parameters } from "../comparing.js";
 import { h, keepFocus, replace } from "../dom.js";
@@ -9,6 +9,9 @@ import { number } from "../format.js";
 import { icon } from "../icons.js";
 import { live } from "../live.js";
 import { emptyState, errorBox, link, loading, stateBadge } from "../parts.js";
+
+/** @typedef {import("../comparing.js").Compared} Compared */
+/** @typedef {{name: string, error: unknown}} Absent a job that is not there */
 
 const SECONDS = 4;
 const MOST = 12;
@@ -31,24 +34,18 @@ class ComparePage {
   constructor(ctx) {
     this.ctx = ctx;
     this.names = [...new Set((ctx.query.get("jobs") ?? "").split(",").filter(Boolean))].slice(0, MOST);
-    this.x = ctx.query.get("x") === "time" ? "time" : "step";
+    this.x = /** @type {"time" | "step"} */ (ctx.query.get("x") === "time" ? "time" : "step");
     this.onlyDifferent = true;
     this.path = `/trainshed/v1/projects/${encodeURIComponent(ctx.project)}/jobs`;
-    this.charts = /** @type {Map<string, any>} */ (new Map());
-    this.build();
-    if (this.names.length > 0) {
-      this.live = live(
-        this.node,
-        SECONDS,
-        () => this.load(),
-        (jobs) => this.show(jobs),
-      );
-    } else replace(this.content, this.nothing());
-  }
-
-  build() {
+    this.charts = /** @type {Map<string, import("../charts.js").ChartElement>} */ (new Map());
+    this.jobs = /** @type {Compared[]} */ ([]); // those that were found
+    this.drawn = /** @type {Record<string, string>} */ ({});
     this.head = h("div", { class: "compare-jobs", dataset: { testid: "compare-jobs" } });
     this.content = h("div", { class: "compare-body" }, loading());
+    this.chartsHead = this.axisSwitch();
+    this.charted = h("div", { class: "compare-charts" });
+    this.results = h("div", { class: "card card-flush" });
+    this.params = h("div", { class: "card card-flush" });
     this.node = h(
       "div",
       { class: "page", dataset: { testid: "compare" } },
@@ -56,6 +53,14 @@ class ComparePage {
       this.head,
       this.content,
     );
+    if (this.names.length > 0) {
+      live(
+        this.node,
+        SECONDS,
+        () => this.load(),
+        (jobs) => this.show(jobs),
+      );
+    } else replace(this.content, this.nothing());
   }
 
   nothing() {
@@ -81,18 +86,20 @@ class ComparePage {
       dataset: { testid: "compare-add" },
     });
     const suggest = async () => {
+      /** @type {Api.JobTable} */
       const found = await get(this.path, { search: input.value.trim(), limit: 10 });
       replace(
         options,
-        found.jobs.map((/** @type {any} */ row) => h("option", { value: row.jobId })),
+        found.jobs.map((row) => h("option", { value: row.jobId })),
       );
     };
-    input.addEventListener("input", (/** @type {any} */ event) => {
+    input.addEventListener("input", (event) => {
       clearTimeout(typing);
-      if (event.inputType === undefined || event.inputType === "insertReplacementText") this.add(input.value);
+      const typed = event instanceof InputEvent && event.inputType !== "insertReplacementText";
+      if (!typed) this.add(input.value);
       else typing = window.setTimeout(() => void suggest(), TYPING_MS);
     });
-    input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    input.addEventListener("keydown", (event) => {
       if (event.key === "Enter") this.add(input.value);
     });
     return h("div", null, input, options);
@@ -110,40 +117,37 @@ class ComparePage {
   }
 
   /** Each job with its details and its series; one that can't be read has the error in their place. */
-  async load() {
-    const one = async (/** @type {string} */ name) => {
-      const path = `${this.path}/${encodeURIComponent(name)}`;
-      try {
-        const [details, stats] = await Promise.all([get(path), get(`${path}/stats`, { points: 300 })]);
-        return { name, details, stats, error: null };
-      } catch (error) {
-        if (/** @type {any} */ (error).status !== 404) throw error;
-        return { name, details: null, stats: null, error };
-      }
-    };
-    return Promise.all(this.names.map(one));
+  load() {
+    return Promise.all(this.names.map((name) => this.read(name)));
   }
 
-  /** @param {any[]} jobs */
+  /** @param {string} name @returns {Promise<Compared | Absent>} */
+  async read(name) {
+    const path = `${this.path}/${encodeURIComponent(name)}`;
+    try {
+      /** @type {[Api.JobDetails, Api.JobStats]} */
+      const [details, stats] = await Promise.all([get(path), get(`${path}/stats`, { points: 300 })]);
+      return { name, details, stats };
+    } catch (error) {
+      if (!(error instanceof ApiError && error.status === 404)) throw error;
+      return { name, error };
+    }
+  }
+
+  /** @param {(Compared | Absent)[]} jobs */
   show(jobs) {
-    this.jobs = jobs;
+    this.jobs = jobs.filter((job) => "details" in job);
     replace(
       this.head,
       jobs.map((job, index) => this.chip(job, index)),
     );
-    const found = jobs.filter((job) => job.details !== null);
-    if (this.charted === undefined) {
-      this.charted = h("div", { class: "compare-charts" });
-      this.results = h("div", { class: "card card-flush" });
-      this.params = h("div", { class: "card card-flush" });
-      replace(this.content, this.charted, this.results, this.params);
-    }
-    this.showCharts(found);
-    this.showResults(found);
-    this.showParameters(found);
+    if (this.charted.parentNode === null) replace(this.content, this.charted, this.results, this.params);
+    this.showCharts(this.jobs);
+    this.showResults(this.jobs);
+    this.showParameters(this.jobs);
   }
 
-  /** @param {any} job @param {number} index */
+  /** @param {Compared | Absent} job @param {number} index */
   chip(job, index) {
     const drop = () => this.open(this.names.filter((name) => name !== job.name));
     const remove = h(
@@ -151,14 +155,13 @@ class ComparePage {
       { class: "icon-button", type: "button", "aria-label": `Take ${job.name} out`, on: { click: drop } },
       icon("close"),
     );
-    const state = job.error ? errorBox(job.error) : stateBadge(job.details.job.state);
+    const state = "error" in job ? errorBox(job.error) : stateBadge(job.details.job.state);
     const name = link(this.ctx.href(`/jobs/${encodeURIComponent(job.name)}`), job.name, "link compare-name");
     return h("div", { class: "compare-chip" }, mark(index), name, state, remove);
   }
 
-  /** @param {any[]} jobs */
+  /** @param {Compared[]} jobs */
   showCharts(jobs) {
-    const head = this.chartsHead ?? (this.chartsHead = this.axisSwitch());
     const wanted = [];
     for (const [metric, title, zero] of CHARTS) {
       for (const evaluation of [false, true]) {
@@ -184,7 +187,7 @@ class ComparePage {
         text: "Loss, accuracy and steps per second are read from the trainers' log lines and event files.",
       }),
     );
-    const children = [head, ...(cards.length > 0 ? cards : [none])];
+    const children = [this.chartsHead, ...(cards.length > 0 ? cards : [none])];
     if (children.length !== this.charted.childElementCount || cards.some((card) => !card.isConnected)) {
       replace(this.charted, children);
     }
@@ -202,7 +205,7 @@ class ComparePage {
         this.charts.clear();
         this.ctx.setQuery({ jobs: this.names.join(","), x: x === "time" ? x : "" });
         for (const each of buttons) each.setAttribute("aria-pressed", String(each === button));
-        this.showCharts(this.jobs.filter((/** @type {any} */ job) => job.details !== null));
+        this.showCharts(this.jobs);
       };
       const pressed = String(this.x === x);
       const button = h("button", { class: "chip", type: "button", "aria-pressed": pressed, on: { click: pick } }, text);
@@ -211,7 +214,7 @@ class ComparePage {
     return h("div", { class: "compare-switch chips", role: "group", "aria-label": "Horizontal axis" }, buttons);
   }
 
-  /** @param {any[]} jobs */
+  /** @param {Compared[]} jobs */
   showResults(jobs) {
     this.redraw(this.results, "results", jobColumns(jobs), () => [
       h("div", { class: "card-head card-head-flush" }, h("h2", null, "Results")),
@@ -219,7 +222,7 @@ class ComparePage {
     ]);
   }
 
-  /** @param {any[]} jobs */
+  /** @param {Compared[]} jobs */
   showParameters(jobs) {
     const all = parameters(jobs);
     const rows = this.onlyDifferent ? all.filter((row) => row.different) : all;
@@ -244,18 +247,17 @@ class ComparePage {
    * Draw a table again only if it says something else.
    * @param {Element} node
    * @param {string} name
-   * @param {any} value
-   * @param {() => any} make
+   * @param {unknown} value
+   * @param {() => Dom.Child} make
    */
   redraw(node, name, value, make) {
-    this.drawn ??= /** @type {Record<string, string>} */ ({});
     const sign = JSON.stringify(value);
     if (this.drawn[name] === sign) return;
     this.drawn[name] = sign;
     keepFocus(node, () => replace(node, make()));
   }
 
-  /** @param {string} caption @param {any[]} jobs @param {import("../comparing.js").Line[]} rows */
+  /** @param {string} caption @param {Compared[]} jobs @param {import("../comparing.js").Line[]} rows */
   grid(caption, jobs, rows) {
     const heads = jobs.map((job) => h("th", { scope: "col" }, mark(this.names.indexOf(job.name)), job.name));
     const body = rows.map((row) =>

@@ -18,7 +18,7 @@ import { tensorboardTab } from "./job/tensorboard.js";
 const EVERY_S = 1;
 const ENDED_EVERY_S = 15; // labels and notes may still change
 
-/** @typedef {HTMLElement & {update?: (details: any) => void, leave?: () => void}} Panel */
+/** @typedef {HTMLElement & {update?: (details: Api.JobDetails) => void, leave?: () => void}} Panel */
 
 class JobPage {
   /** @param {import("../routes.js").Context} ctx */
@@ -27,7 +27,7 @@ class JobPage {
     this.name = ctx.params[0];
     this.api = `/trainshed/v1/projects/${encodeURIComponent(ctx.project)}/jobs/${encodeURIComponent(this.name)}`;
     this.place = new Place(ctx, this.name);
-    /** @type {any} */
+    /** @type {Api.JobDetails | null} */
     this.details = null;
     this.loadedAt = 0;
     /** @type {Panel | null} */
@@ -44,11 +44,15 @@ class JobPage {
     addEventListener("hashchange", () => this.panel?.leave?.(), { once: true });
   }
 
-  /** What will hardly change any more is not asked for every second. */
+  /**
+   * What will hardly change any more is not asked for every second.
+   * @returns {Promise<Api.JobDetails | null>}
+   */
   async #load() {
     const calm = this.details && hasEnded(this.details.job.state);
     if (calm && Date.now() - this.loadedAt < ENDED_EVERY_S * 1000) return this.details;
     try {
+      /** @type {Api.JobDetails} */
       const found = await get(this.api);
       this.loadedAt = Date.now();
       return found;
@@ -63,7 +67,7 @@ class JobPage {
     return this.poll.now();
   }
 
-  /** @param {any} details null: there is no such job */
+  /** @param {Api.JobDetails | null} details null: there is no such job */
   #show(details) {
     if (details === null) {
       this.#showAbsent();
@@ -74,7 +78,7 @@ class JobPage {
     this.details = details;
     if (!changed) return;
     this.header.update(details);
-    if (first) replace(this.body, this.#tabs());
+    if (first) replace(this.body, this.#tabs(details));
     else this.panel?.update?.(details);
     this.ctx.setTitle(`${this.name} · ${stateName(details.job.state)}`);
   }
@@ -86,17 +90,19 @@ class JobPage {
     replace(this.node, h("h1", null, this.name), emptyState({ title: "There is no such job", text, action: jobs }));
   }
 
-  #tabs() {
-    const training = !isPrediction(this.details.job);
+  /** @param {Api.JobDetails} first a tab is made with what is known when it is opened */
+  #tabs(first) {
+    const now = () => this.details ?? first;
+    const training = !isPrediction(first.job);
     const list = [
       { id: "logs", title: "Logs", make: () => logsTab(this.api, this.place) },
       { id: "charts", title: "Charts", make: () => chartsTab(this.api) },
       { id: "replicas", title: "Replicas", make: () => replicasTab(this.api, this.place) },
-      { id: "files", title: "Files", make: () => filesTab(this.details.job, this.place) },
+      { id: "files", title: "Files", make: () => filesTab(now().job, this.place) },
       ...(training
-        ? [{ id: "tensorboard", title: "TensorBoard", make: () => tensorboardTab(this.api, this.details.job) }]
+        ? [{ id: "tensorboard", title: "TensorBoard", make: () => tensorboardTab(this.api, now().job) }]
         : []),
-      { id: "details", title: "Details", make: () => detailsTab(this.details) },
+      { id: "details", title: "Details", make: () => detailsTab(now()) },
     ].map(({ id, title, make }) => ({ id, title, show: () => this.#shown(make) }));
     return tabs(list, this.place.get("tab") || "logs", (id) => this.place.reset({ tab: id }));
   }

@@ -15,7 +15,7 @@ const SECONDS = 3;
 const TYPING_MS = 60; // keys that come together are one question
 const AHEAD_PX = 1200; // so far below the screen rows are read already
 
-/** @type {[string, string, string[]][]} name of the filter, what the API is asked for, what is counted */
+/** @type {[string, string, ("ALL" | Api.JobState)[]][]} name of the filter, what is asked for, what is counted */
 const STATES = [
   ["All", "", ["ALL"]],
   ["Running", "PREPARING,RUNNING,CANCELLING", ["PREPARING", "RUNNING", "CANCELLING"]],
@@ -43,7 +43,20 @@ class JobsPage {
     const path = `/trainshed/v1/projects/${encodeURIComponent(ctx.project)}/jobs`;
     this.rows = new JobRows((params, signal) => get(path, { ...params, ...this.filter }, { signal }));
     this.typing = 0;
-    this.build();
+    this.compare = button("Compare", {
+      icon: "compare",
+      onClick: () => this.openCompare(),
+      testid: "compare",
+      disabled: true,
+    });
+    this.table = this.makeTable();
+    this.chips = h("div", { class: "chips", role: "group", "aria-label": "State" });
+    this.tags = h("div", { class: "filter-tags" });
+    this.empty = this.nothing();
+    this.content = h("div", null, loading());
+    this.foot = h("div", { class: "table-foot", role: "status" });
+    this.node = this.build();
+    this.showFilters();
     this.live = live(
       this.node,
       SECONDS,
@@ -54,18 +67,7 @@ class JobsPage {
   }
 
   build() {
-    this.compare = button("Compare", {
-      icon: "compare",
-      onClick: () => this.openCompare(),
-      testid: "compare",
-      disabled: true,
-    });
-    this.table = this.makeTable();
-    this.chips = h("div", { class: "chips", role: "group", "aria-label": "State" });
-    this.tags = h("div", { class: "filter-tags" });
-    this.content = h("div", null, loading());
-    this.foot = h("div", { class: "table-foot", role: "status" });
-    this.node = h(
+    return h(
       "div",
       { class: "page jobs-page", dataset: { testid: "jobs" } },
       h(
@@ -79,7 +81,6 @@ class JobsPage {
       this.content,
       this.foot,
     );
-    this.showFilters();
   }
 
   searchBox() {
@@ -123,6 +124,8 @@ class JobsPage {
   makeTable() {
     const pick = (/** @type {string} */ key, /** @type {string} */ value) =>
       this.addLabel(value === "" ? key : `${key}=${value}`);
+    /** @type {Api.JobRow[]} */
+    const rows = [];
     return table({
       columns: [
         { title: "Job", cell: (row) => nameCell(this.ctx, row), class: "col-job" },
@@ -133,7 +136,7 @@ class JobsPage {
         { title: "Labels", cell: (row) => labelTags(row.labels, pick), class: "col-labels" },
       ],
       key: (row) => row.jobId,
-      rows: [],
+      rows,
       select: true,
       onSelect: (rows) => this.selected(rows),
       onOpen: (row) => this.ctx.go(`/jobs/${row.jobId}`),
@@ -163,7 +166,7 @@ class JobsPage {
     replace(
       this.chips,
       STATES.map(([title, state, counted]) => {
-        const total = counts === null ? null : counted.reduce((sum, each) => sum + (counts[each] ?? 0), 0);
+        const total = counts === null ? null : counted.reduce((sum, each) => sum + counts[each], 0);
         return h(
           "button",
           {
@@ -199,7 +202,7 @@ class JobsPage {
     keepFocus(this.chips, () => this.showFilters());
     const { rows, counts } = this.rows;
     const none = counts !== null && rows.length === 0 && !this.filtered();
-    const wanted = none ? this.nothing() : this.table;
+    const wanted = none ? this.empty : this.table;
     if (this.content.firstChild !== wanted) replace(this.content, wanted);
     this.table.update(rows);
     this.showFoot();
@@ -207,13 +210,12 @@ class JobsPage {
   }
 
   nothing() {
-    this.empty ??= emptyState({
+    return emptyState({
       title: "No jobs yet",
       text: "A job trains your code, or predicts many rows. Submit the first one from a terminal:",
       command: submitCommand(this.ctx.project),
       action: h("p", { class: "muted" }, "This page shows it as soon as it is there."),
     });
-    return this.empty;
   }
 
   filtered() {
@@ -234,12 +236,12 @@ class JobsPage {
   /** Read on while the end of the table is near the screen. */
   fill() {
     if (this.rows.next === "" || this.foot.getBoundingClientRect().top > window.innerHeight + AHEAD_PX) return;
-    this.more().catch((error) => {
-      if (error.name !== "AbortError") replace(this.foot, errorBox(error));
+    this.more().catch((/** @type {unknown} */ error) => {
+      if (!(error instanceof DOMException && error.name === "AbortError")) replace(this.foot, errorBox(error));
     });
   }
 
-  /** @param {any[]} rows */
+  /** @param {Api.JobRow[]} rows */
   selected(rows) {
     this.compare.disabled = rows.length < 2;
     replace(this.compare, icon("compare"), rows.length < 2 ? "Compare" : `Compare ${number(rows.length)}`);
@@ -250,25 +252,25 @@ class JobsPage {
     this.ctx.go("/compare", {
       jobs: this.table
         .selected()
-        .map((/** @type {any} */ row) => row.jobId)
+        .map((row) => row.jobId)
         .join(","),
     });
   }
 }
 
-/** @param {import("../routes.js").Context} ctx @param {any} row */
+/** @param {import("../routes.js").Context} ctx @param {Api.JobRow} row */
 function nameCell(ctx, row) {
   const message = row.message ? h("div", { class: "row-message", title: row.message }, row.message) : null;
   return h("div", { class: "row-name" }, link(ctx.href(`/jobs/${row.jobId}`), row.jobId), message);
 }
 
-/** @param {any} row */
+/** @param {Api.JobRow} row */
 function kindCell(row) {
-  const text = row.kind === "prediction" ? "batch prediction" : (row.gang ?? "");
+  const text = row.kind === "prediction" ? "batch prediction" : row.gang;
   return h("span", { title: text }, text);
 }
 
-/** @param {any} row */
+/** @param {Api.JobRow} row */
 function ran(row) {
   return row.startTime ? elapsed(row.startTime, row.endTime) : h("span", { class: "muted" }, "–");
 }

@@ -1,13 +1,13 @@
 // @ts-check
 // One model: its versions, what serves them, how they do, and the lines to call it.
 
-import { get } from "../api.js";
+import { ApiError, get } from "../api.js";
 import { lineChart } from "../charts.js";
 import { h, replace } from "../dom.js";
 import { number } from "../format.js";
 import { live } from "../live.js";
 import { button, codeBlock, labelTags, link, loading, tabs } from "../parts.js";
-import { path } from "../paths.js";
+import { lastPart, path } from "../paths.js";
 import { calls } from "./models/calls.js";
 import { createVersion, deleteModel, rollBack, splitTraffic } from "./models/changes.js";
 import { totals, trafficSeries } from "./models/traffic.js";
@@ -15,9 +15,12 @@ import { versionsList } from "./models/versions.js";
 
 const PAGE = 30;
 
+/** @typedef {import("../routes.js").Context} Context */
 /** @typedef {{project: string, model: string, refresh: () => Promise<void>}} Here */
+/** @typedef {Api.VersionDetails & {id: string}} VersionFound */
+/** @typedef {Api.ModelDetails & {versions: VersionFound[], more: boolean}} Found */
 
-/** @param {{project: string, params: string[], query: URLSearchParams, session: any}} ctx @returns {HTMLElement} */
+/** @param {Context} ctx @returns {HTMLElement} */
 export default function page(ctx) {
   const model = ctx.params[0];
   const body = h("div", { class: "stack" }, loading());
@@ -52,8 +55,9 @@ export default function page(ctx) {
   return node;
 }
 
-/** @param {string} project @param {string} model @param {string} pageToken */
+/** @param {string} project @param {string} model @param {string} pageToken @returns {Promise<Found>} */
 async function allOf(project, model, pageToken) {
+  /** @type {[Api.ModelDetails, Api.Versions]} */
   const [details, answer] = await Promise.all([
     get(path`/trainshed/v1/projects/${project}/models/${model}`),
     get(path`/v1/projects/${project}/models/${model}/versions`, { pageSize: PAGE, pageToken }),
@@ -62,19 +66,25 @@ async function allOf(project, model, pageToken) {
   return { ...details, versions: versions.filter((each) => each !== null), more: Boolean(answer.nextPageToken) };
 }
 
-/** What serves a version; null if it is gone since it was listed. @param {any} version */
+/**
+ * What serves a version; null if it is gone since it was listed.
+ * @param {Api.Version} version
+ * @returns {Promise<VersionFound | null>}
+ */
 async function detailsOf(version) {
   try {
-    return { id: version.name.split("/").pop(), ...(await get(`/trainshed/v1/${version.name}`)) };
+    /** @type {Api.VersionDetails} */
+    const details = await get(`/trainshed/v1/${version.name}`);
+    return { id: lastPart(version.name), ...details };
   } catch (error) {
-    if (/** @type {any} */ (error).status === 404) return null;
+    if (error instanceof ApiError && error.status === 404) return null;
     throw error;
   }
 }
 
-/** @param {Here} here @param {any} found */
+/** @param {Here} here @param {Found} found */
 function modelActions(here, found) {
-  const answers = found.versions.some((/** @type {any} */ each) => ["READY", "UPDATING"].includes(each.version.state));
+  const answers = found.versions.some((each) => ["READY", "UPDATING"].includes(each.version.state));
   const canGoBack = found.previousVersion || Object.keys(found.split).length > 0;
   return [
     answers
@@ -95,16 +105,16 @@ function modelActions(here, found) {
   ];
 }
 
-/** @param {any} ctx @param {Here} here @param {any} first */
+/** @param {Context} ctx @param {Here} here @param {Found} first */
 function view(ctx, here, first) {
   const about = h("div", { class: "model-about" });
   const sums = h("div", { class: "figures", dataset: { testid: "figures" } });
-  const chart = (/** @type {string} */ title, /** @type {any} */ options) =>
-    lineChart({ title, series: [], x: "time", height: 170, zero: true, wholeX: true, ...options });
+  const chart = (/** @type {string} */ title) =>
+    lineChart({ title, series: [], x: "time", height: 170, zero: true, wholeX: true, yFormat: number });
   const charts = {
-    requests: chart("Requests a minute", { yFormat: number }),
-    latency: chart("Latency, ms", { yFormat: number }),
-    errors: chart("Errors a minute", { yFormat: number }),
+    requests: chart("Requests a minute"),
+    latency: chart("Latency, ms"),
+    errors: chart("Errors a minute"),
   };
   const table = versionsList(here);
   const lines = h("section", { class: "card", "aria-label": "Call it" });
@@ -129,12 +139,12 @@ function view(ctx, here, first) {
   );
 
   let called = "";
-  const update = (/** @type {any} */ found) => {
+  const update = (/** @type {Found} */ found) => {
     replace(
       about,
       found.model.description ? h("p", null, found.model.description) : null,
       Object.keys(found.model.labels ?? {}).length ? labelTags(found.model.labels) : null,
-      found.notes.map((/** @type {string} */ note) => h("p", { class: "muted" }, note)),
+      found.notes.map((note) => h("p", { class: "muted" }, note)),
       splitBar(found),
     );
     table.update(found);
@@ -143,7 +153,7 @@ function view(ctx, here, first) {
     charts.latency.update(series.latency);
     charts.errors.update(series.errors);
     replace(sums, figures(found.traffic));
-    const chosen = found.versions.find((/** @type {any} */ each) => each.version.isDefault) ?? found.versions[0];
+    const chosen = found.versions.find((each) => each.version.isDefault) ?? found.versions[0];
     const key = JSON.stringify([chosen?.id, chosen?.sample]);
     if (key !== called) replace(lines, callLines(ctx, here.model, chosen));
     called = key;
@@ -152,7 +162,7 @@ function view(ctx, here, first) {
   return { element, update };
 }
 
-/** @param {Record<string, any>} traffic */
+/** @param {Api.ModelDetails["traffic"]} traffic */
 function figures(traffic) {
   const { count, errors } = totals(traffic);
   if (!count) return h("span", { class: "muted" }, "No requests since the server started, or in this hour");
@@ -162,7 +172,7 @@ function figures(traffic) {
   ];
 }
 
-/** A split as a bar of shares. @param {any} found */
+/** A split as a bar of shares. @param {Found} found */
 function splitBar(found) {
   const parts = Object.entries(found.split);
   if (!parts.length) return null;
@@ -175,9 +185,9 @@ function splitBar(found) {
   );
 }
 
-/** @param {any} ctx @param {string} model @param {any} version */
+/** @param {Context} ctx @param {string} model @param {VersionFound | undefined} version */
 function callLines(ctx, model, version) {
-  const url = ctx.session?.url || location.origin;
+  const { url } = ctx.session;
   const list = calls({ url, project: ctx.project, model, version: "", sample: version?.sample ?? null });
   return [
     h(

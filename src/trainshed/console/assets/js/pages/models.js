@@ -1,7 +1,7 @@
 // @ts-check
 // Models: which version of each answers, and how much it is asked.
 
-import { get, post } from "../api.js";
+import { ApiError, get, post } from "../api.js";
 import { spark } from "../charts.js";
 import { dialog } from "../dialogs.js";
 import { h, replace } from "../dom.js";
@@ -9,13 +9,19 @@ import { number } from "../format.js";
 import { live } from "../live.js";
 import { Pager } from "../pager.js";
 import { button, emptyState, field, labelTags, link, loading, stateBadge, timeAgo } from "../parts.js";
-import { path } from "../paths.js";
+import { lastPart, path } from "../paths.js";
 import { table } from "../table.js";
 import { requestsByMinute, totals } from "./models/traffic.js";
 
 const PAGE = 25;
 
-/** @param {{project: string, go: (path: string, query?: any) => void}} ctx @returns {HTMLElement} */
+/** @typedef {import("../routes.js").Context} Context */
+/**
+ * @typedef {{id: string, model: Api.Model, split: Api.ModelDetails["split"], minutes: number[],
+ *   totals: ReturnType<typeof totals>}} Row
+ */
+
+/** @param {Context} ctx @returns {HTMLElement} */
 export default function page(ctx) {
   const body = h("div", null, loading());
   const pager = new Pager(() => poll.now());
@@ -35,7 +41,7 @@ export default function page(ctx) {
     body,
     pager.node,
   );
-  /** @type {any} */
+  /** @type {import("../table.js").TableElement<Row> | null} */
   let shown = null;
   const poll = live(
     node,
@@ -63,11 +69,13 @@ function nothing() {
 
 /** @param {string} project @param {string} pageToken */
 async function load(project, pageToken) {
+  /** @type {Api.Models} */
   const answer = await get(path`/v1/projects/${project}/models`, { pageSize: PAGE, pageToken });
   const models = answer.models ?? [];
-  const details = await Promise.all(models.map((/** @type {any} */ model) => detailsOf(`/trainshed/v1/${model.name}`)));
-  const rows = models.map((/** @type {any} */ model, /** @type {number} */ at) => ({
-    id: model.name.split("/").pop(),
+  const details = await Promise.all(models.map((model) => detailsOf(`/trainshed/v1/${model.name}`)));
+  /** @type {Row[]} */
+  const rows = models.map((model, at) => ({
+    id: lastPart(model.name),
     model,
     split: details[at]?.split ?? {},
     minutes: requestsByMinute(details[at]?.traffic ?? {}),
@@ -76,19 +84,23 @@ async function load(project, pageToken) {
   return { rows, next: answer.nextPageToken ?? "" };
 }
 
-/** What is known of a model; null if it was deleted since it was listed. @param {string} address */
+/**
+ * What is known of a model; null if it was deleted since it was listed.
+ * @param {string} address
+ * @returns {Promise<Api.ModelDetails | null>}
+ */
 async function detailsOf(address) {
   try {
     return await get(address);
   } catch (error) {
-    if (/** @type {any} */ (error).status === 404) return null;
+    if (error instanceof ApiError && error.status === 404) return null;
     throw error;
   }
 }
 
-/** @param {{project: string, go: (path: string) => void}} ctx @param {any[]} rows */
+/** @param {Context} ctx @param {Row[]} rows */
 function modelTable(ctx, rows) {
-  const address = (/** @type {any} */ row) => path`#/p/${ctx.project}/models/${row.id}`;
+  const address = (/** @type {Row} */ row) => path`#/p/${ctx.project}/models/${row.id}`;
   return table({
     testid: "models",
     columns: [
@@ -130,16 +142,16 @@ function modelTable(ctx, rows) {
   });
 }
 
-/** Which versions get the requests. @param {any} row */
+/** Which versions get the requests. @param {Row} row */
 function answering(row) {
   const split = Object.entries(row.split);
   if (split.length) return h("span", null, split.map(([name, share]) => `${name} ${share} %`).join(", "));
   const version = row.model.defaultVersion;
   if (!version) return h("span", { class: "muted" }, "no version yet");
-  return h("span", { class: "with-icon" }, version.name.split("/").pop(), " ", stateBadge(version.state));
+  return h("span", { class: "with-icon" }, lastPart(version.name), " ", stateBadge(version.state));
 }
 
-/** @param {{project: string, go: (path: string) => void}} ctx */
+/** @param {Context} ctx */
 function create(ctx) {
   const name = h("input", {
     class: "input",

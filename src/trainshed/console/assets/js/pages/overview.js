@@ -13,7 +13,7 @@ import { showSubmitHelp } from "../submit.js";
 
 const SECONDS = 2;
 
-/** @type {[string, string, string, string][]} key of the count, title, state to filter by, look */
+/** @type {[keyof Api.Overview["jobs"], string, string, string][]} key of the count, title, state to filter by, look */
 const FIGURES = [
   ["RUNNING", "Running", "PREPARING,RUNNING,CANCELLING", "busy"],
   ["QUEUED", "Queued", "QUEUED", "waiting"],
@@ -42,7 +42,7 @@ export default function page(ctx) {
     node,
     SECONDS,
     () => get(path),
-    (value) => {
+    (/** @type {Api.Overview} */ value) => {
       if (view === null) {
         view = new View(ctx);
         replace(body, view.parts());
@@ -68,6 +68,7 @@ class View {
     this.queuedCard = card("Queued", this.queued);
     this.models = this.modelTable();
     this.machine = new MachineCard();
+    this.told = ""; // what needs attention, as it is shown
   }
 
   parts() {
@@ -107,14 +108,16 @@ class View {
   }
 
   queue() {
+    /** @type {Api.QueuedRow[]} */
+    const rows = [];
     return table({
       columns: [
         { title: "Job", cell: (row) => link(this.ctx.href(`/jobs/${row.jobId}`), row.jobId), class: "col-job" },
-        { title: "Why it waits", cell: (row) => row.waiting ?? "" },
+        { title: "Why it waits", cell: (row) => row.waiting },
         { title: "Since", cell: (row) => timeAgo(row.createTime), class: "nowrap" },
       ],
       key: (row) => row.jobId,
-      rows: [],
+      rows,
       onOpen: (row) => this.ctx.go(`/jobs/${row.jobId}`),
       caption: "Queued jobs",
     });
@@ -122,6 +125,8 @@ class View {
 
   modelTable() {
     const command = "trainshed versions create v1 --model MODEL --origin gs://BUCKET/EXPORT --runtime-version 2.21";
+    /** @type {Api.ModelRow[]} */
+    const rows = [];
     return table({
       columns: [
         { title: "Model", cell: (row) => link(this.ctx.href(`/models/${row.name}`), row.name), class: "col-job" },
@@ -132,7 +137,7 @@ class View {
         { title: "p99", cell: (row) => milliseconds(row.p99_ms), class: "cell-number" },
       ],
       key: (row) => row.name,
-      rows: [],
+      rows,
       onOpen: (row) => this.ctx.go(`/models/${row.name}`),
       caption: "Models",
       empty: emptyState({
@@ -143,9 +148,9 @@ class View {
     });
   }
 
-  /** @param {any} value */
+  /** @param {Api.Overview} value */
   update(value) {
-    for (const [key, { value: shown }] of this.figures) shown.textContent = number(value.jobs[key] ?? 0);
+    for (const [key, { value: shown }] of this.figures) shown.textContent = number(value.jobs[key]);
     this.showAttention(value.attention);
     this.running.update(value.running);
     this.queued.update(value.queued);
@@ -154,7 +159,7 @@ class View {
     this.machine.update(value.machine);
   }
 
-  /** @param {any[]} items */
+  /** @param {Api.Attention[]} items */
   showAttention(items) {
     const sign = JSON.stringify(items);
     if (sign === this.told) return;
@@ -165,15 +170,10 @@ class View {
       items.map((item) =>
         h(
           "div",
-          { class: `notice notice-${item.severity === "error" ? "error" : "warning"}` },
+          { class: `notice notice-${item.severity}` },
           icon("warning"),
-          h(
-            "div",
-            { class: "notice-text" },
-            h("b", null, item.text),
-            item.remedy ? h("p", null, sentences(item.remedy)) : null,
-          ),
-          item.link?.startsWith("#/") ? link(item.link, "Look", "notice-link") : null,
+          h("div", { class: "notice-text" }, h("b", null, item.text), h("p", null, sentences(item.remedy))),
+          item.link.startsWith("#/") ? link(item.link, "Look", "notice-link") : null,
         ),
       ),
     );
@@ -185,7 +185,7 @@ class RunningList {
   /** @param {import("../routes.js").Context} ctx */
   constructor(ctx) {
     this.ctx = ctx;
-    this.items = /** @type {Map<string, any>} */ (new Map());
+    this.items = /** @type {Map<string, ReturnType<RunningList["item"]>>} */ (new Map());
     this.list = h("ul", { class: "running", dataset: { testid: "running" } });
     this.nothing = emptyState({
       title: "Nothing runs",
@@ -195,7 +195,7 @@ class RunningList {
     this.element = h("div", null, this.list, this.nothing);
   }
 
-  /** @param {any[]} rows */
+  /** @param {Api.RunningRow[]} rows */
   update(rows) {
     const keys = new Set(rows.map((row) => row.jobId));
     for (const [key, item] of this.items) {
@@ -213,7 +213,7 @@ class RunningList {
     this.nothing.hidden = rows.length > 0;
   }
 
-  /** @param {any} row */
+  /** @param {Api.RunningRow} row */
   item(row) {
     const bar = progressBar({ fraction: null });
     const state = h("span");
@@ -230,7 +230,7 @@ class RunningList {
       ),
       bar,
     );
-    const update = (/** @type {any} */ now) => {
+    const update = (/** @type {Api.RunningRow} */ now) => {
       if (state.dataset.state !== now.state) {
         state.dataset.state = now.state;
         replace(state, stateBadge(now.state));
@@ -245,11 +245,11 @@ class RunningList {
   }
 }
 
-/** How far a job is. @param {any} progress @returns {string} */
+/** How far a job is. @param {Api.Standing | null} progress @returns {string} */
 function progressWords(progress) {
   if (!progress) return "";
   const words = [];
-  if (progress.step !== null && progress.step !== undefined) {
+  if (progress.step !== null) {
     words.push(`step ${number(progress.step)}${progress.total_steps ? ` of ${number(progress.total_steps)}` : ""}`);
   } else if (progress.epoch) {
     words.push(`epoch ${number(progress.epoch)}${progress.total_epochs ? ` of ${number(progress.total_epochs)}` : ""}`);
@@ -258,10 +258,11 @@ function progressWords(progress) {
   return words.join(" · ");
 }
 
-/** @param {any} progress */
+/** @param {Api.Standing | null} progress */
 function measures(progress) {
-  const loss = progress?.loss === null || progress?.loss === undefined ? "" : `loss ${number(progress.loss)}`;
-  const accuracy = typeof progress?.accuracy === "number" ? `accuracy ${percent(progress.accuracy)}` : "";
+  if (!progress) return "";
+  const loss = progress.loss === null ? "" : `loss ${number(progress.loss)}`;
+  const accuracy = typeof progress.accuracy === "number" ? `accuracy ${percent(progress.accuracy)}` : "";
   return [loss, accuracy].filter(Boolean).join(" · ");
 }
 
@@ -272,8 +273,14 @@ class MachineCard {
     this.cpu = meter("CPU", { alarm: false });
     this.memory = meter("Memory");
     this.disk = meter("Disk");
-    const axes = { x: "time", yFormat: percent, zero: true };
-    this.chart = lineChart({ label: "CPU and memory", series: [], height: 150, ...axes });
+    this.chart = lineChart({
+      label: "CPU and memory",
+      series: [],
+      height: 150,
+      x: "time",
+      yFormat: percent,
+      zero: true,
+    });
     this.element = card(
       "Machine",
       h("div", { class: "machine" }, this.cpu.element, this.memory.element, this.disk.element, this.chart),
@@ -282,7 +289,7 @@ class MachineCard {
     this.element.dataset.testid = "machine";
   }
 
-  /** @param {any} machine */
+  /** @param {Api.Machine} machine */
   update(machine) {
     const {
       cpus,
@@ -297,10 +304,10 @@ class MachineCard {
     this.memory.update(used / memory, `${bytes(used)} of ${bytes(memory)}`);
     this.disk.update((disk - free) / disk, `${bytes(free)} free of ${bytes(disk)}`);
     this.chart.update([
-      { name: "CPU", points: machine.history.map((/** @type {any} */ at) => [at.time, at.cpu]) },
+      { name: "CPU", points: machine.history.map((at) => [at.time, at.cpu]) },
       {
         name: "Memory",
-        points: machine.history.map((/** @type {any} */ at) => [at.time, at.memory_used_bytes / memory]),
+        points: machine.history.map((at) => [at.time, at.memory_used_bytes / memory]),
       },
     ]);
   }
@@ -336,12 +343,12 @@ function card(title, content, aside) {
   );
 }
 
-/** @param {any} row */
+/** @param {Api.ModelRow} row */
 function errors(row) {
   return row.errors_1h > 0 ? h("span", { class: "text-bad" }, number(row.errors_1h)) : number(row.errors_1h);
 }
 
 /** @param {number | null} value */
 function milliseconds(value) {
-  return value === null || value === undefined ? "–" : `${number(value)} ms`;
+  return value === null ? "–" : `${number(value)} ms`;
 }

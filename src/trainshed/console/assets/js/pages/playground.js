@@ -5,8 +5,8 @@ import { get } from "../api.js";
 import { h, replace } from "../dom.js";
 import { live } from "../live.js";
 import { emptyState, loading } from "../parts.js";
-import { path } from "../paths.js";
-import { Workbench, last } from "./playground/workbench.js";
+import { lastPart, path } from "../paths.js";
+import { Workbench } from "./playground/workbench.js";
 
 /** @param {import("../routes.js").Context} ctx @returns {HTMLElement} */
 export default function page(ctx) {
@@ -16,9 +16,9 @@ export default function page(ctx) {
   /** @type {Workbench | null} */
   let bench = null;
   const load = () => get(path`/v1/projects/${ctx.project}/models`, { pageSize: 100 });
-  live(node, 10, load, (answer) => {
-    const models = (answer.models ?? []).filter((/** @type {any} */ model) => model.defaultVersion);
-    const names = models.map((/** @type {any} */ model) => last(model.name));
+  live(node, 10, load, (/** @type {Api.Models} */ answer) => {
+    const models = (answer.models ?? []).filter((model) => model.defaultVersion);
+    const names = models.map((model) => lastPart(model.name));
     if (!names.length) {
       bench = null;
       replace(body, nothing());

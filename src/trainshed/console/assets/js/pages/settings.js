@@ -7,7 +7,7 @@ import { live } from "../live.js";
 import { loading } from "../parts.js";
 import { table } from "../table.js";
 
-/** @param {{project: string, session: any}} ctx @returns {HTMLElement} */
+/** @param {import("../routes.js").Context} ctx @returns {HTMLElement} */
 export default function page(ctx) {
   const body = h("div", null, loading());
   const search = h("input", {
@@ -33,15 +33,15 @@ export default function page(ctx) {
     h("div", { class: "toolbar" }, search, h("label", { class: "check" }, changed, " Only those that were set"), count),
     body,
   );
-  /** @type {any[]} */
+  /** @type {Api.Setting[]} */
   let settings = [];
-  /** @type {any} */
+  /** @type {ReturnType<typeof settingsTable> | null} */
   let grid = null;
 
   function show() {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const rows = settings.filter((each) => {
-      const text = `${each.name} ${each.description} ${each.value} ${each.source}`.toLowerCase();
+      const text = `${each.name} ${each.description} ${shown(each.value)} ${each.source}`.toLowerCase();
       return words.every((word) => text.includes(word)) && (!changed.checked || each.source !== "default");
     });
     count.textContent = `${rows.length} of ${settings.length}`;
@@ -52,7 +52,7 @@ export default function page(ctx) {
     node,
     30,
     () => get("/trainshed/v1/settings"),
-    (answer) => {
+    (/** @type {Api.Settings} */ answer) => {
       settings = answer.settings;
       show();
     },
@@ -60,7 +60,7 @@ export default function page(ctx) {
   return node;
 }
 
-/** @param {any[]} rows */
+/** @param {Api.Setting[]} rows */
 function settingsTable(rows) {
   return table({
     testid: "settings",
@@ -83,7 +83,7 @@ function settingsTable(rows) {
   });
 }
 
-/** @param {any} row */
+/** @param {Api.Setting} row */
 function valueCell(row) {
   const value = shown(row.value);
   const standard =
@@ -93,8 +93,8 @@ function valueCell(row) {
   return [h("code", { class: "setting-value" }, value), standard];
 }
 
-/** @param {any} value */
+/** @param {Api.Json} value */
 function shown(value) {
-  if (value === null || value === undefined || value === "") return "not set";
+  if (value === null || value === "") return "not set";
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }

@@ -12,6 +12,7 @@ import { table } from "../table.js";
 
 const TOKENS = "/trainshed/v1/tokens";
 const DAY_S = 86_400;
+/** @type {[string, number][]} */
 const LIVES = [
   ["a day", DAY_S],
   ["a week", 7 * DAY_S],
@@ -28,7 +29,7 @@ const ROLES = {
 /** Those that jobs have, and that nobody can ask for. @type {Record<string, string>} */
 const ROLES_OF_JOBS = { courier: "fetches the packages of one job for the machine that runs it" };
 
-/** @param {{project: string, session: any}} ctx @returns {HTMLElement} */
+/** @param {import("../routes.js").Context} ctx @returns {HTMLElement} */
 export default function page(ctx) {
   const body = h("div", { class: "stack" }, loading());
   const owner = ctx.session.role === "owner";
@@ -65,7 +66,7 @@ export default function page(ctx) {
     );
     return node;
   }
-  /** @type {any} */
+  /** @type {ReturnType<typeof tokenTable> | null} */
   let shown = null;
   let withOld = false;
   const old = h("input", {
@@ -82,8 +83,8 @@ export default function page(ctx) {
     node,
     10,
     () => get(TOKENS),
-    ({ tokens }) => {
-      const rows = tokens.filter((/** @type {any} */ token) => withOld || stateOf(token) === "good");
+    (/** @type {Api.Tokens} */ { tokens }) => {
+      const rows = tokens.filter((token) => withOld || stateOf(token) === "good");
       if (shown) shown.update(rows);
       else
         replace(
@@ -96,13 +97,13 @@ export default function page(ctx) {
   return node;
 }
 
-/** @param {any} token */
+/** @param {Api.Token} token */
 function stateOf(token) {
   if (token.revoked) return "revoked";
   return token.expires && Date.parse(token.expires) <= Date.now() ? "expired" : "good";
 }
 
-/** @param {any[]} rows @param {() => Promise<void>} refresh */
+/** @param {Api.Token[]} rows @param {() => Promise<void>} refresh */
 function tokenTable(rows, refresh) {
   return table({
     testid: "tokens",
@@ -134,14 +135,14 @@ function tokenTable(rows, refresh) {
   });
 }
 
-/** @param {any} row */
+/** @param {Api.Token} row */
 function ending(row) {
   if (row.revoked) return h("span", { class: "bad" }, `revoked ${ago(row.revoked)}`);
   if (!row.expires) return h("span", { class: "muted" }, "never");
   return h("time", { dateTime: row.expires, class: stateOf(row) === "expired" ? "bad" : "" }, when(row.expires));
 }
 
-/** @param {any} row @param {() => Promise<void>} refresh */
+/** @param {Api.Token} row @param {() => Promise<void>} refresh */
 function revokeButton(row, refresh) {
   return button("Revoke…", {
     testid: "revoke",
@@ -159,7 +160,7 @@ function revokeButton(row, refresh) {
   });
 }
 
-/** @param {{project: string, session: any}} ctx @param {() => Promise<void>} refresh */
+/** @param {import("../routes.js").Context} ctx @param {() => Promise<void>} refresh */
 function create(ctx, refresh) {
   const everywhere = ctx.session.project === "*";
   const user = h("input", {
@@ -194,7 +195,7 @@ function create(ctx, refresh) {
   const life = h(
     "select",
     { class: "select" },
-    LIVES.map(([text, seconds]) => h("option", { value: seconds, selected: text === "30 days" }, text)),
+    LIVES.map(([text, seconds]) => h("option", { value: String(seconds), selected: text === "30 days" }, text)),
   );
   const run = async () => {
     const body = {
@@ -204,6 +205,7 @@ function create(ctx, refresh) {
       label: label.value,
       ...(Number(life.value) && { ttl_s: Number(life.value) }),
     };
+    /** @type {Api.Secret} */
     const made = await post(TOKENS, body);
     await refresh();
     showSecret(made);
@@ -221,7 +223,7 @@ function create(ctx, refresh) {
   });
 }
 
-/** @param {any} made */
+/** @param {Api.Secret} made */
 function showSecret(made) {
   const secret = codeBlock(made.token);
   secret.dataset.testid = "secret";

@@ -4,7 +4,7 @@
 import { putFile } from "../../api.js";
 import { dialog, toast } from "../../dialogs.js";
 import { h, replace } from "../../dom.js";
-import { bytes, count } from "../../format.js";
+import { bytes, count, messageOf } from "../../format.js";
 import { icon } from "../../icons.js";
 import { live } from "../../live.js";
 import { Pager } from "../../pager.js";
@@ -15,7 +15,7 @@ import { folderLink, listFolder, mediaPath } from "./objects.js";
 import { address, preview } from "./preview.js";
 import { chosen, dropped, uploadList } from "./uploads.js";
 
-/** @typedef {{kind: "folder" | "object", name: string, short: string, item?: import("./objects.js").Item}} Row */
+/** @typedef {{name: string, short: string, item?: Api.StoredObject}} Row without an item it is a folder */
 
 /**
  * @param {string} project @param {string} bucket
@@ -34,8 +34,15 @@ class Browser {
     this.project = project;
     this.bucket = bucket;
     this.prefix = prefix;
-    /** @type {any} */
+    /** @type {import("../../table.js").TableElement<Row> | null} */
     this.table = null;
+    this.deleteButton = button("Delete…", {
+      kind: "danger",
+      icon: "trash",
+      onClick: () => this.deleteRows(this.table?.selected() ?? []),
+      testid: "delete-selected",
+    });
+    this.deleteButton.hidden = true;
     this.body = h("div", null, loading());
     this.uploads = uploadList();
     this.pager = new Pager(() => {
@@ -98,18 +105,16 @@ class Browser {
         webkitdirectory: folders,
         hidden: true,
         dataset: { testid: folders ? "folder-input" : "file-input" },
-        on: { change: () => (this.upload(chosen(input.files)), (input.value = "")) },
+        on: {
+          change: () => {
+            this.upload(chosen(input.files));
+            input.value = "";
+          },
+        },
       });
       return input;
     };
     const [files, folders] = [pick(false), pick(true)];
-    this.deleteButton = button("Delete…", {
-      kind: "danger",
-      icon: "trash",
-      onClick: () => this.deleteRows(this.table.selected()),
-      testid: "delete-selected",
-    });
-    this.deleteButton.hidden = true;
     return [
       files,
       folders,
@@ -121,25 +126,23 @@ class Browser {
   }
 
   acceptDrops() {
-    const on = (/** @type {string} */ name, /** @type {(event: DragEvent) => void} */ act) =>
-      this.element.addEventListener(name, (event) => act(/** @type {DragEvent} */ (event)));
-    on("dragover", (event) => {
+    this.element.addEventListener("dragover", (event) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
       event.preventDefault();
       this.element.classList.add("drop-over");
     });
-    on("dragleave", (event) => {
+    this.element.addEventListener("dragleave", (event) => {
       if (!this.element.contains(/** @type {Node | null} */ (event.relatedTarget)))
         this.element.classList.remove("drop-over");
     });
-    on("drop", async (event) => {
+    this.element.addEventListener("drop", async (event) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
       event.preventDefault();
       this.element.classList.remove("drop-over");
       try {
         this.upload(await dropped(event.dataTransfer));
       } catch (error) {
-        toast(`What was dropped can't be read: ${/** @type {Error} */ (error).message}`, "error");
+        toast(`What was dropped can't be read: ${messageOf(error)}`, "error");
       }
     });
   }
@@ -152,11 +155,12 @@ class Browser {
   /** @param {import("./objects.js").Listing} listing */
   show({ items, prefixes, next }) {
     const short = (/** @type {string} */ name) => name.slice(this.prefix.length);
+    /** @type {Row[]} */
     const rows = [
-      ...prefixes.map((name) => ({ kind: "folder", name, short: short(name) })),
+      ...prefixes.map((name) => ({ name, short: short(name) })),
       ...items
         .filter((item) => item.name !== this.prefix)
-        .map((item) => ({ kind: "object", name: item.name, short: short(item.name), item })),
+        .map((item) => ({ name: item.name, short: short(item.name), item })),
     ];
     if (!rows.length && this.pager.first) {
       this.table = null;
@@ -169,7 +173,7 @@ class Browser {
         }),
       );
     } else if (this.table) this.table.update(rows);
-    else replace(this.body, (this.table = this.makeTable(/** @type {Row[]} */ (rows))));
+    else replace(this.body, (this.table = this.makeTable(rows)));
     this.selected(this.table?.selected() ?? []);
     this.pager.show(next, count(rows.length, "row"));
   }
@@ -198,14 +202,14 @@ class Browser {
 
   /** @param {Row} row */
   nameOf(row) {
-    if (row.kind === "folder")
+    const { item } = row;
+    if (!item)
       return h(
         "span",
         { class: "with-icon" },
         icon("folder"),
         link(folderLink(this.project, this.bucket, row.name), row.short),
       );
-    const item = /** @type {import("./objects.js").Item} */ (row.item);
     const open = () => preview(this.bucket, item, () => void this.deleteRows([row]));
     const name = h(
       "button",
@@ -224,20 +228,19 @@ class Browser {
 
   /** @param {Row} row */
   rowActions(row) {
-    const load =
-      row.kind === "object"
-        ? h(
-            "a",
-            {
-              class: "icon-button",
-              href: mediaPath(this.bucket, row.name),
-              download: row.short,
-              title: "Download",
-              "aria-label": `Download ${row.short}`,
-            },
-            icon("download"),
-          )
-        : null;
+    const load = row.item
+      ? h(
+          "a",
+          {
+            class: "icon-button",
+            href: mediaPath(this.bucket, row.name),
+            download: row.short,
+            title: "Download",
+            "aria-label": `Download ${row.short}`,
+          },
+          icon("download"),
+        )
+      : null;
     return [
       load,
       h(
@@ -256,7 +259,6 @@ class Browser {
 
   /** @param {Row[]} rows */
   selected(rows) {
-    if (!this.deleteButton) return;
     this.deleteButton.hidden = rows.length === 0;
     this.deleteButton.lastChild?.replaceWith(`Delete ${rows.length}…`);
   }
@@ -265,7 +267,7 @@ class Browser {
   async deleteRows(rows) {
     await askAndDelete(
       this.bucket,
-      rows.map((row) => ({ name: row.name, folder: row.kind === "folder", size: Number(row.item?.size ?? 0) })),
+      rows.map((row) => ({ name: row.name, folder: !row.item, size: Number(row.item?.size ?? 0) })),
     );
     this.table?.deselect();
     await this.poll.now();

@@ -3,7 +3,7 @@
 
 import { confirm, dialog, setBody, toast } from "../../dialogs.js";
 import { h } from "../../dom.js";
-import { bytes, count } from "../../format.js";
+import { bytes, count, messageOf } from "../../format.js";
 import { loading, progressBar } from "../../parts.js";
 import { below, deleteAll } from "./objects.js";
 
@@ -57,7 +57,7 @@ async function counted(bucket, victims) {
     const all = new Map([...plain, ...inside.flat()].map((each) => [each.name, each]));
     return [...all.values()];
   } catch (error) {
-    if (!closed) toast(/** @type {Error} */ (error).message, "error");
+    if (!closed) toast(messageOf(error), "error");
     return null;
   } finally {
     waiting.close();

@@ -1,15 +1,15 @@
 // @ts-check
 // Buckets and objects over the Cloud Storage API. Names may hold any character, and are taken apart at "/" alone.
 
-import { del, get } from "../../api.js";
+import { ApiError, del, get } from "../../api.js";
+import { messageOf } from "../../format.js";
 import { path } from "../../paths.js";
 
-export const PAGE = 200;
+const PAGE = 200;
 const LIST_PAGE = 1000;
 const AT_ONCE = 6;
 
-/** @typedef {{name: string, size: string, updated: string, contentType: string, contentEncoding?: string}} Item */
-/** @typedef {{items: Item[], prefixes: string[], next: string}} Listing */
+/** @typedef {{items: Api.StoredObject[], prefixes: string[], next: string}} Listing */
 
 /** @param {string} bucket @param {string} name */
 export function gsAddress(bucket, name = "") {
@@ -43,6 +43,7 @@ export function folderLink(project, bucket, prefix = "") {
  * @returns {Promise<Listing>}
  */
 export async function listFolder(bucket, prefix, pageToken) {
+  /** @type {Api.Objects} */
   const answer = await get(path`/storage/v1/b/${bucket}/o`, {
     prefix,
     delimiter: "/",
@@ -63,6 +64,7 @@ export async function below(bucket, prefix, signal) {
   const found = [];
   let pageToken = "";
   do {
+    /** @type {Api.Objects} */
     const answer = await get(
       path`/storage/v1/b/${bucket}/o`,
       { prefix, maxResults: LIST_PAGE, pageToken, fields: "items(name,size),nextPageToken" },
@@ -92,8 +94,8 @@ export async function deleteAll(bucket, names, onProgress, signal) {
         await del(objectPath(bucket, name));
         done += 1;
       } catch (error) {
-        if (/** @type {any} */ (error).status === 404) done += 1;
-        else failures.push(`${name}: ${/** @type {Error} */ (error).message}`);
+        if (error instanceof ApiError && error.status === 404) done += 1;
+        else failures.push(`${name}: ${messageOf(error)}`);
       }
       onProgress(done + failures.length);
     }

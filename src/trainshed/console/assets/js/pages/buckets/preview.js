@@ -26,7 +26,7 @@ const PICTURES = {
 
 /**
  * @param {string} bucket
- * @param {import("./objects.js").Item} item
+ * @param {Api.StoredObject} item
  * @param {() => void} [onDelete] is called when its deletion is asked for; without it there is no such button
  */
 export function preview(bucket, item, onDelete) {
@@ -60,7 +60,7 @@ export function preview(bucket, item, onDelete) {
     (error) => replace(place, errorBox(error)),
   );
   void get(objectPath(bucket, item.name)).then(
-    (found) => replace(facts, factsOf(found)),
+    (/** @type {Api.StoredObject} */ found) => replace(facts, factsOf(found)),
     () => replace(facts, factsOf(item)),
   );
 }
@@ -76,8 +76,9 @@ export function address(bucket, name) {
   );
 }
 
-/** @param {any} found */
+/** @param {Api.StoredObject} found */
 function factsOf(found) {
+  /** @type {[string, string | undefined][]} */
   const facts = [
     ["Size", `${bytes(found.size)} (${Number(found.size).toLocaleString()} bytes)`],
     ["Type", found.contentType],
@@ -92,7 +93,7 @@ function factsOf(found) {
 }
 
 /**
- * @param {string} bucket @param {import("./objects.js").Item} item
+ * @param {string} bucket @param {Api.StoredObject} item
  * @param {string[]} urls that must be given back
  */
 async function content(bucket, item, urls) {
@@ -108,6 +109,7 @@ async function content(bucket, item, urls) {
   if (item.contentEncoding && size > TEXT_BYTES) {
     return h("p", { class: "muted" }, `It is packed (${item.contentEncoding}) and large: download it to look into it.`);
   }
+  /** @type {Record<string, string>} */
   const headers = cut ? { range: `bytes=0-${TEXT_BYTES - 1}` } : {};
   const data = new Uint8Array(await (await blob(mediaPath(bucket, item.name), {}, { headers })).arrayBuffer());
   return [
@@ -116,7 +118,7 @@ async function content(bucket, item, urls) {
   ];
 }
 
-/** @param {import("./objects.js").Item} item */
+/** @param {Api.StoredObject} item */
 function pictureType(item) {
   const ending = item.name.slice(item.name.lastIndexOf(".") + 1).toLowerCase();
   return (

@@ -3,7 +3,7 @@
 
 import { putFile } from "../../api.js";
 import { h } from "../../dom.js";
-import { bytes } from "../../format.js";
+import { bytes, messageOf } from "../../format.js";
 import { icon } from "../../icons.js";
 import { button, progressBar } from "../../parts.js";
 
@@ -19,9 +19,9 @@ const SHOWN = 200; // rows in the list; more wait unseen
  */
 export async function dropped(data) {
   // Entries must be asked for before the first wait: the browser takes them away then.
-  const entries = [...data.items].map((item) => item.webkitGetAsEntry?.()).filter((entry) => entry);
+  const entries = [...data.items].map((item) => item.webkitGetAsEntry()).filter((entry) => entry !== null);
   if (!entries.length) return [...data.files].map((file) => ({ file, name: file.name }));
-  const found = await Promise.all(entries.map((entry) => walk(/** @type {FileSystemEntry} */ (entry), "")));
+  const found = await Promise.all(entries.map((entry) => walk(entry, "")));
   return found.flat();
 }
 
@@ -29,6 +29,7 @@ export async function dropped(data) {
 async function walk(entry, above) {
   const name = above + entry.name;
   if (entry.isFile) {
+    /** @type {File} */
     const file = await new Promise((resolve, reject) =>
       /** @type {FileSystemFileEntry} */ (entry).file(resolve, reject),
     );
@@ -44,9 +45,9 @@ async function walk(entry, above) {
   }
 }
 
-/** Files of an input; those of a folder have paths. @param {FileList} files @returns {Wanted[]} */
+/** Files of an input; those of a folder have paths. @param {FileList | null} files @returns {Wanted[]} */
 export function chosen(files) {
-  return [...files].map((file) => ({ file, name: file.webkitRelativePath || file.name }));
+  return [...(files ?? [])].map((file) => ({ file, name: file.webkitRelativePath || file.name }));
 }
 
 /**
@@ -100,7 +101,7 @@ export function uploadList() {
     });
     next();
   };
-  element.add = (
+  const add = (
     /** @type {string} */ bucket,
     /** @type {string} */ prefix,
     /** @type {Wanted[]} */ files,
@@ -115,7 +116,7 @@ export function uploadList() {
     element.hidden = false;
     next();
   };
-  return element;
+  return Object.assign(element, { add });
 }
 
 class Task {
@@ -173,7 +174,7 @@ class Task {
       this.bar.update({ fraction: 1 });
     } catch (error) {
       if (this.control.signal.aborted) this.end("cancelled", "given up");
-      else this.end("failed", /** @type {Error} */ (error).message);
+      else this.end("failed", messageOf(error));
     }
   }
 

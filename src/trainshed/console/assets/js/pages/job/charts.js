@@ -5,12 +5,14 @@ import { get } from "../../api.js";
 import { lineChart } from "../../charts.js";
 import { h, replace } from "../../dom.js";
 import { bytes, number } from "../../format.js";
+import { isKey } from "../../lookup.js";
 import { live } from "../../live.js";
 import { emptyState, loading } from "../../parts.js";
 import { hasEnded } from "./jobinfo.js";
 
 const EVERY_S = 2;
 const POINTS = 400;
+/** @type {Record<string, string>} those that come first */
 const TITLES = { loss: "Loss", accuracy: "Accuracy", steps_per_s: "Steps per second" };
 
 /** @param {number} cores @returns {string} as `top` has it: 100 % is one core */
@@ -18,9 +20,9 @@ export function cpuText(cores) {
   return Number.isFinite(cores) ? `${Math.round(cores * 100)} %` : "–";
 }
 
-/** @param {any[]} xs @param {any[]} ys @returns {[number, number][]} */
-export function points(xs, ys) {
-  return xs.map((x, index) => [x, Number(ys[index] ?? NaN)]);
+/** @param {number[]} xs @param {Api.Measure[]} ys @returns {[number, number][]} */
+function points(xs, ys) {
+  return xs.map((x, index) => [x, Number(ys[index])]);
 }
 
 /** @param {string[]} times */
@@ -28,10 +30,12 @@ function moments(times) {
   return times.map((time) => Date.parse(time));
 }
 
+/** @typedef {import("../../charts.js").Options} Options */
+
 /**
  * A card with one chart, kept and moved on by `update`.
  * @param {string} title
- * @param {any} options of the chart
+ * @param {Options} options of the chart
  */
 function card(title, options) {
   const chart = lineChart({ height: 180, label: title, ...options });
@@ -43,33 +47,38 @@ function card(title, options) {
 /** Charts by key: made when they are first needed, then updated. */
 class Cards {
   constructor() {
-    this.made = new Map();
+    this.made = /** @type {Map<string, ReturnType<typeof card>>} */ (new Map());
   }
 
-  /** @param {string} key @param {string} title @param {any} options */
+  /** @param {string} key @param {string} title @param {Options} options */
   show(key, title, options) {
-    const found = this.made.get(key);
-    if (found) found.update(options.series, options.reach);
-    else this.made.set(key, card(title, options));
-    return this.made.get(key).node;
+    const found = this.made.get(key) ?? card(title, options);
+    if (this.made.has(key)) found.update(options.series, options.reach);
+    this.made.set(key, found);
+    return found.node;
   }
 }
 
-/** @param {any[]} metrics @returns {[string, any[]][]} loss, accuracy and steps/s first, each with all its curves */
+/**
+ * Loss, accuracy and steps/s first, each with all its curves.
+ * @param {Api.Metric[]} metrics
+ * @returns {[string, Api.Metric[]][]}
+ */
 function grouped(metrics) {
-  const groups = new Map(Object.keys(TITLES).map((name) => [name, /** @type {any[]} */ ([])]));
+  /** @type {Map<string, Api.Metric[]>} */
+  const groups = new Map(Object.keys(TITLES).map((name) => [name, []]));
   for (const metric of metrics) groups.set(metric.name, [...(groups.get(metric.name) ?? []), metric]);
   return [...groups].filter(([, list]) => list.length > 0);
 }
 
-/** @param {any} metric */
+/** @param {Api.Metric} metric */
 function curve(metric) {
   return { name: metric.evaluation ? "evaluation" : "training", points: points(metric.step, metric.value) };
 }
 
 /**
  * @param {HTMLElement} place
- * @param {any[]} cards
+ * @param {HTMLElement[]} cards
  */
 function keep(place, cards) {
   const same = cards.length === place.children.length && cards.every((node, index) => place.children[index] === node);
@@ -78,12 +87,12 @@ function keep(place, cards) {
 
 /**
  * A chart for each replica, all of them to the same scale.
- * @param {Cards} cards @param {any[]} replicas
+ * @param {Cards} cards @param {Api.ReplicaStats[]} replicas
  * @param {"cpu" | "memory_bytes"} key @param {string} title @param {(y: number) => string} format
  */
 function useCards(cards, replicas, key, title, format) {
   const sampled = replicas.filter((replica) => replica[key].value.length > 0);
-  const reach = Math.max(0, ...sampled.map((replica) => replica[key].max));
+  const reach = Math.max(0, ...sampled.map((replica) => Number(replica[key].max)));
   return sampled.map((replica) =>
     cards.show(`${key} ${replica.name}`, replica.name, {
       label: `${title} of ${replica.name}`,
@@ -112,11 +121,16 @@ export function chartsTab(path) {
     section("CPU", "100 % is one core", cpu),
     section("Memory", "Of a replica with every process that it started", memory),
   ];
-  const node = h("section", { class: "job-charts", "aria-label": "Charts" }, words, sections);
-  const show = (/** @type {any} */ stats) => {
+  const node = h(
+    "section",
+    { class: "job-charts", "aria-label": "Charts" },
+    words,
+    sections.map((each) => each.node),
+  );
+  const show = (/** @type {Api.JobStats} */ stats) => {
     const curves = grouped(stats.metrics).map(([name, list]) => {
       const unit = list[0].unit === "epoch" ? " by epoch" : "";
-      const title = `${TITLES[/** @type {keyof typeof TITLES} */ (name)] ?? name}${unit}`;
+      const title = `${isKey(TITLES, name) ? TITLES[name] : name}${unit}`;
       return cards.show(`metric ${name}`, title, {
         series: list.map(curve),
         x: "number",
@@ -127,20 +141,20 @@ export function chartsTab(path) {
     keep(training, curves);
     keep(cpu, useCards(cards, stats.replicas, "cpu", "CPU", cpuText));
     keep(memory, useCards(cards, stats.replicas, "memory_bytes", "Memory", bytes));
-    for (const each of sections) each.hidden = each.lastElementChild.children.length === 0;
-    replace(words, sections.every((each) => each.hidden) ? nothing(stats.state) : null);
+    for (const { node, grid } of sections) node.hidden = grid.children.length === 0;
+    replace(words, sections.every((each) => each.node.hidden) ? nothing(stats.state) : null);
   };
-  sections.forEach((each) => (each.hidden = true));
   watch(node, () => get(`${path}/stats`, { points: POINTS }), show);
   return node;
 }
 
-/** @param {string} title @param {string} hint @param {HTMLElement} grid */
+/** Hidden until there is something in the grid. @param {string} title @param {string} hint @param {HTMLElement} grid */
 function section(title, hint, grid) {
-  return h("section", { class: "job-charts-section" }, h("h2", null, title, h("small", null, hint)), grid);
+  const head = h("h2", null, title, h("small", null, hint));
+  return { grid, node: h("section", { class: "job-charts-section", hidden: true }, head, grid) };
 }
 
-/** @param {string} state */
+/** @param {Api.JobState} state */
 function nothing(state) {
   const text = hasEnded(state)
     ? "It printed no loss, accuracy or steps, and ended before its CPU and memory were sampled."
@@ -150,13 +164,14 @@ function nothing(state) {
 
 /**
  * As `live`, but what will never change is read only once.
+ * @template {{state: Api.JobState, complete: boolean}} T
  * @param {HTMLElement} node
- * @param {() => Promise<any>} load whose answer has the job's `state` and may have `complete`
- * @param {(value: any) => void} show
+ * @param {() => Promise<T>} load
+ * @param {(value: T) => void} show
  */
 export function watch(node, load, show) {
   const poll = live(node, EVERY_S, load, (value) => {
     show(value);
-    if (hasEnded(value.state) && value.complete !== false) poll.stop();
+    if (hasEnded(value.state) && value.complete) poll.stop();
   });
 }

@@ -1,13 +1,18 @@
 // @ts-check
 // A job like this one, with changes: as a form, or as JSON. Both are views of the same body.
 
-import { get, post } from "../../api.js";
+import { ApiError, get, post } from "../../api.js";
 import { dialog, toast } from "../../dialogs.js";
 import { h, replace } from "../../dom.js";
+import { messageOf } from "../../format.js";
+import { isKey } from "../../lookup.js";
 import { errorBox, field, tabs } from "../../parts.js";
 import { nextName, renamed, withName } from "./jobinfo.js";
 
+/** @typedef {"masterType" | "workerCount" | "workerType" | "parameterServerCount" | "parameterServerType"} Gang */
+
 const TIERS = ["BASIC", "STANDARD_1", "PREMIUM_1", "CUSTOM"];
+/** @type {[Gang, string][]} */
 const GANG = [
   ["masterType", "Machine type of the master"],
   ["workerCount", "Workers"],
@@ -16,6 +21,7 @@ const GANG = [
   ["parameterServerType", "Machine type of parameter servers"],
 ];
 // How the server's sentences name a field -> the input that holds it.
+/** @type {Record<string, keyof CloneForm["fields"]>} */
 const INPUTS = {
   job_id: "name",
   args: "args",
@@ -48,20 +54,34 @@ function argsFrom(text) {
     .filter((line) => line.trim() !== "");
 }
 
-/** @param {any} target @param {string} key @param {any} value an empty one takes the field out */
+/**
+ * @template {object} Target
+ * @template {keyof Target} Key
+ * @param {Target} target
+ * @param {Key} key
+ * @param {Target[Key] & (string | object)} value an empty one takes the field out
+ */
 function put(target, key, value) {
-  const empty =
-    value === "" ||
-    (Array.isArray(value) && value.length === 0) ||
-    (typeof value === "object" && Object.keys(value).length === 0);
-  if (empty) delete target[key];
+  if (Object.keys(value).length === 0) delete target[key];
   else target[key] = value;
 }
 
+/**
+ * A field, and below it the place for what the server has against it.
+ * @param {string} label
+ * @param {HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement} input
+ * @param {string} [hint]
+ */
+function blamable(label, input, hint) {
+  const problem = h("p", { class: "field-problem", role: "alert", hidden: true });
+  const node = field({ label, input, hint });
+  node.append(problem);
+  return { node, input, problem };
+}
+
 class CloneForm {
-  /** @param {any} job @param {any[]} runtimes */
+  /** @param {Api.Job} job @param {Api.Runtime[]} runtimes */
   constructor(job, runtimes) {
-    this.first = job;
     this.training = Boolean(job.trainingInput);
     this.body = renamed(job, nextName(job.jobId));
     this.name = h("input", {
@@ -90,7 +110,7 @@ class CloneForm {
       runtimes.map((each) => h("option", { value: each.name }, each.summary)),
     );
     this.labels = h("textarea", { rows: 2, spellcheck: false, class: "mono", dataset: { testid: "clone-labels" } });
-    this.gang = Object.fromEntries(GANG.map(([key]) => [key, h("input", { type: "text" })]));
+    this.gang = new Map(GANG.map(([key]) => [key, h("input", { type: "text" })]));
     this.raw = h("textarea", {
       rows: 22,
       spellcheck: false,
@@ -103,9 +123,10 @@ class CloneForm {
       "fieldset",
       { class: "clone-gang" },
       h("legend", null, "The gang"),
-      GANG.map(([key, label]) => field({ label, input: this.gang[key] })),
+      GANG.map(([key, label]) => field({ label, input: /** @type {HTMLInputElement} */ (this.gang.get(key)) })),
     );
     this.view = "form";
+    this.lastName = "";
     this.name.addEventListener("input", () => this.#renamed());
     this.tier.addEventListener("change", () => this.#showGang());
     this.fields = this.#fields();
@@ -113,40 +134,27 @@ class CloneForm {
     this.fill();
   }
 
-  get input() {
-    return this.training ? this.body.trainingInput : this.body.predictionInput;
-  }
-
   #fields() {
-    const made = {
-      name: field({
-        label: "Name",
-        input: this.name,
-        hint: "Letters, digits and underscores. A name is taken for ever.",
-      }),
-      args: field({ label: "Arguments", input: this.args, hint: "One a line." }),
-      folder: field({
-        label: this.training ? "Folder of the job" : "Output path",
-        input: this.folder,
-        hint: "gs://BUCKET/FOLDER",
-      }),
-      tier: field({ label: "Scale tier", input: this.tier }),
-      runtime: field({ label: "Runtime version", input: this.runtime }),
-      labels: field({ label: "Labels", input: this.labels, hint: "key=value, one a line." }),
+    const folder = this.training ? "Folder of the job" : "Output path";
+    return {
+      name: blamable("Name", this.name, "Letters, digits and underscores. A name is taken for ever."),
+      args: blamable("Arguments", this.args, "One a line."),
+      folder: blamable(folder, this.folder, "gs://BUCKET/FOLDER"),
+      tier: blamable("Scale tier", this.tier),
+      runtime: blamable("Runtime version", this.runtime),
+      labels: blamable("Labels", this.labels, "key=value, one a line."),
     };
-    for (const each of Object.values(made))
-      each.append(h("p", { class: "field-problem", role: "alert", hidden: true }));
-    return made;
   }
 
   #tabs() {
     const { name, args, folder, tier, runtime, labels } = this.fields;
+    const pair = h("div", { class: "clone-pair" }, tier.node, runtime.node);
     const parts = this.training
-      ? [name, args, folder, h("div", { class: "clone-pair" }, tier, runtime), this.gangBox, labels]
-      : [name, folder, runtime, labels];
+      ? [name.node, args.node, folder.node, pair, this.gangBox, labels.node]
+      : [name.node, folder.node, runtime.node, labels.node];
     const form = h(
       "form",
-      { class: "clone-form", on: { submit: (/** @type {Event} */ event) => event.preventDefault() } },
+      { class: "clone-form", on: { submit: (event) => event.preventDefault() } },
       parts,
       this.runtimes,
     );
@@ -163,17 +171,17 @@ class CloneForm {
 
   /** What the body says, in both views. */
   fill() {
-    const input = this.input;
+    const { trainingInput: training, predictionInput: prediction } = this.body;
     this.name.value = this.body.jobId ?? "";
-    this.args.value = (input.args ?? []).join("\n");
-    this.folder.value = (this.training ? input.jobDir : input.outputPath) ?? "";
-    this.tier.value = input.scaleTier ?? "BASIC";
-    this.runtime.value = input.runtimeVersion ?? "";
+    this.args.value = (training?.args ?? []).join("\n");
+    this.folder.value = training?.jobDir ?? prediction?.outputPath ?? "";
+    this.tier.value = training?.scaleTier ?? "BASIC";
+    this.runtime.value = (training ?? prediction)?.runtimeVersion ?? "";
     this.labels.value = Object.entries(this.body.labels ?? {})
       .map(([key, value]) => `${key}=${value}`)
       .join("\n");
-    for (const [key] of GANG) this.gang[key].value = input[key] ?? "";
-    this.lastName = this.body.jobId;
+    for (const [key, input] of this.gang) input.value = training?.[key] ?? "";
+    this.lastName = this.name.value;
     this.#showGang();
     this.raw.value = JSON.stringify(this.body, null, 2);
   }
@@ -194,24 +202,29 @@ class CloneForm {
 
   /** Take what the form says into the body. */
   #takeForm() {
-    const input = this.input;
+    const { trainingInput: training, predictionInput: prediction } = this.body;
     this.body.jobId = this.name.value.trim();
     put(this.body, "labels", labelsFrom(this.labels.value));
-    put(input, this.training ? "jobDir" : "outputPath", this.folder.value.trim());
-    put(input, "runtimeVersion", this.runtime.value.trim());
-    if (!this.training) return;
-    put(input, "args", argsFrom(this.args.value));
-    put(input, "scaleTier", this.tier.value);
-    for (const [key] of GANG) put(input, key, this.tier.value === "CUSTOM" ? this.gang[key].value.trim() : "");
+    if (prediction) {
+      put(prediction, "outputPath", this.folder.value.trim());
+      put(prediction, "runtimeVersion", this.runtime.value.trim());
+    }
+    if (!training) return;
+    put(training, "jobDir", this.folder.value.trim());
+    put(training, "runtimeVersion", this.runtime.value.trim());
+    put(training, "args", argsFrom(this.args.value));
+    put(training, "scaleTier", this.tier.value);
+    for (const [key, input] of this.gang) put(training, key, this.tier.value === "CUSTOM" ? input.value.trim() : "");
   }
 
   /** Take the JSON as the body. Throws a sentence if it is none. */
   #takeRaw() {
+    /** @type {Api.JobRequest} */
     let found;
     try {
       found = JSON.parse(this.raw.value);
     } catch (error) {
-      throw new Error(`This is not JSON: ${/** @type {Error} */ (error).message}`);
+      throw new Error(`This is not JSON: ${messageOf(error)}`);
     }
     const key = this.training ? "trainingInput" : "predictionInput";
     if (typeof found?.[key] !== "object" || found[key] === null) throw new Error(`A job like this one needs a ${key}.`);
@@ -225,8 +238,8 @@ class CloneForm {
     try {
       if (this.view === "form") this.#takeForm();
       else this.#takeRaw();
-      this.view = view;
       this.fill();
+      this.view = view;
     } catch (error) {
       this.node.select("json");
       replace(this.rawProblem, errorBox(error));
@@ -240,33 +253,38 @@ class CloneForm {
     return this.body;
   }
 
-  /** Put the server's sentence beside its field. @param {any} error @returns {boolean} whether there is such a field */
+  /**
+   * Put the server's sentence beside its field.
+   * @param {unknown} error
+   * @returns {boolean} whether there is such a field
+   */
   blame(error) {
-    for (const each of Object.values(this.fields)) /** @type {HTMLElement} */ (each.lastElementChild).hidden = true;
-    const [, path, sentence] = /^Field: (\S+) Error: ([^]*)$/.exec(error.message) ?? [];
-    const last = path?.split(".").find((part) => part in INPUTS);
-    const known = error.status === 409 ? "name" : last ? INPUTS[/** @type {keyof typeof INPUTS} */ (last)] : undefined;
-    const place =
-      known && this.view === "form" ? this.fields[/** @type {keyof typeof this.fields} */ (known)] : undefined;
-    if (!place?.isConnected) return false;
-    const problem = /** @type {HTMLElement} */ (place.lastElementChild);
-    problem.textContent = sentence ?? error.message;
-    problem.hidden = false;
-    /** @type {HTMLElement} */ (place.querySelector("input, textarea, select")).focus();
+    for (const each of Object.values(this.fields)) each.problem.hidden = true;
+    const [, path, sentence] = /^Field: (\S+) Error: ([^]*)$/.exec(messageOf(error)) ?? [];
+    const taken = error instanceof ApiError && error.status === 409;
+    const last = path?.split(".").find((part) => isKey(INPUTS, part));
+    const known = taken ? "name" : last === undefined ? undefined : INPUTS[last];
+    const place = known === undefined || this.view !== "form" ? undefined : this.fields[known];
+    if (!place?.node.isConnected) return false;
+    place.problem.textContent = sentence ?? messageOf(error);
+    place.problem.hidden = false;
+    place.input.focus();
     return true;
   }
 }
 
 /**
  * @param {import("../../routes.js").Context} ctx
- * @param {any} job
+ * @param {Api.Job} job
  */
 export async function cloneDialog(ctx, job) {
+  /** @type {Api.Runtimes} */
   const { runtimes } = await get("/trainshed/v1/runtimes");
   const form = new CloneForm(job, runtimes);
   const send = async () => {
     const body = form.taken();
     try {
+      /** @type {Api.Job} */
       const made = await post(`/v1/projects/${encodeURIComponent(ctx.project)}/jobs`, body);
       toast(`${made.jobId} is queued.`, "good");
       ctx.go(`/jobs/${encodeURIComponent(made.jobId)}`);

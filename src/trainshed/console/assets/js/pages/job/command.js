@@ -1,7 +1,12 @@
+// @ts-check
 // The command line that submits a job like this one again.
 
 const PLAIN = /^[\w@%+=:,./-]+$/;
 
+/** @typedef {[field: keyof Api.TrainingInput, flag: string]} TrainingFlag */
+/** @typedef {[field: keyof Api.PredictionInput, flag: string]} PredictionFlag */
+
+/** @type {TrainingFlag[]} */
 const TRAINING_FLAGS = [
   ["pythonModule", "--module-name"],
   ["packageUris", "--packages"],
@@ -18,6 +23,7 @@ const TRAINING_FLAGS = [
   ["useChiefInTfConfig", "--use-chief-in-tf-config"],
 ];
 
+/** @type {PredictionFlag[]} */
 const PREDICTION_FLAGS = [
   ["uri", "--model-dir"],
   ["dataFormat", "--data-format"],
@@ -42,17 +48,24 @@ export function quoted(text) {
   return PLAIN.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
+/** @param {string} field @param {unknown} value */
 function flagValue(field, value) {
   if (Array.isArray(value)) return value.join(",");
   return WORDS.has(field) ? String(value).toLowerCase().replaceAll("_", "-") : String(value);
 }
 
+/**
+ * @template {object} Input
+ * @param {Input} input
+ * @param {[field: keyof Input & string, flag: string][]} table
+ */
 function flags(input, table) {
   return table
     .filter(([field]) => input[field] !== undefined && input[field] !== "")
     .map(([field, flag]) => `${flag} ${quoted(flagValue(field, input[field]))}`);
 }
 
+/** @param {Api.PredictionInput} input */
 function modelFlags(input) {
   const name = input.versionName ?? input.modelName ?? "";
   const parts = name.split("/");
@@ -61,7 +74,7 @@ function modelFlags(input) {
 }
 
 /**
- * @param {object} job as the API has it
+ * @param {Api.JobRequest} job
  * @param {string} name of the new job: an id is taken for ever
  * @param {"trainshed" | "gcloud"} tool
  * @returns {string}
@@ -69,11 +82,13 @@ function modelFlags(input) {
 export function submitCommand(job, name, tool) {
   const program = tool === "gcloud" ? "gcloud ai-platform" : "trainshed";
   const training = job.trainingInput;
-  const input = training ?? job.predictionInput ?? {};
+  const prediction = job.predictionInput ?? {};
   const labels = Object.entries(job.labels ?? {}).map(([key, value]) => `${key}=${value}`);
   const lines = [
     `${program} jobs submit ${training ? "training" : "prediction"} ${quoted(name)}`,
-    ...(training ? flags(input, TRAINING_FLAGS) : [...modelFlags(input), ...flags(input, PREDICTION_FLAGS)]),
+    ...(training
+      ? flags(training, TRAINING_FLAGS)
+      : [...modelFlags(prediction), ...flags(prediction, PREDICTION_FLAGS)]),
     ...(labels.length ? [`--labels ${quoted(labels.join(","))}`] : []),
   ];
   const args = (training?.args ?? []).map(quoted);
@@ -81,8 +96,9 @@ export function submitCommand(job, name, tool) {
   return all.join(" \\\n    ");
 }
 
-/** `--name value` on one line, as people write it. */
+/** `--name value` on one line, as people write it. @param {string[]} args */
 function paired(args) {
+  /** @type {string[]} */
   const found = [];
   for (const arg of args) {
     const last = found.at(-1);
@@ -95,11 +111,12 @@ function paired(args) {
 
 /**
  * The fields of a job that no flag can say; a file with --config can.
- * @param {object} job
+ * @param {Api.JobRequest} job
  * @returns {string[]}
  */
 export function withoutFlag(job) {
   const key = job.trainingInput ? "trainingInput" : "predictionInput";
+  /** @type {Set<string>} */
   const said = new Set([
     ...(job.trainingInput ? TRAINING_FLAGS : PREDICTION_FLAGS).map(([field]) => field),
     ...BY_DEFAULT[key],

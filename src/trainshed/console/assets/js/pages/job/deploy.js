@@ -6,17 +6,13 @@ import { dialog } from "../../dialogs.js";
 import { h, replace } from "../../dom.js";
 import { live } from "../../live.js";
 import { emptyState, field, link, loading, progressBar, timeAgo } from "../../parts.js";
+import { lastPart } from "../../paths.js";
 
 const EVERY_S = 0.7;
 
 /** @param {string} project @param {string} path */
 function ml(project, path) {
   return `/v1/projects/${encodeURIComponent(project)}/${path}`;
-}
-
-/** @param {string} resource @returns {string} the last part of its name */
-function lastPart(resource) {
-  return resource.slice(resource.lastIndexOf("/") + 1);
 }
 
 /** The model that the job's name speaks of, or a name for one. @param {string} job @param {string[]} models */
@@ -35,8 +31,9 @@ function proposedVersion(versions) {
 /** @param {string} project @param {string} model @returns {Promise<string[] | null>} null: there is no such model */
 async function versionsOf(project, model) {
   try {
+    /** @type {Api.Versions} */
     const found = await get(ml(project, `models/${encodeURIComponent(model)}/versions`), { pageSize: 100 });
-    return (found.versions ?? []).map((/** @type {any} */ version) => lastPart(version.name));
+    return (found.versions ?? []).map((version) => lastPart(version.name));
   } catch (error) {
     if (error instanceof ApiError && (error.status === 404 || error.status === 400)) return null;
     throw error;
@@ -49,6 +46,10 @@ class Deploy {
     this.project = project;
     this.job = job;
     this.asked = 0;
+    this.chosen = /** @type {Api.Export | undefined} */ (undefined);
+    this.isNew = false;
+    this.window = /** @type {import("../../dialogs.js").Window | undefined} */ (undefined);
+    this.go = /** @type {HTMLButtonElement | null} */ (null);
     this.model = h("input", {
       type: "text",
       list: "deploy-models",
@@ -74,9 +75,12 @@ class Deploy {
       body: this.body,
       actions: [{ text: "Close" }, { text: "Deploy", kind: "primary", run: () => this.#deploy(), testid: "deploy-go" }],
     });
-    this.go = /** @type {HTMLButtonElement} */ (shown.element.querySelector("[data-testid=deploy-go]"));
-    this.go.hidden = true;
+    /** @type {HTMLButtonElement | null} */
+    const go = shown.element.querySelector("[data-testid=deploy-go]");
+    if (go) go.hidden = true;
+    this.go = go;
     this.window = shown;
+    /** @type {[Api.Exports, Api.Models]} */
     const [{ exports }, { models = [] }] = await Promise.all([
       get(`/trainshed${ml(this.project, `jobs/${encodeURIComponent(this.job)}/exports`)}`),
       get(ml(this.project, "models"), { pageSize: 100 }),
@@ -85,16 +89,14 @@ class Deploy {
     else
       await this.#show(
         exports,
-        models.map((/** @type {any} */ model) => lastPart(model.name)),
+        models.map((model) => lastPart(model.name)),
       );
   }
 
-  /** @param {any[]} exports newest first @param {string[]} models */
+  /** @param {Api.Export[]} exports newest first @param {string[]} models */
   async #show(exports, models) {
-    const newest = [...exports].sort((a, b) => String(b.time).localeCompare(String(a.time)));
-    const choices = newest.map((each, index) => exportChoice(each, index));
-    this.choices = h("fieldset", { class: "deploy-exports" }, h("legend", null, "Export"), choices);
-    this.exports = newest;
+    const choices = exports.map((each, index) => this.#choice(each, index === 0));
+    this.chosen = exports[0];
     replace(
       this.models,
       models.map((name) => h("option", { value: name })),
@@ -103,7 +105,7 @@ class Deploy {
     await this.#propose();
     replace(
       this.body,
-      this.choices,
+      h("fieldset", { class: "deploy-exports" }, h("legend", null, "Export"), choices),
       h(
         "div",
         { class: "clone-pair" },
@@ -117,6 +119,23 @@ class Deploy {
       this.go.hidden = false;
       this.go.focus();
     }
+  }
+
+  /** @param {Api.Export} each @param {boolean} checked */
+  #choice(each, checked) {
+    const facts = [each.framework, each.runtime && `runtime ${each.runtime}`].filter(Boolean).join(" · ");
+    const pick = () => (this.chosen = each);
+    return h(
+      "label",
+      { class: "deploy-export" },
+      h("input", { type: "radio", name: "export", checked, on: { change: pick } }),
+      h(
+        "span",
+        null,
+        h("span", { class: "deploy-uri" }, each.uri),
+        h("span", { class: "muted" }, timeAgo(each.time), facts ? ` · ${facts}` : ""),
+      ),
+    );
   }
 
   /** A name for the version, by what the model has. */
@@ -135,9 +154,10 @@ class Deploy {
   async #deploy() {
     const model = this.model.value.trim();
     const version = this.version.value.trim();
-    const picked = /** @type {HTMLInputElement} */ (this.choices?.querySelector("input:checked"));
-    const source = /** @type {any[]} */ (this.exports)[Number(picked.value)];
+    const source = this.chosen;
+    if (!source) return false; // the button is hidden until there is one
     if (this.isNew) await this.#makeModel(model);
+    /** @type {Api.Operation} */
     const operation = await post(ml(this.project, `models/${encodeURIComponent(model)}/versions`), {
       name: version,
       deploymentUri: source.uri,
@@ -161,7 +181,7 @@ class Deploy {
 
   /**
    * Show how far it is until the version is there. Never ends if the window is closed before.
-   * @param {any} operation @param {string} model @param {string} version
+   * @param {Api.Operation} operation @param {string} model @param {string} version
    * @returns {Promise<void>}
    */
   #follow(operation, model, version) {
@@ -174,13 +194,17 @@ class Deploy {
     );
     const path = `models/${encodeURIComponent(model)}/versions/${encodeURIComponent(version)}`;
     const details = `/trainshed${ml(this.project, path)}`;
+    /** @returns {Promise<[Api.Operation, Api.VersionDetails]>} */
     const look = () => Promise.all([get(`/v1/${operation.name}`), get(details)]);
     return new Promise((resolve, reject) => {
       const poll = live(bar, EVERY_S, look, ([now, news]) => {
         bar.update({ fraction: null, label: news.progress || "Creating the version…" });
         if (!now.done) return;
         poll.stop();
-        if (!now.error) return resolve(undefined);
+        if (!now.error) {
+          resolve();
+          return;
+        }
         replace(this.body, before);
         reject(new Error(now.error.message));
       });
@@ -209,22 +233,6 @@ class Deploy {
     if (this.go) this.go.hidden = true;
     links[1].focus();
   }
-}
-
-/** @param {any} each @param {number} index */
-function exportChoice(each, index) {
-  const facts = [each.framework, each.runtime && `runtime ${each.runtime}`].filter(Boolean).join(" · ");
-  return h(
-    "label",
-    { class: "deploy-export" },
-    h("input", { type: "radio", name: "export", value: String(index), checked: index === 0 }),
-    h(
-      "span",
-      null,
-      h("span", { class: "deploy-uri" }, each.uri),
-      h("span", { class: "muted" }, timeAgo(each.time), facts ? ` · ${facts}` : ""),
-    ),
-  );
 }
 
 function noExports() {

@@ -8,7 +8,7 @@ import { submitCommand, withoutFlag } from "./command.js";
 import { nextName, renamed } from "./jobinfo.js";
 import { plain, visible } from "./logtext.js";
 
-/** @param {any} job */
+/** @param {Api.Job} job */
 function commandSection(job) {
   const name = nextName(job.jobId);
   const panel = (/** @type {"trainshed" | "gcloud"} */ tool) => ({
@@ -45,14 +45,14 @@ function argsSection(args) {
   );
 }
 
-/** @param {any} value */
+/** @param {unknown} value @returns {Dom.Child} */
 function shownValue(value) {
   if (Array.isArray(value)) return value.map((each) => h("div", null, shownValue(each)));
   if (value !== null && typeof value === "object") return JSON.stringify(value);
   return visible(String(value));
 }
 
-/** @param {any} job @param {string} runtime */
+/** @param {Api.Job} job @param {string} runtime */
 function inputSection(job, runtime) {
   const input = job.trainingInput ?? job.predictionInput ?? {};
   const rows = Object.entries(input).filter(([key]) => key !== "args");
@@ -72,7 +72,7 @@ function inputSection(job, runtime) {
 
 /** @param {string} title @param {string[]} list */
 function sentencesSection(title, list) {
-  if (!list?.length) return null;
+  if (list.length === 0) return null;
   return h(
     "section",
     { class: "detail-section" },
@@ -85,7 +85,7 @@ function sentencesSection(title, list) {
   );
 }
 
-/** @param {any} event */
+/** @param {Api.JobEvent} event */
 function eventRow(event) {
   return h(
     "li",
@@ -96,8 +96,8 @@ function eventRow(event) {
 }
 
 /**
- * @param {any} details
- * @returns {HTMLElement & {update: (details: any) => void}}
+ * @param {Api.JobDetails} details
+ * @returns {HTMLElement & {update: (details: Api.JobDetails) => void}}
  */
 export function detailsTab(details) {
   const events = h("ol", { class: "events", dataset: { testid: "job-events" } });
@@ -114,7 +114,7 @@ export function detailsTab(details) {
         "div",
         null,
         commandSection(job),
-        argsSection((job.trainingInput ?? {}).args ?? []),
+        argsSection(job.trainingInput?.args ?? []),
         inputSection(job, details.runtime),
       ),
       h("div", null, notes, h("section", { class: "detail-section" }, h("h2", null, "Events"), events)),
@@ -122,7 +122,7 @@ export function detailsTab(details) {
     h("details", { class: "detail-section" }, h("summary", null, "The job as JSON"), raw),
   );
   let shown = "";
-  const update = (/** @type {any} */ now) => {
+  const update = (/** @type {Api.JobDetails} */ now) => {
     const key = JSON.stringify([now.events, now.notes, now.restarts, now.job]);
     if (key === shown) return;
     shown = key;

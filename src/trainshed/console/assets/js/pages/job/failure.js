@@ -8,7 +8,7 @@ import { plain } from "./logtext.js";
 
 /** @typedef {import("./place.js").Place} Place */
 
-/** @param {{time: string, replica: string, severity: string, text: string}[]} lines */
+/** @param {Api.Line[]} lines */
 function lineBlock(lines) {
   const text = lines.map((line) => plain(line.text)).join("\n");
   const shown = h(
@@ -21,13 +21,14 @@ function lineBlock(lines) {
 }
 
 /**
- * @param {any} details
+ * @param {Api.JobDetails} details
  * @param {Place} place
  * @returns {HTMLElement | null} nothing for a job that did not fail
  */
 export function failureBox({ job, failure }, place) {
-  if (!failure && !(job.state === "FAILED" && job.errorMessage)) return null;
-  const told = failure ?? { summary: job.errorMessage, remedy: "", replica: "", lines: [] };
+  const message = job.state === "FAILED" ? job.errorMessage : undefined;
+  if (!failure && !message) return null;
+  const told = failure ?? { summary: message ?? "", remedy: "", replica: "", lines: [] };
   const errors = { tab: "logs", severity: "ERROR", ...(told.replica ? { replica: told.replica } : {}) };
   return h(
     "section",
@@ -43,7 +44,7 @@ export function failureBox({ job, failure }, place) {
     told.remedy
       ? h("p", { class: "job-failure-remedy" }, h("strong", null, "What to do: "), sentences(told.remedy))
       : null,
-    told.lines?.length ? lineBlock(told.lines) : null,
+    told.lines.length ? lineBlock(told.lines) : null,
     h("p", { class: "job-failure-more" }, link(place.link(errors), "All its errors in the log")),
   );
 }

@@ -16,17 +16,21 @@ const EVERY_S = 5;
 const PAGES = 10; // of a thousand names each; a folder with more is better looked at in its bucket
 
 /** @typedef {import("./place.js").Place} Place */
+/** @typedef {{folders: string[], objects: Api.StoredObject[], more: boolean}} Contents */
+/** @typedef {{name: string, title: string, object: Api.StoredObject | null}} Row without an object it is a folder */
 
 /**
  * The folders and objects directly in a folder.
  * @param {string} bucket
  * @param {string} prefix
+ * @returns {Promise<Contents>}
  */
 async function contents(bucket, prefix) {
   const folders = [];
   const objects = [];
   let pageToken = "";
   for (let page = 0; page < PAGES; page += 1) {
+    /** @type {Api.Objects} */
     const found = await get(`/storage/v1/b/${encodeURIComponent(bucket)}/o`, { prefix, delimiter: "/", pageToken });
     folders.push(...(found.prefixes ?? []));
     objects.push(...(found.items ?? []));
@@ -36,17 +40,14 @@ async function contents(bucket, prefix) {
   return { folders, objects, more: pageToken !== "" };
 }
 
-/** @param {any} found @param {string} prefix */
+/** @param {Contents} found @param {string} prefix @returns {Row[]} */
 function rowsOf({ folders, objects }, prefix) {
+  const title = (/** @type {string} */ name) => name.slice(prefix.length);
   return [
-    ...folders.map((/** @type {string} */ name) => ({ name, title: name.slice(prefix.length), folder: true })),
+    ...folders.map((name) => ({ name, title: title(name), object: null })),
     ...objects
-      .filter((/** @type {any} */ object) => object.name !== prefix)
-      .map((/** @type {any} */ object) => ({
-        ...object,
-        title: object.name.slice(prefix.length),
-        folder: false,
-      })),
+      .filter((object) => object.name !== prefix)
+      .map((object) => ({ name: object.name, title: title(object.name), object })),
   ];
 }
 
@@ -60,7 +61,7 @@ class FilesTab {
     this.crumbs = h("nav", { class: "crumbs file-crumbs", "aria-label": "Folder" });
     this.list = h("div", null, loading("Reading the folder…"));
     this.node = h("section", { class: "job-files", "aria-label": "Files" }, this.crumbs, this.list);
-    /** @type {any} */
+    /** @type {import("../../table.js").TableElement<Row> | null} */
     this.table = null;
     this.poll = live(
       this.node,
@@ -90,19 +91,7 @@ class FilesTab {
   #showCrumbs() {
     const root = this.roots.find((each) => this.folder.startsWith(each)) ?? this.roots[0];
     const parts = this.folder.slice(root.length).split("/").filter(Boolean);
-    const picker =
-      this.roots.length > 1
-        ? h(
-            "select",
-            {
-              "aria-label": "Folder of the job",
-              value: root,
-              on: { change: (/** @type {any} */ event) => this.#open(event.target.value) },
-            },
-            this.roots.map((each) => h("option", { value: each }, each)),
-          )
-        : this.#crumb(root, root);
-    if (this.roots.length > 1) picker.value = root;
+    const picker = this.roots.length > 1 ? this.#picker(root) : this.#crumb(root, root);
     const steps = parts.map((part, index) => [
       h("span", { class: "crumb-sep", "aria-hidden": "true" }, "/"),
       this.#crumb(`${root}${parts.slice(0, index + 1).join("/")}/`, part),
@@ -112,12 +101,22 @@ class FilesTab {
     replace(this.crumbs, picker, steps, h("span", { class: "log-bar-space" }), link(there, "Open in Buckets"));
   }
 
+  /** @param {string} root */
+  #picker(root) {
+    const select = h(
+      "select",
+      { "aria-label": "Folder of the job", value: root, on: { change: () => this.#open(select.value) } },
+      this.roots.map((each) => h("option", { value: each }, each)),
+    );
+    return select;
+  }
+
   /** @param {string} folder @param {string} text */
   #crumb(folder, text) {
     return h("button", { class: "link-button", type: "button", on: { click: () => this.#open(folder) } }, text);
   }
 
-  /** @param {any} found */
+  /** @param {Contents & {folder: string}} found */
   #show(found) {
     if (found.folder !== this.folder) return;
     const { bucket, prefix } = placeOf(this.folder);
@@ -127,59 +126,58 @@ class FilesTab {
       return;
     }
     this.table = table({
+      testid: "file-table",
       columns: this.#columns(bucket),
-      key: (/** @type {any} */ row) => row.name,
+      key: (row) => row.name,
       rows,
-      onOpen: (/** @type {any} */ row) => this.#openRow(bucket, row),
+      onOpen: (row) => this.#openRow(bucket, row),
       empty: emptyState({
         title: "Nothing is here yet",
         text: "What the job writes to its folder appears here by itself.",
       }),
     });
-    this.table.dataset.testid = "file-table";
     const more = found.more
       ? h("p", { class: "muted" }, "There are more files than are shown here; open the folder in Buckets.")
       : null;
     replace(this.list, this.table, more);
   }
 
-  /** @param {string} bucket @param {any} row */
-  #openRow(bucket, row) {
-    if (row.folder) this.#open(`gs://${bucket}/${row.name}`);
-    else preview(bucket, row);
+  /** @param {string} bucket @param {Row} row */
+  #openRow(bucket, { name, object }) {
+    if (object) preview(bucket, object);
+    else this.#open(`gs://${bucket}/${name}`);
   }
 
-  /** @param {string} bucket */
+  /** @param {string} bucket @returns {import("../../table.js").Column<Row>[]} */
   #columns(bucket) {
     return [
       {
         title: "Name",
-        cell: (/** @type {any} */ row) =>
+        cell: (row) =>
           h(
             "button",
             { class: "link-button file-name", type: "button", on: { click: () => this.#openRow(bucket, row) } },
-            icon(row.folder ? "folder" : "file"),
+            icon(row.object ? "file" : "folder"),
             row.title,
           ),
-        sort: (/** @type {any} */ row) => `${row.folder ? 0 : 1}${row.title}`,
+        sort: (row) => `${row.object ? 1 : 0}${row.title}`,
       },
       {
         title: "Size",
-        cell: (/** @type {any} */ row) => (row.folder ? "" : bytes(row.size)),
-        sort: (/** @type {any} */ row) => Number(row.size ?? -1),
+        cell: ({ object }) => (object ? bytes(object.size) : ""),
+        sort: ({ object }) => (object ? Number(object.size) : -1),
         class: "cell-number",
       },
       {
         title: "Changed",
-        cell: (/** @type {any} */ row) => (row.folder ? "" : timeAgo(row.updated)),
-        sort: (/** @type {any} */ row) => row.updated ?? "",
+        cell: ({ object }) => (object ? timeAgo(object.updated) : ""),
+        sort: ({ object }) => object?.updated,
       },
       {
         title: "",
-        cell: (/** @type {any} */ row) =>
-          row.folder
-            ? ""
-            : h(
+        cell: (row) =>
+          row.object
+            ? h(
                 "a",
                 {
                   class: "icon-button",
@@ -189,7 +187,8 @@ class FilesTab {
                   "aria-label": `Download ${row.title}`,
                 },
                 icon("download"),
-              ),
+              )
+            : "",
         class: "cell-actions",
       },
     ];
@@ -197,7 +196,7 @@ class FilesTab {
 }
 
 /**
- * @param {any} job
+ * @param {Api.Job} job
  * @param {Place} place
  * @returns {HTMLElement}
  */

@@ -11,17 +11,23 @@ import { deployDialog } from "./deploy.js";
 import { failureBox } from "./failure.js";
 import { gang, hasEnded, isPrediction } from "./jobinfo.js";
 
-/** @typedef {import("./place.js").Place} Place */
-/** @typedef {{ctx: import("../../routes.js").Context, place: Place, refresh: () => any}} Page */
+/** @type {["loss" | "accuracy", string][]} */
+const MEASURES = [
+  ["loss", "Loss"],
+  ["accuracy", "Accuracy"],
+];
 
-/** @param {any} progress @returns {string} step 1,204 of 5,000 · 24 % · about 2 min left */
-export function progressWords(progress) {
+/** @typedef {import("./place.js").Place} Place */
+/** @typedef {{ctx: import("../../routes.js").Context, place: Place, refresh: () => Promise<void>}} Page */
+
+/** @param {Api.Progress} progress @returns {string} step 1,204 of 5,000 · 24 % · about 2 min left */
+function progressWords(progress) {
   const parts = [];
   const { step, total_steps: steps, epoch, total_epochs: epochs } = progress;
   if (step !== null) parts.push(`step ${number(step)}${steps ? ` of ${number(steps)}` : ""}`);
   if (epoch !== null) parts.push(`epoch ${number(epoch)}${epochs ? ` of ${number(epochs)}` : ""}`);
   if (progress.fraction !== null) parts.push(`${Math.floor(progress.fraction * 100)} %`);
-  if (progress.left_s) parts.push(`about ${duration(progress.left_s)} left`);
+  if (typeof progress.left_s === "number" && progress.left_s > 0) parts.push(`about ${duration(progress.left_s)} left`);
   return parts.join(" · ");
 }
 
@@ -36,7 +42,7 @@ function fact(title, value, rest = "") {
   );
 }
 
-/** @param {any} details */
+/** @param {Api.JobDetails} details */
 function facts({ job, runtime, attempt, restarts }) {
   const ran = between(job.startTime, job.endTime);
   const found = [fact("Created", timeAgo(job.createTime))];
@@ -52,20 +58,16 @@ function facts({ job, runtime, attempt, restarts }) {
   found.push(fact("Replicas", gang(job)));
   if (runtime) found.push(fact("Runtime", runtime));
   if (attempt > 1) found.push(fact("Attempt", String(attempt)));
-  if (restarts?.length) found.push(fact("Restarts", String(restarts.length)));
+  if (restarts.length) found.push(fact("Restarts", String(restarts.length)));
   if (Object.keys(job.labels ?? {}).length) found.push(fact("Labels", labelTags(job.labels)));
   return found;
 }
 
-/** @param {any} progress @param {boolean} ended */
+/** @param {Api.Progress} progress @param {boolean} ended */
 function measures(progress, ended) {
   const found = ended && progress.step !== null ? [fact("Steps", number(progress.step), ofAll(progress))] : [];
-  const evaluation = progress.evaluation ?? {};
-  for (const [key, title] of [
-    ["loss", "Loss"],
-    ["accuracy", "Accuracy"],
-  ]) {
-    const [trained, tested] = [progress[key] ?? null, evaluation[key] ?? null];
+  for (const [key, title] of MEASURES) {
+    const [trained, tested] = [progress[key], progress.evaluation?.[key] ?? null];
     if (trained !== null)
       found.push(fact(title, number(trained), tested === null ? "" : `${number(tested)} in evaluation`));
     else if (tested !== null) found.push(fact(title, number(tested), "in evaluation"));
@@ -74,12 +76,13 @@ function measures(progress, ended) {
   return found;
 }
 
-/** @param {any} progress of a job that ended before its last step: how far it came */
+/** @param {Api.Progress} progress of a job that ended before its last step: how far it came */
 function ofAll({ fraction, total_steps: steps }) {
-  return fraction === null || fraction >= 1 ? "" : `${percent(fraction)} of ${number(steps)}`;
+  if (fraction === null || fraction >= 1) return "";
+  return steps === null ? percent(fraction) : `${percent(fraction)} of ${number(steps)}`;
 }
 
-/** @param {any} job @param {Page} page the counts of a batch prediction */
+/** @param {Api.Job} job @param {Page} page the counts of a batch prediction */
 function predicted(job, page) {
   const { predictionCount = 0, errorCount = 0, outputPath = "" } = job.predictionOutput ?? {};
   return [
@@ -109,7 +112,7 @@ export class Header {
   /** @param {Page} page */
   constructor(page) {
     this.page = page;
-    this.details = /** @type {any} */ (null);
+    this.details = /** @type {Api.JobDetails | null} */ (null);
     this.badge = h("span", { class: "job-state", dataset: { testid: "job-state" }, role: "status" });
     this.trouble = h("div");
     this.shownFailure = "";
@@ -119,6 +122,14 @@ export class Header {
     this.measures = h("dl", { class: "job-facts job-measures", dataset: { testid: "job-measures" } });
     this.facts = h("dl", { class: "job-facts" });
     this.actions = this.#actions();
+    this.buttons = h("div", { class: "job-actions", hidden: true }, Object.values(this.actions));
+    this.strip = h(
+      "div",
+      { class: "card job-strip", hidden: true },
+      this.waiting,
+      this.bar,
+      h("div", { class: "job-strip-row" }, this.measures, this.facts),
+    );
     const jobs = `#/p/${encodeURIComponent(page.ctx.project)}/jobs`;
     this.node = h(
       "header",
@@ -129,16 +140,10 @@ export class Header {
         { class: "job-title" },
         h("h1", { dataset: { testid: "job-name" } }, page.place.name),
         this.badge,
-        h("div", { class: "job-actions", hidden: true }, Object.values(this.actions)),
+        this.buttons,
       ),
       this.trouble,
-      h(
-        "div",
-        { class: "card job-strip", hidden: true },
-        this.waiting,
-        this.bar,
-        h("div", { class: "job-strip-row" }, this.measures, this.facts),
-      ),
+      this.strip,
     );
     this.bar.hidden = true;
     const ticking = setInterval(() => (this.node.isConnected ? this.#tick() : clearInterval(ticking)), 1000);
@@ -156,18 +161,17 @@ export class Header {
       cancel: button("Cancel job", { onClick: () => cancel(page), testid: "job-cancel" }),
       clone: button("Clone…", {
         icon: "copy",
-        onClick: () => cloneDialog(page.ctx, this.details.job),
+        onClick: () => this.details && cloneDialog(page.ctx, this.details.job),
         testid: "job-clone",
       }),
       compare: link(compare, "Compare…", "button button-plain"),
     };
   }
 
-  /** @param {any} details */
+  /** @param {Api.JobDetails} details */
   update(details) {
-    if (this.details === null) {
-      for (const part of this.node.querySelectorAll(".job-actions, .job-strip")) part.hidden = false;
-    }
+    this.buttons.hidden = false;
+    this.strip.hidden = false;
     this.details = details;
     const { job, progress } = details;
     const ended = hasEnded(job.state);
@@ -180,13 +184,13 @@ export class Header {
     this.actions.deploy.className = `button button-${job.state === "SUCCEEDED" ? "primary" : "plain"}`;
     this.actions.compare.hidden = isPrediction(job);
     this.#showFailure(details);
-    this.waiting.textContent = details.waiting ?? "";
+    this.waiting.textContent = details.waiting;
     this.waiting.hidden = !details.waiting;
     this.#showProgress(job, progress, ended);
     replace(this.facts, facts(details));
   }
 
-  /** @param {any} details */
+  /** @param {Api.JobDetails} details */
   #showFailure(details) {
     const { job, failure } = details;
     const key = JSON.stringify([job.state, failure, job.errorMessage]);
@@ -195,7 +199,7 @@ export class Header {
     replace(this.trouble, failureBox(details, this.page.place));
   }
 
-  /** @param {any} job @param {any} progress @param {boolean} ended */
+  /** @param {Api.Job} job @param {Api.Progress | null} progress @param {boolean} ended */
   #showProgress(job, progress, ended) {
     this.bar.hidden = ended || job.state === "QUEUED" || (progress === null && isPrediction(job));
     if (!this.bar.hidden) {

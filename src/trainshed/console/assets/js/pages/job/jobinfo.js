@@ -1,25 +1,30 @@
+// @ts-check
 // What follows from a job's own JSON: nothing here asks the server or touches the page.
 
+import { isKey } from "../../lookup.js";
+
 const ENDED = new Set(["SUCCEEDED", "FAILED", "CANCELLED"]);
+/** @type {Record<string, [workers: number, servers: number]>} */
 const TIERS = { BASIC: [0, 0], STANDARD_1: [4, 3], PREMIUM_1: [19, 11] };
 
-/** @param {string} state @returns {boolean} whether a job in this state never changes again */
+/** @param {Api.JobState} state @returns {boolean} whether a job in this state never changes again */
 export function hasEnded(state) {
   return ENDED.has(state);
 }
 
-/** @param {object} job @returns {boolean} */
+/** @param {Api.JobRequest} job @returns {boolean} */
 export function isPrediction(job) {
   return Boolean(job.predictionInput);
 }
 
+/** @param {number} count @param {string} one @param {string} many */
 function counted(count, one, many) {
   return count === 0 ? [] : [`${count} ${count === 1 ? one : many}`];
 }
 
 /**
  * The replicas that a job is made of, in words.
- * @param {object} job
+ * @param {Api.JobRequest} job
  * @returns {string}
  */
 export function gang(job) {
@@ -27,7 +32,7 @@ export function gang(job) {
   const input = job.trainingInput ?? {};
   const tier = input.scaleTier ?? "BASIC";
   const custom = [Number(input.workerCount ?? 0), Number(input.parameterServerCount ?? 0)];
-  const [workers, servers] = TIERS[tier] ?? custom;
+  const [workers, servers] = isKey(TIERS, tier) ? TIERS[tier] : custom;
   const evaluators = tier === "CUSTOM" ? Number(input.evaluatorCount ?? 0) : 0;
   return [
     "1 master",
@@ -51,14 +56,13 @@ export function nextName(name) {
 
 /**
  * The gs:// folders that a job writes to, its own folder first.
- * @param {object} job
+ * @param {Api.JobRequest} job
  * @returns {string[]}
  */
 export function outputFolders(job) {
-  const input = job.trainingInput ?? job.predictionInput ?? {};
-  const found = [input.jobDir, input.outputPath];
+  const found = [job.trainingInput?.jobDir ?? "", job.predictionInput?.outputPath ?? ""];
   let option = "";
-  for (const arg of input.args ?? []) {
+  for (const arg of job.trainingInput?.args ?? []) {
     const at = arg.startsWith("--") ? arg.indexOf("=") : -1;
     if (arg.startsWith("--")) option = at < 0 ? arg : arg.slice(0, at);
     const value = at < 0 ? arg : arg.slice(at + 1);
@@ -80,21 +84,22 @@ export function placeOf(uri) {
 
 /**
  * The same job under another name: what the server wrote is left out, and folders that carry the old name get the new.
- * @param {object} job
+ * @param {Api.JobRequest} job
  * @param {string} name
- * @returns {object}
+ * @returns {Api.JobRequest}
  */
 export function renamed(job, name) {
-  const copy = { jobId: name };
-  for (const key of ["labels", "trainingInput", "predictionInput"]) {
-    if (job[key]) copy[key] = structuredClone(job[key]);
-  }
-  const input = copy.trainingInput ?? copy.predictionInput ?? {};
-  for (const key of ["jobDir", "outputPath"]) {
-    if (input[key]) input[key] = withName(input[key], job.jobId, name);
-  }
-  if (input.args) input.args = input.args.map((arg) => (arg.includes("gs://") ? withName(arg, job.jobId, name) : arg));
-  return copy;
+  const { labels, trainingInput: training, predictionInput: prediction } = structuredClone(job);
+  const moved = (/** @type {string} */ uri) => withName(uri, job.jobId, name);
+  if (training?.jobDir) training.jobDir = moved(training.jobDir);
+  if (training?.args) training.args = training.args.map((arg) => (arg.includes("gs://") ? moved(arg) : arg));
+  if (prediction?.outputPath) prediction.outputPath = moved(prediction.outputPath);
+  return {
+    jobId: name,
+    ...(labels && { labels }),
+    ...(training && { trainingInput: training }),
+    ...(prediction && { predictionInput: prediction }),
+  };
 }
 
 /**

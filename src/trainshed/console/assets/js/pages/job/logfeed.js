@@ -11,9 +11,9 @@ const GATHER_MS = 120; // between two answers that were not full: a few large on
 const LONGEST_MS = 15_000;
 
 /**
- * @typedef {{id: string, time: string, replica: string, severity: string, text: string}} Line
- * @typedef {{lines: Line[], after: string, before: string, more: boolean, ended: boolean, replicas: string[]}} Page
- * @typedef {(params: Record<string, any>, signal: AbortSignal) => Promise<Page>} Read
+ * @typedef {Api.Line} Line
+ * @typedef {{limit: number, after?: string, before?: string, wait_s?: number}} Wanted
+ * @typedef {(params: Wanted, signal: AbortSignal) => Promise<Api.LinesPage>} Read
  */
 
 /**
@@ -36,12 +36,12 @@ export class LogFeed {
     this.loaded = false;
     this.ended = false;
     this.held = false; // memory is full and nobody follows: what is new stays with the server
-    /** @type {any} */
+    /** @type {unknown} */
     this.trouble = null;
     this.before = "";
     this.after = "";
     this.stopping = new AbortController();
-    /** @type {Promise<number> | null} */
+    /** @type {Promise<number | undefined> | null} */
     this.reading = null;
     this.following = true;
   }
@@ -76,7 +76,7 @@ export class LogFeed {
 
   /**
    * Read the page before the first line.
-   * @returns {Promise<number>} how many lines came
+   * @returns {Promise<number | undefined>} how many lines came; undefined: it was given up
    */
   earlier() {
     if (this.reading === null && this.before !== "" && this.loaded) {
@@ -108,7 +108,7 @@ export class LogFeed {
     return page.lines.length;
   }
 
-  /** @param {Page} page */
+  /** @param {Api.LinesPage} page */
   #append(page) {
     this.pages.push({
       count: page.lines.length,
@@ -163,7 +163,7 @@ export class LogFeed {
    * Do it until it succeeds: a server that is away for a while costs nothing but time.
    * @template T
    * @param {(signal: AbortSignal) => Promise<T>} action
-   * @returns {Promise<T | any>}
+   * @returns {Promise<T | undefined>} undefined: it was given up
    */
   async #persist(action) {
     for (let wait = 500; !this.#over; wait = Math.min(LONGEST_MS, wait * 2)) {
@@ -184,7 +184,7 @@ export class LogFeed {
     return undefined;
   }
 
-  /** @param {any} trouble */
+  /** @param {unknown} trouble */
   #tell(trouble) {
     if (this.trouble === trouble) return;
     this.trouble = trouble;

@@ -2,6 +2,7 @@
 // A list of log lines of which only those in sight are in the document, however many there are.
 
 import { h, replace } from "../../dom.js";
+import { isKey } from "../../lookup.js";
 import { copyButton } from "../../parts.js";
 import { highlighted, pieces, plain } from "./logtext.js";
 
@@ -9,7 +10,9 @@ const ROW = 20; // pixels, as css/job.css has it
 const SPARE = 12; // rows beyond either edge, so that quick scrolling finds something there
 const NEAR_TOP = 30 * ROW;
 const CLIP = 600; // characters of a row; opening it shows all of them
+/** @type {Record<Api.Severity, string>} */
 const LETTERS = {
+  DEFAULT: "·",
   DEBUG: "D",
   INFO: "I",
   NOTICE: "N",
@@ -61,6 +64,7 @@ export class LogList {
     this.lastTop = 0;
     this.frame = 0;
     this.knownFirst = 0;
+    this.saying = /** @type {HTMLElement | null} */ (null);
     this.space = h("div", { class: "log-space" });
     this.node = h(
       "div",
@@ -72,8 +76,8 @@ export class LogList {
         dataset: { testid: "log-list" },
         on: {
           scroll: () => this.#scrolled(),
-          keydown: (/** @type {KeyboardEvent} */ event) => this.#pressed(event),
-          click: (/** @type {MouseEvent} */ event) => this.#clicked(event),
+          keydown: (event) => this.#pressed(event),
+          click: (event) => this.#clicked(event),
         },
       },
       this.space,
@@ -204,7 +208,7 @@ export class LogList {
         class: `log-row log-${line.severity}`,
         dataset: { number: String(number), testid: "log-row" },
       },
-      h("span", { class: "log-severity", title: line.severity }, LETTERS[line.severity] ?? "·"),
+      h("span", { class: "log-severity", title: line.severity }, LETTERS[line.severity]),
       h("time", { class: "log-time", dateTime: line.time, title: line.time }, clock(line.time)),
       h("span", { class: "log-replica", title: line.replica }, line.replica),
       this.open.has(number) ? this.#whole(line) : this.#clipped(line),
@@ -285,7 +289,7 @@ export class LogList {
     if (event.target !== this.node || event.ctrlKey || event.metaKey || event.altKey || !this.feed) return;
     const page = Math.max(1, Math.floor(this.node.clientHeight / ROW) - 1);
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page };
-    if (event.key in steps) this.#move(steps[/** @type {keyof typeof steps} */ (event.key)]);
+    if (isKey(steps, event.key)) this.#move(steps[event.key]);
     else if (event.key === "Home") this.#moveTo(this.feed.first);
     else if (event.key === "End") this.#toEnd();
     else if ((event.key === "Enter" || event.key === " ") && this.active !== null) this.#toggle(this.active);

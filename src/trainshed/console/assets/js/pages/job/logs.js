@@ -1,7 +1,7 @@
 // @ts-check
 // The logs of a job: which lines, how many, and what can be done with them. The list itself is loglist.js.
 
-import { get } from "../../api.js";
+import { ApiError, get } from "../../api.js";
 import { toast } from "../../dialogs.js";
 import { h, replace } from "../../dom.js";
 import { icon } from "../../icons.js";
@@ -154,7 +154,8 @@ class LogsTab {
     this.#showReplicas(feed.replicas);
     this.#showCount(feed);
     this.list.say(this.#words(feed));
-    replace(this.trouble, feed.trouble && feed.trouble.status !== 0 ? errorBox(feed.trouble) : null);
+    const away = feed.trouble instanceof ApiError && feed.trouble.status === 0;
+    replace(this.trouble, feed.trouble && !away ? errorBox(feed.trouble) : null);
     if (this.list.following) this.seen = feed.end;
     else if (this.seen === 0) this.seen = feed.end;
     this.#showFresh(feed);
@@ -224,9 +225,11 @@ class LogsTab {
     const filters = { replica: this.replica.value, severity: this.severity.value, search: this.search.value };
     /** @type {string[]} */
     const parts = [];
-    let before = null;
+    /** @type {string | undefined} */
+    let before;
     while (before !== "") {
-      const page = await get(this.path, { ...filters, limit: 1000, ...(before === null ? {} : { before }) });
+      /** @type {Api.LinesPage} */
+      const page = await get(this.path, { ...filters, limit: 1000, before });
       parts.push(page.lines.map(lineText).join(""));
       before = page.before;
     }

@@ -1,3 +1,4 @@
+// @ts-check
 // A line of a log as pieces of plain text. Colours of terminals become classes; whatever else a terminal would obey,
 // and whatever turns the reading direction around, is shown as a mark instead of being obeyed.
 
@@ -9,10 +10,12 @@ const MARKS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028
 
 /**
  * @typedef {{text: string, style: string}} Piece
+ * @typedef {{colour: string, bold: boolean}} Style
  */
 
+/** @param {string} character */
 function mark(character) {
-  const code = character.codePointAt(0);
+  const code = character.codePointAt(0) ?? 0;
   if (code < 0x20) return String.fromCodePoint(0x2400 + code);
   if (code === 0x7f) return "\u2421";
   return `[U+${code.toString(16).toUpperCase().padStart(4, "0")}]`;
@@ -36,6 +39,7 @@ export function plain(text) {
   return visible(text.replace(ESCAPE, ""));
 }
 
+/** @param {Style} style @param {string} codes @returns {Style} */
 function restyled(style, codes) {
   let { colour, bold } = style;
   for (const code of codes === "" ? ["0"] : codes.split(/[;:]/)) {
@@ -52,6 +56,7 @@ function restyled(style, codes) {
   return { colour, bold };
 }
 
+/** @param {Style} style */
 function className({ colour, bold }) {
   return [colour && `ansi-${colour}`, bold && "ansi-bold"].filter(Boolean).join(" ");
 }
@@ -63,6 +68,7 @@ function className({ colour, bold }) {
  */
 export function pieces(text) {
   if (!text.includes("\x1b") && !text.includes("\\x1b[")) return [{ text: visible(text), style: "" }];
+  /** @type {Piece[]} */
   const found = [];
   let style = { colour: "", bold: false };
   let from = 0;
@@ -87,6 +93,7 @@ export function highlighted(given, search) {
   return given.flatMap((piece) => {
     const folded = piece.text.toLowerCase();
     if (folded.length !== piece.text.length) return [piece]; // places in one are not those in the other
+    /** @type {(Piece & {hit?: boolean})[]} */
     const found = [];
     let from = 0;
     for (let at = folded.indexOf(wanted); at >= 0; at = folded.indexOf(wanted, from)) {

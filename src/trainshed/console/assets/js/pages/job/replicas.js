@@ -13,6 +13,10 @@ import { cpuText, watch } from "./charts.js";
 const POINTS = 60; // of a small curve
 
 /** @typedef {import("./place.js").Place} Place */
+/**
+ * @typedef {Api.ReplicaProgress & {all: string[], use: Api.ReplicaStats | undefined, killable: boolean}} Row
+ *   `all`: the names of the job's replicas
+ */
 
 /**
  * What the job does when it loses a replica; docs/training.md has the whole table.
@@ -39,6 +43,7 @@ async function kill(path, replica, all) {
     danger: true,
   });
   if (!agreed) return;
+  /** @type {Api.Killed} */
   const done = await post(`${path}:chaos`, { kill: replica });
   toast(`${done.signal} was sent to ${done.replica}. The log tells what comes of it.`);
 }
@@ -46,13 +51,13 @@ async function kill(path, replica, all) {
 /**
  * What a replica uses now, or the most that it used, and how that went.
  * @param {number | null} now
- * @param {{max: number | null, value: number[]} | undefined} series
- * @param {(value: any) => string} format
+ * @param {Api.Series | undefined} series
+ * @param {(value: number) => string} format
  */
 function use(now, series, format) {
   const most = series?.max ?? null;
-  const text = now !== null ? format(now) : most === null ? "–" : `max ${format(most)}`;
-  const values = series?.value ?? [];
+  const text = now !== null ? format(now) : most === null ? "–" : `max ${format(Number(most))}`;
+  const values = (series?.value ?? []).map(Number);
   return h("span", { class: "replica-use" }, values.length > 1 ? spark(values) : null, h("span", null, text));
 }
 
@@ -62,49 +67,49 @@ function stateCell(state) {
   return h("span", { class: `badge badge-${look}` }, state);
 }
 
-/** @param {string} path @param {Place} place */
+/** @param {string} path @param {Place} place @returns {import("../../table.js").Column<Row>[]} */
 function columns(path, place) {
   return [
     {
       title: "Replica",
-      cell: (/** @type {any} */ row) => link(place.link({ tab: "logs", replica: row.name }), row.name),
-      sort: (/** @type {any} */ row) => row.name,
+      cell: (row) => link(place.link({ tab: "logs", replica: row.name }), row.name),
+      sort: (row) => row.name,
       class: "nowrap",
     },
     {
       title: "State",
-      cell: (/** @type {any} */ row) => stateCell(row.state),
-      sort: (/** @type {any} */ row) => row.state,
+      cell: (row) => stateCell(row.state),
+      sort: (row) => row.state,
     },
     {
       title: "Step",
-      cell: (/** @type {any} */ row) => number(row.step),
-      sort: (/** @type {any} */ row) => row.step ?? -1,
+      cell: (row) => number(row.step),
+      sort: (row) => row.step ?? -1,
       class: "cell-number",
     },
-    { title: "Loss", cell: (/** @type {any} */ row) => number(row.loss), class: "cell-number" },
-    { title: "Steps/s", cell: (/** @type {any} */ row) => number(row.local_steps_per_s), class: "cell-number" },
+    { title: "Loss", cell: (row) => number(row.loss), class: "cell-number" },
+    { title: "Steps/s", cell: (row) => number(row.local_steps_per_s), class: "cell-number" },
     {
       title: "CPU",
-      cell: (/** @type {any} */ row) => use(row.cpu, row.use?.cpu, cpuText),
-      sort: (/** @type {any} */ row) => row.cpu ?? -1,
+      cell: (row) => use(row.cpu, row.use?.cpu, cpuText),
+      sort: (row) => row.cpu ?? -1,
       class: "cell-number",
     },
     {
       title: "Memory",
-      cell: (/** @type {any} */ row) => use(row.memory_bytes, row.use?.memory_bytes, bytes),
-      sort: (/** @type {any} */ row) => row.memory_bytes ?? -1,
+      cell: (row) => use(row.memory_bytes, row.use?.memory_bytes, bytes),
+      sort: (row) => row.memory_bytes ?? -1,
       class: "cell-number",
     },
     {
       title: "Restarts",
-      cell: (/** @type {any} */ row) => String(row.restarts),
-      sort: (/** @type {any} */ row) => row.restarts,
+      cell: (row) => String(row.restarts),
+      sort: (row) => row.restarts,
       class: "cell-number",
     },
     {
       title: "",
-      cell: (/** @type {any} */ row) =>
+      cell: (row) =>
         row.killable
           ? button("Kill…", {
               onClick: () => kill(path, row.name, row.all),
@@ -124,19 +129,20 @@ function columns(path, place) {
  */
 export function replicasTab(path, place) {
   const node = h("section", { class: "job-replicas", "aria-label": "Replicas" }, loading("Reading the replicas…"));
-  /** @type {any} */
+  /** @type {import("../../table.js").TableElement<Row> | null} */
   let shown = null;
   const load = async () => {
+    /** @type {[Api.JobProgress, Api.JobStats]} */
     const [found, stats] = await Promise.all([get(`${path}/progress`), get(`${path}/stats`, { points: POINTS })]);
     return {
       ...found,
       complete: stats.complete,
-      use: new Map(stats.replicas.map((/** @type {any} */ each) => [each.name, each])),
+      use: new Map(stats.replicas.map((each) => [each.name, each])),
     };
   };
   watch(node, load, (found) => {
-    const all = found.replicas.map((/** @type {any} */ each) => each.name);
-    const rows = found.replicas.map((/** @type {any} */ replica) => ({
+    const all = found.replicas.map((each) => each.name);
+    const rows = found.replicas.map((replica) => ({
       ...replica,
       all,
       use: found.use.get(replica.name),
@@ -145,8 +151,8 @@ export function replicasTab(path, place) {
     if (shown) shown.update(rows);
     else {
       const empty = emptyState({ title: "No replicas yet", text: "They are here once the job is prepared." });
-      shown = table({ columns: columns(path, place), key: (/** @type {any} */ row) => row.name, rows, empty });
-      shown.dataset.testid = "replica-table";
+      const testid = "replica-table";
+      shown = table({ testid, columns: columns(path, place), key: (row) => row.name, rows, empty });
       replace(
         node,
         shown,

@@ -31,7 +31,7 @@ function frame(url, name) {
 
 /**
  * @param {string} path of the job in Trainshed's own API
- * @param {any} job
+ * @param {Api.Job} job
  * @returns {HTMLElement}
  */
 export function tensorboardTab(path, job) {
@@ -56,6 +56,7 @@ export function tensorboardTab(path, job) {
       bar.update({ fraction: null, label: `TensorBoard is starting… ${Math.round((Date.now() - began) / 1000)} s` });
     }, 1000);
     try {
+      /** @type {{url: string}} */
       const { url } = await post(`${path}/tensorboard`);
       replace(node, frame(url, job.jobId));
     } catch (error) {

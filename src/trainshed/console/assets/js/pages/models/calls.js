@@ -6,7 +6,8 @@ const LONG = 400; // characters of an instance that fit into a command
 /** @typedef {{id: string, title: string, text: string}} Call */
 
 /**
- * @param {{url: string, project: string, model: string, version: string, sample: any}} what no version: the default one
+ * @param {{url: string, project: string, model: string, version: string, sample: Api.Sample | null}} what
+ *   no version: the default one
  * @returns {Call[]}
  */
 export function calls({ url, project, model, version, sample }) {
@@ -82,7 +83,7 @@ export CLOUDSDK_CORE_PROJECT=${project}
 gcloud ai-platform predict --model ${model}${flag} --json-instances request.json`;
 }
 
-/** A value as Python writes it. @param {any} value @returns {string} */
+/** A value as Python writes it. @param {Api.Json} value @returns {string} */
 function python(value) {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";

@@ -5,10 +5,11 @@ import { del, get, post } from "../../api.js";
 import { confirm, dialog, toast } from "../../dialogs.js";
 import { h, replace } from "../../dom.js";
 import { when } from "../../format.js";
-import { field, loading } from "../../parts.js";
+import { errorBox, field, loading } from "../../parts.js";
 import { path } from "../../paths.js";
 
 /** @typedef {import("../model.js").Here} Here */
+/** @typedef {import("../model.js").Found} Found */
 
 /** @param {Here} here */
 const ofModel = (here) => path`/v1/projects/${here.project}/models/${here.model}`;
@@ -33,7 +34,7 @@ export async function deleteVersion(here, version) {
   await here.refresh();
 }
 
-/** @param {Here} here @param {any} found */
+/** @param {Here} here @param {Found} found */
 export async function deleteModel(here, found) {
   const count = found.versions.length;
   const text = count
@@ -44,7 +45,7 @@ export async function deleteModel(here, found) {
   location.hash = path`#/p/${here.project}/models`;
 }
 
-/** @param {Here} here @param {any} found */
+/** @param {Here} here @param {Found} found */
 export async function rollBack(here, found) {
   const split = Object.keys(found.split).length > 0;
   const text = split
@@ -56,23 +57,20 @@ export async function rollBack(here, found) {
   await here.refresh();
 }
 
-/** @param {Here} here @param {any} found */
+/** @param {Here} here @param {Found} found */
 export async function splitTraffic(here, found) {
-  const ready = found.versions.filter((/** @type {any} */ each) => ["READY", "UPDATING"].includes(each.version.state));
+  const ready = found.versions.filter((each) => ["READY", "UPDATING"].includes(each.version.state));
   const shares = ready.map(
-    (/** @type {any} */ each) =>
-      found.split[each.id] ?? (Object.keys(found.split).length === 0 && each.version.isDefault ? 100 : 0),
+    (each) => found.split[each.id] ?? (Object.keys(found.split).length === 0 && each.version.isDefault ? 100 : 0),
   );
   const sum = h("p", { class: "split-sum", role: "status", dataset: { testid: "split-sum" } });
   const changed = (/** @type {number} */ at) => {
     if (rows.length === 2) rows[1 - at].set(100 - rows[at].share()); // two versions share what there is
     tell();
   };
-  const rows = ready.map((/** @type {any} */ each, /** @type {number} */ at) =>
-    shareRow(each.id, shares[at], () => changed(at)),
-  );
+  const rows = ready.map((each, at) => shareRow(each.id, shares[at], () => changed(at)));
   const tell = () => {
-    const total = rows.reduce((/** @type {number} */ all, /** @type {any} */ row) => all + row.share(), 0);
+    const total = rows.reduce((all, row) => all + row.share(), 0);
     sum.textContent = total === 100 ? "100 %: every request has a version." : `${total} %: the shares must make 100.`;
     sum.classList.toggle("bad", total !== 100);
   };
@@ -92,7 +90,7 @@ export async function splitTraffic(here, found) {
       h(
         "div",
         { class: "split-rows" },
-        rows.map((/** @type {any} */ row) => row.element),
+        rows.map((row) => row.element),
       ),
       sum,
     ],
@@ -103,14 +101,7 @@ export async function splitTraffic(here, found) {
         text: "Split",
         kind: "primary",
         testid: "split-go",
-        run: () =>
-          send(
-            Object.fromEntries(
-              rows
-                .filter((/** @type {any} */ row) => row.share() > 0)
-                .map((/** @type {any} */ row) => [row.id, row.share()]),
-            ),
-          ),
+        run: () => send(Object.fromEntries(rows.filter((row) => row.share() > 0).map((row) => [row.id, row.share()]))),
       },
     ],
   });
@@ -141,9 +132,9 @@ function shareRow(id, share, onChange) {
   };
 }
 
-/** @param {Here} here @param {any} found */
+/** @param {Here} here @param {Found} found */
 export async function createVersion(here, found) {
-  const taken = new Set(found.versions.map((/** @type {any} */ each) => each.id));
+  const taken = new Set(found.versions.map((each) => each.id));
   let next = taken.size + 1;
   while (taken.has(`v${next}`)) next += 1;
   const name = h("input", {
@@ -167,7 +158,7 @@ export async function createVersion(here, found) {
   const sleeps = h("input", { type: "checkbox" });
   const container = containerFields();
   void fillRuntimes(runtime);
-  const pick = (/** @type {{uri: string, runtime?: string}} */ chosen) => {
+  const pick = (/** @type {Api.Export} */ chosen) => {
     folder.value = chosen.uri;
     if ([...runtime.options].some((each) => each.value === chosen.runtime)) runtime.value = chosen.runtime;
   };
@@ -248,45 +239,40 @@ function containerFields() {
 
 /** @param {HTMLSelectElement} select */
 async function fillRuntimes(select) {
+  /** @type {Api.Runtimes} */
   const { runtimes } = await get("/trainshed/v1/runtimes");
   select.append(
     ...runtimes
-      .map((/** @type {any} */ each) => each.name)
-      .filter((/** @type {string} */ each) => /^[2-9]/.test(each))
-      .map((/** @type {string} */ each) => h("option", { value: each }, each)),
+      .map((each) => each.name)
+      .filter((each) => /^[2-9]/.test(each))
+      .map((each) => h("option", { value: each }, each)),
   );
 }
 
 /**
  * Two lists to choose from: the jobs that ended well, and what the chosen one exported.
- * @param {string} project @param {(found: {uri: string, runtime?: string}) => void} onPick
+ * @param {string} project @param {(found: Api.Export) => void} onPick
  */
 function exportsOf(project, onPick) {
-  const jobs = h(
-    "select",
-    { class: "select", dataset: { testid: "export-job" } },
-    h("option", { value: "" }, "choose a job…"),
-  );
+  const first = h("option", { value: "" }, "choose a job…");
+  const jobs = h("select", { class: "select", dataset: { testid: "export-job" } }, first);
   const found = h("div", { class: "exports", dataset: { testid: "exports" } });
   void get(path`/trainshed/v1/projects/${project}/jobs`, { state: "SUCCEEDED", kind: "training", limit: 100 }).then(
-    (answer) => {
-      jobs.append(
-        ...answer.jobs.map((/** @type {any} */ job) =>
-          h("option", { value: job.jobId }, `${job.jobId}, ${when(job.endTime)}`),
-        ),
-      );
-      if (!answer.jobs.length) jobs.firstChild?.replaceChildren("no job has succeeded yet");
+    (/** @type {Api.JobTable} */ answer) => {
+      jobs.append(...answer.jobs.map((job) => h("option", { value: job.jobId }, `${job.jobId}, ${when(job.endTime)}`)));
+      if (!answer.jobs.length) first.textContent = "no job has succeeded yet";
     },
   );
-  jobs.addEventListener("change", async () => {
+  const list = async () => {
     if (!jobs.value) return replace(found);
     replace(found, loading("Looking for exports…"));
+    /** @type {Api.Exports} */
     const { exports } = await get(path`/trainshed/v1/projects/${project}/jobs/${jobs.value}/exports`);
     if (!exports.length)
       return replace(found, h("p", { class: "muted" }, "This job's folder holds no model that can be served."));
     replace(
       found,
-      exports.map((/** @type {any} */ each, /** @type {number} */ at) => {
+      exports.map((each, at) => {
         const pick = h("input", {
           type: "radio",
           name: "export",
@@ -299,11 +285,12 @@ function exportsOf(project, onPick) {
           pick,
           " ",
           h("code", null, each.uri),
-          h("span", { class: "muted small" }, ` ${each.framework ?? ""} ${when(each.time)}`),
+          h("span", { class: "muted small" }, ` ${each.framework} ${when(each.time)}`),
         );
       }),
     );
     onPick(exports[0]);
-  });
+  };
+  jobs.addEventListener("change", () => void list().catch((error) => replace(found, errorBox(error))));
   return [field({ label: "From a job's export", input: jobs }), found];
 }

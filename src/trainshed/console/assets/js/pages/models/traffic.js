@@ -10,12 +10,14 @@ function lastHour(now = Date.now()) {
   return Array.from({ length: MINUTES }, (_, at) => last - (MINUTES - 1 - at) * MINUTE);
 }
 
-/** @param {any} version of the traffic @returns {Map<number, any>} */
+/** @typedef {Api.ModelDetails["traffic"]} Traffic */
+
+/** @param {Api.Traffic} version */
 function byMinute(version) {
-  return new Map((version.minutes ?? []).map((/** @type {any} */ each) => [Date.parse(each.time), each]));
+  return new Map(version.minutes.map((each) => [Date.parse(each.time), each]));
 }
 
-/** Requests of all versions in each of the last 60 minutes. @param {Record<string, any>} traffic @returns {number[]} */
+/** Requests of all versions in each of the last 60 minutes. @param {Traffic} traffic @returns {number[]} */
 export function requestsByMinute(traffic) {
   const versions = Object.values(traffic).map(byMinute);
   return lastHour().map((minute) => versions.reduce((sum, version) => sum + (version.get(minute)?.count ?? 0), 0));
@@ -23,28 +25,28 @@ export function requestsByMinute(traffic) {
 
 /**
  * The hour as a whole. Percentiles are those of the version that was asked most.
- * @param {Record<string, any>} traffic
+ * @param {Traffic} traffic
  */
 export function totals(traffic) {
   const versions = Object.values(traffic);
-  const sum = (/** @type {string} */ name) => versions.reduce((all, each) => all + each[name], 0);
-  const busiest = versions.reduce((most, each) => (each.count > (most?.count ?? 0) ? each : most), null);
+  const sum = (/** @type {"count" | "errors"} */ name) => versions.reduce((all, each) => all + each[name], 0);
+  const busiest = [...versions].sort((a, b) => b.count - a.count).at(0);
   return { count: sum("count"), errors: sum("errors"), p50: busiest?.p50_ms ?? 0, p99: busiest?.p99_ms ?? 0 };
 }
 
 /**
  * Series for three charts: requests a minute, milliseconds, errors a minute; a line for each version.
- * @param {Record<string, any>} traffic
+ * @param {Traffic} traffic
  */
 export function trafficSeries(traffic) {
   const hour = lastHour();
   const versions = Object.entries(traffic).map(([name, version]) => ({ name, minutes: byMinute(version) }));
-  const counted = (/** @type {string} */ what) =>
+  const counted = (/** @type {"count" | "errors"} */ what) =>
     versions.map(({ name, minutes }) => ({
       name,
       points: hour.map((minute) => /** @type {[number, number]} */ ([minute, minutes.get(minute)?.[what] ?? 0])),
     }));
-  const timed = (/** @type {string} */ what, /** @type {string} */ word) =>
+  const timed = (/** @type {"p50_ms" | "p99_ms"} */ what, /** @type {string} */ word) =>
     versions.map(({ name, minutes }) => ({
       name: `${name} ${word}`,
       points: hour.map(

@@ -6,6 +6,7 @@ import { dialog } from "../../dialogs.js";
 import { h, replace } from "../../dom.js";
 import { bytes, count, duration, number } from "../../format.js";
 import {
+  busyWhile,
   button,
   codeBlock,
   copyButton,
@@ -25,22 +26,25 @@ const BUSY = new Set(["CREATING", "UPDATING", "DELETING"]);
 const SERVING = new Set(["READY", "UPDATING"]);
 
 /** @typedef {import("../model.js").Here} Here */
+/** @typedef {import("../model.js").Found} Found */
+/** @typedef {ReturnType<typeof rowOf>} Row */
 
 /**
  * @param {Here} here
- * @returns {HTMLElement & {update: (found: any) => void}}
+ * @returns {HTMLElement & {update: (found: Found) => void}}
  */
 export function versionsList(here) {
   const list = h("ul", { class: "versions", dataset: { testid: "versions" } });
   const more = h("p", { class: "muted small versions-more" }, "The newest 30 are shown. To see all of them:");
   more.append(" ", h("code", null, `trainshed versions list --model ${here.model}`));
-  const element = h("section", { class: "card card-flush", "aria-label": "Versions" }, list, more, nothing(here));
+  const empty = nothing(here);
+  const element = h("section", { class: "card card-flush", "aria-label": "Versions" }, list, more, empty);
   /** @type {Map<string, {sign: string, item: HTMLElement}>} */
   const shown = new Map();
 
-  element.update = (/** @type {any} */ found) => {
-    const rows = found.versions.map((/** @type {any} */ each) => rowOf(each, found));
-    const items = rows.map((/** @type {any} */ row) => {
+  const update = (/** @type {Found} */ found) => {
+    const rows = found.versions.map((each) => rowOf(each, found));
+    const items = rows.map((row) => {
       const sign = JSON.stringify(row);
       const before = shown.get(row.id);
       if (before?.sign === sign) return before.item;
@@ -49,15 +53,15 @@ export function versionsList(here) {
       shown.set(row.id, { sign, item });
       return item;
     });
-    const ids = new Set(rows.map((/** @type {any} */ row) => row.id));
+    const ids = new Set(rows.map((row) => row.id));
     for (const id of shown.keys()) if (!ids.has(id)) shown.delete(id);
     if (items.some((item, at) => list.children[at] !== item) || list.children.length > items.length)
       replace(list, items);
     more.hidden = !found.more;
     list.hidden = items.length === 0;
-    element.lastElementChild.hidden = items.length > 0;
+    empty.hidden = items.length > 0;
   };
-  return element;
+  return Object.assign(element, { update });
 }
 
 /** @param {Here} here */
@@ -69,13 +73,14 @@ function nothing(here) {
   });
 }
 
-/** What a row shows, without what changes all the time: it is drawn again only if there is news. */
-function rowOf(/** @type {any} */ each, /** @type {any} */ found) {
+/**
+ * What a row shows, without what changes all the time: it is drawn again only if there is news.
+ * @param {import("../model.js").VersionFound} each
+ * @param {Found} found
+ */
+function rowOf(each, found) {
   const { id, version, runtime, detail, parity, size, progress } = each;
-  const memory = each.hosts.reduce(
-    (/** @type {number} */ sum, /** @type {any} */ host) => sum + (host.memoryBytes ?? 0),
-    0,
-  );
+  const memory = each.hosts.reduce((sum, host) => sum + host.memoryBytes, 0);
   const split = Object.keys(found.split).length > 0;
   return {
     ...{ id, version: { ...version, lastUseTime: undefined }, runtime, detail, parity, size, progress },
@@ -87,7 +92,7 @@ function rowOf(/** @type {any} */ each, /** @type {any} */ found) {
   };
 }
 
-/** @param {Here} here @param {any} row */
+/** @param {Here} here @param {Row} row */
 function versionItem(here, row) {
   const { version } = row;
   const busy = BUSY.has(version.state);
@@ -96,7 +101,7 @@ function versionItem(here, row) {
     { class: "link-button version-name", type: "button", dataset: { testid: "version-name" } },
     row.id,
   );
-  name.addEventListener("click", () => void showVersion(here, row.id));
+  name.addEventListener("click", () => void busyWhile(name, () => showVersion(here, row.id)));
   return h(
     "li",
     { class: "version", dataset: { testid: `version-${row.id}` } },
@@ -117,7 +122,7 @@ function versionItem(here, row) {
   );
 }
 
-/** @param {any} row */
+/** @param {Row} row */
 function factsOf(row) {
   const asked = row.count ? `${count(row.count, "request")} in the last hour` : "no requests in the last hour";
   return [
@@ -131,13 +136,17 @@ function factsOf(row) {
   ];
 }
 
-/** What serves a version, and in which runtime: containers have none. @param {any} row @param {string} between */
+/**
+ * What serves a version, and in which runtime: containers have none.
+ * @param {Pick<Api.VersionDetails, "detail" | "runtime" | "version">} row
+ * @param {string} between
+ */
 function servedBy({ detail, runtime, version }, between) {
   const what = detail || (version.container && `the container ${version.container.image}`);
   return [what, runtime && `runtime ${runtime}`].filter(Boolean).join(between);
 }
 
-/** How its answers compare with TensorFlow's. @param {any} parity */
+/** How its answers compare with TensorFlow's. @param {Api.Parity | null | undefined} parity */
 function parityWords(parity) {
   if (!parity) return null;
   if (!parity.within) return h("span", { class: "warn", title: parity.text }, "OpenVINO answered otherwise");
@@ -145,13 +154,13 @@ function parityWords(parity) {
   return h("span", { class: "good", title: parity.text, dataset: { testid: "parity" } }, words);
 }
 
-/** @param {any} row */
+/** @param {Row} row */
 function hostsWords(row) {
   if (!row.hosts) return row.version.state === "READY" ? h("span", null, "asleep") : null;
   return h("span", null, count(row.hosts, "host"), row.memory ? `, ${bytes(row.memory)}` : "");
 }
 
-/** @param {Here} here @param {any} row */
+/** @param {Here} here @param {Row} row */
 function actions(here, row) {
   const ready = SERVING.has(row.version.state);
   const remove = () => deleteVersion(here, row.id);
@@ -173,14 +182,9 @@ function playgroundOf(here, version) {
 
 /** All that is known of one version. @param {Here} here @param {string} id */
 async function showVersion(here, id) {
+  /** @type {Api.VersionDetails} */
   const found = await get(path`/trainshed/v1/projects/${here.project}/models/${here.model}/versions/${id}`);
   const { version } = found;
-  const address = h(
-    "span",
-    { class: "gs-address" },
-    h("code", null, version.deploymentUri),
-    copyButton(version.deploymentUri, "Copy the address"),
-  );
   dialog({
     title: `${here.model} ${id}`,
     wide: true,
@@ -189,7 +193,7 @@ async function showVersion(here, id) {
       facts([
         ["State", stateBadge(version.state)],
         ["Now", found.progress],
-        ["Origin", version.deploymentUri ? address : null],
+        ["Origin", version.deploymentUri ? addressOf(version.deploymentUri) : null],
         ["Image", version.container ? h("code", null, version.container.image) : null],
         ["Served by", servedBy(found, " in ")],
         ["Compared", found.parity?.text],
@@ -201,7 +205,7 @@ async function showVersion(here, id) {
         ["Inputs", signature(found, "inputs")],
         ["Outputs", signature(found, "outputs")],
       ]),
-      (found.notes ?? []).map((/** @type {string} */ note) => h("p", { class: "muted" }, note)),
+      found.notes.map((note) => h("p", { class: "muted" }, note)),
       found.log
         ? h(
             "details",
@@ -210,11 +214,16 @@ async function showVersion(here, id) {
             codeBlock(found.log),
           )
         : null,
-    ].flat(),
+    ],
   });
 }
 
-/** @param {any} host */
+/** @param {string} uri */
+function addressOf(uri) {
+  return h("span", { class: "gs-address" }, h("code", null, uri), copyButton(uri, "Copy the address"));
+}
+
+/** @param {Api.Host} host */
 function hostWords(host) {
   const memory = host.memoryBytes ? `, ${bytes(host.memoryBytes)}` : "";
   const state = `${host.state.toLowerCase()} for ${duration(host.ageSeconds)}`;
@@ -222,7 +231,7 @@ function hostWords(host) {
   return `${host.instance} is ${state}: ${where}${memory}`;
 }
 
-/** @param {any} found @param {"inputs" | "outputs"} side */
+/** @param {Api.VersionDetails} found @param {"inputs" | "outputs"} side */
 function signature(found, side) {
   const chosen = found.signatures?.serving_default ?? Object.values(found.signatures ?? {})[0];
   if (!chosen) return null;
@@ -231,7 +240,7 @@ function signature(found, side) {
     .join("; ");
 }
 
-/** @param {{dtype: string, shape: number[] | null}} tensor */
+/** @param {Api.Tensor} tensor */
 function tensorWords({ dtype, shape }) {
   return shape ? `${dtype} [${shape.map((size) => (size < 0 ? "any" : size)).join(", ")}]` : dtype;
 }

@@ -9,24 +9,33 @@ const PREFERRED = ["probabilities", "probability", "softmax", "scores", "predict
 const MOST_BARS = 40;
 const SHOWN = 6; // values of a long vector in a table
 
-/** @param {any} value @returns {value is number[]} */
+/** @typedef {Api.Json | undefined} Value of a prediction */
+
+/** @param {Value} value @returns {value is number[]} */
 function isVector(value) {
   return Array.isArray(value) && value.length > 1 && value.every((each) => typeof each === "number");
 }
 
 /**
  * The vector in a prediction: the prediction itself, or the output that most likely is one. null if there is none.
- * @param {any} prediction
+ * @param {Value} prediction
  * @param {number} [length] that it must have
  * @returns {{name: string, values: number[]} | null}
  */
 export function vectorOf(prediction, length) {
-  const fits = (/** @type {any} */ value) => isVector(value) && (length === undefined || value.length === length);
-  if (fits(prediction)) return { name: "", values: prediction };
-  if (prediction === null || typeof prediction !== "object" || Array.isArray(prediction)) return null;
-  const names = Object.keys(prediction).filter((name) => fits(prediction[name]));
-  const name = PREFERRED.find((each) => names.includes(each)) ?? names[0];
-  return name === undefined ? null : { name, values: prediction[name] };
+  const found = isNamed(prediction)
+    ? Object.entries(prediction)
+    : /** @type {[string, Value][]} */ ([["", prediction]]);
+  const vectors = found.flatMap(([name, values]) =>
+    isVector(values) && (length === undefined || values.length === length) ? [{ name, values }] : [],
+  );
+  const preferred = PREFERRED.flatMap((name) => vectors.filter((each) => each.name === name));
+  return preferred.at(0) ?? vectors.at(0) ?? null;
+}
+
+/** Whether a prediction has its outputs by name. @param {Value} value @returns {value is Record<string, Api.Json>} */
+function isNamed(value) {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /**
@@ -44,10 +53,13 @@ export function probabilities(values) {
   return { values: raised.map((each) => each / total), softmax: true };
 }
 
-/** The digit that a prediction names without a vector: a number, a text, or an output that is one. */
-export function digitOf(/** @type {any} */ prediction) {
-  const plain = (/** @type {any} */ value) => (/^[0-9](\.0)?$/.test(String(value)) ? Number(value) : null);
-  if (prediction === null || typeof prediction !== "object") return plain(prediction);
+/**
+ * The digit that a prediction names without a vector: a number, a text, or an output that is one.
+ * @param {Value} prediction
+ */
+export function digitOf(prediction) {
+  const plain = (/** @type {Value} */ value) => (/^[0-9](\.0)?$/.test(String(value)) ? Number(value) : null);
+  if (prediction === undefined || prediction === null || typeof prediction !== "object") return plain(prediction);
   return (
     Object.values(prediction)
       .map(plain)
@@ -62,23 +74,24 @@ export function largest(values) {
 
 /**
  * Predictions as a table: a row for each instance, a column for each output.
- * @param {any[]} predictions
+ * @param {Api.Json[]} predictions
  */
 export function predictionTable(predictions) {
-  const named = predictions.every((each) => each !== null && typeof each === "object" && !Array.isArray(each));
-  const columns = named ? [...new Set(predictions.flatMap((each) => Object.keys(each)))].sort() : ["prediction"];
+  /** @type {Record<string, Value>[]} */
+  const outputs = predictions.every(isNamed) ? predictions : predictions.map((prediction) => ({ prediction }));
+  const columns = [...new Set(outputs.flatMap((each) => Object.keys(each)))].sort();
   const head = h(
     "tr",
     null,
     h("th", { scope: "col" }, "#"),
     columns.map((name) => h("th", { scope: "col" }, name)),
   );
-  const rows = predictions.map((each, at) =>
+  const rows = outputs.map((each, at) =>
     h(
       "tr",
       null,
       h("th", { scope: "row" }, at),
-      columns.map((name) => h("td", null, short(named ? each[name] : each))),
+      columns.map((name) => h("td", null, short(each[name]))),
     ),
   );
   return h(
@@ -93,7 +106,7 @@ export function predictionTable(predictions) {
   );
 }
 
-/** @param {any} value @returns {string} */
+/** @param {Value} value @returns {string} */
 function short(value) {
   if (typeof value === "number") return number(value);
   if (!Array.isArray(value)) return typeof value === "string" ? value : (JSON.stringify(value) ?? "");
@@ -103,7 +116,7 @@ function short(value) {
 
 /**
  * A chart of the vectors in predictions, one chart for each of the first few; null if there is none.
- * @param {any[]} predictions
+ * @param {Api.Json[]} predictions
  */
 export function predictionCharts(predictions) {
   const found = predictions.slice(0, 4).map((each) => vectorOf(each));

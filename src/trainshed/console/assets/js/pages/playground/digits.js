@@ -74,7 +74,7 @@ function cropped({ values, width, height }) {
   });
   if (right <= left) return null;
   const size = { width: right - left, height: bottom - top };
-  const from = (at) => (top + Math.floor(at / size.width)) * width + left + (at % size.width);
+  const from = (/** @type {number} */ at) => (top + Math.floor(at / size.width)) * width + left + (at % size.width);
   return { values: Float32Array.from({ length: size.width * size.height }, (_, at) => values[from(at)]), ...size };
 }
 
@@ -112,6 +112,7 @@ function centreOfMass({ values, width }) {
 /**
  * A function for the ink in any rectangle, to fractions of pixels: shrinking by it makes no jagged edges.
  * @param {Ink} ink
+ * @returns {(x0: number, y0: number, x1: number, y1: number) => number}
  */
 function sumsOf({ values, width, height }) {
   const across = width + 1;
@@ -122,7 +123,7 @@ function sumsOf({ values, width, height }) {
       table[(row + 1) * across + column + 1] = table[row * across + column + 1] + line;
     }
   }
-  const upTo = (x, y) => {
+  const upTo = (/** @type {number} */ x, /** @type {number} */ y) => {
     const [px, py] = [Math.min(width, Math.max(0, x)), Math.min(height, Math.max(0, y))];
     const [column, row] = [Math.min(width - 1, Math.floor(px)), Math.min(height - 1, Math.floor(py))];
     const [right, down] = [px - column, py - row];

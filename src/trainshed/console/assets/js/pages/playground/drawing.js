@@ -7,11 +7,11 @@ import { fromStrokes } from "./digits.js";
 import { pad } from "./pad.js";
 
 /** Lines as thick as in MNIST, and a little thinner and thicker. */
-const BRUSHES = [
+const BRUSHES = /** @type {[string, number][]} */ ([
   ["Fine", 1.8],
   ["Medium", 2.4],
   ["Bold", 3.2],
-];
+]);
 
 /**
  * @param {{read: (pixels: Float32Array | null) => void}} reader is given each drawing as it grows
@@ -31,7 +31,7 @@ export function drawing(reader) {
       dataset: { testid: "brush" },
       on: { change: () => board.thickness(Number(brush.value)) },
     },
-    BRUSHES.map(([name, value]) => h("option", { value, selected: value === 2.4 }, name)),
+    BRUSHES.map(([name, value]) => h("option", { value: String(value), selected: value === 2.4 }, name)),
   );
   const tools = h(
     "div",

@@ -8,7 +8,7 @@ import { predictionCharts, predictionTable } from "./answers.js";
 import { parse, predict, pretty } from "./requests.js";
 
 /**
- * @param {() => {target: {project: string, model: string, version: string}, sample: any}} chosen
+ * @param {() => import("./requests.js").Chosen} chosen
  * @param {{text: string, model: string}} draft what was typed last, kept while other tabs are looked at
  * @returns {HTMLElement}
  */
@@ -24,12 +24,10 @@ export function editor(chosen, draft) {
     autocomplete: "off",
     "aria-label": "The request, as JSON",
     dataset: { testid: "request" },
-    on: {
-      input: () => (draft.text = area.value),
-      keydown: (/** @type {KeyboardEvent} */ event) => {
-        if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) ask.click();
-      },
-    },
+  });
+  area.addEventListener("input", () => (draft.text = area.value));
+  area.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) ask.click();
   });
   const answer = h("section", { class: "answer", "aria-live": "polite", dataset: { testid: "answer" } });
   const write = (/** @type {string} */ text) => (draft.text = area.value = text);
@@ -61,7 +59,7 @@ export function editor(chosen, draft) {
   return h("div", { class: "editor" }, h("div", { class: "editor-request" }, hint, area, tools), answer);
 }
 
-/** @param {{text: string, answer: any, ms: number}} result */
+/** @param {import("./requests.js").Answered} result @returns {Dom.Child} */
 function shown({ text, answer, ms }) {
   const predictions = Array.isArray(answer.predictions) ? answer.predictions : [];
   const whole = pretty(answer);

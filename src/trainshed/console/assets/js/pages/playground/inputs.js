@@ -7,25 +7,27 @@ const PIXELS = SIDE * SIDE;
 const COLOURS = 3;
 
 /**
- * @typedef {{encode: (pixels: ArrayLike<number>) => any, text: string}} PictureInput `encode` makes a request's body
+ * @typedef {{encode: (pixels: ArrayLike<number>) => Api.Sample, text: string}} PictureInput
+ *   `encode` makes a request's body
  */
 
 /**
  * How to ask a version about 784 values from 0 to 1. An `Error` with a sentence if it takes something else.
- * @param {any} sample the body of a request, or null
- * @param {Record<string, any>} [signatures]
+ * @param {Api.Sample | null | undefined} sample
+ * @param {Record<string, Api.Signature>} [signatures]
  * @returns {PictureInput}
  */
 export function pictureInput(sample, signatures = {}) {
-  const instance = sample?.instances?.[0];
-  if (instance === undefined) {
+  const instance = sample?.instances[0];
+  if (!sample || instance === undefined) {
     throw new Error(
       "This version has no sample request, so how it takes a picture is not known. Use the JSON tab, or put " +
         "assets.extra/sample_request.json into the exported folder.",
     );
   }
-  const name = inputName(instance);
-  const value = name === null ? instance : instance[name];
+  const inputs = isNamed(instance) ? instance : null;
+  const name = inputs && inputName(inputs);
+  const value = inputs === null || name === null ? instance : inputs[name];
   const sides = shape(value);
   if (!isPicture(sides)) {
     throw new Error(`This model takes ${described(instance)}, not a picture of 28 × 28. Use the JSON tab to ask it.`);
@@ -36,21 +38,28 @@ export function pictureInput(sample, signatures = {}) {
       levels === 1 ? Number(pixel.toFixed(4)) : Math.round(pixel * levels),
     );
     const shaped = nested(values, sides);
-    return { ...sample, instances: [name === null ? shaped : { ...instance, [name]: shaped }] };
+    return { ...sample, instances: [name === null ? shaped : { ...inputs, [name]: shaped }] };
   };
   const as = name === null ? "as the instance itself" : `as ${name}`;
   return { encode, text: `${sides.join(" × ")} values from 0 to ${levels}, ${as}` };
 }
 
-/** The name of the input that can be a picture: the first of 784 values, else the first. null: there are no names. */
-function inputName(/** @type {any} */ instance) {
-  if (instance === null || typeof instance !== "object" || Array.isArray(instance)) return null;
-  const names = Object.keys(instance);
-  return names.find((each) => isPicture(shape(instance[each]))) ?? names[0] ?? null;
+/** @param {Api.Json} instance @returns {instance is Record<string, Api.Json>} */
+function isNamed(instance) {
+  return instance !== null && typeof instance === "object" && !Array.isArray(instance);
 }
 
-/** The lengths of nested arrays, from the outside in. @param {any} value @returns {number[]} */
-export function shape(value) {
+/**
+ * The name of the input that can be a picture: the first of 784 values, else the first. null: there are none.
+ * @param {Record<string, Api.Json>} inputs
+ */
+function inputName(inputs) {
+  const names = Object.keys(inputs);
+  return names.find((each) => isPicture(shape(inputs[each]))) ?? names[0] ?? null;
+}
+
+/** The lengths of nested arrays, from the outside in. @param {Api.Json} value @returns {number[]} */
+function shape(value) {
   return Array.isArray(value) ? [value.length, ...(value.length ? shape(value[0]) : [])] : [];
 }
 
@@ -62,23 +71,38 @@ function isPicture(sides) {
   return (plain.length === 1 && plain[0] === PIXELS) || (plain.length === 2 && plain.every((side) => side === SIDE));
 }
 
-/** @param {any} signatures @param {string | undefined} signature @param {string | null} name */
+/**
+ * @param {Record<string, Api.Signature>} signatures
+ * @param {string | undefined} signature
+ * @param {string | null} name
+ */
 function typeOf(signatures, signature, name) {
-  const chosen = signatures[signature ?? "serving_default"] ?? Object.values(signatures)[0];
+  const chosen = signatures[signature ?? "serving_default"] ?? Object.values(signatures).at(0);
   const inputs = chosen?.inputs ?? {};
-  return String((name === null ? Object.values(inputs)[0] : inputs[name])?.dtype ?? "");
+  const tensor = name === null ? Object.values(inputs).at(0) : inputs[name];
+  return tensor?.dtype ?? "";
 }
 
-/** @param {any} value @param {string} type */
+/** @param {Api.Json} value @param {string} type */
 function wantsBytes(value, type) {
-  return /^u?int/.test(type) || value.flat(Infinity).some((/** @type {any} */ each) => each > 2);
+  return /^u?int/.test(type) || hasAbove(value, 2);
 }
 
-/** Values laid out by rows; where there are colours, each pixel has its grey in all of them. */
-function nested(/** @type {number[]} */ values, /** @type {number[]} */ sides) {
+/** @param {Api.Json} value @param {number} limit @returns {boolean} */
+function hasAbove(value, limit) {
+  return Array.isArray(value) ? value.some((each) => hasAbove(each, limit)) : Number(value) > limit;
+}
+
+/**
+ * Values laid out by rows; where there are colours, each pixel has its grey in all of them.
+ * @param {number[]} values
+ * @param {number[]} sides
+ */
+function nested(values, sides) {
   let at = 0;
   const coloured = sides.length > 2 && sides[sides.length - 1] === COLOURS;
-  const build = (/** @type {number[]} */ rest) => {
+  /** @param {number[]} rest @returns {Api.Json} */
+  const build = (rest) => {
     if (coloured && rest.length === 1) {
       const grey = values[at++];
       return [grey, grey, grey];
@@ -89,10 +113,10 @@ function nested(/** @type {number[]} */ values, /** @type {number[]} */ sides) {
   return build(sides);
 }
 
-/** @param {any} instance @returns {string} */
+/** @param {Api.Json} instance @returns {string} */
 function described(instance) {
   if (Array.isArray(instance)) return `${shape(instance).join(" × ")} values`;
-  if (instance !== null && typeof instance === "object") {
+  if (isNamed(instance)) {
     const names = Object.keys(instance);
     return names.length === 1
       ? `${names[0]}, ${described(instance[names[0]])}`

@@ -2,6 +2,7 @@
 // A pad to draw on: by mouse, finger, pen, or with the keyboard.
 
 import { h } from "../../dom.js";
+import { isKey } from "../../lookup.js";
 import { draw } from "./strokes.js";
 
 const PIXELS = 560; // of the canvas; the page shows it smaller
@@ -28,16 +29,16 @@ export function pad({ onChange, onPen = () => {} }) {
   const board = new Board(canvas, onChange, onPen);
   canvas.addEventListener("pointerdown", (event) => board.press(event));
   canvas.addEventListener("pointermove", (event) => board.move(event));
-  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, (event) => board.release(event));
+  canvas.addEventListener("pointerup", (event) => board.release(event));
+  canvas.addEventListener("pointercancel", (event) => board.release(event));
   canvas.addEventListener("keydown", (event) => board.key(event));
   canvas.addEventListener("focus", () => board.paint());
   canvas.addEventListener("blur", () => board.lift());
-  const thickness = (pixels) => board.setThickness(pixels);
   return Object.assign(canvas, {
     strokes: () => board.strokes,
     clear: () => board.clear(),
     undo: () => board.undo(),
-    thickness,
+    thickness: (/** @type {number | undefined} */ pixels) => board.setThickness(pixels),
   });
 }
 
@@ -103,8 +104,10 @@ class Board {
 
   /** What a key does here, if anything. @param {KeyboardEvent} event @returns {(() => void) | undefined} */
   keys(event) {
-    const way = MOVES[/** @type {keyof typeof MOVES} */ (event.key)];
-    if (way) return () => this.step(way, event.shiftKey ? FINE_STEP : STEP);
+    if (isKey(MOVES, event.key)) {
+      const way = MOVES[event.key];
+      return () => this.step(way, event.shiftKey ? FINE_STEP : STEP);
+    }
     if (event.key === " ") return () => (this.down ? this.lift() : this.lower());
     if (event.key === "Backspace" || (event.key === "z" && (event.ctrlKey || event.metaKey))) return () => this.undo();
     return event.key === "Delete" ? () => this.clear() : undefined;

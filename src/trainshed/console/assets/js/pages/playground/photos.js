@@ -32,7 +32,7 @@ export async function inkOfFile(file) {
 /** @param {CanvasRenderingContext2D} context */
 function lightOf(context) {
   const { data } = context.getImageData(0, 0, context.canvas.width, context.canvas.height);
-  const light = (at) => (0.299 * data[at] + 0.587 * data[at + 1] + 0.114 * data[at + 2]) / 255;
+  const light = (/** @type {number} */ at) => (0.299 * data[at] + 0.587 * data[at + 1] + 0.114 * data[at + 2]) / 255;
   return Float32Array.from({ length: data.length / 4 }, (_, at) => light(at * 4));
 }
 
@@ -47,7 +47,12 @@ function separated(light, width, height) {
   return { values: ink.map((value) => Math.min(1, Math.max(0, (value - least) / (most - least)))), width, height };
 }
 
-/** How light the edge of a picture is, in the middle of its values. */
+/**
+ * How light the edge of a picture is, in the middle of its values.
+ * @param {Float32Array} light
+ * @param {number} width
+ * @param {number} height
+ */
 function borderOf(light, width, height) {
   const edge = light.filter((_, at) => {
     const [x, y] = [at % width, Math.floor(at / width)];

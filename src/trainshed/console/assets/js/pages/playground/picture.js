@@ -35,7 +35,7 @@ export function picture(reader) {
     class: "file-input",
     "aria-label": "A picture of a digit",
     dataset: { testid: "picture-file" },
-    on: { change: () => void take(input.files[0]) },
+    on: { change: () => void take(input.files?.[0]) },
   });
   const place = h(
     "label",
@@ -49,17 +49,17 @@ export function picture(reader) {
     {
       class: "picture-tab",
       on: {
-        dragover: (/** @type {DragEvent} */ event) => {
+        dragover: (event) => {
           event.preventDefault();
           place.classList.add("drop-over");
         },
         dragleave: () => place.classList.remove("drop-over"),
-        drop: (/** @type {DragEvent} */ event) => {
+        drop: (event) => {
           event.preventDefault();
           place.classList.remove("drop-over");
           void take(event.dataTransfer?.files[0]);
         },
-        paste: (/** @type {ClipboardEvent} */ event) => void take(event.clipboardData?.files[0]),
+        paste: (event) => void take(event.clipboardData?.files[0]),
       },
     },
     place,

@@ -13,7 +13,7 @@ import { latest, predict } from "./requests.js";
 const DIGITS = [..."0123456789"];
 
 /**
- * @param {() => {target: {project: string, model: string, version: string}, sample: any, signatures: any}} chosen
+ * @param {() => import("./requests.js").Chosen} chosen
  * @param {string} hint what to do while there is nothing to read
  * @returns {HTMLElement & {read: (pixels: Float32Array | null) => void}}
  */
@@ -78,7 +78,7 @@ export function reading(chosen, hint) {
     }
   });
 
-  element.read = (/** @type {Float32Array | null} */ pixels) => {
+  const take = (/** @type {Float32Array | null} */ pixels) => {
     paint(sent, pixels);
     empty = pixels === null;
     if (!pixels) {
@@ -88,12 +88,12 @@ export function reading(chosen, hint) {
     }
     ask(pixels);
   };
-  element.read(null);
-  return element;
+  take(null);
+  return Object.assign(element, { read: take });
 }
 
 /**
- * @param {any} prediction
+ * @param {Api.Json | undefined} prediction
  * @returns {{best: number | null, values: number[], text: string, note: string}}
  */
 function read(prediction) {

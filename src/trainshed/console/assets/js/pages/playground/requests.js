@@ -2,25 +2,36 @@
 // Asking a version, and the JSON that goes to it and comes back: predictions may hold NaN, which JSON does not have.
 
 import { postText } from "../../api.js";
+import { messageOf } from "../../format.js";
 import { path } from "../../paths.js";
+
+/** @typedef {{project: string, model: string, version: string}} Target no version: the model's default */
+/**
+ * @typedef {{target: Target, sample: Api.Sample | null, signatures: Record<string, Api.Signature>}} Chosen
+ *   a version, and what is known of what it takes
+ */
+/** @typedef {{text: string, answer: Api.Answer, ms: number}} Answered */
 
 const WORDS = /"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b/g;
 
 /**
- * The parsed text. Bare NaN, Infinity and -Infinity become texts. Throws a sentence if it is no JSON.
+ * The parsed text. Bare NaN, Infinity and -Infinity become texts. Throws a sentence if it is no JSON. As in api.js, its
+ * shape is what the caller says that it is.
+ * @template Shape
  * @param {string} text
+ * @returns {Shape}
  */
 export function parse(text) {
   try {
     return JSON.parse(text.replace(WORDS, (word) => (word.startsWith('"') ? word : `"${word}"`)));
   } catch (error) {
-    throw new Error(`This is not JSON: ${error instanceof Error ? error.message : error}`);
+    throw new Error(`This is not JSON: ${messageOf(error)}`);
   }
 }
 
 /**
  * JSON for reading: an array of plain values stays on a line.
- * @param {any} value
+ * @param {unknown} value
  * @param {string} [indent]
  * @returns {string}
  */
@@ -39,9 +50,9 @@ export function pretty(value, indent = "") {
 }
 
 /**
- * @param {{project: string, model: string, version: string}} target no version: the model's default
+ * @param {Target} target
  * @param {string} body
- * @returns {Promise<{text: string, answer: any, ms: number}>}
+ * @returns {Promise<Answered>}
  */
 export async function predict({ project, model, version }, body) {
   const name = path`/v1/projects/${project}/models/${model}` + (version ? path`/versions/${version}` : "");

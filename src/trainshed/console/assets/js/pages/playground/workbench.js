@@ -3,9 +3,10 @@
 
 import { get } from "../../api.js";
 import { h, replace } from "../../dom.js";
+import { messageOf } from "../../format.js";
 import { live } from "../../live.js";
 import { emptyState, errorBox, field, loading, tabs } from "../../parts.js";
-import { path } from "../../paths.js";
+import { lastPart, path } from "../../paths.js";
 import { drawing } from "./drawing.js";
 import { editor } from "./editor.js";
 import { pictureInput } from "./inputs.js";
@@ -13,11 +14,6 @@ import { picture } from "./picture.js";
 import { reading } from "./reading.js";
 
 const SERVING = new Set(["READY", "UPDATING"]);
-
-/** @param {string} name of a resource @returns {string} its own name, without those of what it is in */
-export function last(name) {
-  return name.slice(name.lastIndexOf("/") + 1);
-}
 
 export class Workbench {
   /** @param {import("../../routes.js").Context} ctx @param {string[]} models */
@@ -62,17 +58,18 @@ export class Workbench {
 
   async load() {
     const model = this.model.value;
+    /** @type {Api.Versions} */
     const answer = await get(path`/v1/projects/${this.ctx.project}/models/${model}/versions`, { pageSize: 100 });
     return { model, versions: answer.versions ?? [] };
   }
 
-  /** @param {{model: string, versions: any[]}} found */
+  /** @param {{model: string, versions: Api.Version[]}} found */
   offer({ model, versions }) {
     if (model !== this.model.value) return;
     const serving = versions.filter((each) => SERVING.has(each.state));
-    const names = serving.map((each) => last(each.name));
+    const names = serving.map((each) => lastPart(each.name));
     const standard = serving.find((each) => each.isDefault);
-    this.standard = standard ? last(standard.name) : "";
+    this.standard = standard ? lastPart(standard.name) : "";
     const options = names.map((name) => [name, name]);
     const kept = this.shown ? this.version.value : this.wanted;
     setOptions(this.version, standard ? [["", `default (${this.standard})`], ...options] : options);
@@ -90,13 +87,16 @@ export class Workbench {
     this.ctx.setQuery({ model: this.model.value, version: this.version.value });
     const target = { project: this.ctx.project, model: this.model.value, version: this.version.value };
     const name = this.version.value || this.standard;
-    if (!name) return replace(this.place, emptyState({ title: "No version of this model answers now" }));
+    if (!name) {
+      replace(this.place, emptyState({ title: "No version of this model answers now" }));
+      return;
+    }
     const address = path`/trainshed/v1/projects/${target.project}/models/${target.model}/versions/${name}`;
     const mine = this.shown;
     void get(address).then(
-      (details) => {
+      (/** @type {Api.VersionDetails} */ details) => {
         if (mine !== this.shown) return;
-        const chosen = { target, sample: details.sample, signatures: details.signatures ?? {} };
+        const chosen = { target, sample: details.sample ?? null, signatures: details.signatures ?? {} };
         replace(
           this.place,
           ways(() => chosen, this.draft),
@@ -125,7 +125,7 @@ function setOptions(select, options) {
 
 /**
  * The tabs of one version. It begins with those about pictures if it takes pictures.
- * @param {() => any} chosen
+ * @param {() => import("./requests.js").Chosen} chosen
  * @param {{text: string, model: string}} draft
  */
 function ways(chosen, draft) {
@@ -133,13 +133,14 @@ function ways(chosen, draft) {
   try {
     pictureInput(chosen().sample, chosen().signatures);
   } catch (error) {
-    refusal = /** @type {Error} */ (error).message;
+    refusal = messageOf(error);
   }
-  const pictured = (/** @type {(reader: any) => HTMLElement} */ make, /** @type {string} */ hint) => () => {
-    if (refusal) return emptyState({ title: "Not a model of pictures of digits", text: refusal });
-    const reader = reading(chosen, hint);
-    return h("div", { class: "pictured" }, make(reader), reader);
-  };
+  const pictured =
+    (/** @type {(reader: ReturnType<typeof reading>) => HTMLElement} */ make, /** @type {string} */ hint) => () => {
+      if (refusal) return emptyState({ title: "Not a model of pictures of digits", text: refusal });
+      const reader = reading(chosen, hint);
+      return h("div", { class: "pictured" }, make(reader), reader);
+    };
   return tabs(
     [
       { id: "draw", title: "Draw", show: pictured(drawing, "Draw a digit: it is read while you draw.") },
