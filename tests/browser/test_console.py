@@ -165,8 +165,9 @@ def test_markup_in_an_address_stays_text(open_console: Open) -> None:
     assert "harmed" not in page.title().replace("document.title='harmed'", "")
 
 
-def test_an_address_that_leads_nowhere_says_so(open_console: Open) -> None:
-    page = open_console("console-empty", "/no/such/place")
+@pytest.mark.parametrize("place", ["/no/such/place", "/constructor"])  # the latter is in every object
+def test_an_address_that_leads_nowhere_says_so(open_console: Open, place: str) -> None:
+    page = open_console("console-empty", place)
     expect(page.get_by_test_id("notice")).to_contain_text("leads nowhere")
 
 

@@ -1,6 +1,8 @@
 // @ts-check
 // Addresses of the console: `#/p/PROJECT/PLACE/MORE?QUERY`.
 
+import { isKey } from "./lookup.js";
+
 /** @typedef {Record<string, string | number | null | undefined>} Query empty ones are left out */
 
 /**
@@ -58,7 +60,7 @@ export function parseHash(hash) {
   const segments = path.split("/").slice(1).map(decoded);
   if (segments[0] !== "p" || !segments[1]) return { project: "", place: "", page: "", title: "", params: [], query };
   const [, project, place = "", ...params] = segments;
-  const [list, one, title] = PAGES[place] ?? ["", "", "Not found"];
+  const [list, one, title] = isKey(PAGES, place) ? PAGES[place] : ["", "", "Not found"];
   const given = params.some((each) => each !== "");
   return { project, place, page: given ? one : list, title, params: given ? params : [], query };
 }
