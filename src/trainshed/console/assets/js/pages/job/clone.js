@@ -193,6 +193,7 @@ class CloneForm {
   /** Folders that carry the name follow it. */
   #renamed() {
     const name = this.name.value;
+    if (name === "") return; // the field is between two names
     this.folder.value = withName(this.folder.value, this.lastName, name);
     this.args.value = argsFrom(this.args.value)
       .map((arg) => (arg.includes("gs://") ? withName(arg, this.lastName, name) : arg))

@@ -108,6 +108,7 @@ export function renamed(job, name) {
  * @returns {string}
  */
 export function withName(text, before, after) {
+  if (before === "") return text; // parts of a path are empty too
   return text
     .split("/")
     .map((part) => (part === before ? after : part))
