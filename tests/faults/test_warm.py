@@ -56,6 +56,7 @@ class Shed:
         self.home.path.mkdir(parents=True)
         self.python = python
         self.modules = modules
+        self.env: dict[str, str] = {}  #: of all jobs
         self.engines: list[LocalEngine] = []
         self.engine = self.open()
 
@@ -78,7 +79,7 @@ class Shed:
             packages=(),
             site=self.path / "site",
             replicas=replicas or (Replica(name="master-replica-0", type="master", index=0, primary=True),),
-            env={"PYTHONPATH": str(self.path / name), **env},
+            env={"PYTHONPATH": str(self.path / name), **self.env, **env},
             grace_s=5.0,
             max_running_s=3600.0,
             log_limit_bytes=1 << 20,
@@ -390,6 +391,9 @@ def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     CACHE.mkdir(parents=True, exist_ok=True)
     python = Runtimes(CACHE, find_uv()).ensure(request.param, lambda fraction, text: None)
     shed = Shed(tmp_path_factory.mktemp("framework") / "shed", python, CATALOGUE[request.param].warm)
+    shed.env = {
+        "TF_ENABLE_ONEDNN_OPTS": "1"
+    }  # of which TensorFlow writes a line while it is imported, on every processor
     assert shed.start(shed.run("first", "pass")) == "cold"
     shed.warm_up()
     yield shed
@@ -443,6 +447,7 @@ def test_no_two_jobs_draw_the_same_numbers(framework: Shed) -> None:
     assert all(STARTED_WARM in framework.texts(job) for job in jobs)
     drawn = [line.split()[1:] for job in jobs for line in framework.texts(job) if line.startswith("DRAWN")]
     assert len({number for pair in drawn for number in pair}) == 6
+    assert all(any("cpu_feature_guard" in line for line in framework.texts(job)) for job in jobs)
 
 
 @pytest.mark.timeout(900)

@@ -21,6 +21,7 @@ from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.errors import CannotProceedError
 from trainshed.node.warm import compatibility
+from trainshed.node.warm.preload import PreloadedTensorFlow
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.testing.contracts.engines import settle, wait_for
 
@@ -300,6 +301,30 @@ class TestFit:
         assert compatibility.cold_start_reason({"LANG": "C"}, str(tmp_path), {"LANG": "C"}) == ""
         assert compatibility.cold_start_reason({}, str(tmp_path), {"LANG": "C"}).startswith("LANG ")
         assert compatibility.cold_start_reason({"LANG": "C"}, str(tmp_path), {}).startswith("LANG ")
+
+    def test_a_variable_that_was_settled_since_is_a_misfit(self, tmp_path: Path) -> None:
+        (tmp_path / "task.py").write_text("import os; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '2'")
+        code, settled = {"PYTHONPATH": str(tmp_path)}, frozenset(["TF_CPP_MIN_LOG_LEVEL"])
+        assert compatibility.cold_start_reason(code, "/nowhere", {}) == ""
+        assert compatibility.cold_start_reason(code, "/nowhere", {}, settled).startswith(
+            "task.py names TF_CPP_MIN_LOG_LEVEL"
+        )
+        assert compatibility.cold_start_reason({"TF_CPP_MIN_LOG_LEVEL": "2"}, "/nowhere", {}, settled).startswith(
+            "TF_CPP_MIN_LOG_LEVEL is "
+        )
+        assert compatibility.cold_start_reason({"TF_CPP_MIN_LOG_LEVEL": "2"}, "/nowhere", {}) == ""
+
+    def test_the_log_level_of_a_framework_is_settled_where_it_cannot_be_set_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "tensorflow.py").touch()
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+        gate = PreloadedTensorFlow()
+        gate.load(["decimal"])
+        assert gate.settled == frozenset()
+        gate.load(["tensorflow"])
+        assert gate.settled == {"TF_CPP_MIN_LOG_LEVEL"}
 
     def test_packages_that_share_a_name_space_are_compared_inside_it(self, tmp_path: Path) -> None:
         google, protobuf = types.ModuleType("google"), types.ModuleType("google.protobuf")

@@ -47,7 +47,7 @@ AT_IMPORT = frozenset(_AT_IMPORT.split())
 #: How many threads numpy computes with: applied afterwards if the job sets it, but not if its code does.
 THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
-_SET_BY_CODE = re.compile(("[\"'](%s)[\"']" % "|".join(sorted(AT_IMPORT | set(THREADS)))).encode())
+_SET_BY_CODE = AT_IMPORT | frozenset(THREADS)
 _SCAN_LIMIT = 32 << 20
 _STARTUP_MODULES = frozenset(("sitecustomize", "usercustomize"))
 
@@ -61,21 +61,25 @@ def import_time_environment(env: dict[str, str]) -> dict[str, str]:
     }
 
 
-def cold_start_reason(env: dict[str, str], folder: str, start: dict[str, str]) -> str:
+def cold_start_reason(
+    env: dict[str, str], folder: str, start: dict[str, str], settled: frozenset[str] = frozenset()
+) -> str:
     """Why a module with this environment, in `folder`, must not run here; empty if it may.
 
-    `start` is what was `import_time_environment` when this process began.
+    `start` is what was `import_time_environment` when this process began, `settled` are further variables that were read since.
     """
     wanted = import_time_environment(env)
     for name in sorted(set(wanted) | set(start)):
         if wanted.get(name) != start.get(name):
             return "%s is read when Python starts or a framework is imported" % name
+    for name in sorted(settled & set(env)):
+        return "%s is read when a framework is imported" % name
     own = [os.path.join(folder, path) for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     for path in [folder, *own]:
         name = shadowed_module(path, sys.modules)
         if name:
             return "the job has a module %s of its own" % name
-    return _told_by_code(tuple(own))
+    return _told_by_code(tuple(own), _SET_BY_CODE | settled)
 
 
 def shadowed_module(path: str, modules: dict[str, ModuleType], package: str = "") -> str:
@@ -106,7 +110,8 @@ def shadowed_module(path: str, modules: dict[str, ModuleType], package: str = ""
 
 
 @functools.lru_cache(maxsize=8)  # the packages of a job don't change, and it may have many replicas
-def _told_by_code(paths: tuple[str, ...]) -> str:
+def _told_by_code(paths: tuple[str, ...], names: frozenset[str]) -> str:
+    told = re.compile(("[\"'](%s)[\"']" % "|".join(sorted(names))).encode())
     left = _SCAN_LIMIT
     for file in _sources(paths):
         with open(file, "rb") as source:
@@ -114,7 +119,7 @@ def _told_by_code(paths: tuple[str, ...]) -> str:
         left -= len(content)
         if left <= 0:
             return "the job's packages are too large to be looked through"
-        found = _SET_BY_CODE.search(content)
+        found = told.search(content)
         if found:
             return "%s names %s, which is read when a framework is imported" % (
                 os.path.basename(file),

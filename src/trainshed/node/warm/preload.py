@@ -10,12 +10,14 @@ import importlib
 import mmap
 import os
 import re
+import struct
 import sys
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import ctypes
     from types import ModuleType
     from typing import Any, Callable, Optional
 
@@ -23,7 +25,15 @@ _NAME = "tensorflow"
 _CPU_GUARD = "tensorflow.python.platform._pywrap_cpu_feature_guard"
 _FIRST_LINE = "InfoAboutUnusedCPUFeatures"
 _SET_LEVEL = re.compile(rb"_ZN4absl\w*?SetMinLogLevelENS\w*?LogSeverityAtLeastE\0")
-_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+#: TensorFlow up to 2.15 has a log of its own, and a flag that says whether the level was read, which happens once.
+_OWN_LOG = re.compile(rb"_ZN(?:3tsl|10tensorflow)8internal10LogMessageD")
+_LEVEL_READ = re.compile(rb"\0(_ZGVZN\w*?LogMessageD\dEvE13min_log_level)\0")
+#: Where the log is. 1.15 has it in both.
+_LIBRARIES = ("libtensorflow_framework.so", "_pywrap_tensorflow_internal.so")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMBOL_TABLE = 2
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 
 
@@ -35,7 +45,7 @@ class PreloadedTensorFlow:
         self._set: dict[str, str] = {}
         self._legacy = os.environ.get(_LEGACY_KERAS)
         self._first_line: list[Callable[[], None]] = []
-        self._set_level: Optional[Callable[[int], None]] = None
+        self._read_level: Optional[Callable[[], None]] = None
 
     def load(self, modules: list[str]) -> None:
         """Import the modules. Their own errors go through."""
@@ -49,7 +59,12 @@ class PreloadedTensorFlow:
         self._set = {name: value for name, value in os.environ.items() if before.get(name) != value}
         self._module = sys.modules.get(_NAME)
         if self._module is not None:
-            self._set_level = _level_setter()
+            self._read_level = _level_reader()
+
+    @property
+    def settled(self) -> frozenset[str]:
+        """Variables that have no effect any more when a trainer sets them before it imports TensorFlow."""
+        return frozenset([LEVEL] if self._module is not None and self._read_level is None else [])
 
     def hide(self) -> None:
         """From now on TensorFlow counts as not imported, until it is."""
@@ -86,9 +101,8 @@ class PreloadedTensorFlow:
         return spec
 
     def _open_log(self) -> None:
-        level = os.environ.get(_LEVEL, "")
-        if self._set_level is not None and level.isdigit():
-            self._set_level(int(level))
+        if self._read_level is not None:
+            self._read_level()
         for write in self._first_line:
             write()
 
@@ -108,19 +122,60 @@ class _PreloadedLoader(Loader):
         module.__loader__ = self._spec.loader if self._spec else None
 
 
-def _level_setter() -> Optional[Callable[[int], None]]:
-    """TensorFlow's own function for it, where the level is fixed at the import; None where it is read later."""
+def _level_reader() -> Optional[Callable[[], None]]:
+    """What makes TensorFlow go by the level that is in the environment now; None if nothing does.
+
+    It reads the level when it is imported, or before the first line that it may write, which some processors make it
+    write while it is imported.
+    """
     import ctypes
 
-    for path in mapped_files("libtensorflow_framework.so"):
+    own, flags = False, []
+    for path in [path for name in _LIBRARIES for path in mapped_files(name)]:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            found = _SET_LEVEL.search(content)
-            symbol = found.group()[:-1].decode() if found else ""
-        if symbol:
-            function = getattr(ctypes.CDLL(path), symbol)
+            read = _address(content, _LEVEL_READ)
+            own = own or _OWN_LOG.search(content) is not None
+            found = None if own else _SET_LEVEL.search(content)
+            setter = found.group()[:-1].decode() if found else ""
+        if setter:
+            function = getattr(ctypes.CDLL(path), setter)
             function.restype, function.argtypes = None, [ctypes.c_int]
-            return function  # type: ignore[no-any-return]
+            return lambda: _set_level(function)
+        if read is not None:
+            flags.append(ctypes.c_uint8.from_address(_base(path) + read))
+    return (lambda: _reset(flags)) if flags else None
+
+
+def _reset(flags: list[ctypes.c_uint8]) -> None:
+    for flag in flags:
+        flag.value = 0
+
+
+def _set_level(function: Callable[[int], None]) -> None:
+    level = os.environ.get(LEVEL, "")
+    if level.isdigit():
+        function(int(level))
+
+
+def _address(content: mmap.mmap, name: re.Pattern[bytes]) -> Optional[int]:
+    """Where a library has a variable, relative to where it is mapped; also one that it does not export."""
+    if content[:6] != b"\x7fELF\x02\x01":
+        return None
+    first, size, count = (int.from_bytes(content[at : at + n], "little") for at, n in ((40, 8), (58, 2), (60, 2)))
+    sections = [_SECTION.unpack_from(content, first + number * size) for number in range(count)]
+    for table in (section for section in sections if section[1] == _SYMBOL_TABLE):
+        names = sections[table[6]]
+        found = name.search(content, names[4], names[4] + names[5])
+        if found:
+            wanted = found.start(1) - names[4]
+            symbols = _SYMBOL.iter_unpack(content[table[4] : table[4] + table[5]])
+            return next((symbol[4] for symbol in symbols if symbol[0] == wanted), None)
     return None
+
+
+def _base(path: str) -> int:
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        return min(int(line.partition("-")[0], 16) for line in maps if line.rstrip("\n").endswith(path))
 
 
 def mapped_files(part: str) -> list[str]:

@@ -78,7 +78,7 @@ class _Ahead:
         """Why `argv` can't be run so; empty if it can."""
         if argv[:2] != [sys.executable, "-m"]:
             return "it is another program"
-        return compatibility.cold_start_reason(env, folder, self._start)
+        return compatibility.cold_start_reason(env, folder, self._start, self._gate.settled)
 
     def run(self, argv: list[str], env: dict[str, str]) -> None:
         """In a fork: be `argv`. Never returns."""
