@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from trainshed.testing.clusters import machines
 from trainshed.testing.clusters.gangs import alive
 from trainshed.testing.clusters.machines import Network, TestMachine, can_make_namespaces, remove_strays
 from trainshed.testing.contracts.engines import wait_for
@@ -61,6 +63,16 @@ def test_a_machine_has_files_of_its_own_and_what_is_shared(network: Network, tmp
     seen = machine.run(["ls", tmp_path]).returncode == 0
     assert seen is not network.apart
     assert "TRAINSHED_HOME" not in machine.environment()
+
+
+def test_a_checkout_below_tmp_is_seen_there(monkeypatch: pytest.MonkeyPatch, network: Network, tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        checkout = Path(folder).resolve() / "deep" / "checkout"
+        checkout.mkdir(parents=True)
+        (checkout / "file").write_text("code")
+        monkeypatch.setattr(machines, "NEEDED", (checkout, *machines.NEEDED))
+        machine = network.machine("one", {"home/place": tmp_path})
+        assert machine.run(["cat", checkout / "file"]).stdout == "code"
 
 
 def test_what_is_killed_is_gone_with_what_it_started(network: Network, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Several machines on this one, for tests: each with an address and a `/tmp` of its own.
 
 With root they are network namespaces on a bridge: nothing that listens on loopback here is reached from there, and no
-file below `/tmp` here is seen there. Without root they are loopback addresses, and a machine is the processes that were
-started on it; what is said to be cut off then stands still instead.
+file below `/tmp` here is seen there but the checkout and this Python. Without root they are loopback addresses, and a
+machine is the processes that were started on it; what is said to be cut off then stands still instead.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,9 @@ import psutil
 _END_S = 120.0
 _NAMESPACE = "trainshed"
 _MARK = "TRAINSHED_MACHINE"
+_TMP = Path("/tmp")  # noqa: S108 - each machine has its own
+#: What programs there need of this machine, wherever it lies.
+NEEDED = (Path(__file__).resolve().parents[3], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
 #: `$1` becomes /tmp, with the folders in it that are shared with this machine: pairs of a name in it and a path here.
 _ENTER = """
 set -eu
@@ -126,7 +130,8 @@ class Namespace(TestMachine):
     """A network namespace at the end of a cable that is plugged into a bridge."""
 
     def __init__(self, name: str, host: str, folder: Path, shared: Mapping[str, Path], *, bridge: str) -> None:
-        super().__init__(name, host, folder, shared)
+        hidden = {str(path.relative_to(_TMP)): path for path in NEEDED if path.is_relative_to(_TMP)}
+        super().__init__(name, host, folder, {**hidden, **shared})
         number = host.rpartition(".")[2]
         self._space = f"{_NAMESPACE}-{os.getpid()}-{bridge}-{number}"
         self._cable = f"{bridge}-{number}"
@@ -139,7 +144,7 @@ class Namespace(TestMachine):
             _ip("-n", self._space, *words.split())
 
     def inside(self, name: str) -> Path:
-        return Path("/tmp") / name  # noqa: S108 - its own: see _ENTER
+        return _TMP / name  # see _ENTER
 
     def pids(self) -> list[int]:
         return [int(pid) for pid in _ip("netns", "pids", self._space).split()]
