@@ -22,6 +22,8 @@ from trainshed.testing.contracts.engines import wait_for
 HELLO = "import socket, sys, time; here = socket.create_server((sys.argv[1], 8765)); time.sleep(1000)"
 ASK = "import socket, sys; socket.create_connection((sys.argv[1], 8765), timeout=2).close(); print('reached')"
 
+COUNT = "import sys, time\nwhile True:\n    open(sys.argv[1], 'a').write('x')\n    time.sleep(0.01)"
+
 
 @pytest.fixture(params=[pytest.param(None, id="the best there is"), pytest.param(False, id="loopback")])
 def network(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Network]:
@@ -90,7 +92,7 @@ def test_what_is_killed_is_gone_with_what_it_started(network: Network, tmp_path:
 def test_a_paused_machine_stands_still(network: Network, tmp_path: Path) -> None:
     machine = network.machine("one")
     counter = machine.inside("home/count")
-    machine.start(["sh", "-c", f"while :; do echo >> {counter}; sleep 0.01; done"], tmp_path / "log")
+    machine.start([sys.executable, "-c", COUNT, counter], tmp_path / "log")
     size = wait_for(lambda: _size(machine.folder / "home" / "count"), lambda now: now > 3, within_s=60.0)
     machine.pause()
     wait_for(lambda: {_state(pid) for pid in machine.pids()}, {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}.issuperset)
