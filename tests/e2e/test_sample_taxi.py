@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -76,8 +77,20 @@ def test_one_replica_trains_the_keras_model(framework_server: RunningServer, cop
     check_result(log, folder)
 
 
-def kill_once_it_trains(server: RunningServer, project: str, replica: str) -> None:
-    """Wait until the project's only job has told of a step, and kill this replica of it."""
+def waiting_copy(sample: Path, folder: Path, go: Path) -> Path:
+    """A copy of the sample whose chief, after each epoch that it told of, waits until there is a file `go`."""
+    shutil.copytree(sample, folder)
+    trainer = folder / "trainer" / "keras.py"
+    source, sign = trainer.read_text(), "        self.training.flush()\n"
+    assert source.count(sign) == 1
+    trainer.write_text(
+        source.replace(sign, f"{sign}        while not os.path.exists({str(go)!r}):\n            time.sleep(0.02)\n")
+    )
+    return folder
+
+
+def kill_once_it_trains(server: RunningServer, project: str, replica: str, go: Path) -> None:
+    """Wait until the project's only job has told of a step, kill this replica, and let the job go on after that."""
 
     def job_at_work() -> str:
         for job in server.call("GET", f"/v1/projects/{project}/jobs").get("jobs", []):
@@ -88,20 +101,22 @@ def kill_once_it_trains(server: RunningServer, project: str, replica: str) -> No
 
     path = wait_for(job_at_work, bool, within_s=600.0)
     server.call("POST", f"{path}:chaos", {"kill": replica})
+    wait_for(lambda: server.call("GET", path)["restarts"], bool, within_s=600.0)
+    go.touch()
 
 
 @pytest.mark.timeout(900)
 def test_a_parameter_server_and_four_workers_train_it_though_one_is_killed(
-    framework_server: RunningServer, copied: Path
+    framework_server: RunningServer, copied: Path, tmp_path: Path
 ) -> None:
-    project, killed = "taxi-gang", "worker-replica-1"
+    project, killed, go = "taxi-gang", "worker-replica-1", tmp_path / "go"
     log, folder = run_script(
         framework_server,
-        copied,
+        waiting_copy(copied, tmp_path / "mine", go),
         "train-cloud-ps.sh",
         project=project,
-        epochs=4,  # it tells of its steps at the end of an epoch
-        meanwhile=lambda: kill_once_it_trains(framework_server, project, killed),
+        epochs=2,
+        meanwhile=lambda: kill_once_it_trains(framework_server, project, killed, go),
     )
     check_result(log, folder)
     [job] = framework_server.call("GET", f"/v1/projects/{project}/jobs")["jobs"]
