@@ -8,7 +8,6 @@ import os
 import shutil
 import ssl
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -288,7 +287,6 @@ def test_an_idle_connection_through_the_proxy_does_not_hold_up_the_end(own_serve
     connection.set_tunnel("storage.googleapis.com", 443)
     connection.request("GET", "/storage/v1/b/absent", headers={"Authorization": f"Bearer {own_server.token}"})
     assert connection.getresponse().read()
-    began = time.monotonic()
     assert own_server.stop() == 0
-    assert time.monotonic() - began < 10
+    assert "timeout graceful shutdown exceeded" not in own_server.log.read_text()
     connection.close()
