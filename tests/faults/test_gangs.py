@@ -595,12 +595,10 @@ def test_a_hung_replica_is_ended_by_the_time_limit(start: Start) -> None:
 
 
 def test_a_restart_does_not_give_more_time(start: Start) -> None:
-    code = "if COPY == 1:\n    time.sleep(3)\n    end(-9)\nobey()"  # by itself: the test may come too late
+    code = "if COPY > 1:\n    time.sleep(4)\nend(-9)"  # so no copy has all the time, and together they have more
     gang = start(("master",), code, max_running_s=6.0)
     assert gang.settle().outcome is JobState.CANCELLED
-    [restarted] = gang.restarts()
-    [stopping] = gang.events("stopping")
-    assert stopping["t"] < restarted.time_us + 6e6
+    assert gang.restarts()
 
 
 def test_the_engine_kills_what_it_is_asked_to(start: Start) -> None:
