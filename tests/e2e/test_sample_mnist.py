@@ -141,6 +141,7 @@ def test_synchronous_replicas_agree(course: RunningServer) -> None:
     assert len(set(accuracies.values())) == 1
     assert float(accuracies["master-replica-0"]) > 0.2
     assert set(told(lines, r"Replica (\S+) of 2 in step")) == {"master/0", "worker/0"}
+    assert set(told(lines, r"^(\S+): .*Saved the model to")) == set(accuracies)
     folder = course.home / "buckets" / f"{PROJECT}-ml" / "synchronous"
     name = "mnist_classification_multiworkermirrored"
     assert (folder / name / "saved_model.pb").is_file()

@@ -71,6 +71,11 @@ def batches(images, labels, batch_size, seed=None):
     return scaled.prefetch(2).with_options(options)
 
 
+def meet(strategy):
+    """Wait for all replicas. The job ends with the chief, and a worker that still saves would be stopped."""
+    strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(lambda: tf.constant(1.0)), axis=None)
+
+
 class Report(keras.callbacks.Callback):
     """A line now and then and one at the end of each epoch, and the same numbers as summaries if there is a writer."""
 
@@ -142,6 +147,7 @@ def main():
     path = write_path(args.model_path or os.path.join(args.job_dir, MODEL), task_type, task_id)
     model.save(path)
     logging.info("Saved the model to %s", path)
+    meet(strategy)
 
 
 if __name__ == "__main__":
