@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -81,14 +81,19 @@ def _console(server: ServerProcess) -> str:
     return f"{server.url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:')}/"
 
 
-def start(home: Home, address: dict[str, Any]) -> ServerProcess:
-    """Spawn `trainshed serve`, on its own from then on, and wait for its word on the readiness pipe."""
+def start(
+    home: Home, address: dict[str, Any], *, env: Mapping[str, str] | None = None, notify: Callable[[str], None] = say
+) -> ServerProcess:
+    """Spawn `trainshed serve`, on its own from then on, and wait for its word on the readiness pipe.
+
+    `env` is the server's environment. Default: this process's own. `notify` gets one line for people.
+    """
     home.create()
     reader, writer = os.pipe()
     given = [f"--{name.replace('_', '-')}={value}" for name, value in address.items() if value is not None]
     command = [sys.executable, "-m", "trainshed.cli", "serve", f"--ready-fd={writer}", *given]
     log = os.open(home.server_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    say("Starting the server...")
+    notify("Starting the server...")
     try:
         process = subprocess.Popen(
             command,
@@ -98,7 +103,7 @@ def start(home: Home, address: dict[str, Any]) -> ServerProcess:
             pass_fds=(writer,),
             start_new_session=True,
             cwd=home.path,
-            env=outer_environment(environment()),
+            env=outer_environment(environment()) if env is None else env,
         )
     finally:
         os.close(writer)
@@ -187,24 +192,26 @@ def down() -> None:
     Example:
       trainshed down
     """
-    home = Home.find(environment())
+    say("The server has stopped." if stop(Home.find(environment())) else "No server is running.")
+
+
+def stop(home: Home) -> bool:
+    """Stop the server of a state folder and wait for its end. Returns whether one was running."""
     server = running(home)
     if server is None:
         if locked(home):
             raise CannotProceedError(
                 f"Something holds {home.lock}, but does not say who it is; it may be starting. Try again."
             )
-        say("No server is running.")
-        return
+        return False
     try:
         os.kill(server.pid, signal.SIGTERM)
     except ProcessLookupError:
-        say("No server is running.")
-        return
+        return False
     except PermissionError as exc:
         raise CannotProceedError(f"Process {server.pid} belongs to someone else: {exc.strerror}.") from exc
     _await_end(home, server)
-    say("The server has stopped.")
+    return True
 
 
 def _await_end(home: Home, server: ServerProcess) -> None:
