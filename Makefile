@@ -15,7 +15,7 @@ PRETTIER := $(NPM_BIN)/prettier --log-level warn "$(CONSOLE)/**/*.{js,css,ts,jso
 .PHONY: demo test install lint format soak bench parity docs screenshots clean
 
 demo: $(STAMP)
-	bash samples/demo.sh
+	$(BIN)/trainshed demo --home .demo
 
 install: $(STAMP)
 

@@ -23,4 +23,5 @@ def test_the_wheel_holds_the_console_and_the_samples(tmp_path: Path) -> None:
     assert not [path for path in files if f"trainshed/console/assets/{path.relative_to(console)}" not in held]
     beside = [name for name in held if name.startswith("trainshed/console/") and "/assets/" not in name]
     assert {Path(name).suffix for name in beside} == {".py"}  # neither types nor the settings of tools
-    assert "trainshed/samples/demo.sh" in held
+    assert "trainshed/samples/samples.toml" in held
+    assert "trainshed/samples/mnist_async/trainer/task.py" in held

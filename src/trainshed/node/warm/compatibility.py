@@ -66,7 +66,8 @@ def cold_start_reason(
 ) -> str:
     """Why a module with this environment, in `folder`, must not run here; empty if it may.
 
-    `start` is what was `import_time_environment` when this process began, `settled` are further variables that were read since.
+    `start` is what was `import_time_environment` when this process began, `settled` are further variables that were
+    read since.
     """
     wanted = import_time_environment(env)
     for name in sorted(set(wanted) | set(start)):
