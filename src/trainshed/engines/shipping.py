@@ -41,8 +41,7 @@ def run(words):
 
 
 def run_below_reaper(words):
-    if words[0] not in ("host", "container-host", "replica-proxy"):  # a host, or what stands for it, has something to
-    say there
+    if words[0] not in ("host", "container-host", "replica-proxy"):  # these three report on stdout
         os.dup2(2, 1)
     return run(words)
 
