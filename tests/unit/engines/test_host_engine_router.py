@@ -60,13 +60,13 @@ def test_a_key_leads_to_its_engine(placed: HostEngineRouter, table: dict[str, No
     placed.compare(far, Path("file"), timeout_s=1.0)
     own = "example.com:p/0#0"
     assert table["local"].calls == [("drain", own)]
-    assert table["far"].calls == [("kill", own, "so"), ("look", own), ("compare", own, Path("file"), 1.0)]
+    assert table["far"].calls == [("kill", own, "so"), ("status", own), ("compare", own, Path("file"), 1.0)]
 
 
 def test_all_begin_and_end(placed: HostEngineRouter, table: dict[str, Noted]) -> None:
     placed.open(print)
     placed.close()
-    assert [each.calls for each in table.values()] == [[("begin", print), ("close",)]] * 2
+    assert [each.calls for each in table.values()] == [[("open", print), ("close",)]] * 2
 
 
 def test_an_engine_that_is_gone_is_named(placed: HostEngineRouter) -> None:

@@ -186,7 +186,7 @@ class Shed:
 
         def decide(model: Model, versions: Any) -> ModelChange:
             [version] = versions
-            changed = version.rescaled({**version.body, "manualScaling": {"nodes": nodes}}, operation.id)
+            changed = version.with_body({**version.body, "manualScaling": {"nodes": nodes}}, operation.id)
             return ModelChange(version=changed, operation=operation)
 
         self.models.change("p", "m", decide)
