@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,30 +88,133 @@ def imports(path: Path) -> Iterator[str]:
             yield from (f"{stem}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_go_down(path: Path) -> None:
-    here = part_of(path)
-    if here == "__init__":  # leads to the Python client, when that is asked for
-        return
-    allowed = MAY_IMPORT[here] | {here} | (set() if here in SHIPPED else EVERYONE)
+PACKAGES = sorted(path.parent for path in MODULES if path.name == "__init__.py")
+
+#: Sub-packages that import no package beside them: what all of their siblings may rely on.
+INDEPENDENT = ("api/http", "cli/toolkit", "node/process", "node/archives")
+
+#: Route packages that import each other nowhere.
+ROUTES = ("api/ml", "api/storage", "api/native", "api/console")
+
+#: The sdk's classes mean the same things as the domain's, seen from outside, and are public.
+PUBLIC_TWICE = {"Job", "Jobs", "Model", "Models", "Version", "Bucket", "Buckets"}
+
+MAX_MODULES = 20  #: in one package
+MAX_LINES = 450  #: of one module
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def own_imports(path: Path) -> Iterator[tuple[str, ...]]:
+    """The modules of the project that a file imports, each as the words of its path."""
     for name in imports(path):
         words = name.split(".")
         if words[0] == "trainshed" and len(words) > 1 and words[1] != "__version__":
-            there = part(tuple(words[1:]))
+            yield tuple(words[1:])
+
+
+def below(words: tuple[str, ...], folder: str) -> bool:
+    return words[: len(Path(folder).parts)] == Path(folder).parts
+
+
+def test_imports_go_down() -> None:
+    offenders = []
+    for path in MODULES:
+        here = part_of(path)
+        if here == "__init__":  # leads to the Python client, when that is asked for
+            continue
+        allowed = MAY_IMPORT[here] | {here} | (set() if here in SHIPPED else EVERYONE)
+        for words in own_imports(path):
+            there = part(words)
             # A part with no rule of its own for its sub-folders is open as a whole.
-            assert {there, there.partition("/")[0]} & allowed, f"{here} may not import {name}"
+            if not {there, there.partition("/")[0]} & allowed:
+                offenders.append(f"{relative(path)} may not import {'.'.join(words)}")
+    assert offenders == []
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if part_of(p) == "node"], ids=lambda p: p.name)
-def test_the_node_needs_nothing_but_python_and_psutil(path: Path) -> None:
-    for name in imports(path):
-        top = name.split(".")[0]
-        assert top in sys.stdlib_module_names | {"psutil", "trainshed"}, name
+def test_shared_packages_import_none_beside_them() -> None:
+    offenders = []
+    for folder in INDEPENDENT:
+        top = folder.partition("/")[0]
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            siblings = [words for words in own_imports(path) if below(words, top) and not below(words, folder)]
+            beside = [words for words in siblings if (ROOT / top / words[1]).is_dir()]
+            offenders += [f"{relative(path)} imports {'/'.join(words)}" for words in beside]
+    for path in sorted((ROOT / "node/remote").rglob("*.py")):
+        words = [words for words in own_imports(path) if below(words, "node/supervisor")]
+        offenders += [f"{relative(path)} imports {'/'.join(each)}" for each in words]
+    for path in sorted((ROOT / "control/deployments").rglob("*.py")):
+        words = [words for words in own_imports(path) if below(words, "control/jobs")]
+        offenders += [f"{relative(path)} imports {'/'.join(each)}" for each in words]
+    assert offenders == []
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if part_of(p) == "node"], ids=lambda p: p.name)
-def test_the_node_is_python_3_7(path: Path) -> None:
-    ast.parse(path.read_text(), feature_version=(3, 7))
+def test_routes_of_one_api_import_nothing_of_another() -> None:
+    offenders = []
+    for folder in ROUTES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            others = [
+                words for words in own_imports(path) for other in ROUTES if other != folder and below(words, other)
+            ]
+            offenders += [f"{relative(path)} imports {'/'.join(words)}" for words in others]
+    assert offenders == []
+
+
+def test_ray_is_known_in_its_own_package_alone() -> None:
+    importers = [relative(path) for path in MODULES if any(name.split(".")[0] == "ray" for name in imports(path))]
+    assert [path for path in importers if not path.startswith("engines/ray/bridge/")] == []
+    named = [relative(path) for path in MODULES if "ray" in path.stem.split("_")]
+    assert [path for path in named if not path.startswith(("engines/ray/", "wiring/", "testing/clusters/"))] == []
+
+
+def test_a_package_is_small_and_says_what_it_is_for() -> None:
+    counts = {relative(folder): len(list(folder.glob("*.py"))) - 1 for folder in PACKAGES}
+    assert {folder: count for folder, count in counts.items() if count > MAX_MODULES} == {}
+    silent = [
+        relative(folder)
+        for folder in PACKAGES
+        if not ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+    ]
+    assert silent == []
+    assert [relative(path.parent) for path in MODULES if not (path.parent / "__init__.py").exists()] == []
+
+
+def test_a_public_class_name_means_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(relative(path))
+    twice = {name: paths for name, paths in places.items() if len(paths) > 1}
+    assert {name: paths for name, paths in twice.items() if name not in PUBLIC_TWICE} == {}
+    assert {name for name, paths in twice.items() if any(path.startswith("sdk/") for path in paths)} <= PUBLIC_TWICE
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "contributing.md"])
+def test_every_file_that_the_docs_name_exists(page: str) -> None:
+    text = (ROOT.parents[1] / "docs" / page).read_text()
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|sh|md|sql|yml|toml))`", text))
+    assert named, "no file is named any more: does the pattern still fit the page?"
+    roots = (ROOT, ROOT.parents[1])
+    assert sorted(name for name in named if not any((root / name).exists() for root in roots)) == []
+
+
+def test_the_node_needs_nothing_but_python_and_psutil() -> None:
+    allowed = sys.stdlib_module_names | {"psutil", "trainshed"}
+    nodes = [path for path in MODULES if part_of(path) == "node"]
+    assert [f"{relative(p)}: {name}" for p in nodes for name in imports(p) if name.split(".")[0] not in allowed] == []
+
+
+def test_the_node_is_python_3_7() -> None:
+    offenders = []
+    for path in [path for path in MODULES if part_of(path) == "node"]:
+        try:
+            ast.parse(path.read_text(), feature_version=(3, 7))
+        except SyntaxError as exc:
+            offenders.append(f"{relative(path)}:{exc.lineno} {exc.msg}")
+    assert offenders == []
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
@@ -131,18 +235,22 @@ def _module(path: Path) -> str:
     return ".".join(words[:-1] if words[-1] == "__init__" else words)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_only_the_edges_read_the_environment(path: Path) -> None:
-    if {part_of(path), path.relative_to(ROOT).as_posix()} & ENVIRONMENT:
-        return
-    for node in ast.walk(ast.parse(path.read_text())):
-        assert not (isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv")), f"{path}:{node.lineno}"
+def test_only_the_edges_read_the_environment() -> None:
+    offenders = []
+    for path in MODULES:
+        if {part_of(path), relative(path)} & ENVIRONMENT:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"):
+                offenders.append(f"{relative(path)}:{node.lineno}")
+    assert offenders == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_drawer_for_odds_and_ends(path: Path) -> None:
-    assert not {"utils", "util", "helpers", "helper", "common", "misc"} & set(path.with_suffix("").parts)
-    assert len(path.read_text().splitlines()) <= 450
+def test_no_drawer_for_odds_and_ends() -> None:
+    drawers = {"utils", "util", "helpers", "helper", "common", "misc"}
+    assert [relative(path) for path in MODULES if drawers & set(path.with_suffix("").parts)] == []
+    sizes = {relative(path): len(path.read_text().splitlines()) for path in MODULES}
+    assert {path: lines for path, lines in sizes.items() if lines > MAX_LINES} == {}
 
 
 def test_a_server_loads_nothing_of_clouds_that_it_has_no_bucket_in() -> None:

@@ -10,8 +10,6 @@ import os
 import signal
 import time
 
-from . import tree
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ctypes
@@ -173,18 +171,18 @@ def kill_orphans(name: str, living: dict[int, str]) -> bool:
     True: there is nothing. Otherwise it is killed, but not gone yet: collect what ended and ask again.
     """
     left = False
-    for root in tree.children(os.getpid()):
+    for root in children(os.getpid()):
         if root not in living and owner(root, living) in (name, None):
             left = True
-            tree.send_signal(root, signal.SIGSTOP)
-            for pid in (root, *tree.stop_descendants(root)):
-                tree.send_signal(pid, signal.SIGKILL)
+            send_signal(root, signal.SIGSTOP)
+            for pid in (root, *stop_descendants(root)):
+                send_signal(pid, signal.SIGKILL)
     return not left
 
 
 def owner(pid: int, living: dict[int, str]) -> Optional[str]:
     """The replica that an orphan comes from, or None if it does not say."""
-    fields = tree.stat_fields(pid)
+    fields = stat_fields(pid)
     group = int(fields[2]) if len(fields) > 2 else 0
     if group in living:
         return living[group]
