@@ -48,7 +48,7 @@ def link(cluster: RayCluster, scratch: Path) -> Iterator[BridgeProcess]:
 
 @pytest.fixture
 def attempt(link: BridgeProcess, scratch: Path, request: pytest.FixtureRequest) -> Iterator[GangRun]:
-    name = request.node.name.replace("[", "-").replace("]", "")[:40]
+    name = request.node.name.replace("[", "-").replace("]", "")[-40:]
     root = scratch / name
     root.mkdir()
     with GangRun(root, link.socket, name=name) as made:
@@ -156,18 +156,26 @@ def test_a_head_that_is_away_ends_nothing(cluster: RayCluster, link: BridgeProce
     assert told == [f"line {number}" for number in range(450)]
 
 
-def test_a_lost_node_restarts_the_gang_elsewhere(cluster: RayCluster, link: BridgeProcess, attempt: GangRun) -> None:
+@pytest.mark.parametrize(
+    "killed_too", [pytest.param(False, id="alone"), pytest.param(True, id="and-the-bridge", marks=pytest.mark.soak)]
+)
+def test_a_lost_node_restarts_the_gang_elsewhere(
+    cluster: RayCluster, scratch: Path, attempt: GangRun, killed_too: bool
+) -> None:
     attempt.launch("wait()", MASTER, PS, strategy="SPREAD")
     starts = attempt.started(2)
     hosts = [address.rpartition(":")[0] for each in starts[0][2].values() for address in each]
     lost = next(node for node in cluster.nodes if node.host in hosts)
     cluster.kill_node(lost)
+    if killed_too:  # the next one has to find out what it was that was lost
+        os.kill(link_process(scratch), signal.SIGKILL)
     after = attempt.started(4)[2:]
     assert lost.host not in str(after[0][2])
     assert after[0][2] == after[1][2]
     attempt.end(0)
     assert attempt.ended()["outcome"] == "SUCCEEDED"
-    assert any(f"The node {lost.host} with" in line and "was lost" in line for line in attempt.lines())
+    told = [f"The node {lost.host} with {name} was lost." for name in (MASTER, PS)]
+    assert any(line in told for line in attempt.lines()), attempt.lines()
 
 
 @pytest.mark.soak

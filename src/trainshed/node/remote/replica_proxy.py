@@ -118,6 +118,7 @@ class ReplicaProxy:
             "strategy": cluster["strategy"],
             "replica": self._name,
             "incarnation": self._incarnation,
+            "host": known[0] if known else "",
             "offset": self._frames.offset,
             "lease_s": cluster["lease_s"],
             "apart": cluster.get("apart", ""),

@@ -130,6 +130,11 @@ class ClusterConnection:
         """The address of a node, for people."""
         return next((str(each["host"]) for each in self._nodes if each["id"] == node), "of unknown address")
 
+    def node_at(self, host: str) -> str:
+        """The id of the node at an address, a living one if there are several; empty if there is none."""
+        found = [each for each in self._nodes if each["host"] == host]
+        return str(max(found, key=lambda each: bool(each["alive"]))["id"]) if found else ""
+
     def dead(self, node: str) -> bool:
         """Whether the head held this node for lost when it was last asked."""
         return any(each["id"] == node and not each["alive"] for each in self._nodes)

@@ -18,6 +18,7 @@ UNANSWERED_S = 25.0  #: a node that does not answer for so long, while the head 
 _READ_S = 2.0  #: how long a read waits for something to come
 _SILENT_S = 8.0  #: an actor that has not answered for so long is worth a doubt
 _SLICE_S = 3.0  #: how long we wait for it, before we look whether anything is wrong
+_AGAIN_S = 1.0  #: before an actor that can't be reached is asked again
 _PLACE_S, _PLACE_LATER_S = 0.2, 2.0  #: between two looks for room, at first and when it takes long
 _NODE_DIED = "its node has died"  #: in Ray's own words
 _PATIENCE_S = 5.0  #: before a wait is worth a line in the log
@@ -50,7 +51,7 @@ class ReplicaSession:
         self._offset = int(request["offset"])
         self.name = "{}/{}/{}".format(request["gang"], self._replica, request["incarnation"])
         self._actor: Any = None
-        self._node = ""
+        self._node = ""  # its id
         self._heard_s = 0.0  # when the actor last answered
         self._gone = threading.Event()
         self._killing = threading.Lock()
@@ -107,9 +108,12 @@ class ReplicaSession:
 
     def _found(self) -> Any:
         """The actor of a copy that has begun to speak. If it is not there any more, it is lost."""
+        self._node = self._cluster.node_at(str(self._request.get("host", "")))
         try:
             return self._cluster.find(self.name)
-        except ValueError:
+        except ValueError as exc:
+            if self._cluster.died(self._node):
+                raise self._lost(exc) from None
             raise ReplicaLostError(f"{self._replica} is not on the cluster any more.", node=True) from None
 
     def _started(self) -> Any:
@@ -142,9 +146,15 @@ class ReplicaSession:
                 self._heard_s = time.monotonic()
                 return node
             except GetTimeoutError:
-                self._pause(0.0)
+                pass
+            except ActorUnavailableError:  # the head will find out whether it is lost
+                time.sleep(_AGAIN_S)
+                asked = self._actor.begin.remote(code, digest, order)
             except RayError as exc:
                 raise self._lost(exc) from exc
+            self._pause(0.0)
+            if self._cluster.dead(self._node):
+                raise self._lost(None)
 
     # -- running
 
@@ -171,7 +181,7 @@ class ReplicaSession:
             except GetTimeoutError:
                 pass
             except ActorUnavailableError:
-                time.sleep(1.0)
+                time.sleep(_AGAIN_S)
                 asked = self._actor.read.remote(self._offset, _READ_S)
             except (ActorDiedError, RayActorError) as exc:
                 raise (_ProxyGoneError() if self._gone.is_set() else self._lost(exc)) from exc
