@@ -128,8 +128,7 @@ def test_a_gang_is_spread_and_knows_the_real_addresses(cluster: RayCluster, atte
 
 def test_a_killed_link_loses_no_line_and_starts_nothing_twice(scratch: Path, attempt: GangRun) -> None:
     attempt.launch(COUNTS.format(300), MASTER)
-    attempt.started(1)
-    time.sleep(1)
+    wait_until(lambda: "line 50" in attempt.lines(MASTER), attempt)
     os.kill(link_process(scratch), signal.SIGKILL)
     assert attempt.ended()["outcome"] == "SUCCEEDED"
     told = [line for line in attempt.lines(MASTER) if line.startswith("line ")]

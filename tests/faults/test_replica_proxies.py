@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -119,12 +120,16 @@ def test_a_killed_stand_in_means_a_killed_replica_and_a_new_one_at_the_same_addr
     assert attempt.ended()["outcome"] == "SUCCEEDED"
 
 
+def _has_told(attempt: GangRun, line: str) -> bool:
+    return line in attempt.lines(MASTER)
+
+
 def test_no_line_is_lost_or_told_twice_while_the_link_comes_and_goes(attempt: GangRun, link: LocalBridge) -> None:
     counts = "for number in range(400):\n    print('line', number, flush=True)\n    time.sleep(0.01)\n"
     attempt.launch(counts, MASTER)
     attempt.started(1)
-    for _ in range(4):
-        time.sleep(0.4)
+    for number in (10, 100, 200, 300):
+        wait_until(partial(_has_told, attempt, f"line {number}"), attempt)
         link.stop()
         time.sleep(0.4)
         link.start()

@@ -55,7 +55,9 @@ def test_a_job_outlives_its_server(own_server: RunningServer, tmp_path: Path) ->
     pid = int(str(started["pid"]))
 
     own_server.kill()
-    time.sleep(1.0)
+    log = jobs.attempt("steady") / "log.jsonl"
+    without = len(records(log))
+    wait_for(lambda: len(records(log)), (without + 10).__lt__)  # it goes on without a server
     assert alive(pid)
     own_server.start()
     assert jobs.get("steady")["state"] == "RUNNING"  # the first answer of the new server already says so
