@@ -243,6 +243,7 @@ def _remove(home: Home) -> None:
             say("Stopped its server.")
         for job in local.end_jobs(home):
             say(f"Ended its job {job}.")
+        say(f"Removing {home.path} ...")
         local.remove(home)
     say(f"Removed {home.path}: its buckets, jobs, models and runtimes. Packages in uv's own cache stay.")
 
