@@ -18,8 +18,12 @@ from trainshed.store.sqlite import BACKUP_AGE_S
 
 def opened(path: Path) -> Database:
     database = Database(path)
-    database.migrate()
-    database.back_up()
+    try:
+        database.migrate()
+        database.back_up()
+    except Refused:
+        database.close()
+        raise
     return database
 
 

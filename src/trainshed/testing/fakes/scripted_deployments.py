@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import weakref
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, cast
@@ -90,6 +91,7 @@ class Shed:
         self.home = Home(path / "home")
         self.home.path.mkdir()
         self.database = Database(self.home.database)
+        weakref.finalize(self, self.database.close)  # not in `close`: tests read after it, and open again
         self.database.migrate()
         self.models = ModelStore(self.database)
         self.operations = OperationStore(self.database)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +18,13 @@ RUN_US = 3_600_000_000  #: an hour: lines are to be written within it
 
 
 def open_jobs(home: Home) -> JobStore:
-    """The jobs in a state folder; the database is made if there is none."""
+    """The jobs in a state folder; the database is made if there is none, and closes with the store."""
     home.path.mkdir(parents=True, exist_ok=True)
     database = Database(home.database)
     database.migrate()
-    return JobStore(database)
+    jobs = JobStore(database)
+    weakref.finalize(jobs, database.close)
+    return jobs
 
 
 class WrittenJob:
