@@ -61,7 +61,9 @@ class Settings:
         "", "Host names, separated by commas, that clients may use besides loopback and `host`."
     )
     authentication: bool = _setting(True, "Ask for a token. Only a loopback address may go without.")
-    database: str = _setting("", "A `postgresql://` URL. Empty: SQLite in the state folder.")
+    database: str = _setting(
+        "", "A `postgresql://` URL; needs the extra `postgresql`. Empty: SQLite in the state folder."
+    )
     slots: int = _setting(0, "Replicas that may run at once on this machine. 0: four for each core.")
     poll_s: float = _setting(0.1, "Seconds between looks at running jobs.")
     grace_s: float = _setting(10.0, "Seconds that a cancelled replica has between SIGTERM and SIGKILL.")

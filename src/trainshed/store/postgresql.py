@@ -10,19 +10,25 @@ _LOCK = "select pg_try_advisory_lock(74726169)"
 
 
 def postgresql_engine(url: str) -> sa.Engine:
-    """`CannotProceedError` if the URL is another database's or nobody answers there."""
+    """Raises `CannotProceedError` if the URL is another database's, psycopg is not installed or nobody answers there."""
     if not url.startswith(("postgresql://", "postgres://")):
         raise CannotProceedError(
             f"TRAINSHED_SERVER_DATABASE must be a postgresql:// URL; it starts with {url.partition('://')[0]!r}."
         )
     parsed = sa.make_url(url).set(drivername="postgresql+psycopg")
-    engine = sa.create_engine(
-        parsed,
-        pool_size=16,
-        max_overflow=48,
-        pool_pre_ping=True,
-        connect_args={"connect_timeout": 5, "tcp_user_timeout": 10_000},
-    )
+    try:
+        engine = sa.create_engine(
+            parsed,
+            pool_size=16,
+            max_overflow=48,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 5, "tcp_user_timeout": 10_000},
+        )
+    except ImportError as exc:  # SQLAlchemy imports the driver here
+        raise CannotProceedError(
+            f"PostgreSQL as the database takes the package psycopg, which can't be imported: {exc}. "
+            f"Install it with: pip install 'trainshed[postgresql]'"
+        ) from exc
     try:
         engine.connect().close()
     except sa.exc.OperationalError as exc:
