@@ -12,16 +12,32 @@ CONSOLE := src/trainshed/console
 NPM_BIN := PATH="$(CURDIR)/$(BIN):$$PATH" $(VENV)/console/node_modules/.bin
 PRETTIER := $(NPM_BIN)/prettier --log-level warn "$(CONSOLE)/**/*.{js,css,ts,json}"
 
-.PHONY: demo test install lint format soak bench parity docs screenshots clean
+START := $(shell date +%s)
+
+# The lock files name exact releases with their hashes, and no index: packages come from the one that the machine has.
+LOCKS := requirements
+UV := PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" uv
+UV_INSTALL := $(UV) pip install --quiet --compile-bytecode --no-deps --build-constraint $(LOCKS)/build.lock
+UV_COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
+	--custom-compile-command "make lock" $(UPGRADE)
+
+.PHONY: demo test test-light install lint format soak bench parity docs screenshots wheel lock update-lock clean
 
 demo: $(STAMP)
 	$(BIN)/trainshed demo --home .demo
 
 install: $(STAMP)
 
-test: $(ENV_DEV) lint
+# The last line tells apart what set-up, lint and tests took. The lines before it: time by folder, the ten slowest tests.
+test: $(ENV_DEV)
 	bash tests/needs.sh
-	$(BIN)/python -m pytest -m "not soak" -q -n 2 --dist loadfile --no-loadscope-reorder
+	@ready=$$(date +%s); $(MAKE) --no-print-directory lint && linted=$$(date +%s) || exit 1; \
+	$(BIN)/python -m pytest -m "not soak" -q -n 2 --dist loadfile --no-loadscope-reorder --durations=10; code=$$?; \
+	echo "Set-up: $$((ready - $(START))) s. Lint: $$((linted - ready)) s. Tests: $$(($$(date +%s) - linted)) s."; exit $$code
+
+# What needs nothing but Python: no PostgreSQL, no browser, no containers, no TensorFlow.
+test-light: $(ENV_DEV)
+	$(BIN)/python -m pytest -m "not soak" -q -n 2 --dist loadfile --durations=10 tests/unit tests/contract -k "not (contract and postgresql)"
 
 lint: $(ENV_DEV) $(ENV_CONSOLE)
 	$(BIN)/ruff format --check .
@@ -63,20 +79,39 @@ screenshots: $(ENV_DEV)
 	bash tests/needs.sh pngquant
 	$(BIN)/python docs/site/screenshots.py
 
+# The wheel in dist/.
+wheel: $(STAMP)
+	$(UV) build --quiet --wheel --build-constraint $(LOCKS)/build.lock --out-dir dist
+
+# Bring the lock files into step with pyproject.toml. Releases that still fit stay.
+lock: $(VENV)/.ready-uv
+	$(UV_COMPILE) pyproject.toml --group dev --output-file $(LOCKS)/dev.lock
+	$(UV_COMPILE) pyproject.toml --constraint $(LOCKS)/dev.lock --output-file $(LOCKS)/runtime.lock
+	$(UV_COMPILE) --group docs --constraint $(LOCKS)/dev.lock --output-file $(LOCKS)/docs.lock
+	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')" | \
+		$(UV_COMPILE) - --constraint $(LOCKS)/dev.lock --output-file $(LOCKS)/build.lock
+
+# Lock the newest releases within the bounds of pyproject.toml.
+update-lock:
+	$(MAKE) lock UPGRADE=--upgrade
+
 # uv comes from the machine if it has one, else it goes into the project's own venv and nowhere else.
-$(STAMP): pyproject.toml
+$(VENV)/.ready-uv:
 	$(PYTHON) -m venv $(VENV)
-	command -v uv >/dev/null || $(BIN)/python -m pip install --quiet uv
-	PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" uv pip install --quiet --compile-bytecode --editable .
+	command -v uv >/dev/null || $(BIN)/python -m pip install --quiet "$$(grep -o '^uv==[0-9.]*' $(LOCKS)/runtime.lock)"
+	touch $@
+
+$(STAMP): $(VENV)/.ready-uv pyproject.toml $(LOCKS)/runtime.lock $(LOCKS)/build.lock
+	$(UV_INSTALL) --requirements $(LOCKS)/runtime.lock --editable .
 	$(BIN)/python -m compileall -q src
 	touch $@
 
-$(ENV_DEV): $(STAMP)
-	PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" uv pip install --quiet --compile-bytecode --editable . --group dev
+$(ENV_DEV): $(STAMP) $(LOCKS)/dev.lock
+	$(UV_INSTALL) --requirements $(LOCKS)/dev.lock
 	touch $@
 
-$(ENV_DOCS): $(STAMP)
-	PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" uv pip install --quiet --group docs
+$(ENV_DOCS): $(STAMP) $(LOCKS)/docs.lock
+	$(UV_INSTALL) --requirements $(LOCKS)/docs.lock
 	touch $@
 
 # The console's own tools, and Node if the machine has none. Nothing of it is served or shipped.
