@@ -87,3 +87,19 @@ def framework_server(tmp_path_factory: pytest.TempPathFactory, podman: Podman) -
     running = RunningServer(home, own, environment=podman.env).start()
     yield running
     assert running.close() == 0
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """With --durations: what the tests of each folder took, set-up and teardown included, in all processes together."""
+    if terminalreporter.config.getoption("durations") is None:
+        return
+    seconds: dict[str, float] = {}
+    tests: dict[str, set[str]] = {}
+    for report in (each for reports in terminalreporter.stats.values() for each in reports):
+        if isinstance(report, pytest.TestReport):
+            folder = "/".join(report.nodeid.split("/")[:2])
+            seconds[folder] = seconds.get(folder, 0.0) + report.duration
+            tests.setdefault(folder, set()).add(report.nodeid)
+    terminalreporter.write_sep("=", "time by folder")
+    for folder in sorted(seconds, key=lambda each: -seconds[each]):
+        terminalreporter.write_line(f"{seconds[folder]:9.1f}s {len(tests[folder]):6} tests  {folder}")
