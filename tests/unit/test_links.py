@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(
-    [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md"), *(ROOT / "samples").rglob("*.md")],
+    [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "samples").rglob("*.md")],
     key=str,
 )
 ELSEWHERE = ("http://", "https://", "mailto:")
