@@ -74,8 +74,8 @@ class AgentActor:
         self._cache, self._folder = cache, Path(replica, order["incarnation"])
         lock = self._folders.lock_of(replica)
         whole = dict(order, cache=str(cache), host=self._host, python=sys.executable, lock=lock)
-        self._held = self._folders.begin(str(self._folder), whole)
-        self._reader = importlib.import_module("trainshed_node.remote.streams").Reader(str(self._folder / "stream"))
+        self._held = self._folders.create(str(self._folder), whole)
+        self._reader = importlib.import_module("trainshed_node.remote.streams").StreamReader(str(self._folder / "stream"))
         with open(self._folder / "keeper.log", "ab") as log:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-I", "-S", self._run, "agent", self._folder],
@@ -135,7 +135,7 @@ class AgentActor:
         except FileNotFoundError:  # another call was faster
             said = ""
         if not container.exists():
-            self._folders.end(str(self._cache), str(self._folder))
+            self._folders.remove(str(self._cache), str(self._folder))
         self._let_go()
         return said
 
