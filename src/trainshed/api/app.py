@@ -77,7 +77,7 @@ class Api:
         self._hosts = frozenset(allowed_hosts)
         self._authentication = authentication
         self._body_limit = body_limit
-        self.short_way = FastPath(services, authentication=authentication, body_limit=body_limit)
+        self.fast_path = FastPath(services, authentication=authentication, body_limit=body_limit)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -30,7 +30,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._short_way: FastPath = cast("Api", self.config.app).short_way
+        self._fast_path: FastPath = cast("Api", self.config.app).fast_path
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -56,13 +56,13 @@ class TimedProtocol(HttpToolsProtocol):
         if len(self.headers) > HEADERS:
             raise ValueError("too many headers")  # the parser gives up, and uvicorn answers 400 and closes
         method, parser = self.parser.get_method(), self.parser
-        target = self._short_way.target(method, self.url, self.headers) if self._is_free() else None
+        target = self._fast_path.target(method, self.url, self.headers) if self._is_free() else None
         if target is None:
             self.scope["trainshed.client"] = self  # type: ignore[typeddict-unknown-key]  # ours, beside ASGI's own
             super().on_headers_complete()
             return
         keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
-        self.cycle = FastPathExchange(self, self._short_way.predictions, target, keep_alive=keep_alive)
+        self.cycle = FastPathExchange(self, self._fast_path.predictions, target, keep_alive=keep_alive)
 
     def _is_free(self) -> bool:
         """Nothing is to be answered before this request, the client reads, and there is room for it."""

@@ -21,7 +21,7 @@ from trainshed.services.registry import Services
 class Large:
     """Answers everything with more than the buffers on the way hold."""
 
-    short_way = FastPath(cast(Services, None), authentication=True, body_limit=0)
+    fast_path = FastPath(cast(Services, None), authentication=True, body_limit=0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await Response(bytes(32 << 20))(scope, receive, send)

@@ -46,8 +46,8 @@ def way() -> Iterator[CircuitBreaker]:
 def test_one_at_a_time_waits_for_a_cloud_that_does_not_answer(
     way: CircuitBreaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(circuit_breaker, "SLOW_S", 0.01)
-    monkeypatch.setattr(circuit_breaker, "PAUSE_S", 3600)
+    monkeypatch.setattr(circuit_breaker, "TRIP_AFTER_S", 0.01)
+    monkeypatch.setattr(circuit_breaker, "OPEN_S", 3600)
     cloud = Cloud()
     assert way.call(LONG_S, cloud.answer) == "yes"
     cloud.silent = True
@@ -64,8 +64,8 @@ def test_one_at_a_time_waits_for_a_cloud_that_does_not_answer(
 def test_after_the_pause_somebody_tries_and_the_others_are_told_until_then(
     way: CircuitBreaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(circuit_breaker, "SLOW_S", 0.01)
-    monkeypatch.setattr(circuit_breaker, "PAUSE_S", 0)
+    monkeypatch.setattr(circuit_breaker, "TRIP_AFTER_S", 0.01)
+    monkeypatch.setattr(circuit_breaker, "OPEN_S", 0)
     cloud = Cloud()
     cloud.silent = True
     with pytest.raises(UnavailableError):
@@ -88,7 +88,7 @@ def test_after_the_pause_somebody_tries_and_the_others_are_told_until_then(
 
 
 def test_what_fails_at_once_holds_up_nobody(way: CircuitBreaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuit_breaker, "SLOW_S", LONG_S)  # a busy machine may hold up what fails at once
+    monkeypatch.setattr(circuit_breaker, "TRIP_AFTER_S", LONG_S)  # a busy machine may hold up what fails at once
     cloud = Cloud()
     for error, sentence in (
         (KeyError("odd.\n  words."), r"can't be used now: 'odd\.\\n words\.'\. If that does not pass"),

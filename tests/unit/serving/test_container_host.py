@@ -81,7 +81,7 @@ class Running(RunningHost):
             "wait_s": wait_s,
             "timeout_s": 90.0,
         }
-        super().__init__(folder, "pass", {"container": order, "queue_limit": queue_limit}, program=WITHOUT_NUMPY)
+        super().__init__(folder, "container-host", {"container": order, "queue_limit": queue_limit}, program=WITHOUT_NUMPY)
 
     def predict(self, number: int, *instances: object) -> None:
         self.send(number, {"instances": instances})
@@ -223,7 +223,7 @@ def test_a_spec_that_makes_no_sense_is_told(tmp_path: Path) -> None:
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps({"format": 1, "model_dir": "x", "container": {"run": []}}))
     with subprocess.Popen(
-        [sys.executable, "-c", WITHOUT_NUMPY, "pass", spec],
+        [sys.executable, "-c", WITHOUT_NUMPY, "container-host", spec],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

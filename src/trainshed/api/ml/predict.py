@@ -40,7 +40,7 @@ def _asking(kind: FrameKind) -> Handler:
         client = cast("RequestClient | None", request.scope.get("trainshed.client"))
         answer = await services(request).predictions.send(target, body, client)
         if kind is not FrameKind.RAW:
-            request.scope["trainshed.app"].short_way.learn(request.scope, target)
+            request.scope["trainshed.app"].fast_path.remember(request.scope, target)
         return _response(answer, kind)
 
     return ask
