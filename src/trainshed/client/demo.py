@@ -43,7 +43,7 @@ class Report(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class TrainedJob:
     """A job that succeeded."""
 
     job: str
@@ -110,7 +110,7 @@ class Demo:
             raise TrainshedError(state["error"] or f"Runtime {RUNTIME} is {state['state']} after its build.")
         return True
 
-    def train(self, report: Report) -> Training:
+    def train(self, report: Report) -> TrainedJob:
         """Follow the job until it succeeds. Submits one if none is under way or done. Raises if it fails."""
         job, state = self._found() or (self._submitted(report), "")
         last: dict[str, Any] = {}
@@ -123,7 +123,7 @@ class Demo:
             raise FailedPreconditionError(
                 f"Job {job} succeeded, but its log has no accuracy. Look at it with: {self.command} jobs logs {job}"
             )
-        return Training(job=job, accuracy=accuracy, reused=state == JobState.SUCCEEDED)
+        return TrainedJob(job=job, accuracy=accuracy, reused=state == JobState.SUCCEEDED)
 
     def _found(self) -> tuple[str, str] | None:
         """The newest job with these steps that runs or succeeded, and its state."""

@@ -28,7 +28,7 @@ from trainshed.local.samples import find, samples_folder
 from trainshed.shell.environment import outer_environment
 
 if TYPE_CHECKING:
-    from trainshed.client.demo import Demo, Training
+    from trainshed.client.demo import Demo, TrainedJob
 
 DEFAULT_STEPS = 800
 LINK_RENEWAL_INTERVAL_S = 30.0  #: a link is good for a minute
@@ -175,7 +175,7 @@ class _Run:
             new = demo.install_runtime(self._reporter(demo, stage))
             stage.text = f"runtime {RUNTIME}" if new else f"runtime {RUNTIME}, done before"
 
-    def _train(self, demo: Demo) -> Training:
+    def _train(self, demo: Demo) -> TrainedJob:
         with self._board.stage("training") as stage:
             training = demo.train(self._reporter(demo, stage))
             before = ", done before" if training.reused else ""
