@@ -1,4 +1,4 @@
-"""From a request for a prediction to its answer: which version, which of its hosts, and how long to wait."""
+"""The prediction gateway: picks a version and a host for each request, and bounds the wait for the response."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 import threading
 from asyncio import Future
 from collections.abc import Callable, Collection
-from time import monotonic, sleep  # uvloop's own clock tells milliseconds
+from time import monotonic, sleep  # uvloop's clock has a resolution of milliseconds
 from typing import Protocol
 
 from trainshed.domain.models.hosting import ServingState
@@ -35,21 +35,19 @@ __all__ = [
     "RequestClient",
     "pack_raw",
     "unpack_raw",
-]  # what whoever asks holds in hand
+]  # what callers of the gateway handle
 
 LOG = logging.getLogger("trainshed.predict")
 
-MAX_HELD = 256  #: requests that may wait for versions to wake up
-SWEEP_S = 0.25  #: between looks for requests whose time is over
-UNHEALTHY_S = 30  #: after which it is worth a try to ask an unhealthy version again
-MAX_HOST_LOSSES = (
-    2  #: of hosts that a request may have been sent to before: one that kills them all must not get to them all
-)
-_LOOK_S = 0.01  #: between looks at whether a host has answered everything
+MAX_HELD = 256  #: requests that may wait for versions to activate
+SWEEP_S = 0.25  #: between two checks for expired requests
+UNHEALTHY_S = 30  #: the Retry-After of responses for an unhealthy version
+MAX_HOST_LOSSES = 2  #: hosts that one request may lose; a request that kills hosts must not reach them all
+_LOOK_S = 0.01  #: between two checks whether hosts have in-flight requests
 
 
 class RequestClient(Protocol):
-    """The connection that a request came by. When it is lost it sets `gone`, and gives `waiter` None as its result."""
+    """The client connection of a request. When it is lost it sets `gone`, and sets the result of `waiter` to None."""
 
     waiter: Future[Answer | None] | None
 
@@ -58,7 +56,7 @@ class RequestClient(Protocol):
 
 
 class InFlightRequest:
-    """A request that is with a host. Counts and logs its answer, and hands it on."""
+    """A request that was sent to a host. Counts and logs its response and passes it to its sink."""
 
     __slots__ = (
         "_abandoned",
@@ -74,16 +72,16 @@ class InFlightRequest:
         "_target",
     )
 
-    def __init__(self, predictions: PredictionGateway, target: PredictTarget, body: Body, asker: ResponseSink) -> None:
-        self._predictions = predictions
+    def __init__(self, gateway: PredictionGateway, target: PredictTarget, body: Body, sink: ResponseSink) -> None:
+        self._predictions = gateway
         self._target = target
         self._body = body
-        self._asker = asker
+        self._asker = sink
         self._losses = 0
         self._abandoned = False
 
     def send(self, route: VersionRoute, connection: HostConnection, *, began: float) -> None:
-        """`ResourceExhaustedError` if the host has too much to do."""
+        """Send the request to this host. Raises `ResourceExhaustedError` if the host has too many in flight."""
         self._route = route
         self._connection = connection
         self._began = began
@@ -94,10 +92,10 @@ class InFlightRequest:
             raise
         self._repeats = route.retries_elsewhere
         if route.log is None and not route.retries_elsewhere:
-            self._body = ()  # it may be long, and the host has it
+            self._body = ()  # frees memory: a body may be large, and nothing needs it again
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more. It may have come already."""
+        """Cancel the request because its client is gone. Does nothing if the response has arrived."""
         self._abandoned = True
         self._connection.cancel(self._number)
 
@@ -111,7 +109,7 @@ class InFlightRequest:
     def failed(self, exc: TrainshedError) -> None:
         if isinstance(exc, HostLostError) and self._repeats and self._losses < MAX_HOST_LOSSES and not self._abandoned:
             self._losses += 1
-            self._again(exc)
+            self._retry(exc)
         else:
             self._fail(exc)
 
@@ -119,24 +117,24 @@ class InFlightRequest:
         self._predictions.count(self._route, self._began, type(exc).__name__, ok=False)
         self._asker.failed(exc)
 
-    def _again(self, exc: HostLostError) -> None:
-        """Ask another host of the same version, if there is one. The model may answer the request twice."""
+    def _retry(self, exc: HostLostError) -> None:
+        """Resend to another host of the version, if it has one. The model may process the request twice."""
         route = self._predictions.current(self._route)
         if route is None:
             self._fail(exc)
         elif (connection := self._predictions.connected(route)) is not None:
-            self._send_again(route, connection)
+            self._resend(route, connection)
         else:
             self._predictions.resend_when_connected(self, route)
 
-    def _send_again(self, route: VersionRoute, connection: HostConnection) -> None:
+    def _resend(self, route: VersionRoute, connection: HostConnection) -> None:
         try:
             self.send(route, connection, began=self._began)
-        except ResourceExhaustedError as exc:  # which is counted
+        except ResourceExhaustedError as exc:  # `send` has counted it
             self._asker.failed(exc)
 
-    async def go_on(self, route: VersionRoute, hosts: HostConnectionPool) -> None:
-        """Ask again, once one of the version's hosts can be reached."""
+    async def resend(self, route: VersionRoute, hosts: HostConnectionPool) -> None:
+        """Resend the request when a host of the version is connected. Fails it if none can be reached."""
         try:
             await hosts.connect_any(route.hosts)
         except UnavailableError as exc:
@@ -147,130 +145,132 @@ class InFlightRequest:
         if (connection := hosts.least_loaded(route.hosts)) is None:
             self.failed(HostLostError())
         else:
-            self._send_again(route, connection)
+            self._resend(route, connection)
 
 
 class PredictionGateway:
-    """All requests to all hosts. For the event loop that it was begun on, but for `replay` and `Traffic`."""
+    """Routes all requests to all hosts. Event loop only, except `replay` and the methods of `Traffic`."""
 
     def __init__(
         self, routes: Routes, logs: RequestLogWriter, *, timeout_s: float, draw: Callable[[], float] = random.random
     ) -> None:
-        """`draw` gives random numbers from 0 to below 1: for splits, and for the share that is logged."""
+        """`draw` returns random numbers in [0, 1), for splits and for request-log sampling."""
         self.metrics = VersionMetrics()
         self.logs = logs
         self._routes = routes
         self._hosts = HostConnectionPool(timeout_s=timeout_s)
         self._timeout_s = timeout_s
         self._draw = draw
-        self._held = 0
+        self._held_requests = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._keeper: ControlPlane
+        self._control_plane: ControlPlane
         self._changed: Future[None]
-        self._sweep: asyncio.TimerHandle
+        self._sweep_timer: asyncio.TimerHandle
 
-    def begin(self, keeper: ControlPlane) -> None:
-        """Serve from now on, on the loop that runs."""
+    def begin(self, control_plane: ControlPlane) -> None:
+        """Start serving on the running event loop."""
         self._loop = asyncio.get_running_loop()
-        self._keeper = keeper
+        self._control_plane = control_plane
         self._changed = self._loop.create_future()
-        self._sweep = self._loop.call_later(SWEEP_S, self._look)
-        self._routes.listen(self._tell)
-        self._follow()
+        self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep_hosts)
+        self._routes.listen(self._on_routes_changed)
+        self._sync_routes()
         self.logs.start()
 
     def close(self) -> None:
-        """The end, once no request comes any more. What is to be logged is written when this returns."""
+        """Stop serving. Call it after the last request. Blocks until the request log is written."""
         self._loop = None
-        self._sweep.cancel()
+        self._sweep_timer.cancel()
         for task in tuple(self._tasks):
             task.cancel()
         self._hosts.close()
         self.logs.stop()
 
-    def try_send(self, target: PredictTarget, body: Body, asker: ResponseSink) -> InFlightRequest | None:
-        """Ask now, without waiting for anything; None if that can't be, and `ask` is what may help."""
+    def try_send(self, target: PredictTarget, body: Body, sink: ResponseSink) -> InFlightRequest | None:
+        """Send a request immediately. Returns None if no host is connected: `send` may wait for one."""
         began = monotonic()
         route = self._find(target)
         connection = self._hosts.least_loaded(route.hosts) if route.state is ServingState.READY else None
         if connection is None:
             return None
-        question = InFlightRequest(self, target, body, asker)
-        question.send(route, connection, began=began)
-        return question
+        request = InFlightRequest(self, target, body, sink)
+        request.send(route, connection, began=began)
+        return request
 
     async def send(self, target: PredictTarget, body: bytes, client: RequestClient | None = None) -> Answer | None:
-        """The host's answer; None if the client went away meanwhile.
+        """Send a request and return the host's response. Returns None if the client disconnects first.
 
-        `NotFoundError`, `FailedPreconditionError`: there is nobody to ask. `UnavailableError`,
-        `ResourceExhaustedError`: nobody was asked, or whoever
-        was has ended. `DeadlineExceededError`: there was no answer in time.
+        Raises `NotFoundError` or `FailedPreconditionError` if no version matches. Raises `UnavailableError` or
+        `ResourceExhaustedError` if no host took the request or its host exited. Raises `DeadlineExceededError` if no
+        response arrives in time.
         """
         began = monotonic()
-        route, connection = await self._reached(target, began)
+        route, connection = await self._connected_route(target, began)
         if client is not None and client.gone:
             return None
         future: Future[Answer | None] = asyncio.get_running_loop().create_future()
-        question = InFlightRequest(self, target, (body,), FutureSink(future))
-        question.send(route, connection, began=began)
+        request = InFlightRequest(self, target, (body,), FutureSink(future))
+        request.send(route, connection, began=began)
         if client is not None:
             client.waiter = future
         try:
             answer = await future
         except asyncio.CancelledError:
-            question.abandon()
+            request.abandon()
             raise
         finally:
             if client is not None:
                 client.waiter = None
         if answer is None:
-            question.abandon()
+            request.abandon()
         return answer
 
     def current(self, route: VersionRoute) -> VersionRoute | None:
-        """What is known of a version now; None if it is gone, or none of its hosts is ready."""
+        """Return the current route of a version. Returns None if it is gone or not ready."""
         model = self._routes.models.get((route.project, route.model))
-        found = model.versions.get(route.version) if model is not None else None
-        return found if found is not None and found.state is ServingState.READY else None
+        current = model.versions.get(route.version) if model is not None else None
+        return current if current is not None and current.state is ServingState.READY else None
 
     def connected(self, route: VersionRoute) -> HostConnection | None:
         return self._hosts.least_loaded(route.hosts)
 
-    def resend_when_connected(self, question: InFlightRequest, route: VersionRoute) -> None:
-        """Have a question asked again that lost its host, when another one is connected."""
-        task = asyncio.ensure_future(question.go_on(route, self._hosts))
+    def resend_when_connected(self, request: InFlightRequest, route: VersionRoute) -> None:
+        """Resend a request that lost its host, as soon as another host is connected."""
+        task = asyncio.ensure_future(request.resend(route, self._hosts))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def replay(self, target: PredictTarget, body: bytes) -> tuple[int, bytes, float]:
-        """As `ask`, from another thread, neither counted nor logged: status, body, and the seconds that it took."""
+        """Like `send`, for other threads, neither counted nor logged. Returns status, body and seconds."""
         if (loop := self._loop) is None:
             raise UnavailableError("The server is stopping.")
-        return asyncio.run_coroutine_threadsafe(self._replayed(target, body), loop).result(self._timeout_s + 5)
+        return asyncio.run_coroutine_threadsafe(self._send_replay(target, body), loop).result(self._timeout_s + 5)
 
-    async def _replayed(self, target: PredictTarget, body: bytes) -> tuple[int, bytes, float]:
+    async def _send_replay(self, target: PredictTarget, body: bytes) -> tuple[int, bytes, float]:
         began = monotonic()
-        _, connection = await self._reached(target, began)
+        _, connection = await self._connected_route(target, began)
         future: Future[Answer | None] = asyncio.get_running_loop().create_future()
         connection.send(target.kind, (body,), FutureSink(future), began=began)
         try:
             answer = await future
         except DeadlineExceededError as exc:
             answer = 504, str(exc).encode()
-        assert answer is not None  # there is no client that could go away
+        assert answer is not None  # no client can disconnect
         return *answer, monotonic() - began
 
-    async def _reached(self, target: PredictTarget, began: float) -> tuple[VersionRoute, HostConnection]:
-        """A version that answers and a connection to it, once there is one. To be used before anything else is awaited:
-        what is withdrawn meanwhile gets no more requests."""
+    async def _connected_route(self, target: PredictTarget, began: float) -> tuple[VersionRoute, HostConnection]:
+        """Wait for a ready version and a connection to it.
+
+        Callers must use both before they await anything else: withdrawn routes get no more requests.
+        """
         while True:
             route = self._find(target)
             connection = self._hosts.least_loaded(route.hosts) if route.state is ServingState.READY else None
             if connection is not None:
                 return route, connection
             try:
-                await self._reach(route, began)
+                await self._wait_for_change(route, began)
             except TrainshedError as exc:
                 self.count(route, began, type(exc).__name__, ok=False)
                 raise
@@ -281,11 +281,11 @@ class PredictionGateway:
             raise NotFoundError(f"There is no model {target.model} in project {target.project}.")
         route = model.versions.get(target.version) if target.version else model.pick(self._draw())
         if route is None:
-            raise _nobody(model, target)
+            raise _no_version_error(model, target)
         return route
 
-    async def _reach(self, route: VersionRoute, began: float) -> None:
-        """Wait until it makes sense to look again. `UnavailableError` if it makes none."""
+    async def _wait_for_change(self, route: VersionRoute, began: float) -> None:
+        """Wait until the routes or connections may have changed. Raises `UnavailableError` if waiting is pointless."""
         match route.state:
             case ServingState.READY if route.hosts:
                 await self._hosts.connect_any(route.hosts)
@@ -301,13 +301,13 @@ class PredictionGateway:
                 await self._hold(route, began)
 
     async def _hold(self, route: VersionRoute, began: float) -> None:
-        """Wake the version, and wait until the routes change."""
-        if self._held >= MAX_HELD:
+        """Activate the version and wait until the routes change."""
+        if self._held_requests >= MAX_HELD:
             raise ResourceExhaustedError(
                 f"Version {route.version} of model {route.model} is waking up, and many wait for it already."
             )
-        self._keeper.activate(route.project, route.model, route.version)
-        self._held += 1
+        self._control_plane.activate(route.project, route.model, route.version)
+        self._held_requests += 1
         try:
             async with asyncio.timeout(max(0.0, began + self._timeout_s - monotonic())):
                 await asyncio.shield(self._changed)
@@ -315,10 +315,10 @@ class PredictionGateway:
             message = f"Version {route.version} of model {route.model} did not wake up in {self._timeout_s:g} seconds."
             raise UnavailableError(message) from None
         finally:
-            self._held -= 1
+            self._held_requests -= 1
 
     def count(self, route: VersionRoute, began: float, outcome: object, *, ok: bool) -> float:
-        """Note how a request ended; the seconds that it took."""
+        """Record the outcome of a request in the metrics. Returns the seconds that it took."""
         seconds = monotonic() - began
         self.metrics.of((route.project, route.model, route.version)).add(seconds, ok=ok)
         if route.access_log:
@@ -326,16 +326,16 @@ class PredictionGateway:
         return seconds
 
     def log(self, route: VersionRoute, log: RequestLogTarget, request: bytes, answer: bytes, *, seconds: float) -> None:
-        """Write it down, if the lot falls on it."""
+        """Add a request to the request log, with the probability `log.share`."""
         if self._draw() < log.share:
             self.logs.add(route, log, request, answer, seconds=seconds)
 
     def drained(self, keys: Collection[str], *, timeout_s: float) -> bool:
-        """As `Traffic` says. True at once where nothing is served."""
+        """See `Traffic`. Returns True immediately if the gateway is not serving."""
         deadline = monotonic() + timeout_s
         passed = threading.Event()
         if (loop := self._loop) is not None:
-            loop.call_soon_threadsafe(passed.set)  # whoever was routed before this call has been sent by then
+            loop.call_soon_threadsafe(passed.set)  # requests routed before this call have been sent by then
         while self._loop is not None and not (passed.wait(_LOOK_S) and not self._hosts.load(keys)):
             if monotonic() > deadline:
                 return False
@@ -345,12 +345,12 @@ class PredictionGateway:
     def last_used_us(self, project: str, model: str, version: str) -> int:
         return self.metrics.last_used_us(project, model, version)
 
-    def _tell(self) -> None:
+    def _on_routes_changed(self) -> None:
         if (loop := self._loop) is not None:
-            loop.call_soon_threadsafe(self._follow)
+            loop.call_soon_threadsafe(self._sync_routes)
 
-    def _follow(self) -> None:
-        """Do as the routes say now, and let those look again who wait for them to change."""
+    def _sync_routes(self) -> None:
+        """Apply the current routes to connections and metrics, and wake the requests that wait for a change."""
         if self._loop is None:
             return
         self._changed.set_result(None)
@@ -359,19 +359,19 @@ class PredictionGateway:
         self.metrics.retain({(route.project, route.model, route.version) for route in versions})
         self._hosts.sync([host for route in versions for host in route.hosts])
 
-    def _look(self) -> None:
+    def _sweep_hosts(self) -> None:
         for key in self._hosts.sweep():
             LOG.warning("predict.stuck host=%s", key)
-            self._keeper.host_unresponsive(key)
+            self._control_plane.host_unresponsive(key)
         for key, reason in self._hosts.reconnect():
             LOG.warning("predict.unreachable host=%s reason=%r", key, reason)
-            self._keeper.host_unreachable(key, reason)
+            self._control_plane.host_unreachable(key, reason)
         if self._loop is not None:
-            self._sweep = self._loop.call_later(SWEEP_S, self._look)
+            self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep_hosts)
 
 
-def _nobody(model: ModelRoute, target: PredictTarget) -> TrainshedError:
-    """Why there is no version to ask."""
+def _no_version_error(model: ModelRoute, target: PredictTarget) -> TrainshedError:
+    """Return the error that says why no version can take the request."""
     if target.version:
         return NotFoundError(f"There is no version {target.version} of model {model.model} in project {model.project}.")
     if any(route.state is ServingState.STARTING for route in model.versions.values()):

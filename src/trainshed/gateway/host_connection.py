@@ -1,4 +1,4 @@
-"""Connections to hosts: one for each, with as many requests on it at once as there are, told apart by numbers."""
+"""Connections to hosts: one per host, which multiplexes requests by number."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, BadFrameError, F
 
 LOG = logging.getLogger("trainshed.predict")
 
-IN_FLIGHT = 512  #: requests that one host is sent before it has answered; the host's own queue is shorter
-IN_FLIGHT_BYTES = 64 << 20  #: of their bodies
-ANSWER_BYTES = 256 << 20  #: of one answer
-SILENT_S = 10  #: a machine that takes nothing in for so long, and says nothing, is gone
+IN_FLIGHT = 512  #: in-flight requests per host; the host's own queue is shorter
+IN_FLIGHT_BYTES = 64 << 20  #: of the bodies of in-flight requests per host
+ANSWER_BYTES = 256 << 20  #: of one response body
+SILENT_S = 10  #: after which a silent node counts as gone
 
-#: how it is noticed that the machine at the other end is gone, or the way to it
-_WATCHED = (
+#: socket options that detect a lost node or network
+_KEEPALIVE_OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT_S // 2),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
@@ -30,24 +30,24 @@ _WATCHED = (
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000),
 )
 
-Body = Sequence[bytes | bytearray]  #: of a request, in the pieces that it came in
+Body = Sequence[bytes | bytearray]  #: of a request, in the chunks in which it arrived
 
 
 class ResponseSink(Protocol):
-    """Who waits for an answer. One of the two is called, once, at the very moment when it comes."""
+    """Receives the response of one request. Exactly one method is called, once, as soon as the outcome is known."""
 
     def answered(self, status: int, body: bytes) -> None:
-        """With an HTTP status."""
+        """The host responded, with an HTTP status."""
 
     def failed(self, exc: TrainshedError) -> None:
-        """There will be no answer."""
+        """There will be no response."""
 
 
 Answer = tuple[int, bytes]  #: HTTP status and body
 
 
 class FutureSink:
-    """Waits for an answer by a future."""
+    """Sets a future to the response."""
 
     def __init__(self, future: Future[Answer | None]) -> None:
         self.future = future
@@ -62,135 +62,141 @@ class FutureSink:
 
 
 class HostConnection(asyncio.Protocol):
-    """A connection that stands, until it is lost. For the event loop alone."""
+    """An established connection, until `lost` is set. Event loop only."""
 
     def __init__(self, *, timeout_s: float) -> None:
         self.lost = False
         self._timeout_s = timeout_s
-        self._waiting: dict[int, tuple[ResponseSink, float, float, int]] = {}  # who waits, since when, sent when, bytes
+        self._in_flight: dict[
+            int, tuple[ResponseSink, float, float, int]
+        ] = {}  # sink, start, time of sending, bytes; by number
         self._bytes = 0
-        self._taken_bytes = 0
+        self._sent_bytes = 0
         self._numbers = count(1)
         self._reader = FrameReader(ANSWER_HEAD, body_limit=ANSWER_BYTES)
         self._loop = asyncio.get_running_loop()
-        self._heard = 0.0
+        self._last_data_s = 0.0
         self._unsent: list[bytes | bytearray] = []
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # as every stream socket has; uvloop's are no subclass
+        self._transport = cast(asyncio.Transport, transport)  # every stream socket has one; uvloop's are no subclass
 
     async def authenticate(self, secret: str) -> None:
-        """Say the secret, and wait until the host shows that it has heard it.
-
-        `UnavailableError` if it closes instead.
-        """
+        """Authenticate to a remote host. Raises `UnavailableError` if the host closes the connection."""
         sock = self._transport.get_extra_info("socket")
-        for level, option, value in _WATCHED:
+        for level, option, value in _KEEPALIVE_OPTIONS:
             sock.setsockopt(level, option, value)
         self._transport.write(auth_frame(secret))
-        heard = FutureSink(self._loop.create_future())
-        self.send(FrameKind.STATS, (), heard, began=monotonic())
-        await heard.future
+        sink = FutureSink(self._loop.create_future())
+        self.send(FrameKind.STATS, (), sink, began=monotonic())
+        await sink.future
 
     @property
     def in_flight(self) -> int:
-        """How many wait for an answer."""
-        return len(self._waiting)
+        """The number of in-flight requests."""
+        return len(self._in_flight)
 
     def taken(self) -> int:
-        """The bytes of the requests since the last call."""
-        size, self._taken_bytes = self._taken_bytes, 0
+        """Return the bytes of requests sent since the last call."""
+        size, self._sent_bytes = self._sent_bytes, 0
         return size
 
-    def send(self, kind: int, body: Body, waiter: ResponseSink, *, began: float) -> int:
-        """Send a request; its number. `ResourceExhaustedError` if too many wait already.
+    def send(self, kind: int, body: Body, sink: ResponseSink, *, began: float) -> int:
+        """Send a request and return its number.
 
-        The time it may take runs from `began`, by the monotonic clock.
+        Its timeout starts at `began`, by the monotonic clock. Raises `ResourceExhaustedError` if too many requests are
+        in flight.
         """
-        size, load = sum(map(len, body)), len(self._waiting)
+        size, load = sum(map(len, body)), len(self._in_flight)
         if load >= IN_FLIGHT or (load and self._bytes + size > IN_FLIGHT_BYTES):
             raise ResourceExhaustedError(
                 "This version has as many requests waiting as it can take. Send them again a little later."
             )
         number = next(self._numbers)
-        self._waiting[number] = (waiter, began, monotonic(), size)
+        self._in_flight[number] = (sink, began, monotonic(), size)
         self._bytes += size
-        self._taken_bytes += size
+        self._sent_bytes += size
         head = REQUEST_HEAD.pack(size, number, kind)
         if not load:
             self._transport.writelines((head, *body))
             return number
-        if not self._unsent:  # the host is busy: what else comes in this turn of the loop goes along with it
-            self._loop.call_soon(self._send)
+        if not self._unsent:  # the host is busy: requests of this loop iteration share one write
+            self._loop.call_soon(self._flush)
         self._unsent += (head, *body)
         return number
 
-    def _send(self) -> None:
+    def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
         if not self.lost:
             self._transport.writelines(unsent)
 
     def cancel(self, number: int) -> None:
-        """Nobody waits for this answer any more; the host need not begin with it."""
-        if self._taken(number) is not None and not self.lost:
-            self._send()  # it must not be told to forget what it has not seen
+        """Drop an in-flight request and send the host a cancel frame for it. Idempotent."""
+        if self._pop(number) is not None and not self.lost:
+            self._flush()  # the request must reach the host before its cancellation
             self._transport.write(REQUEST_HEAD.pack(0, number, FrameKind.CANCEL))
 
     def expire(self) -> bool:
-        """Give up on requests whose time is over. True if the host has said nothing since it got one of them, and was
-        given at least half of that time: it may have had to wake up first."""
+        """Fail requests that exceed their timeout. Returns True if the host is unresponsive.
+
+        A host is unresponsive if it sent nothing since it got a late request, at least half a timeout ago. A request
+        may have spent the first half waiting for the version to activate.
+        """
         now = monotonic()
-        late = [(number, *entry) for number, entry in self._waiting.items() if entry[1] <= now - self._timeout_s]
-        for number, waiter, *_ in late:
+        late = [(number, *entry) for number, entry in self._in_flight.items() if entry[1] <= now - self._timeout_s]
+        for number, sink, *_ in late:
             self.cancel(number)
-            waiter.failed(DeadlineExceededError(f"The model did not answer within {self._timeout_s:g} seconds."))
-        return any(self._heard <= sent < now - self._timeout_s / 2 for _, _, _, sent, _ in late)
+            sink.failed(DeadlineExceededError(f"The model did not answer within {self._timeout_s:g} seconds."))
+        return any(self._last_data_s <= sent < now - self._timeout_s / 2 for _, _, _, sent, _ in late)
 
     def close(self) -> None:
         self._transport.close()
 
     def abort(self) -> None:
-        """As `close`, without a last attempt at what was not sent yet."""
+        """Close immediately, without flushing unsent data."""
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._heard = monotonic()
+        self._last_data_s = monotonic()
         try:
-            answers = self._reader.feed(data)
-            for _, status, _ in answers:
+            responses = self._reader.feed(data)
+            for _, status, _ in responses:
                 _check_status(status)
         except BadFrameError as exc:
             LOG.error("predict.bad_frame reason=%r", str(exc))
             self._transport.abort()
             return
-        for number, status, body in answers:
-            waiter = self._taken(number)
-            if waiter is not None:
-                waiter.answered(status, body)
+        for number, status, body in responses:
+            sink = self._pop(number)
+            if sink is not None:
+                sink.answered(status, body)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
-        waiting, self._waiting = self._waiting, {}
-        for waiter, *_ in waiting.values():
-            waiter.failed(HostLostError())
+        in_flight, self._in_flight = self._in_flight, {}
+        for sink, *_ in in_flight.values():
+            sink.failed(HostLostError())
 
-    def _taken(self, number: int) -> ResponseSink | None:
-        entry = self._waiting.pop(number, None)
-        if entry is None:
+    def _pop(self, number: int) -> ResponseSink | None:
+        request = self._in_flight.pop(number, None)
+        if request is None:
             return None
-        self._bytes -= entry[3]
-        return entry[0]
+        self._bytes -= request[3]
+        return request[0]
 
 
 def _check_status(status: int) -> None:
-    """Others mean something else to clients than an answer with a body; a model could have made them up."""
+    """Reject statuses that mean something else to HTTP clients than a response with a body.
+
+    Model code could produce them.
+    """
     if status != 200 and not 400 <= status <= 599:
         raise BadFrameError(f"A host can't answer with the status {status}.")
 
 
 class HostLostError(UnavailableError):
-    """Whoever was asked is gone, and has perhaps begun with the request."""
+    """The host of a request is gone. It may have started to process the request."""
 
     def __init__(self) -> None:
         super().__init__("The process that serves this version ended before it answered; another one takes its place.")

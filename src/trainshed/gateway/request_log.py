@@ -1,4 +1,4 @@
-"""A share of requests and answers, written down as JSON lines in objects of the owner's bucket."""
+"""The request log: writes a sample of requests and responses as JSON lines into objects of a bucket."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from trainshed.gateway.routes import RequestLogTarget, VersionRoute
 LOG = logging.getLogger("trainshed.predict")
 
 FLUSH_S = 5.0
-WAITING_BYTES = 64 << 20  #: of requests and answers that are not written yet; what comes on top is counted, not kept
+WAITING_BYTES = 64 << 20  #: of unwritten requests and responses; more are counted and dropped
 
-#: project, bucket, name, bytes: make this an object of the project's own bucket, whole or not at all
+#: project, bucket, name, bytes: writes an object of the project's own bucket, all or nothing
 Write = Callable[[str, str, str, bytes], object]
 
 
@@ -40,17 +40,17 @@ class _Entry:
         return len(self.request) + len(self.answer)
 
     @property
-    def place(self) -> tuple[str, str, str, str, str]:
+    def destination(self) -> tuple[str, str, str, str, str]:
         return self.project, self.log.bucket, self.log.folder, self.model, self.version
 
 
 def folder_of(log: RequestLogTarget, model: str) -> str:
-    """Below which name the requests to a model are, with a slash at the end; below that one name for each day."""
+    """Return the name prefix of a model's logged requests, with a slash at the end. Days are folders below it."""
     return f"{log.folder}/{model}/" if log.folder else f"{model}/"
 
 
 class RequestLogWriter:
-    """What is to be written. Adding never waits; a thread of its own writes every few seconds."""
+    """Buffers log entries and writes them on its own thread every few seconds. `add` never blocks."""
 
     def __init__(self, write: Write, *, clock: Callable[[], int] = now_us) -> None:
         self._write = write
@@ -58,8 +58,8 @@ class RequestLogWriter:
         self._entries: list[_Entry] = []
         self._bytes = 0
         self._dropped = 0
-        self._adding = threading.Lock()
-        self._flushing = threading.Lock()
+        self._buffer_lock = threading.Lock()
+        self._flush_lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="request-log", daemon=True)
 
@@ -67,7 +67,7 @@ class RequestLogWriter:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what is left, and end."""
+        """Stop the thread and write the remaining entries."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -80,7 +80,7 @@ class RequestLogWriter:
     def add(self, route: VersionRoute, log: RequestLogTarget, request: bytes, answer: bytes, *, seconds: float) -> None:
         latency_ms = round(seconds * 1000, 3)
         entry = _Entry(route.project, log, route.model, route.version, self._clock(), request, answer, latency_ms)
-        with self._adding:
+        with self._buffer_lock:
             if self._bytes + entry.size > WAITING_BYTES:
                 self._dropped += 1
                 return
@@ -88,15 +88,17 @@ class RequestLogWriter:
             self._bytes += entry.size
 
     def flush(self) -> None:
-        """Write all that was added before. What can't be written is told in the server's log, and gone."""
-        with self._flushing:
-            with self._adding:
+        """Write all buffered entries. Entries that cannot be written are reported in the server's log and dropped."""
+        with self._flush_lock:
+            with self._buffer_lock:
                 entries, self._entries = self._entries, []
                 dropped, self._dropped = self._dropped, 0
                 self._bytes = 0
             if dropped:
                 LOG.warning("requestlog.dropped count=%d More came than could be written.", dropped)
-            for _, group in groupby(sorted(entries, key=lambda each: each.place), key=lambda each: each.place):
+            for _, group in groupby(
+                sorted(entries, key=lambda each: each.destination), key=lambda each: each.destination
+            ):
                 self._write_group(list(group))
 
     def _write_group(self, entries: list[_Entry]) -> None:

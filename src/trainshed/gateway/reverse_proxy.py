@@ -1,4 +1,4 @@
-"""Passing a request on to a process on loopback, and its answer back as it comes."""
+"""A reverse proxy to processes on loopback, which streams their responses."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from trainshed.errors import UnavailableError
 
 HEAD_BYTES = 65_536
-_ANSWER_S = 60.0  #: for the head of an answer, and for each piece of it
+_ANSWER_S = 60.0  #: for the head of a response, and for each chunk of its body
 _PIECE = 1 << 16
 
-#: an answer that is none: cut off, too long, or not HTTP
-_BROKEN = (
+#: a response that is truncated, too long, or not HTTP
+_RESPONSE_ERRORS = (
     *(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError),
     *(ValueError, http.client.HTTPException),
 )
@@ -26,7 +26,7 @@ Headers = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxiedResponse:
-    """An answer, whose bytes are still to come. They must be read to the end, or `pieces` be closed."""
+    """A response whose body is still to be read. Callers read `pieces` to the end or close it."""
 
     status: int
     headers: Headers
@@ -34,9 +34,10 @@ class ProxiedResponse:
 
 
 async def forward(port: int, method: str, target: bytes, headers: Headers, body: bytes) -> ProxiedResponse:
-    """Ask 127.0.0.1:port. `UnavailableError` if it does not answer. `headers` and `target` must hold no end of a line.
+    """Forward a request to 127.0.0.1:`port`. Raises `UnavailableError` if it does not respond.
 
-    The request is one of HTTP/1.0, so the answer ends with the connection and is in no need of being taken apart.
+    `headers` and `target` must contain no line breaks. The request is HTTP/1.0: the response ends with the connection,
+    so its body needs no parsing.
     """
     lines = [f"{method} ".encode() + target + b" HTTP/1.0", f"host: 127.0.0.1:{port}".encode()]
     lines += [f"{name}: {value}".encode("latin-1") for name, value in headers]
@@ -49,31 +50,31 @@ async def forward(port: int, method: str, target: bytes, headers: Headers, body:
         writer.write(b"\r\n".join([*lines, b"", b""]) + body)
         async with asyncio.timeout(_ANSWER_S):
             head = await reader.readuntil(b"\r\n\r\n")
-        status, answered = _parse(head)
-    except _BROKEN as exc:
+        status, response_headers = _parse_head(head)
+    except _RESPONSE_ERRORS as exc:
         writer.close()
         raise UnavailableError("The process behind this address broke off.") from exc
     except BaseException:
         writer.close()
         raise
-    return ProxiedResponse(status=status, headers=answered, pieces=_pieces(reader, writer))
+    return ProxiedResponse(status=status, headers=response_headers, pieces=_chunks(reader, writer))
 
 
-async def _pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
+async def _chunks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
     try:
         while True:
             async with asyncio.timeout(_ANSWER_S):
-                piece = await reader.read(_PIECE)
-            if not piece:
+                chunk = await reader.read(_PIECE)
+            if not chunk:
                 return
-            yield piece
+            yield chunk
     finally:
         writer.close()
-        with contextlib.suppress(OSError):  # all that was wanted of it has come
+        with contextlib.suppress(OSError):  # the response is complete or no longer needed
             await writer.wait_closed()
 
 
-def _parse(head: bytes) -> tuple[int, Headers]:
+def _parse_head(head: bytes) -> tuple[int, Headers]:
     first, _, rest = head.partition(b"\r\n")
     words = first.split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():

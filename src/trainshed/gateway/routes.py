@@ -1,4 +1,4 @@
-"""Where predictions go: immutable values, swapped whole, written from any thread and read by the event loop."""
+"""Routes of predictions: immutable values, replaced as a whole. Any thread publishes; the event loop reads."""
 
 from __future__ import annotations
 
@@ -13,39 +13,41 @@ from trainshed.domain.models.hosting import HostEndpoint, ServingState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAddress:
-    """One running host. `key` is different for every start of a process, so a new one is never taken for the old."""
+    """The address of one running host. `key` is unique per process start, so a new host never passes for an old one."""
 
-    socket: Path  #: if it runs on this machine
+    socket: Path  #: for a host on this machine
     key: str
-    endpoint: HostEndpoint | None = None  #: if it runs on another one
+    endpoint: HostEndpoint | None = None  #: for a remote host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLogTarget:
-    """Where a share of the requests of a version is written down."""
+    """Where a sample of a version's requests is logged."""
 
     bucket: str
-    folder: str  #: the beginning of the objects' names, without a slash at the end; "" is the bucket itself
+    folder: str  #: the prefix of object names, without a slash at the end; "" is the bucket itself
     share: float  #: 0 to 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRoute:
-    """One version, as requests to it see it."""
+    """The route of one version."""
 
     project: str
     model: str
     version: str
     state: ServingState
-    reason: str = ""  #: why it is not READY, for whoever asks it
+    reason: str = ""  #: why it is not READY, for clients
     hosts: tuple[HostAddress, ...] = ()
-    access_log: bool = False  #: a line in the server's log for each request (onlinePredictionLogging)
+    access_log: bool = False  #: one line per request in the server's log (onlinePredictionLogging)
     log: RequestLogTarget | None = None
 
     @property
     def retries_elsewhere(self) -> bool:
-        """Whether a request whose host is lost is sent to another one: it is most likely lost with its machine. On this
-        machine, the request itself is what may have ended it."""
+        """Whether a request that loses its host is resent to another one.
+
+        A remote host is most likely lost with its node. On this machine, the request itself may have killed the host.
+        """
         return len(self.hosts) > 1 and self.hosts[0].endpoint is not None
 
     @property
@@ -55,91 +57,91 @@ class VersionRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRoute:
-    """One model with all its versions, whatever their state, but those that are being deleted."""
+    """The route of one model with all versions in any state, except those being deleted."""
 
     project: str
     model: str
-    default: str = ""  #: the version that requests to the model itself get; "" if there is none
-    split: tuple[tuple[str, int], ...] = ()  #: versions and their weights; empty: the default gets everything
+    default: str = ""  #: the version for requests that name none; "" if there is none
+    split: tuple[tuple[str, int], ...] = ()  #: versions and their weights; if empty, the default gets all requests
     versions: Mapping[str, VersionRoute] = field(default_factory=dict)
 
     def pick(self, draw: float) -> VersionRoute | None:
-        """The version for a request that names none. `draw` is a random number from 0 to below 1.
+        """Return the version for a request that names none. `draw` is a random number in [0, 1).
 
-        Versions of the split that are not there get nothing; None if nobody could answer.
+        Versions of the split that have no route get no requests. Returns None if no version is left.
         """
         if not self.split:
             return self.versions.get(self.default)
-        present = [(self.versions[name], weight) for name, weight in self.split if name in self.versions]
-        left = draw * sum(weight for _, weight in present)
-        for route, weight in present:
-            left -= weight
-            if left < 0:
+        candidates = [(self.versions[name], weight) for name, weight in self.split if name in self.versions]
+        remainder = draw * sum(weight for _, weight in candidates)
+        for route, weight in candidates:
+            remainder -= weight
+            if remainder < 0:
                 return route
         return self.versions.get(self.default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictTarget:
-    """What a request asks: a version, or the model itself where `version` is empty."""
+    """The target of a request: a version, or the model itself if `version` is empty."""
 
     project: str
     model: str
     version: str = ""
-    kind: int  #: a `frames.Kind`
+    kind: int  #: a `frames.FrameKind`
 
 
 class Routes:
-    """The routes in force. What was published is true for every request that is routed afterwards."""
+    """The current routes. Every request that is routed after `publish` returns sees the published routes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
-        self.models: Mapping[tuple[str, str], ModelRoute] = {}  #: never changed, but replaced as a whole
+        self.models: Mapping[tuple[str, str], ModelRoute] = {}  #: immutable, replaced as a whole
 
     def publish(self, *models: ModelRoute) -> None:
-        """Put these models in the place of what was known of them, in one step. From any thread."""
+        """Replace the routes of these models atomically. Thread-safe."""
         with self._lock:
             self.models = {**self.models, **{(route.project, route.model): route for route in models}}
-        self._tell()
+        self._notify()
 
     def withdraw(self, project: str, model: str) -> None:
-        """Forget a model; it may be absent. From any thread."""
+        """Remove the route of a model. Idempotent. Thread-safe."""
         with self._lock:
             self.models = {key: route for key, route in self.models.items() if key != (project, model)}
-        self._tell()
+        self._notify()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call this after every change, in the thread that made it."""
+        """Register a callback for every change. It runs on the thread that made the change."""
         with self._lock:
             self._listeners.append(listener)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in tuple(self._listeners):
             listener()
 
 
 class ControlPlane(Protocol):
-    """Whoever keeps hosts running, as the gateway calls it. All return at once: the event loop waits for them."""
+    """The control plane, as the gateway calls it. All methods return immediately: the event loop calls them."""
 
     def activate(self, project: str, model: str, version: str) -> None:
-        """A request waits for a version that sleeps. Called again for every further one."""
+        """Activate a version that is asleep, because a request waits for it. Called once per waiting request."""
 
     def host_unresponsive(self, key: str) -> None:
-        """This host let a request run into its deadline and answered nothing else in all that time."""
+        """Report a host that let a request time out and sent nothing else meanwhile."""
 
     def host_unreachable(self, key: str, reason: str) -> None:
-        """Nobody could connect to this host for a while. Called again for as long as that lasts."""
+        """Report a host that could not be connected to for a while. Called again while that lasts."""
 
 
 class Traffic(Protocol):
-    """What is on its way, as whoever keeps hosts running asks it. From any thread but the event loop's."""
+    """In-flight requests, as the control plane sees them. Thread-safe, but not for the event loop: `drained` blocks."""
 
     def drained(self, keys: Collection[str], *, timeout_s: float) -> bool:
-        """Wait until none of these hosts has a request that waits for an answer; False if some still do at the end.
+        """Blocks until these hosts have no in-flight requests. Returns False on timeout.
 
-        Take them out of the routes first: what is routed before that counts, and nothing comes after.
+        Callers withdraw the hosts from the routes first. Requests routed before that count; none come after.
         """
 
     def last_used_us(self, project: str, model: str, version: str) -> int:
-        """When the version was last asked for something; 0 if never since this server started."""
+        """Return the time of the version's last request. Returns 0 if there was none since this server started."""

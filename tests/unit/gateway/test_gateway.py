@@ -441,7 +441,7 @@ def test_memory_is_given_back_when_nobody_has_asked_for_a_while(bench: Bench, mo
     host = bench.host(answering("late", after_s=0.5))
 
     async def steps() -> float:
-        hosts = HostConnectionPool(timeout_s=60, trimming=MemoryTrimmer(lambda: trims.append(time.monotonic())))
+        hosts = HostConnectionPool(timeout_s=60, trimmer=MemoryTrimmer(lambda: trims.append(time.monotonic())))
         await hosts.connect_any([host.address])
         connection = hosts.least_loaded([host.address])
         assert connection is not None
