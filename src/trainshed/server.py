@@ -276,7 +276,7 @@ async def _run(
 def _proxy(lead: _Lead, plain: uvicorn.Server) -> ConnectProxy:
     """Requests that come by it are the plain port's: the same limits, the same end."""
     inner = partial(_spelled_protocol, plain.config, plain.server_state)
-    return ConnectProxy(tls=lead.tls, inner=inner, gateway=lead.gateway)
+    return ConnectProxy(tls=lead.tls, inner=inner, egress=lead.gateway)
 
 
 class _Leaving(TimedProtocol):

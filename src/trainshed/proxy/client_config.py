@@ -1,4 +1,4 @@
-"""What leads Google's own clients on this machine to the server: variables, and files that hold a token."""
+"""Configuration of Google's clients on this machine for this server: environment variables, and files with a token."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ _GOOGLE = "storage.googleapis.com"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEndpoints:
-    """How programs on this machine get to the server."""
+    """The endpoints of the server for programs on this machine."""
 
     url: str
     tls_url: str
     proxy_url: str
-    bundle: Path  #: the authorities that they trust, the server's own among them
-    bypass: str = ""  #: what the machine's own no_proxy says
+    bundle: Path  #: the CA certificates that programs trust, including the server's own
+    bypass: str = ""  #: the machine's own no_proxy
 
 
 def config_files(
-    reach: ServerEndpoints, *, project: str, folder: Path, token: str, state: Path | None = None
+    endpoints: ServerEndpoints, *, project: str, folder: Path, token: str, state: Path | None = None
 ) -> dict[str, str]:
-    """The texts that hold the token, by file name: for Trainshed's command line, Google's libraries, and gsutil.
+    """Return the files that hold the token, by name: for Trainshed's CLI, Google's libraries and gsutil.
 
-    `folder` is where they are seen. gsutil keeps its notes in there too, unless `state` is another place for them.
+    `folder` is the path of the files for their readers. gsutil keeps its state there too, unless `state` names another
+    folder.
     """
     google = {"type": "authorized_user", "client_id": "trainshed", "client_secret": "none", "refresh_token": token}
-    tls = urlsplit(reach.tls_url)
+    tls = urlsplit(endpoints.tls_url)
     boto: dict[str, dict[str, object]] = {
         "Credentials": {
             "gs_json_host": tls.hostname,
             "gs_json_port": tls.port,
             "gs_oauth2_refresh_token": token,
         },
-        "Boto": {"ca_certificates_file": reach.bundle},
+        "Boto": {"ca_certificates_file": endpoints.bundle},
         "GSUtil": {
             "default_project_id": project,
             "software_update_check_period": 0,
@@ -49,8 +50,8 @@ def config_files(
             "client_id": "trainshed",
             "client_secret": "none",
             "token_cache": "in_memory",
-            "provider_token_uri": f"{reach.tls_url}/token",
-            "provider_authorization_uri": f"{reach.tls_url}/auth",
+            "provider_token_uri": f"{endpoints.tls_url}/token",
+            "provider_authorization_uri": f"{endpoints.tls_url}/auth",
         },
     }
     return {"token": f"{token}\n", "google.json": json.dumps(google), "boto": _ini(boto)}
@@ -64,57 +65,58 @@ def _ini(sections: Mapping[str, Mapping[str, object]]) -> str:
 
 
 def client_environment(
-    reach: ServerEndpoints, *, project: str, folder: Path, hosts: Iterable[str] = ()
+    endpoints: ServerEndpoints, *, project: str, folder: Path, hosts: Iterable[str] = ()
 ) -> dict[str, str]:
-    """The variables that go with the files in `folder`. None of them is secret. `hosts` are never proxied."""
-    bypass = ",".join(_bypass(hosts, reach.bypass))
-    fsspec = json.dumps({"endpoint_url": reach.url})  # gcsfs goes by no proxy variable
+    """Return the variables that point clients to the files in `folder`. None is secret. `hosts` bypass the proxy."""
+    bypass = ",".join(_bypass(hosts, endpoints.bypass))
+    fsspec = json.dumps({"endpoint_url": endpoints.url})  # gcsfs ignores proxy variables
     return {
-        "https_proxy": reach.proxy_url,
-        "HTTPS_PROXY": reach.proxy_url,
+        "https_proxy": endpoints.proxy_url,
+        "HTTPS_PROXY": endpoints.proxy_url,
         "no_proxy": bypass,
         "NO_PROXY": bypass,
-        "CURL_CA_BUNDLE": str(reach.bundle),
-        "REQUESTS_CA_BUNDLE": str(reach.bundle),
-        "SSL_CERT_FILE": str(reach.bundle),
-        "HTTPLIB2_CA_CERTS": str(reach.bundle),
-        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(reach.bundle),
-        "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE": str(reach.bundle),
+        "CURL_CA_BUNDLE": str(endpoints.bundle),
+        "REQUESTS_CA_BUNDLE": str(endpoints.bundle),
+        "SSL_CERT_FILE": str(endpoints.bundle),
+        "HTTPLIB2_CA_CERTS": str(endpoints.bundle),
+        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(endpoints.bundle),
+        "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE": str(endpoints.bundle),
         "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "google.json"),
         "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(folder / "token"),
         "BOTO_CONFIG": str(folder / "boto"),
         "GOOGLE_CLOUD_PROJECT": project,
         "CLOUDSDK_CORE_PROJECT": project,
-        "NO_GCE_CHECK": "true",  # nothing waits for a metadata server
-        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # or gcsfs asks for each bucket's type by gRPC first
+        "NO_GCE_CHECK": "true",  # clients do not wait for a metadata server
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # otherwise gcsfs asks for each bucket's type by gRPC first
         "FSSPEC_GS": fsspec,
         "FSSPEC_GCS": fsspec,
-        "TRAINSHED_URL": reach.url,
+        "TRAINSHED_URL": endpoints.url,
     }
 
 
-def _bypass(hosts: Iterable[str], machines: str) -> Iterable[str]:
-    """Whom to speak to without the proxy: this machine, the given hosts, and whom the machine says, Google aside.
+def _bypass(hosts: Iterable[str], no_proxy: str) -> Iterable[str]:
+    """Return the hosts that bypass the proxy: this machine, `hosts`, and the machine's no_proxy without Google's hosts.
 
-    gRPC goes by these variables too: TensorFlow's replicas would not find each other without the cluster's hosts.
+    gRPC reads these variables too: without the cluster's hosts, TensorFlow's replicas would not reach each other.
     """
-    entries = [entry.strip() for entry in machines.split(",")]
-    kept = [entry for entry in entries if entry and not _GOOGLE.endswith(entry.lstrip("*."))]
-    return dict.fromkeys((*_NEVER_PROXIED, *hosts, *kept))
+    entries = [entry.strip() for entry in no_proxy.split(",")]
+    machine_hosts = [entry for entry in entries if entry and not _GOOGLE.endswith(entry.lstrip("*."))]
+    return dict.fromkeys((*_NEVER_PROXIED, *hosts, *machine_hosts))
 
 
 def write_files(folder: Path, texts: Mapping[str, str], *, for_all: bool = False) -> None:
-    """Put the texts into files that this user alone can read. A reader sees an old file or a new one.
+    """Write the files, readable by this user only. Each is replaced atomically.
 
-    `for_all`: whoever sees the folder may read them, for one that a container sees and that is in a closed one here.
+    `for_all` makes them readable by every user who can reach the folder. It is for containers; on this machine a closed
+    parent folder protects them.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if for_all:
         folder.chmod(0o755)
     for name, text in texts.items():
-        fresh = folder / f".{name}.{os.getpid()}.new"
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        draft = folder / f".{name}.{os.getpid()}.new"
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(text)
             if for_all:
                 os.fchmod(file.fileno(), 0o644)
-        fresh.rename(folder / name)
+        draft.rename(folder / name)

@@ -1,7 +1,7 @@
-"""An HTTP proxy on loopback that knows one method, CONNECT: Google's names lead to this server, all others out.
+"""A CONNECT proxy on loopback: intercepts Google's hosts and forwards all other connections through the egress.
 
-Trainers find it in `https_proxy`. Plain HTTP is not proxied: nothing that speaks to Google uses it, and `http_proxy` of
-the machine stays as it is.
+Trainers find it in `https_proxy`. It does not proxy plain HTTP: no client of Google uses it, and the machine's
+`http_proxy` stays unchanged.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from trainshed.proxy.request_normalizer import HEAD_LIMIT, HEADERS_LIMIT
 
 LOG = logging.getLogger("trainshed.proxy")
 HEAD_S = 15.0
-GOODBYE_S = 1.0  #: for a client that should say that it has heard the end, and may be busy with other things
+GOODBYE_S = 1.0  #: for the client's TLS close_notify; a busy client may not send it
 CONNECTIONS = 1000
 _CONNECT = re.compile(rb"CONNECT (\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):(\d{1,5}) HTTP/1\.[01]")
 _HTTPS = 443
-_GO_ON = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
 def tls_context(chain: Path, key: Path) -> ssl.SSLContext:
-    """What the server shows to those who ask for Google."""
+    """Return the TLS context with the certificate for Google's hosts."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(chain, key)
     context.set_alpn_protocols(["http/1.1"])
@@ -38,12 +38,12 @@ def tls_context(chain: Path, key: Path) -> ssl.SSLContext:
 
 
 class ConnectProxy:
-    """`start`, then `stop` to take no more connections, then `close` to end those that are left."""
+    """Call `start`, then `stop` to accept no more connections, then `close` to end the open ones."""
 
-    def __init__(self, *, tls: ssl.SSLContext, inner: Callable[[], asyncio.Protocol], gateway: Egress) -> None:
+    def __init__(self, *, tls: ssl.SSLContext, inner: Callable[[], asyncio.Protocol], egress: Egress) -> None:
         self._tls = tls
-        self._inner = inner  #: makes the server's own HTTP protocol, one for each connection
-        self._gateway = gateway
+        self._inner = inner  #: creates the server's own HTTP protocol, once per connection
+        self._egress = egress
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -67,52 +67,52 @@ class ConnectProxy:
         try:
             if len(self._tasks) > CONNECTIONS:
                 raise UnavailableError(f"There are {CONNECTIONS} connections already.")
-            await self._connected((reader, writer))
+            await self._handle((reader, writer))
         except InvalidArgumentError as exc:
             writer.write(error_response("400 Bad Request", str(exc)))
         except UnavailableError as exc:
             LOG.info("proxy.unreachable reason=%s", exc)
             writer.write(error_response("502 Bad Gateway", str(exc)))
-        except (OSError, EOFError, TimeoutError) as exc:  # the client is gone, slow, or did not trust us
+        except (OSError, EOFError, TimeoutError) as exc:  # the client is gone, slow, or rejects the certificate
             LOG.debug("proxy.dropped reason=%s", exc)
         finally:
             writer.close()
             self._tasks.discard(task)
 
-    async def _connected(self, near: Streams) -> None:
-        host, port = await _asked(near[0])
+    async def _handle(self, client: Streams) -> None:
+        host, port = await _read_target(client[0])
         name = served_name(host)
         if name is not None and port == _HTTPS:
-            await self._answer(near[1], name)
+            await self._intercept(client[1], name)
             return
-        far = await self._gateway.connect(host, port)
-        near[1].write(_GO_ON)
-        await pipe(near, far)
+        upstream = await self._egress.connect(host, port)
+        client[1].write(_ESTABLISHED)
+        await pipe(client, upstream)
 
-    async def _answer(self, writer: asyncio.StreamWriter, name: str) -> None:
-        """Be Google for this client: take the place at the other end of its tunnel."""
+    async def _intercept(self, writer: asyncio.StreamWriter, name: str) -> None:
+        """Terminate TLS for the intercepted host and serve the client's requests."""
         loop = asyncio.get_running_loop()
-        front = InterceptedConnection(self._inner(), name)
-        writer.write(_GO_ON)
-        secure = await loop.start_tls(
+        connection = InterceptedConnection(self._inner(), name)
+        writer.write(_ESTABLISHED)
+        transport = await loop.start_tls(
             writer.transport,
-            front,
+            connection,
             self._tls,
             server_side=True,
             ssl_handshake_timeout=HEAD_S,
             ssl_shutdown_timeout=GOODBYE_S,
         )
-        if secure is None:
+        if transport is None:
             return
-        front.begin(secure)
+        connection.begin(transport)
         try:
-            await front.closed
+            await connection.closed
         finally:
-            secure.close()
+            transport.close()
 
 
-async def _asked(reader: asyncio.StreamReader) -> tuple[str, int]:
-    """The host and port that the client wants."""
+async def _read_target(reader: asyncio.StreamReader) -> tuple[str, int]:
+    """Read the CONNECT request and return its host and port."""
     try:
         async with asyncio.timeout(HEAD_S):
             head = await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Connections to everyone else: bytes go both ways, and nobody here looks at them."""
+"""Egress: connections to all hosts that are not intercepted. Bytes are forwarded in both directions, unread."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from urllib.parse import unquote, urlsplit
 from trainshed.errors import CannotProceedError, UnavailableError
 
 CONNECT_S = 20.0
-LINGER_S = 300.0  #: for the other direction, once one has ended
+LINGER_S = 300.0  #: for the other direction after one has ended
 _PIECE = 65_536
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Egress:
-    """How this machine reaches others: through the proxy that its environment names, or directly."""
+    """How connections leave this machine: through the proxy that its environment names, or directly."""
 
-    host: str = ""  #: empty: directly
+    host: str = ""  #: of the proxy; empty if connections are direct
     port: int = 0
     authorization: str = ""
     bypass: str = ""  #: no_proxy
 
     @classmethod
     def of(cls, proxy: str, *, bypass: str) -> Self:
-        """From https_proxy and no_proxy. `CannotProceedError` if the proxy is not an http:// address."""
+        """Build it from https_proxy and no_proxy. Raises `CannotProceedError` if the proxy is not an http:// URL."""
         if not proxy:
             return cls()
         parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
@@ -48,42 +48,47 @@ class Egress:
         return cls(host=parts.hostname, port=port, authorization=authorization, bypass=bypass)
 
     def for_host(self, host: str) -> bool:
-        """Whether connections to `host` go through the proxy."""
+        """Return whether connections to `host` go through the proxy."""
         name = host.lower()
         entries = [entry.strip().lower().removeprefix("*").lstrip(".") for entry in self.bypass.split(",")]
-        aside = self.bypass.strip() == "*" or any(name == e or name.endswith(f".{e}") for e in entries if e)
-        return bool(self.host) and not aside
+        bypassed = self.bypass.strip() == "*" or any(name == e or name.endswith(f".{e}") for e in entries if e)
+        return bool(self.host) and not bypassed
 
     async def connect(self, host: str, port: int) -> Streams:
-        """A connection to that place. `UnavailableError`, with the reason, if there is none within `CONNECT_S`."""
-        through = self.for_host(host)
-        place = (self.host, self.port) if through else (host, port)
+        """Connect to a host. Raises `UnavailableError` with the reason if that fails or exceeds `CONNECT_S`."""
+        proxied = self.for_host(host)
+        address = (self.host, self.port) if proxied else (host, port)
         try:
             async with asyncio.timeout(CONNECT_S):
-                streams = await asyncio.open_connection(*place)
-                if through:
-                    await self._ask(streams, host, port)
+                streams = await asyncio.open_connection(*address)
+                if proxied:
+                    await self._request_tunnel(streams, host, port)
                 return streams
         except TimeoutError:
-            raise UnavailableError(f"{place[0]}:{place[1]} did not answer within {CONNECT_S:g} s.") from None
+            raise UnavailableError(f"{address[0]}:{address[1]} did not answer within {CONNECT_S:g} s.") from None
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as exc:
-            raise UnavailableError(f"{place[0]}:{place[1]} can't be reached: {exc}.") from exc
+            raise UnavailableError(f"{address[0]}:{address[1]} can't be reached: {exc}.") from exc
 
-    async def _ask(self, streams: Streams, host: str, port: int) -> None:
+    async def _request_tunnel(self, streams: Streams, host: str, port: int) -> None:
         reader, writer = streams
-        at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        given = f"Proxy-Authorization: Basic {self.authorization}\r\n" if self.authorization else ""
-        writer.write(f"CONNECT {at} HTTP/1.1\r\nHost: {at}\r\n{given}\r\n".encode())
-        answer = await reader.readuntil(b"\r\n\r\n")
-        status = answer.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
+        target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        credentials = f"Proxy-Authorization: Basic {self.authorization}\r\n" if self.authorization else ""
+        writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{credentials}\r\n".encode())
+        response = await reader.readuntil(b"\r\n\r\n")
+        status = response.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
         if len(status) < 2 or status[1] != "200":
             writer.close()
-            raise UnavailableError(f"The proxy {self.host}:{self.port} does not let us through to {at}: {status[1:]}.")
+            raise UnavailableError(
+                f"The proxy {self.host}:{self.port} does not let us through to {target}: {status[1:]}."
+            )
 
 
-async def pipe(near: Streams, far: Streams) -> None:
-    """Pass bytes both ways until both sides have ended, or one has and the other is silent. Closes the far side."""
-    pumps = [asyncio.create_task(_pump(near[0], far[1])), asyncio.create_task(_pump(far[0], near[1]))]
+async def pipe(client: Streams, upstream: Streams) -> None:
+    """Forward bytes in both directions until both have ended, or one has and the other stays silent.
+
+    Closes `upstream`.
+    """
+    pumps = [asyncio.create_task(_pump(client[0], upstream[1])), asyncio.create_task(_pump(upstream[0], client[1]))]
     try:
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait(pumps, timeout=LINGER_S)
@@ -91,17 +96,17 @@ async def pipe(near: Streams, far: Streams) -> None:
         for pump in pumps:
             pump.cancel()
         await asyncio.gather(*pumps, return_exceptions=True)
-        far[1].close()
+        upstream[1].close()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One direction. A connection that breaks takes the other side with it."""
+    """Forward one direction. An error aborts the writer's connection."""
     try:
         while data := await reader.read(_PIECE):
             writer.write(data)
             await writer.drain()
         writer.write_eof()
-    except (OSError, RuntimeError):  # the latter is what uvloop says of a connection that it has closed already
+    except (OSError, RuntimeError):  # uvloop raises RuntimeError for a connection that is closed already
         writer.transport.abort()
         with contextlib.suppress(OSError):
             await writer.wait_closed()

@@ -1,4 +1,4 @@
-"""Which of Google's names the server answers for, and where on the server each of their paths leads."""
+"""The hosts of Google that the server intercepts, and the server paths that their paths map to."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _WWW = "www.googleapis.com"
 _OAUTH = "oauth2.googleapis.com"
 _ML = "ml.googleapis.com"
 
-#: all names that a forwarded request may have as its Host; nobody but Google can make them lead elsewhere
+#: all names that a forwarded request may have as its Host; only Google controls their DNS
 NAMES = frozenset({_STORAGE, _WWW, _OAUTH, _ML, "logging.googleapis.com"})
 CERTIFIED = ("*.googleapis.com", "googleapis.com")
 
 _REGIONAL_ML = re.compile(r"[a-z]{2,20}-[a-z]{2,20}\d{1,2}-ml\.googleapis\.com")
-#: all that `served_name` answers for, for those who can't call it
+#: a regular expression for all hosts of `served_name`, for processes that cannot call it
 PATTERN = "|".join((*map(re.escape, sorted(NAMES)), _REGIONAL_ML.pattern))
 _TOKEN_PATHS = {_WWW: ("/oauth2/v3/token", "/oauth2/v4/token"), _OAUTH: ("/token",)}
 _STORAGE_API = (
@@ -27,21 +27,21 @@ _STORAGE_API = (
 
 
 def served_name(host: str) -> str | None:
-    """The name by which the server answers for this host; None if the host is someone else's."""
+    """Return the name under which the server intercepts this host. Returns None if it does not."""
     name = host.lower()
     return _ML if _REGIONAL_ML.fullmatch(name) else name if name in NAMES else None
 
 
-def rewrite_path(name: str, asked: str) -> str:
-    """Where a request for `asked` (path and query) at a served name goes on the server.
+def rewrite_path(name: str, target: str) -> str:
+    """Return the server path for a request to `asked` (path and query) at an intercepted host.
 
-    Objects may be read at `storage.googleapis.com/BUCKET/OBJECT`, as TensorFlow does; all else keeps its path.
+    TensorFlow reads objects at `storage.googleapis.com/BUCKET/OBJECT`; these become downloads. Other paths stay.
     """
-    path, mark, query = asked.partition("?")
+    path, separator, query = target.partition("?")
     if path in _TOKEN_PATHS.get(name, ()):
-        return f"/token{mark}{query}"
+        return f"/token{separator}{query}"
     if name == _STORAGE and not path.startswith(_STORAGE_API):
         bucket, _, object_name = path[1:].partition("/")
         if bucket and object_name:
-            return f"/download/storage/v1/b/{bucket}/o/{object_name.replace('/', '%2F')}{mark}{query}"
-    return asked
+            return f"/download/storage/v1/b/{bucket}/o/{object_name.replace('/', '%2F')}{separator}{query}"
+    return target

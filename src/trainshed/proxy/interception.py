@@ -1,7 +1,8 @@
-"""Google's names on the server's own TLS port. A client that asks for one of them, as the relays of other machines lead
-trainers to do, sees the certificate for it, and its requests are rewritten as those that come by the proxy are.
+"""Interception of Google's hosts: by SNI on the server's TLS port, and inside tunnels of the CONNECT proxy.
 
-This leads nowhere else: what comes in is a request to this server, with a token or refused.
+A client that asks for one of these hosts gets the certificate for it. Sidecar proxies of remote replicas connect this
+way. Requests are normalized and then served by this server's own HTTP protocol. Nothing is forwarded to other hosts: a
+request needs a token of this server or is refused.
 """
 
 from __future__ import annotations
@@ -19,32 +20,32 @@ from trainshed.proxy.request_normalizer import RequestNormalizer
 
 
 class SniContexts:
-    """One context for each name, so that a connection's own context tells by which name it was opened."""
+    """One TLS context per intercepted host, so that a connection's context identifies its host."""
 
     def __init__(self, context: Callable[[], ssl.SSLContext]) -> None:
         self._contexts = {name: context() for name in NAMES}
         self._names = {context: name for name, context in self._contexts.items()}
 
-    def choose(self, connection: ssl.SSLObject, asked: str | None, _: ssl.SSLContext) -> None:
-        """To be told the name (SNI) that a client asks for; any name but Google's is left to the port's own context."""
-        name = served_name(asked or "")
+    def choose(self, connection: ssl.SSLObject, server_name: str | None, _: ssl.SSLContext) -> None:
+        """The SNI callback: selects the context of an intercepted host. Other names keep the port's own context."""
+        name = served_name(server_name or "")
         if name is not None:
             connection.context = self._contexts[name]
 
     def name(self, transport: asyncio.Transport) -> str | None:
-        """Google's name by which a connection was opened; None if it was another one, or none."""
+        """Return the intercepted host that a connection was opened for. Returns None if there is none."""
         return self._names.get(transport.get_extra_info("ssl_object").context)
 
 
 def intercept(transport: asyncio.Transport, inner: asyncio.Protocol, name: str) -> None:
-    """From now on the connection is Google's, at this end; `inner` answers what was asked of it."""
-    front = InterceptedConnection(inner, name)
-    transport.set_protocol(front)
-    front.begin(transport)
+    """Intercept an established connection: `inner` serves its normalized requests."""
+    connection = InterceptedConnection(inner, name)
+    transport.set_protocol(connection)
+    connection.begin(transport)
 
 
 def error_response(status: str, message: str) -> bytes:
-    """A whole answer with a sentence in it, in the form in which Google's clients show it. It is the last one."""
+    """Return a complete response in Google's error format. It closes the connection."""
     code = int(status.partition(" ")[0])
     body = json.dumps({"error": {"code": code, "message": message}}).encode()
     head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close"
@@ -52,20 +53,20 @@ def error_response(status: str, message: str) -> bytes:
 
 
 class InterceptedConnection(asyncio.Protocol):
-    """Hands clean requests to `inner`, which answers on the connection itself. Done when `closed` is."""
+    """Passes normalized requests to `inner`, which responds on the transport itself. `closed` is set at the end."""
 
     def __init__(self, inner: asyncio.Protocol, name: str) -> None:
         self._inner = inner
-        self._cleaner = RequestNormalizer(name)
-        self._early = b""  # what came before we were told of the connection, which `start_tls` doesn't rule out
+        self._normalizer = RequestNormalizer(name)
+        self._early = b""  # data that arrives before `begin`, which `start_tls` allows
         self._transport: asyncio.Transport | None = None
-        self._passed = False
-        self._refused = False
+        self._forwarded = False
+        self._rejected = False
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def begin(self, transport: asyncio.Transport) -> None:
-        """The TLS connection stands."""
-        if self.closed.done():  # it did, for a moment
+        """Start serving on the established TLS transport."""
+        if self.closed.done():  # the connection was lost already
             return
         self._transport = transport
         self._inner.connection_made(transport)
@@ -77,20 +78,20 @@ class InterceptedConnection(asyncio.Protocol):
         if self._transport is None:
             self._early += data
             return
-        if self._refused:
+        if self._rejected:
             return
         try:
-            clean = self._cleaner.feed(data)
+            normalized = self._normalizer.feed(data)
         except InvalidArgumentError as exc:
-            self._refuse(self._transport, str(exc))
+            self._reject(self._transport, str(exc))
             return
-        if clean:
-            self._passed = True
-            self._inner.data_received(clean)
+        if normalized:
+            self._forwarded = True
+            self._inner.data_received(normalized)
 
-    def _refuse(self, transport: asyncio.Transport, message: str) -> None:
-        self._refused = True
-        if not self._passed:  # else an answer may be on its way, and a second one in the middle of it says nothing
+    def _reject(self, transport: asyncio.Transport, message: str) -> None:
+        self._rejected = True
+        if not self._forwarded:  # otherwise a response may be in progress, and a second one inside it would be garbage
             transport.write(error_response("400 Bad Request", message))
         transport.close()
 
@@ -110,27 +111,27 @@ class InterceptedConnection(asyncio.Protocol):
             self.closed.set_result(None)
 
 
-class _Spelled(bytes):
-    """A header's name that stays as it is where uvicorn would make all letters small."""
+class _CasedName(bytes):
+    """A header name that keeps its case where uvicorn lower-cases names."""
 
-    def lower(self) -> _Spelled:
+    def lower(self) -> _CasedName:
         return self
 
 
-#: TensorFlow looks for these two with exactly these letters, and takes an upload for failed without the first
-_NAMES = {name.lower(): _Spelled(name) for name in (b"Location", b"Range")}
+#: TensorFlow matches these two with case, and treats an upload without the first as failed
+_CASED_NAMES = {name.lower(): _CasedName(name) for name in (b"Location", b"Range")}
 
 
 def with_header_case(app: ASGIApp) -> ASGIApp:
-    """The same app, with capitals in the names of its answers' headers where TensorFlow needs them."""
+    """Wrap an app so that its response headers have the case that TensorFlow needs."""
 
-    async def spelled_app(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_spelled(message: Message) -> None:
+    async def cased_app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_cased(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [(_NAMES.get(name, name), value) for name, value in message["headers"]]
+                headers = [(_CASED_NAMES.get(name, name), value) for name, value in message["headers"]]
                 message = {**message, "headers": headers}
             await send(message)
 
-        await app(scope, receive, send_spelled)
+        await app(scope, receive, send_cased)
 
-    return spelled_app
+    return cased_app

@@ -1,4 +1,4 @@
-"""How machines of a cluster get to this server: its TLS port, at an address that is good from there."""
+"""How the nodes of a cluster reach this server: its TLS port, at an address that works from there."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from trainshed.errors import CannotProceedError
 from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.google_hosts import PATTERN
 
-FOLDER = Path("@node@/credentials")  #: of a replica; what runs on its machine knows the rest
-RELAY = "@relay@"  #: host and port of the relay there
-_ELSEWHERE = "192.0.2.1"  #: an address that nobody has; nothing is sent to it
+FOLDER = Path("@node@/credentials")  #: of a remote replica; the node agent substitutes the placeholder
+RELAY = "@relay@"  #: placeholder for the host and port of the sidecar proxy
+_ELSEWHERE = "192.0.2.1"  #: an address of TEST-NET-1, which no machine has; nothing is sent to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEndpoint:
-    """What a machine of a cluster is told of this server."""
+    """The endpoint of this server for nodes of a cluster."""
 
     tls_url: str
-    authority: str  #: the certificate that its TLS port is to be trusted by
-    serves_gs: bool  #: whether `gs://` in the code of trainers means this server's buckets
+    authority: str  #: the CA certificate of its TLS port
+    serves_gs: bool  #: whether `gs://` in trainer code means this server's buckets
 
     def relay(self) -> dict[str, object] | None:
-        """Which names the relay on the machine leads to this server, and where that is."""
+        """Return the sidecar proxy's settings: the hosts to intercept and this server's address.
+
+        Returns None if the server does not serve `gs://`.
+        """
         if not self.serves_gs:
             return None
         tls = urlsplit(self.tls_url)
@@ -34,7 +37,7 @@ class NodeEndpoint:
 
     @property
     def reach(self) -> ServerEndpoints:
-        """As programs on that machine have it. All of it goes over TLS: the network between is anybody's."""
+        """The endpoints for programs on a node. All use TLS, because the network between is not trusted."""
         return ServerEndpoints(
             url=self.tls_url,
             tls_url=self.tls_url,
@@ -44,21 +47,21 @@ class NodeEndpoint:
 
 
 def host_for_nodes(listening: str, *, given: str = "", cluster: str = "") -> str:
-    """The name or address by which machines of a cluster reach a server that listens at `listening`.
+    """Return the name or address at which nodes reach a server that listens at `listening`.
 
-    `given` is what the operator says. A server that listens at every address is reached at the one from which this
-    machine speaks to the `cluster`, or to the rest of the world.
+    `given` is the operator's setting and wins. For a server that listens at every address, it is this machine's source
+    address towards the `cluster`, or towards the internet.
     """
     if given:
         return given
     if listening not in ("0.0.0.0", "::"):  # noqa: S104  compared, not bound
         return listening
-    known = _is_loopback(cluster) or not cluster
-    return _own_address(_ELSEWHERE if known else cluster) or "127.0.0.1"
+    local = _is_loopback(cluster) or not cluster
+    return _own_address(_ELSEWHERE if local else cluster) or "127.0.0.1"
 
 
 def check_reachable(host: str, cluster: str) -> None:
-    """`CannotProceedError` if a cluster, whose head is at the host `cluster`, can't reach the server at `host`."""
+    """Raise `CannotProceedError` if nodes of the cluster at `cluster` (its head) cannot reach the server at `host`."""
     if _is_loopback(host) and not _is_loopback(cluster):
         raise CannotProceedError(
             f"The server listens on {host}, where the machines of the cluster at {cluster} can't reach it. Start it "
@@ -66,12 +69,12 @@ def check_reachable(host: str, cluster: str) -> None:
         )
 
 
-def _own_address(towards: str) -> str:
-    """From which address this machine would speak to another; empty if it has no way there. Sends nothing."""
+def _own_address(destination: str) -> str:
+    """Return this machine's source address towards another. Returns "" if there is no route. Sends nothing."""
     try:
-        family, kind, number, _, place = socket.getaddrinfo(towards, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, number) as probe:
-            probe.connect(place)
+        family, kind, protocol, _, address = socket.getaddrinfo(destination, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
             return str(probe.getsockname()[0])
     except OSError:
         return ""

@@ -1,8 +1,8 @@
-"""Requests as TensorFlow writes them, rewritten as strict servers want them.
+"""Rewrites requests of TensorFlow into the form that strict HTTP servers accept.
 
 TensorFlow sends `Content-Length: 0` with `Transfer-Encoding: identity`, and `Transfer-Encoding: chunked` with a
-Content-Length. Whatever comes in, what goes out has exactly one framing, the one by which its body was read here: the
-server behind can't see another end of a request than this one. Anything else that is ambiguous is refused.
+Content-Length. Every normalized request has exactly one framing, the one by which its body was read here. So the server
+behind cannot see a request end anywhere else. All other ambiguous requests are rejected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trainshed.proxy.google_hosts import rewrite_path, served_name
 
 HEAD_LIMIT = 65_536
 HEADERS_LIMIT = 100
-_LINE_LIMIT = 128  #: of a line between two chunks
+_LINE_LIMIT = 128  #: of a chunk-size line
 _TRAILER_LIMIT = 8192
 
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,20}) (/[\x21-\x7e]*) HTTP/1\.([01])")
@@ -24,8 +24,8 @@ _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)"
 _LENGTH = re.compile(rb"\d{1,18}")
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 
-#: headers that are about this connection, or that are written anew
-_NOT_PASSED = frozenset(
+#: hop-by-hop headers, and headers that are rewritten
+_DROPPED_HEADERS = frozenset(
     {
         b"connection",
         b"content-length",
@@ -45,16 +45,16 @@ _NOT_PASSED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """A request up to its body, as it goes on. `length` is None if the body comes in chunks."""
+    """A normalized request line with headers. `length` is None if the body is chunked."""
 
     text: bytes
     length: int | None
 
 
 def normalize_head(raw: bytes, name: str) -> RequestHead:
-    """Rewrite a head, without the empty line at its end, for the served name it was sent to.
+    """Rewrite a head, without the empty line at its end, for the intercepted host `name`.
 
-    `InvalidArgumentError` if unclear.
+    Raises `InvalidArgumentError` if it is ambiguous.
     """
     first, *lines = raw.split(b"\r\n")
     match = _REQUEST_LINE.fullmatch(first)
@@ -64,21 +64,21 @@ def normalize_head(raw: bytes, name: str) -> RequestHead:
         raise InvalidArgumentError(f"The request has more than {HEADERS_LIMIT} headers.")
     headers = [_header(line) for line in lines]
 
-    def all_of(wanted: bytes) -> list[bytes]:
+    def values_of(wanted: bytes) -> list[bytes]:
         return [value.lower() for key, value in headers if key == wanted]
 
-    hosts = all_of(b"host")
+    hosts = values_of(b"host")
     if len(hosts) != 1 or served_name(hosts[0].decode("latin-1").removesuffix(":443")) != name:
         raise InvalidArgumentError(f"The request's Host is not {name}, to which the connection was asked for.")
-    length = _length(all_of(b"transfer-encoding"), all_of(b"content-length"), version=match[3])
-    closing = any(b"close" in value for value in all_of(b"connection"))
+    length = _length(values_of(b"transfer-encoding"), values_of(b"content-length"), version=match[3])
+    closing = any(b"close" in value for value in values_of(b"connection"))
     path = rewrite_path(name, match[2].decode("ascii")).encode("ascii")
     out = [b"%s %s HTTP/1.%s" % (match[1], path, match[3]), b"host: " + name.encode("ascii")]
-    out += [key + b": " + value for key, value in headers if key not in _NOT_PASSED]
+    out += [key + b": " + value for key, value in headers if key not in _DROPPED_HEADERS]
     out += [b"connection: close"] if closing else []
     if length is None:
         out.append(b"transfer-encoding: chunked")
-    elif length or all_of(b"content-length"):
+    elif length or values_of(b"content-length"):
         out.append(b"content-length: %d" % length)
     return RequestHead(b"\r\n".join(out) + b"\r\n\r\n", length)
 
@@ -91,7 +91,7 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _length(encodings: list[bytes], lengths: list[bytes], *, version: bytes) -> int | None:
-    """How long the body is; None if it is chunked, which counts more than a length, as RFC 9112 has it."""
+    """Return the length of the body. Returns None if it is chunked, which overrides a length (RFC 9112)."""
     if len(encodings) > 1 or not {*encodings} <= {b"identity", b"chunked"}:
         raise InvalidArgumentError("The request has a Transfer-Encoding other than 'chunked'.")
     if len(lengths) > 1 or not all(_LENGTH.fullmatch(value) for value in lengths):
@@ -104,24 +104,27 @@ def _length(encodings: list[bytes], lengths: list[bytes], *, version: bytes) -> 
 
 
 class RequestNormalizer:
-    """Takes the bytes of one connection as they come and gives back the same requests, clean. Any cut is fine."""
+    """Normalizes the byte stream of one connection. Chunk boundaries of the input do not matter."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._buffer = bytearray()
-        self._left = 0
+        self._remaining = 0
         self._trailers = 0
         self._state: Callable[[bytearray], bool] = self._head
 
     def feed(self, data: bytes) -> bytes:
-        """What can be passed on by now. `InvalidArgumentError` if the client must not go on; don't call again then."""
+        """Consume input and return the normalized bytes so far.
+
+        Raises `InvalidArgumentError` if the connection must be closed; callers must not call it again.
+        """
         self._buffer += data
         out = bytearray()
         while self._state(out):
             pass
         return bytes(out)
 
-    # each state takes what it can from the buffer, and returns whether another one may go on
+    # Each state consumes the buffer and returns whether the next state may run.
 
     def _head(self, out: bytearray) -> bool:
         end = self._buffer.find(b"\r\n\r\n", 0, HEAD_LIMIT)
@@ -132,15 +135,15 @@ class RequestNormalizer:
         head = normalize_head(self._take(end), self._name)
         self._take(4)
         out += head.text
-        self._left = head.length or 0
+        self._remaining = head.length or 0
         self._state = self._chunk_size if head.length is None else self._body if head.length else self._head
         return True
 
     def _body(self, out: bytearray) -> bool:
-        piece = self._take(self._left)
-        self._left -= len(piece)
-        out += piece
-        if self._left:
+        chunk = self._take(self._remaining)
+        self._remaining -= len(chunk)
+        out += chunk
+        if self._remaining:
             return False
         self._state = self._head
         return True
@@ -151,18 +154,18 @@ class RequestNormalizer:
             return False
         if not _CHUNK_SIZE.fullmatch(line):
             raise InvalidArgumentError("A chunk of the request does not begin with its size.")
-        self._left = int(line, 16)
+        self._remaining = int(line, 16)
         self._trailers = 0
-        self._state = self._chunk if self._left else self._trailer
+        self._state = self._chunk if self._remaining else self._trailer
         return True
 
     def _chunk(self, out: bytearray) -> bool:
-        piece = self._take(self._left)
-        if not piece:
+        chunk = self._take(self._remaining)
+        if not chunk:
             return False
-        self._left -= len(piece)
-        out += b"%x\r\n%s\r\n" % (len(piece), piece)
-        if self._left == 0:
+        self._remaining -= len(chunk)
+        out += b"%x\r\n%s\r\n" % (len(chunk), chunk)
+        if self._remaining == 0:
             self._state = self._chunk_end
         return True
 
@@ -175,7 +178,7 @@ class RequestNormalizer:
         return True
 
     def _trailer(self, out: bytearray) -> bool:
-        """Headers after the last chunk say nothing that the server needs."""
+        """Drop headers after the last chunk: the server needs none."""
         line = self._line(_TRAILER_LIMIT)
         if line is None:
             return False
@@ -200,6 +203,6 @@ class RequestNormalizer:
         return line
 
     def _take(self, count: int) -> bytes:
-        piece = bytes(self._buffer[:count])
+        data = bytes(self._buffer[:count])
         del self._buffer[:count]
-        return piece
+        return data
