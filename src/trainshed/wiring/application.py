@@ -1,4 +1,4 @@
-"""Which service gets what: the one place where all parts of the server meet."""
+"""The composition root: builds every service, controller and engine, and passes each its dependencies."""
 
 from __future__ import annotations
 
@@ -78,15 +78,14 @@ from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
 from trainshed.store.tokens import TokenStore
 from trainshed.wiring.core import Core, build_core
-from trainshed.wiring.ray import RayDependencies as RayGround
-from trainshed.wiring.ray import RayIntegration
+from trainshed.wiring.ray import RayDependencies, RayIntegration
 
-MAX_REMOTE_LAUNCHES = 8  #: launches on other machines, which take a moment here
+MAX_REMOTE_LAUNCHES = 8  #: concurrent launches of remote attempts, which are short on this machine
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The services for the routes, and the loop that makes the world match the rows."""
+    """The services for the routes, and the controllers."""
 
     services: Services
     control: JobController
@@ -100,7 +99,10 @@ class Application:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """The loops run. On the way out, hosts are ended and builds of runtimes given up: the next server has both."""
+        """Run all controllers and background threads inside the block.
+
+        At exit, hosts are stopped and runtime builds are cancelled. The next server starts them again.
+        """
         self.services.predictions.begin(self.deployments)
         self.services.tensorboards.begin()
         self.warm.begin()
@@ -122,13 +124,13 @@ class Application:
             self.control.join()
             self.deployments.join()
             self.hosts.close()
-            self.ray.close()  # by which hosts are ended too
+            self.ray.close()  # after `hosts.close`, which stops remote hosts through the bridge
             self.warm.close()
 
 
 @dataclass(frozen=True, slots=True)
 class _RemoteAccess:
-    """What jobs and hosts on other machines need of this one."""
+    """What remote jobs and hosts need to reach this server."""
 
     nodes: NodeEndpoint
     credentials: RemoteCredentials
@@ -137,7 +139,7 @@ class _RemoteAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _JobPlane:
-    """What makes jobs run."""
+    """The parts that run jobs."""
 
     launches: LocalAttemptBuilder
     sites: EngineRegistry
@@ -147,7 +149,7 @@ class _JobPlane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ServingPlane:
-    """What makes versions answer."""
+    """The parts that serve versions."""
 
     routes: Routes
     logged: LoggedRequests
@@ -161,290 +163,295 @@ def build_application(
     database: Database,
     info: ServerInfo,
     nodes: NodeEndpoint,
-    reach: ServerEndpoints | None = None,
+    endpoints: ServerEndpoints | None = None,
 ) -> Application:
-    """Put the server together on a database that is ready. Starts nothing.
+    """Build the server on a migrated database. Starts nothing.
 
-    `nodes` is how other machines get to it. With `reach`, `gs://` in the code of trainers leads to this server.
+    `nodes` is the endpoint for nodes of a cluster. With `endpoints`, `gs://` in trainer code means this server's
+    buckets.
     """
-    ground = build_core(home, settings, database)
-    ground.objects.sweep()
-    tokens = Tokens(TokenStore(database), job_active=ground.jobs.is_active, version_there=ground.models.has_version)
+    core = build_core(home, settings, database)
+    core.objects.sweep()
+    tokens = Tokens(TokenStore(database), job_active=core.jobs.is_active, version_there=core.models.has_version)
     tokens.ensure_owner(home.token)
-    equip = LocalCredentials(reach, issue=tokens.issue_for_job).inject if reach else _as_it_is
-    away = RemoteCredentials(nodes, issue=tokens.issue_for_job, issue_fetch_token=tokens.issue_job_fetch_token)
-    launches = _launches(ground, serves_gs=nodes.serves_gs)
-    ray = _ray(
-        ground,
-        launches,
-        _RemoteAccess(nodes, away, ArtifactAccessIssuer(nodes, issue=tokens.issue_version_fetch_token)),
+    inject = LocalCredentials(endpoints, issue=tokens.issue_for_job).inject if endpoints else _unchanged
+    credentials = RemoteCredentials(nodes, issue=tokens.issue_for_job, issue_fetch_token=tokens.issue_job_fetch_token)
+    builder = _build_attempt_builder(core, serves_gs=nodes.serves_gs)
+    ray = _build_ray(
+        core,
+        builder,
+        _RemoteAccess(nodes, credentials, ArtifactAccessIssuer(nodes, issue=tokens.issue_version_fetch_token)),
     )
-    here = LocalHostEngine(
-        home, ship=ground.engine.ship, warm=ground.engine.warm, containers=_served_containers(home, settings)
+    local_hosts = LocalHostEngine(
+        home, ship=core.engine.ship, warm=core.engine.warm, containers=_host_containers(home, settings)
     )
-    hosts = HostEngineRouter({LOCAL_ENGINE: here, RAY_ENGINE: ray.hosts})
-    creations = _creations(ground, hosts)
-    working = _working(ground, creations, equip, launches, ray)
-    answering = _answering(ground, creations)
+    hosts = HostEngineRouter({LOCAL_ENGINE: local_hosts, RAY_ENGINE: ray.hosts})
+    provisioner = _build_provisioner(core, hosts)
+    job_plane = _build_job_plane(core, provisioner, inject, builder, ray)
+    serving_plane = _build_serving_plane(core, provisioner)
     return Application(
-        _services(ground, working, answering, tokens, info),
-        working.control,
-        ground.runtimes,
-        ground.engine.warm,
-        answering.routes,
-        answering.deployments,
+        _build_services(core, job_plane, serving_plane, tokens, info),
+        job_plane.control,
+        core.runtimes,
+        core.engine.warm,
+        serving_plane.routes,
+        serving_plane.deployments,
         hosts,
-        ground.machine,
-        working.ray,
+        core.machine,
+        job_plane.ray,
     )
 
 
-def _answering(ground: Core, creations: VersionProvisioner) -> _ServingPlane:
+def _build_serving_plane(core: Core, provisioner: VersionProvisioner) -> _ServingPlane:
     routes = Routes()
-    logged = LoggedRequests(ground.objects, owner=ground.buckets.owner)
-    predictions = PredictionGateway(routes, RequestLogWriter(logged.write), timeout_s=ground.settings.predict_timeout_s)
-    deployments = DeploymentController(
-        DeploymentStores(models=ground.models, operations=ground.operations),
-        creations,
-        routes,
-        predictions,
-        sleep_after_s=ground.settings.sleep_after_s,
-        drain_s=ground.settings.predict_timeout_s,
-        check=ground.database.check_fence,
+    logged_requests = LoggedRequests(core.objects, owner=core.buckets.owner)
+    gateway = PredictionGateway(
+        routes, RequestLogWriter(logged_requests.write), timeout_s=core.settings.predict_timeout_s
     )
-    return _ServingPlane(routes=routes, logged=logged, predictions=predictions, deployments=deployments)
+    deployments = DeploymentController(
+        DeploymentStores(models=core.models, operations=core.operations),
+        provisioner,
+        routes,
+        gateway,
+        sleep_after_s=core.settings.sleep_after_s,
+        drain_s=core.settings.predict_timeout_s,
+        check=core.database.check_fence,
+    )
+    return _ServingPlane(routes=routes, logged=logged_requests, predictions=gateway, deployments=deployments)
 
 
-def _services(ground: Core, working: _JobPlane, answering: _ServingPlane, tokens: Tokens, info: ServerInfo) -> Services:
-    """What routes call."""
-    launches, control, deployments = working.launches, working.control, answering.deployments
-    places = UriChecker(
-        bucket_owner=ground.buckets.owner,
-        object_exists=ground.objects.exists,
-        folder_holds_files=ground.objects.folder_holds_files,
-        matches=ground.objects.matches,
-        cloud_of=ground.tree.cloud_of,
+def _build_services(
+    core: Core, job_plane: _JobPlane, serving_plane: _ServingPlane, tokens: Tokens, info: ServerInfo
+) -> Services:
+    """Build the services that routes call."""
+    builder, control, deployments = job_plane.launches, job_plane.control, serving_plane.deployments
+    uri_checker = UriChecker(
+        bucket_owner=core.buckets.owner,
+        object_exists=core.objects.exists,
+        folder_holds_files=core.objects.folder_holds_files,
+        matches=core.objects.matches,
+        cloud_of=core.tree.cloud_of,
     )
     runtimes = RuntimeService(
-        ground.runtimes,
-        in_use=lambda name: (
-            any(job.runtime == name for job in ground.jobs.active()) or runtime_in_use(ground.models, name)
-        ),
+        core.runtimes,
+        in_use=lambda name: any(job.runtime == name for job in core.jobs.active()) or runtime_in_use(core.models, name),
     )
-    boards = TensorBoardStarter(ground.home.tensorboards, ship=ground.engine.ship)
-    mirrors = Mirrors(ground.home.mirrors, ground.tree)
+    starter = TensorBoardStarter(core.home.tensorboards, ship=core.engine.ship)
+    mirrors = Mirrors(core.home.mirrors, core.tree)
     mirrors.clear()
-    progress = ProgressService(ground.jobs, ground.home, mirrors, owner=ground.buckets.owner)
-    projects = _projects(ground)
-    policies = PolicyStore(ground.database)
-    models, versions = _registry(ground, places, projects, working, answering)
-    world = _world(ground, places, working, progress)
+    progress = ProgressService(core.jobs, core.home, mirrors, owner=core.buckets.owner)
+    projects = _projects(core)
+    policies = PolicyStore(core.database)
+    models, versions = _models_and_versions(core, uri_checker, projects, job_plane, serving_plane)
+    job_dependencies = _job_dependencies(core, uri_checker, job_plane, progress)
     return Services(
         tokens=tokens,
         sessions=BrowserSessions(tokens),
         projects=projects,
-        jobs=Jobs(ground.jobs, world, wake=control.wake),
-        job_rows=JobSearch(JobSearchStore(ground.database)),
+        jobs=Jobs(core.jobs, job_dependencies, wake=control.wake),
+        job_rows=JobSearch(JobSearchStore(core.database)),
         progress=progress,
-        overview=_overview(ground, answering, world),
-        exports=Exports(ground.jobs, ground.tree, owner=ground.buckets.owner),
-        chaos=Chaos(ground.jobs, engine=lambda job: working.sites.of(job).engine, folder=launches.folder),
-        packages=JobArtifacts(ground.jobs, ground.home),
-        version_files=VersionArtifacts(ground.models, ground.home),
+        overview=_overview(core, serving_plane, job_dependencies),
+        exports=Exports(core.jobs, core.tree, owner=core.buckets.owner),
+        chaos=Chaos(core.jobs, engine=lambda job: job_plane.sites.of(job).engine, folder=builder.folder),
+        packages=JobArtifacts(core.jobs, core.home),
+        version_files=VersionArtifacts(core.models, core.home),
         models=models,
         versions=versions,
-        policies=Policies(policies, JOBS, ground.jobs.get),
-        model_policies=Policies(policies, MODELS, ground.models.get),
-        operations=Operations(ground.operations, wake=deployments.wake),
-        predictions=answering.predictions,
-        replays=Replays(answering.routes, answering.predictions, answering.logged),
-        logs=LogEntries(ground.jobs, ground.home),
-        lines=LogPages(ground.jobs, ground.home),
-        buckets=ground.buckets,
-        objects=ground.objects,
+        policies=Policies(policies, JOBS, core.jobs.get),
+        model_policies=Policies(policies, MODELS, core.models.get),
+        operations=Operations(core.operations, wake=deployments.wake),
+        predictions=serving_plane.predictions,
+        replays=Replays(serving_plane.routes, serving_plane.predictions, serving_plane.logged),
+        logs=LogEntries(core.jobs, core.home),
+        lines=LogPages(core.jobs, core.home),
+        buckets=core.buckets,
+        objects=core.objects,
         runtimes=runtimes,
-        tensorboards=TensorBoards(ground.jobs, ground.home, boards, runtimes, mirrors, owner=ground.buckets.owner),
+        tensorboards=TensorBoards(core.jobs, core.home, starter, runtimes, mirrors, owner=core.buckets.owner),
         server=info,
         settings=EffectiveSettings(
-            ground.settings, ground.settings.sources(environment(), ground.home.file_settings().get("server"))
+            core.settings, core.settings.sources(environment(), core.home.file_settings().get("server"))
         ),
     )
 
 
-def _addresses(ground: Core) -> UriResolver:
-    return UriResolver(buckets=ground.home.buckets, shelves=ground.tree, owner=ground.buckets.owner)
+def _uri_resolver(core: Core) -> UriResolver:
+    return UriResolver(buckets=core.home.buckets, shelves=core.tree, owner=core.buckets.owner)
 
 
-def _projects(ground: Core) -> Projects:
-    return Projects(ProjectStore(ground.database), default=default_project(ground.home, environment()))
+def _projects(core: Core) -> Projects:
+    return Projects(ProjectStore(core.database), default=default_project(core.home, environment()))
 
 
-def _served_containers(home: Home, settings: Settings) -> HostContainers:
-    surroundings = ContainerOptions(
+def _host_containers(home: Home, settings: Settings) -> HostContainers:
+    options = ContainerOptions(
         network=settings.container_network,
         read_only=settings.container_read_only,
         load_timeout_s=settings.load_timeout_s,
         predict_timeout_s=settings.predict_timeout_s,
     )
-    return HostContainers(home, surroundings, free_port=lambda: free_ports(1)[0])
+    return HostContainers(home, options, free_port=lambda: free_ports(1)[0])
 
 
-def _creations(ground: Core, hosts: HostEngine) -> VersionProvisioner:
-    pins = ModelFileStore(ground.home.models, ground.tree, used=ground.models.files_used)
-    pins.sweep()
-    supplies = ProvisionerDeps(
-        home=ground.home,
-        pins=pins,
-        runtimes=ground.runtimes,
-        installs=PackageInstaller(uv=find_uv(), ship=ground.engine.ship),
-        references=ReferenceOutputs(ground.engine.warm, ship=ground.engine.ship),
-        addresses=_addresses(ground),
-        images=ImageResolver(tool=ground.settings.container_tool, number=_projects(ground).number),
-        alike=find_parity_twin(ground.models),
+def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
+    model_files = ModelFileStore(core.home.models, core.tree, used=core.models.files_used)
+    model_files.sweep()
+    deps = ProvisionerDeps(
+        home=core.home,
+        pins=model_files,
+        runtimes=core.runtimes,
+        installs=PackageInstaller(uv=find_uv(), ship=core.engine.ship),
+        references=ReferenceOutputs(core.engine.warm, ship=core.engine.ship),
+        addresses=_uri_resolver(core),
+        images=ImageResolver(tool=core.settings.container_tool, number=_projects(core).number),
+        alike=find_parity_twin(core.models),
     )
-    room = HostResources(
-        cpus=ground.cpus,
+    resources = HostResources(
+        cpus=core.cpus,
         memory_bytes=psutil.virtual_memory().total,
-        load_timeout_s=ground.settings.load_timeout_s,
-        body_limit=ground.settings.body_limit_mb << 20,
+        load_timeout_s=core.settings.load_timeout_s,
+        body_limit=core.settings.body_limit_mb << 20,
     )
-    return VersionProvisioner(supplies, hosts, room)
+    return VersionProvisioner(deps, hosts, resources)
 
 
-def _launches(ground: Core, *, serves_gs: bool) -> LocalAttemptBuilder:
+def _build_attempt_builder(core: Core, *, serves_gs: bool) -> LocalAttemptBuilder:
     return LocalAttemptBuilder(
-        ground.home,
-        ground.settings,
-        jobs=ground.jobs,
-        runtimes=ground.runtimes,
-        addresses=_addresses(ground),
-        buckets=_folders(ground),
+        core.home,
+        core.settings,
+        jobs=core.jobs,
+        runtimes=core.runtimes,
+        addresses=_uri_resolver(core),
+        buckets=_local_buckets(core),
         serves_gs=serves_gs,
-        cpus=ground.cpus,
-        machines=ground.machines,
+        cpus=core.cpus,
+        machines=core.machines,
     )
 
 
-def _working(
-    ground: Core,
-    creations: VersionProvisioner,
-    equip: Callable[[AttemptSpec], AttemptSpec],
-    launches: LocalAttemptBuilder,
+def _build_job_plane(
+    core: Core,
+    provisioner: VersionProvisioner,
+    inject: Callable[[AttemptSpec], AttemptSpec],
+    builder: LocalAttemptBuilder,
     ray: RayIntegration,
 ) -> _JobPlane:
-    batches = BatchAttemptBuilder(
-        settings=ground.settings,
-        jobs=ground.jobs,
-        models=ground.models,
-        creations=creations,
-        tree=ground.tree,
-        ship=ground.engine.ship,
+    batch_builder = BatchAttemptBuilder(
+        settings=core.settings,
+        jobs=core.jobs,
+        models=core.models,
+        creations=provisioner,
+        tree=core.tree,
+        ship=core.engine.ship,
     )
 
     def prepare(job: Job) -> AttemptSpec:
         if BatchPrediction.key in job.body:
-            return batches.prepare(job, launches.folder(job))
-        return equip(launches.prepare(job))
+            return batch_builder.prepare(job, builder.folder(job))
+        return inject(builder.prepare(job))
 
-    here = RegisteredEngine(
-        engine=ground.engine,
+    local_engine = RegisteredEngine(
+        engine=core.engine,
         prepare=prepare,
         supports=frozenset({TRAINING, TRAINING_IN_CONTAINERS, PREDICTION, HOSTED, HOSTED_CONTAINER}),
-        shortfall=partial(shortfall, cpus=ground.cpus, machines=ground.machines),
+        shortfall=partial(shortfall, cpus=core.cpus, machines=core.machines),
     )
-    sites = EngineRegistry(
-        {LOCAL_ENGINE: here, RAY_ENGINE: ray.site}, default=ground.settings.engine, machines=ground.machines
+    registry = EngineRegistry(
+        {LOCAL_ENGINE: local_engine, RAY_ENGINE: ray.site}, default=core.settings.engine, machines=core.machines
     )
     control = JobController(
-        ground.jobs,
-        sites,
-        gang=launches.gang,
-        at_once=(ground.settings.slots or SLOTS_PER_CORE * ground.cpus) + MAX_REMOTE_LAUNCHES,
-        poll_s=ground.settings.poll_s,
-        check=ground.database.check_fence,
+        core.jobs,
+        registry,
+        gang=builder.gang,
+        at_once=(core.settings.slots or SLOTS_PER_CORE * core.cpus) + MAX_REMOTE_LAUNCHES,
+        poll_s=core.settings.poll_s,
+        check=core.database.check_fence,
         give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
     )
-    return _JobPlane(launches=launches, sites=sites, ray=ray, control=control)
+    return _JobPlane(launches=builder, sites=registry, ray=ray, control=control)
 
 
-def _folders(ground: Core) -> Callable[[str], Iterable[str]]:
-    """Names the buckets of a project that are folders, and not kept in a cloud."""
-    return lambda project: (name for name in ground.buckets.names(project) if not ground.tree.cloud_of(name))
+def _local_buckets(core: Core) -> Callable[[str], Iterable[str]]:
+    """Return a function that names the buckets of a project that are folders, not in a cloud."""
+    return lambda project: (name for name in core.buckets.names(project) if not core.tree.cloud_of(name))
 
 
-def _ray(ground: Core, launches: LocalAttemptBuilder, away: _RemoteAccess) -> RayIntegration:
+def _build_ray(core: Core, builder: LocalAttemptBuilder, access: _RemoteAccess) -> RayIntegration:
     return RayIntegration(
-        RayGround(
-            home=ground.home,
-            settings=ground.settings,
+        RayDependencies(
+            home=core.home,
+            settings=core.settings,
             uv=find_uv(),
-            machines=ground.machines,
-            supervisors=ground.engine,
-            nodes=away.nodes,
-            credentials=away.credentials,
-            way=away.ways.of,
-            addresses=_addresses(ground),
-            buckets=_folders(ground),
-            folder=launches.folder,
+            machines=core.machines,
+            supervisors=core.engine,
+            nodes=access.nodes,
+            credentials=access.credentials,
+            way=access.ways.of,
+            addresses=_uri_resolver(core),
+            buckets=_local_buckets(core),
+            folder=builder.folder,
         )
     )
 
 
-def _world(ground: Core, places: UriChecker, working: _JobPlane, progress: ProgressService) -> JobDependencies:
-    launches = working.launches
+def _job_dependencies(
+    core: Core, uri_checker: UriChecker, job_plane: _JobPlane, progress: ProgressService
+) -> JobDependencies:
+    builder = job_plane.launches
     return JobDependencies(
-        resolve_runtime=ground.runtimes.resolve,
-        places=places,
-        model_runtime=lambda project, model, version: ground.models.served(project, model, version).runtime,
-        choose_engine=working.sites.choose,
-        prospects=working.control,
-        restarts=lambda job: [restart.sentence for restart in restarts(launches.folder(job))],
+        resolve_runtime=core.runtimes.resolve,
+        places=uri_checker,
+        model_runtime=lambda project, model, version: core.models.served(project, model, version).runtime,
+        choose_engine=job_plane.sites.choose,
+        prospects=job_plane.control,
+        restarts=lambda job: [restart.sentence for restart in restarts(builder.folder(job))],
         progress=progress.of,
-        predicted=lambda job: read_batch_progress(launches.folder(job)) if BatchPrediction.key in job.body else None,
-        failure=Failures(ground.home).of,
-        shortfall=lambda engine, training: working.sites.table[engine].shortfall(training),
-        machines=ground.machines,
+        predicted=lambda job: read_batch_progress(builder.folder(job)) if BatchPrediction.key in job.body else None,
+        failure=Failures(core.home).of,
+        shortfall=lambda engine, training: job_plane.sites.table[engine].shortfall(training),
+        machines=core.machines,
     )
 
 
-def _overview(ground: Core, answering: _ServingPlane, world: JobDependencies) -> Overview:
-    rows = OverviewStores(jobs=ground.jobs, table=JobSearchStore(ground.database), models=ground.models)
-    sights = OverviewSources(
-        machine=ground.machine,
-        routes=answering.routes,
-        metrics=answering.predictions.metrics,
-        prospects=world.prospects,
-        progress=world.progress,
-        predicted=world.predicted,
-        restarts=world.restarts,
-        diagnosed=Failures(ground.home).diagnosed,
+def _overview(core: Core, serving_plane: _ServingPlane, job_dependencies: JobDependencies) -> Overview:
+    stores = OverviewStores(jobs=core.jobs, table=JobSearchStore(core.database), models=core.models)
+    sources = OverviewSources(
+        machine=core.machine,
+        routes=serving_plane.routes,
+        metrics=serving_plane.predictions.metrics,
+        prospects=job_dependencies.prospects,
+        progress=job_dependencies.progress,
+        predicted=job_dependencies.predicted,
+        restarts=job_dependencies.restarts,
+        diagnosed=Failures(core.home).diagnosed,
     )
-    return Overview(rows, sights)
+    return Overview(stores, sources)
 
 
-def _registry(
-    ground: Core, places: UriChecker, projects: Projects, working: _JobPlane, answering: _ServingPlane
+def _models_and_versions(
+    core: Core, uri_checker: UriChecker, projects: Projects, job_plane: _JobPlane, serving_plane: _ServingPlane
 ) -> tuple[Models, Versions]:
-    deployments, predictions = answering.deployments, answering.predictions
+    deployments, gateway = serving_plane.deployments, serving_plane.predictions
     serving = ServingDependencies(
         wake=deployments.wake,
         publish=deployments.publish,
         hosts=deployments.hosts,
         progress=deployments.progress,
         log_tail=deployments.log_tail,
-        last_used_us=predictions.last_used_us,
-        choose_engine=working.sites.choose_for_hosts,
-        traffic=predictions.metrics.traffic,
+        last_used_us=gateway.last_used_us,
+        choose_engine=job_plane.sites.choose_for_hosts,
+        traffic=gateway.metrics.traffic,
     )
     versions = Versions(
-        ground.models,
+        core.models,
         serving,
-        places,
-        resolve_runtime=partial(ground.runtimes.resolve, what="version"),
+        uri_checker,
+        resolve_runtime=partial(core.runtimes.resolve, what="version"),
         project_number=projects.number,
     )
-    return Models(ground.models, serving, project_number=projects.number), versions
+    return Models(core.models, serving, project_number=projects.number), versions
 
 
-def _as_it_is(launch: AttemptSpec) -> AttemptSpec:
-    return launch
+def _unchanged(spec: AttemptSpec) -> AttemptSpec:
+    return spec

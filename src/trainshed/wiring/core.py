@@ -1,4 +1,4 @@
-"""What everything else in a server stands on: its stores, its buckets, its runtimes, its own machine."""
+"""The core of a server that all other parts depend on: stores, buckets, runtimes and the local engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from trainshed.store.operations import OperationStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """Made once, and shared by all."""
+    """Built once and shared by all parts."""
 
     home: Home
     settings: Settings
@@ -51,15 +51,15 @@ class Core:
 
 
 def build_core(home: Home, settings: Settings, database: Database) -> Core:
-    """The ground for a server on a database that is ready. Starts nothing."""
+    """Build the core on a migrated database. Starts nothing."""
     uv, cpus = find_uv(), os.cpu_count() or 1
-    here = FileBackend(home.buckets, home.uploads)
-    declared = read_cloud_buckets(
+    file_backend = FileBackend(home.buckets, home.uploads)
+    cloud_buckets = read_cloud_buckets(
         home.file_settings().get("buckets", {}), default_project=default_project(home, environment())
     )
-    tree = BackendRouter(here, {each.name: CloudBackend(each.cloud()) for each in declared})
-    buckets = Buckets(BucketStore(database), tree)
-    _adopt(declared, buckets, here)
+    backend = BackendRouter(file_backend, {each.name: CloudBackend(each.cloud()) for each in cloud_buckets})
+    buckets = Buckets(BucketStore(database), backend)
+    _register_cloud_buckets(cloud_buckets, buckets, file_backend)
     warm = {EnvironmentDir(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
     return Core(
         home=home,
@@ -70,20 +70,22 @@ def build_core(home: Home, settings: Settings, database: Database) -> Core:
         models=ModelStore(database),
         operations=OperationStore(database),
         runtimes=Runtimes(home.runtimes, uv),
-        tree=tree,
+        tree=backend,
         buckets=buckets,
-        objects=Objects(tree, UploadSessions(home.uploads), owner=buckets.owner),
+        objects=Objects(backend, UploadSessions(home.uploads), owner=buckets.owner),
         engine=LocalEngine(home, uv, warm if settings.warm_start == "auto" else None, slots=settings.slots),
         machine=MachineMetrics(partial(sample_machine, home.path), cpus=cpus),
         machines=MachineTypes.read(home.file_settings().get("machines", {})),
     )
 
 
-def _adopt(declared: tuple[CloudBucketConfig, ...], buckets: Buckets, here: FileBackend) -> None:
-    """Make the buckets that are kept in clouds. `CannotProceedError` if one would hide objects that are here."""
-    for each in declared:
+def _register_cloud_buckets(
+    cloud_buckets: tuple[CloudBucketConfig, ...], buckets: Buckets, file_backend: FileBackend
+) -> None:
+    """Register the buckets that are in clouds. Raises `CannotProceedError` if one would hide local objects."""
+    for each in cloud_buckets:
         buckets.adopt(each.project, each.name, url=each.url)
-        if here.list(each.name, ListQuery(limit=1, checksums=False)).items:
+        if file_backend.list(each.name, ListQuery(limit=1, checksums=False)).items:
             raise CannotProceedError(
                 f"[buckets.{each.name}] in config.toml keeps gs://{each.name} in {each.url}, but there are objects in "
                 f"this bucket's own folder, which nobody would see any more. Move them away first, or choose another "

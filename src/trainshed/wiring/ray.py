@@ -1,6 +1,4 @@
-"""The Ray cluster as a place for jobs and hosts: its engine, the link that it works by, and how attempts are prepared
-for it.
-"""
+"""The optional Ray engine: the bridge, the engines for jobs and hosts, and the builder of remote attempts."""
 
 from __future__ import annotations
 
@@ -42,93 +40,93 @@ _NO_CLUSTER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayDependencies:
-    """What it stands on."""
+    """What the Ray integration is constructed with."""
 
     home: Home
     settings: Settings
     uv: Path
     machines: MachineTypes
     supervisors: LocalEngine
-    nodes: NodeEndpoint  #: how the machines of the cluster reach this server
+    nodes: NodeEndpoint  #: the endpoint of this server for nodes of the cluster
     credentials: RemoteCredentials
     addresses: UriResolver
-    buckets: Callable[[str], Iterable[str]]  #: the names of a project's buckets that are folders
-    way: Callable[[HostSpec], ArtifactAccess]  #: how they get the files of the version of a host
-    folder: Callable[[Job], Path]  #: of the current attempt of a job
+    buckets: Callable[[str], Iterable[str]]  #: names the buckets of a project that are folders
+    way: Callable[[HostSpec], ArtifactAccess]  #: returns how a node fetches the files of a host's version
+    folder: Callable[[Job], Path]  #: returns the folder of a job's current attempt
 
 
 class RayIntegration:
-    """There is one also for a server that was given no cluster: jobs may be left from one that was."""
+    """Exists also without a cluster: jobs of an earlier configuration may be left."""
 
-    def __init__(self, ground: RayDependencies) -> None:
-        settings = ground.settings
-        self._offered = bool(settings.ray_address)
-        self._builds = Runtimes(
-            ground.home.runtimes,
-            ground.uv,
+    def __init__(self, deps: RayDependencies) -> None:
+        settings = deps.settings
+        self._enabled = bool(settings.ray_address)
+        self._runtimes = Runtimes(
+            deps.home.runtimes,
+            deps.uv,
             catalogue={RAY_ENGINE: ray_runtime(settings.ray_version, settings.ray_python)},
         )
-        self._link = BridgeProcess(
-            ground.home, address=settings.ray_address, python=self._python, ship=ground.supervisors.ship
+        self._bridge = BridgeProcess(
+            deps.home, address=settings.ray_address, python=self._python, ship=deps.supervisors.ship
         )
         shares = ResourceShares(cpu=settings.ray_cpu_share, memory=settings.ray_memory_share)
-        rules = PlacementConfig(
+        placement = PlacementConfig(
             address=settings.ray_address,
             strategy=settings.ray_placement.upper(),
-            machines=ground.machines,
+            machines=deps.machines,
             shares=shares,
         )
-        self._engine = RayEngine(rules, ground.supervisors, self._link, gangs=ground.home.bridge_folder / "gangs")
-        launches = RemoteAttemptBuilder(
-            home=ground.home,
+        self._engine = RayEngine(placement, deps.supervisors, self._bridge, gangs=deps.home.bridge_folder / "gangs")
+        builder = RemoteAttemptBuilder(
+            home=deps.home,
             settings=settings,
-            addresses=ground.addresses,
-            buckets=ground.buckets,
-            folder=ground.folder,
-            credentials=ground.credentials,
-            serves_gs=ground.nodes.serves_gs,
-            machines=ground.machines,
+            addresses=deps.addresses,
+            buckets=deps.buckets,
+            folder=deps.folder,
+            credentials=deps.credentials,
+            serves_gs=deps.nodes.serves_gs,
+            machines=deps.machines,
             shares=shares,
         )
         self.site = RegisteredEngine(
             engine=self._engine,
-            prepare=launches.prepare,
+            prepare=builder.prepare,
             supports=frozenset({TRAINING, TRAINING_IN_CONTAINERS, HOSTED}),
-            unavailable_reason=_lacking(settings, ground.nodes),
+            unavailable_reason=_unavailable_reason(settings, deps.nodes),
             gpus=True,
-            shortfall=partial(_without_cuda, machines=ground.machines),
+            shortfall=partial(_cuda_shortfall, machines=deps.machines),
         )
-        host_rules = RayHostConfig(
-            machines=ground.machines,
+        host_config = RayHostConfig(
+            machines=deps.machines,
             shares=shares,
-            way=ground.way,
+            way=deps.way,
             recipe=lambda runtime: runtime_recipe(CATALOGUE[runtime]),
             body_limit=settings.body_limit_mb << 20,
             lacking=self.site.unavailable_reason,
         )
-        self.hosts = RayHostEngine(ground.home, ship=ground.supervisors.ship, link=self._link, rules=host_rules)
+        self.hosts = RayHostEngine(deps.home, ship=deps.supervisors.ship, link=self._bridge, rules=host_config)
 
     def begin(self, wake: Callable[[], None]) -> None:
-        """Start the link, if there is something to link to. `wake`: there is news of room."""
-        if self._offered:
-            self._link.begin()
+        """Start the bridge, if a cluster is configured. `wake` is called when capacity changes."""
+        if self._enabled:
+            self._bridge.begin()
             self._engine.begin(wake)
 
     def close(self) -> None:
-        """End the link. What runs on the cluster goes on."""
-        self._builds.close()
-        self._link.close()
+        """Stop the bridge. Replicas of jobs on the cluster keep running."""
+        self._runtimes.close()
+        self._bridge.close()
         self._engine.close()
 
     def _python(self) -> Path:
-        """The interpreter that has Ray, which is built first if need be."""
-        return self._builds.ensure(
+        """Return the interpreter that has Ray. Blocks while its environment is built."""
+        return self._runtimes.ensure(
             RAY_ENGINE, lambda fraction, text: LOG.info("ray.built fraction=%.2f %s", fraction, text)
         )
 
 
-def _without_cuda(training: Training, machines: MachineTypes) -> str:
-    """What to say of a job that asks for GPUs which the framework of its runtime can't use."""
+def _cuda_shortfall(training: Training, machines: MachineTypes) -> str:
+    """Return a warning for a job that requests GPUs that its runtime's framework cannot use; empty if none."""
     runtime = CATALOGUE.get(training.runtime_version or DEFAULT)
     has_no_framework = runtime is not None and not runtime.warm
     if has_no_framework or next(gpu_fields(training.input, machines), None) is None:
@@ -139,7 +137,8 @@ def _without_cuda(training: Training, machines: MachineTypes) -> str:
     )
 
 
-def _lacking(settings: Settings, nodes: NodeEndpoint) -> str:
+def _unavailable_reason(settings: Settings, nodes: NodeEndpoint) -> str:
+    """Return why jobs cannot use the cluster, with a remedy. Returns "" if they can."""
     if not settings.ray_address:
         return _NO_CLUSTER
     try:
@@ -150,7 +149,7 @@ def _lacking(settings: Settings, nodes: NodeEndpoint) -> str:
 
 
 def ray_runtime(version: str, python: str) -> Runtime:
-    """Not for jobs: the environment of the link to a Ray cluster, which must have the cluster's own versions."""
+    """Return the runtime of the bridge, which must have the cluster's own versions. It is not for jobs."""
     return Runtime(
         name="ray",
         python=python,
