@@ -1,4 +1,4 @@
-"""Users' packages in buckets: found, and named by their contents together with the runtime they are installed for."""
+"""Users' packages in buckets: resolves their URIs, and names installations by runtime and package contents."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from trainshed.artifacts.staging import Package
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.errors import FailedPreconditionError, NotFoundError
 
-FOLDER = "fetched"  #: in an attempt's own: copies of packages that are kept in a cloud
+FOLDER = "fetched"  #: in an attempt's folder: copies of packages from cloud buckets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageRequest:
-    """Whose packages, where copies may go, and what to do about one that is missing."""
+    """Whose packages to resolve, where copies go, and the remedy to show for a missing one."""
 
     project: str
     copies: Path
     remedy: str
 
 
-def resolve_packages(uris: Sequence[str], addresses: UriResolver, wanted: PackageRequest) -> tuple[Package, ...]:
-    """Those at the addresses, in their order. `FailedPreconditionError`, with the remedy, if one is not there."""
-    return tuple(_package(uri, addresses, wanted) for uri in uris)
+def resolve_packages(uris: Sequence[str], uri_resolver: UriResolver, request: PackageRequest) -> tuple[Package, ...]:
+    """Return the packages at these URIs, in order. Raises `FailedPreconditionError` if one is missing."""
+    return tuple(_package(uri, uri_resolver, request) for uri in uris)
 
 
-def _package(uri: str, addresses: UriResolver, wanted: PackageRequest) -> Package:
+def _package(uri: str, uri_resolver: UriResolver, request: PackageRequest) -> Package:
     try:
-        path = addresses.local_file(wanted.project, uri, copies=wanted.copies)
+        path = uri_resolver.local_file(request.project, uri, copies=request.copies)
     except NotFoundError:
-        raise FailedPreconditionError(f"The package {uri} is no longer there. {wanted.remedy}") from None
+        raise FailedPreconditionError(f"The package {uri} is no longer there. {request.remedy}") from None
     with path.open("rb") as file:
         return Package(uri=uri, path=path, sha256=hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def site_name(python: Path, packages: tuple[Package, ...]) -> str:
-    """Names an environment by its runtime and the contents of its packages, in their order."""
-    total = hashlib.sha256(str(python).encode())
+    """Return the name of an installation, derived from its runtime and the contents of its packages in order."""
+    digest = hashlib.sha256(str(python).encode())
     for each in packages:
-        total.update(f"\n{each.path.name} {each.sha256}".encode())
-    return total.hexdigest()[:32]
+        digest.update(f"\n{each.path.name} {each.sha256}".encode())
+    return digest.hexdigest()[:32]

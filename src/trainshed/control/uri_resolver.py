@@ -1,4 +1,4 @@
-"""gs:// addresses of a project's buckets: the paths that they stand for, and copies of what has no path."""
+"""Resolves gs:// URIs of a project's buckets to paths, and copies cloud objects that have no path."""
 
 from __future__ import annotations
 
@@ -18,54 +18,58 @@ from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotF
 
 
 class ReadableBuckets(Protocol):
-    """The buckets, as far as addresses lead there."""
+    """Read access to bucket backends, as URI resolution needs it."""
 
     def cloud_of(self, bucket: str) -> str:
-        """Where a bucket is kept, such as s3://lab-data/mnist; empty if it is a folder."""
+        """Return the cloud URL of a bucket, such as s3://lab-data/mnist. Returns "" if it is a folder."""
 
     def open(self, bucket: str, name: str) -> ObjectReader:
-        """The object's bytes; close it. `NotFoundError` if there is none."""
+        """Open an object for reading; the caller closes it. Raises `NotFoundError` if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UriResolver:
-    """`owner` says which project a bucket belongs to, or raises `NotFoundError`."""
+    """Resolves URIs. `owner` returns the project of a bucket, or raises `NotFoundError`."""
 
-    buckets: Path  #: where they are folders on this machine
+    buckets: Path  #: the folder of all buckets on this machine
     shelves: ReadableBuckets
     owner: Callable[[str], str]
 
     def path_resolver(self, project: str, *, serves_gs: bool) -> Callable[[str], Path | None]:
-        """Turns an address into its path on this machine; None for one that is not the project's, or has no path.
+        """Return a function from URI to path. It returns None for URIs of other projects and without a path.
 
-        What has no path is read by code that `serves_gs` here: `FailedPreconditionError` if it does not.
+        Trainer code reads URIs without a path through this server if it `serves_gs`. If not, the function raises
+        `FailedPreconditionError`.
         """
         return lambda uri: self._path(project, uri, self.buckets, serves_gs=serves_gs)
 
     def remote_path_resolver(self, project: str, folder: str, *, serves_gs: bool) -> Callable[[str], Path | None]:
-        """The same for trainers on other machines, which see the buckets at `folder`; empty: they don't."""
+        """Like `path_resolver`, for nodes that see the buckets at `folder`. It is empty if they do not."""
         return lambda uri: self._path(project, uri, Path(folder) if folder else None, serves_gs=serves_gs)
 
     def cloud_of(self, project: str, uri: str) -> str:
-        """Where the bucket of an address is kept; empty if it is a folder, or not the project's."""
-        found = self._own(project, uri)
-        return self.shelves.cloud_of(found[0]) if found else ""
+        """Return the cloud URL of a URI's bucket. Returns "" if it is a folder or not the project's."""
+        target = self._split_owned(project, uri)
+        return self.shelves.cloud_of(target[0]) if target else ""
 
     def local_file(self, project: str, uri: str, *, copies: Path) -> Path:
-        """An object as a file to read: its own, or a copy below `copies`. `NotFoundError` if it is not there."""
-        found = self._own(project, uri)
-        if found is None:
+        """Return the path of an object: its own file, or a copy below `copies`.
+
+        Raises `NotFoundError` if it is missing.
+        """
+        target = self._split_owned(project, uri)
+        if target is None:
             raise NotFoundError(f"There is no {uri} in project {project}.")
-        bucket, name = found
+        bucket, name = target
         if not self.shelves.cloud_of(bucket):
             path = object_path(self.buckets, bucket, name)
             if not path.is_file():
                 raise NotFoundError(f"There is no {uri}.")
             return path
-        return self._copied(bucket, name, copies / hashlib.sha256(uri.encode()).hexdigest()[:16])
+        return self._copy(bucket, name, copies / hashlib.sha256(uri.encode()).hexdigest()[:16])
 
-    def _copied(self, bucket: str, name: str, folder: Path) -> Path:
-        """A copy under its own name. One of an earlier try is replaced."""
+    def _copy(self, bucket: str, name: str, folder: Path) -> Path:
+        """Copy an object under its own name. Replaces an earlier copy."""
         copy = folder / components(name)[-1]
         draft = folder.with_name(f".{folder.name}-{secrets.token_hex(8)}")
         try:
@@ -81,8 +85,8 @@ class UriResolver:
             draft.unlink(missing_ok=True)
         return copy
 
-    def _own(self, project: str, uri: str) -> tuple[str, str] | None:
-        """The bucket and the name, if the bucket is the project's and the name could be an object's."""
+    def _split_owned(self, project: str, uri: str) -> tuple[str, str] | None:
+        """Return bucket and name. Returns None if the bucket is not the project's or the name is invalid."""
         try:
             bucket, name = split_uri(uri)
             if self.owner(bucket) != project:
@@ -94,12 +98,12 @@ class UriResolver:
             return None
 
     def _path(self, project: str, uri: str, folder: Path | None, *, serves_gs: bool) -> Path | None:
-        found = self._own(project, uri)
-        if found is None:
+        target = self._split_owned(project, uri)
+        if target is None:
             return None
-        cloud = self.shelves.cloud_of(found[0])
+        cloud = self.shelves.cloud_of(target[0])
         if folder is not None and not cloud:
-            return object_path(folder, *found)
+            return object_path(folder, *target)
         if serves_gs:
             return None
         if cloud:

@@ -112,9 +112,7 @@ class HostConnectionPool:
 
     def load(self, keys: Collection[str]) -> int:
         """Return the number of in-flight requests to these hosts. Thread-safe."""
-        connections = [
-            self._connections.get(key) for key in keys
-        ]  # the event loop may close one while another thread asks
+        connections = [self._connections.get(key) for key in keys]  # the event loop may close one
         return sum(connection.in_flight for connection in connections if connection is not None)
 
     def close(self) -> None:

@@ -67,9 +67,7 @@ class HostConnection(asyncio.Protocol):
     def __init__(self, *, timeout_s: float) -> None:
         self.lost = False
         self._timeout_s = timeout_s
-        self._in_flight: dict[
-            int, tuple[ResponseSink, float, float, int]
-        ] = {}  # sink, start, time of sending, bytes; by number
+        self._in_flight: dict[int, tuple[ResponseSink, float, float, int]] = {}  # sink, start, sent, bytes
         self._bytes = 0
         self._sent_bytes = 0
         self._numbers = count(1)

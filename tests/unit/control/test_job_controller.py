@@ -118,7 +118,7 @@ class Loop:
         self.engine = engine or FakeEngine(slots=slots)
         self.far = far or FakeEngine(slots=slots)
         table = sites(prepare, local=self.engine, far=self.far)
-        self.control = JobController(store, table, gang=gang, at_once=max(slots, 9), poll_s=0.01)
+        self.control = JobController(store, table, gang=gang, max_launches=max(slots, 9), poll_s=0.01)
         self._store = store
 
     def until(self, job_id: str, state: JobState) -> Job:
@@ -301,7 +301,7 @@ def test_a_server_that_was_fenced_out_gives_up(store: JobStore) -> None:
     add(store, "a")
     engine = FakeEngine()
     control = JobController(
-        store, sites(local=engine), gang=gang, at_once=1, poll_s=0.01, check=check, give_up=gave_up.set
+        store, sites(local=engine), gang=gang, max_launches=1, poll_s=0.01, check=check, give_up=gave_up.set
     )
     control.start()
     assert gave_up.wait(90)
@@ -318,7 +318,7 @@ def test_while_a_job_runs_and_nothing_is_new_its_row_is_not_read_at_each_glance(
         store,
         sites(local=engine),
         gang=gang,
-        at_once=1,
+        max_launches=1,
         poll_s=0.001,
         check=lambda: looks.append(engine.glances),
     )

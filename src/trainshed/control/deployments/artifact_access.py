@@ -1,4 +1,4 @@
-"""How the machines of a cluster get the files of versions from this server: an address, and a token for that alone."""
+"""Access of nodes to the files of versions: a URL, and a token that only downloads these files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainshed.artifacts.manifest import ArtifactAccess
 from trainshed.engines.hosts.spec import HostSpec
 from trainshed.proxy.node_endpoint import NodeEndpoint
 
-TOKEN_S = 86_400.0  #: that a token lives; a host that is started later gets another one
+TOKEN_S = 86_400.0  #: lifetime of a token; a host that starts later gets a new one
 
 
 class IssueVersionToken(Protocol):
@@ -20,7 +20,7 @@ class IssueVersionToken(Protocol):
 
 
 class ArtifactAccessIssuer:
-    """`issue` makes a token that fetches the files of one version. Threads may share it."""
+    """Issues access to the files of versions. `issue` creates a fetch token for one version. Thread-safe."""
 
     def __init__(
         self, nodes: NodeEndpoint, *, issue: IssueVersionToken, clock: Callable[[], float] = time.monotonic
@@ -29,10 +29,10 @@ class ArtifactAccessIssuer:
         self._issue = issue
         self._clock = clock
         self._lock = threading.Lock()
-        self._tokens: dict[tuple[str, str, str], tuple[str, float]] = {}  # with when it was made
+        self._tokens: dict[tuple[str, str, str], tuple[str, float]] = {}  # token and time of issue, by version
 
     def of(self, spec: HostSpec) -> ArtifactAccess:
-        """The way for a host that is started now."""
+        """Return the access for a host that starts now."""
         names = (spec.project, spec.model, spec.version)
         project, model, version = map(quote, names)
         path = f"/trainshed/v1/projects/{project}/models/{model}/versions/{version}/files/"
@@ -40,8 +40,8 @@ class ArtifactAccessIssuer:
 
     def _token(self, names: tuple[str, str, str]) -> str:
         with self._lock:
-            token, made_s = self._tokens.get(names, ("", 0.0))
-            if not token or self._clock() - made_s > TOKEN_S / 2:
+            token, issued_s = self._tokens.get(names, ("", 0.0))
+            if not token or self._clock() - issued_s > TOKEN_S / 2:
                 token = self._issue(*names, ttl_s=TOKEN_S)
                 self._tokens[names] = (token, self._clock())
             return token

@@ -1,4 +1,4 @@
-"""How the creation of a version ends: written down with its operation, and never before the routes agree."""
+"""Completion of a version's provisioning: recorded with its operation, never before the routes are published."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from trainshed.store.operations import OperationStore
 
 LOG = logging.getLogger("trainshed.control.deployments.controller")
 
-_ASKED_S = 0.2  #: between two looks at whether a creation was cancelled
+_ASKED_S = 0.2  #: between two checks whether the operation was cancelled
 
 
 class ShutdownRequested(Exception):
-    """The server stops; the next one goes on with it."""
+    """The server shuts down. The next one resumes the work."""
 
 
 class CancelRequested(Exception):
-    """Someone asked for the operation to end."""
+    """A user cancelled the operation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentStores:
-    """The rows that this works by."""
+    """The stores of versions and their operations."""
 
     models: ModelStore
     operations: OperationStore
@@ -41,66 +41,74 @@ class DeploymentStores:
 
 @dataclass(frozen=True, slots=True)
 class VersionCompletion:
-    """Threads may share it. `stopping` is set when the server stops."""
+    """Records outcomes of provisioning. Thread-safe. `stopping` is set when the server shuts down."""
 
     ledger: DeploymentStores
     publisher: RoutePublisher
     stopping: threading.Event
 
-    def context(self, version: Version, *, tell: Callable[[str], None]) -> ProvisioningContext:
-        """What a creation tells and hears: its `check` raises `ShutdownRequested` or `CancelRequested`."""
-        asked_s = 0.0
+    def context(self, version: Version, *, report: Callable[[str], None]) -> ProvisioningContext:
+        """Return the context of one provisioning.
+
+        Its `check_cancelled` raises `ShutdownRequested` or `CancelRequested`.
+        """
+        checked_s = 0.0
 
         def check() -> None:
-            nonlocal asked_s
+            nonlocal checked_s
             if self.stopping.is_set():
                 raise ShutdownRequested
-            if time.monotonic() - asked_s > _ASKED_S:
-                asked_s = time.monotonic()
+            if time.monotonic() - checked_s > _ASKED_S:
+                checked_s = time.monotonic()
                 if self.ledger.operations.get(version.project, version.operation).cancel_wanted:
                     raise CancelRequested
 
-        return ProvisioningContext(report=tell, check_cancelled=check)
+        return ProvisioningContext(report=report, check_cancelled=check)
 
-    def mark_ready(self, version: Version, built: ProvisionedVersion) -> None:
-        """Into the routes, then READY. `CancelRequested` if someone asked for that before."""
+    def mark_ready(self, version: Version, provisioned: ProvisionedVersion) -> None:
+        """Publish the routes, then record READY. Raises `CancelRequested` if the operation was cancelled before."""
 
-        def once() -> None:
+        def attempt() -> None:
             current = self.ledger.models.version(version.project, version.model, version.id)
             operation = self.ledger.operations.get(version.project, version.operation)
             if operation.cancel_wanted:
                 raise CancelRequested
-            ready = current.to(VersionState.READY, files=built.files, details={**current.details, **built.details})
+            ready = current.to(
+                VersionState.READY, files=provisioned.files, details={**current.details, **provisioned.details}
+            )
             with self.publisher.announcing(ready):
-                self.ledger.models.record_version(ready, _done(operation, ready))
+                self.ledger.models.record_version(ready, _succeeded(operation, ready))
 
-        retry_on_conflict(once)
+        retry_on_conflict(attempt)
 
     def updated(self, version: Version) -> None:
-        """The hosts match what was asked for: that is the end of the operation that asked, unless more was asked."""
+        """Record that the hosts match the update, which completes its operation.
+
+        Does nothing on a write conflict: the version was updated again.
+        """
         operation = self.ledger.operations.get(version.project, version.operation)
         ready = version.to(VersionState.READY)
         try:
-            self.ledger.models.record_version(ready, _done(operation, ready))
+            self.ledger.models.record_version(ready, _succeeded(operation, ready))
         except WriteConflictError:
             LOG.info("version.write_conflict version=%s", version.name)
 
     def fail(self, version: Version, code: int, message: str) -> None:
-        """Write down that nothing came of it, unless the server stops: then the next one tries again."""
+        """Record the failure. Raises `ShutdownRequested` during shutdown: the next server tries again."""
         if self.stopping.is_set():
             raise ShutdownRequested
 
-        def once() -> None:
+        def attempt() -> None:
             current = self.ledger.models.version(version.project, version.model, version.id)
             operation = self.ledger.operations.get(version.project, version.operation)
             failed = current.to(VersionState.FAILED, error=message)
             self.ledger.models.record_version(failed, operation.failed(code, message, now_us=now_us()))
 
-        retry_on_conflict(once)
+        retry_on_conflict(attempt)
         self.publisher.publish(version.project, version.model)
         LOG.warning("version.failed version=%s reason=%r", version.name, message[:500])
 
 
-def _done(operation: Operation, ready: Version) -> Operation:
-    shown = version_body(replace(ready, generation=ready.generation + 1), default=False)
-    return operation.succeeded(response("Version", shown), now_us=now_us())
+def _succeeded(operation: Operation, ready: Version) -> Operation:
+    body = version_body(replace(ready, generation=ready.generation + 1), default=False)
+    return operation.succeeded(response("Version", body), now_us=now_us())

@@ -1,4 +1,4 @@
-"""The files of versions: copied out of a bucket once, named by their content, and never changed again."""
+"""Snapshots of versions' files: copied from a bucket once, named by content, immutable."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from trainshed.errors import DataLossError, FailedPreconditionError, NotFoundErr
 
 LOG = logging.getLogger("trainshed.control.deployments.model_files")
 
-MAX_FILES = 1000  #: of one version, as on AI Platform
-_TRIES = 3  #: at copying files that are written to meanwhile
+MAX_FILES = 1000  #: per version, as on AI Platform
+_TRIES = 3  #: to copy files that change meanwhile
 _DRAFT = "draft-"
-#: for whoever can get there: the state folder is closed, and containers that see the files have users of their own
+#: readable by all: the state folder is closed, and containers that mount the files run as other users
 _FOLDER, _FILE = 0o755, 0o444
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSnapshot:
-    """The copied files of a version."""
+    """The snapshot of a version's files."""
 
-    digest: str  #: of all names and contents
+    digest: str  #: over all names and contents
     folder: Path
     size: int  #: bytes
     names: tuple[str, ...]  #: with `/` between folders, sorted
@@ -44,50 +44,50 @@ NO_FILES = ModelSnapshot(digest="", folder=Path(), size=0, names=())
 
 
 class ModelFileStore:
-    """`root/PROJECT/DIGEST/`: one folder for each content in each project. Safe to use from many threads.
+    """Snapshots in `root/PROJECT/DIGEST/`, one per content and project. Thread-safe.
 
-    `used` tells whether a version of a project has the files of a digest.
+    `used` returns whether a version of a project has the files of a digest.
     """
 
-    def __init__(self, root: Path, tree: BucketBackend, *, used: Callable[[str, str], bool]) -> None:
+    def __init__(self, root: Path, backend: BucketBackend, *, used: Callable[[str, str], bool]) -> None:
         self._root = root
-        self._tree = tree
+        self._backend = backend
         self._used = used
-        self._guard = threading.Lock()
-        self._held: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+        self._in_use: Counter[tuple[str, str]] = Counter()
 
     def folder(self, project: str, digest: str) -> Path:
         return self._root / project / digest
 
     @contextmanager
     def snapshot(self, project: str, uri: str, *, check: Callable[[], None]) -> Iterator[ModelSnapshot]:
-        """Copy what lies below a gs:// address. At the end of the block it stays only if a version has it by then.
+        """Copy the objects below a gs:// URI. After the block, the snapshot stays only if a version uses it.
 
-        Blocks; `check` is called now and then, and what it raises ends it. `FailedPreconditionError` or
-        `NotFoundError` if there
-        is nothing that could be copied, `DiskFullError` if the disk is full; nothing is left then.
+        Blocks. `check` is called repeatedly, and its exception ends the copy. Raises `FailedPreconditionError` or
+        `NotFoundError` if nothing can be copied. Raises `DiskFullError` if the disk is full. A failed copy leaves
+        nothing.
         """
         bucket, name = split_uri(uri)
         with disk_errors():
-            pinned = self._copy(project, bucket, name.rstrip("/"), check)
+            snapshot = self._copy(project, bucket, name.rstrip("/"), check)
         try:
-            yield pinned
+            yield snapshot
         finally:
-            with self._guard:
-                self._held[project, pinned.digest] -= 1
-            self.release(project, pinned.digest)
+            with self._lock:
+                self._in_use[project, snapshot.digest] -= 1
+            self.release(project, snapshot.digest)
 
     def release(self, project: str, digest: str) -> None:
-        """Remove the files unless a version has them, or is about to."""
-        with self._guard:
-            if not digest or self._held[project, digest] > 0 or self._used(project, digest):
+        """Remove a snapshot unless a version uses it or is being created from it. Idempotent."""
+        with self._lock:
+            if not digest or self._in_use[project, digest] > 0 or self._used(project, digest):
                 return
             _remove(self.folder(project, digest))
-            with contextlib.suppress(OSError):  # others are there, or none ever was
+            with contextlib.suppress(OSError):  # not empty, or missing
                 (self._root / project).rmdir()
 
     def sweep(self) -> None:
-        """Remove what creations left that did not come to an end. Only before the first one."""
+        """Remove what interrupted copies left. Call it only before the first `snapshot`."""
         for folder in self._root.glob("*/*"):
             if folder.name.startswith(_DRAFT) or not self._used(folder.parent.name, folder.name):
                 _remove(folder)
@@ -95,12 +95,12 @@ class ModelFileStore:
     def _copy(self, project: str, bucket: str, name: str, check: Callable[[], None]) -> ModelSnapshot:
         draft = self._root / project / f"{_DRAFT}{secrets.token_hex(8)}"
         try:
-            for left in reversed(range(_TRIES)):
+            for attempts_left in reversed(range(_TRIES)):
                 try:
-                    return self._settle(project, draft, self._fill(draft, bucket, name, check))
+                    return self._commit(project, draft, self._fill(draft, bucket, name, check))
                 except _FilesChangedError:
                     _remove(draft)
-                    if left == 0:
+                    if attempts_left == 0:
                         raise FailedPreconditionError(
                             f"The files in gs://{bucket}/{name} are being written to. Create the version when they "
                             f"are complete."
@@ -110,27 +110,27 @@ class ModelFileStore:
             _remove(draft)
 
     def _fill(self, draft: Path, bucket: str, name: str, check: Callable[[], None]) -> dict[str, tuple[int, str]]:
-        """Copy everything; for each file its size and hash."""
-        found = self._list(bucket, name)
-        self._refuse_links(bucket, name)
-        with self._guard:
+        """Copy all files. Returns size and hash of each."""
+        objects = self._list(bucket, name)
+        self._reject_links(bucket, name)
+        with self._lock:
             draft.mkdir(mode=0o700, parents=True)
-        copied = {}
-        for info in found:
+        files = {}
+        for info in objects:
             check()
             relative = info.name.removeprefix(f"{name}/" if name else "")
-            copied[relative] = self._copy_one(info, draft.joinpath(*components(relative)))
-        before = [(info.name, info.generation, info.size) for info in found]
+            files[relative] = self._copy_one(info, draft.joinpath(*components(relative)))
+        before = [(info.name, info.generation, info.size) for info in objects]
         if before != [(info.name, info.generation, info.size) for info in self._list(bucket, name)]:
             raise _FilesChangedError
         for folder, _, _ in os.walk(draft):
             os.chmod(folder, _FOLDER)  # noqa: PTH101 - what os.walk gives
-            _sync(Path(folder))
-        return copied
+            _fsync(Path(folder))
+        return files
 
     def _list(self, bucket: str, name: str) -> list[ObjectInfo]:
         prefix = f"{name}/" if name else ""
-        page = self._tree.list(bucket, ListQuery(prefix=prefix, checksums=False, limit=MAX_FILES))
+        page = self._backend.list(bucket, ListQuery(prefix=prefix, checksums=False, limit=MAX_FILES))
         files = [info for info in page.items if not info.name.endswith("/")]
         where = f"gs://{bucket}/{name}".rstrip("/")
         if page.next:
@@ -145,12 +145,12 @@ class ModelFileStore:
         digest = hashlib.sha256()
         try:
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._tree.open(info.bucket, info.name) as reader, open(target, "xb") as copy:
+            with self._backend.open(info.bucket, info.name) as reader, open(target, "xb") as copy:
                 size = reader.info.size
                 for offset in range(0, size, 1 << 20):
-                    piece = reader.read(offset)
-                    digest.update(piece)
-                    copy.write(piece)
+                    chunk = reader.read(offset)
+                    digest.update(chunk)
+                    copy.write(chunk)
                 copy.flush()
                 os.fchmod(copy.fileno(), _FILE)
                 os.fsync(copy.fileno())
@@ -163,35 +163,35 @@ class ModelFileStore:
             ) from exc
         return size, digest.hexdigest()
 
-    def _refuse_links(self, bucket: str, name: str) -> None:
-        """What is no plain file is no object either. A model that lacks a file must not come out of that."""
+    def _reject_links(self, bucket: str, name: str) -> None:
+        """Reject links and other special files: they are no objects, and a model must not lack a file silently."""
         try:
-            self._tree.check_plain(bucket, name)
+            self._backend.check_plain(bucket, name)
         except NotFoundError as exc:
             raise _FilesChangedError from exc
 
-    def _settle(self, project: str, draft: Path, copied: dict[str, tuple[int, str]]) -> ModelSnapshot:
-        """Give the draft the name of its content, or drop it for a folder that has the same."""
-        names = tuple(sorted(copied))
+    def _commit(self, project: str, draft: Path, files: dict[str, tuple[int, str]]) -> ModelSnapshot:
+        """Name the draft by its content, or drop it if that snapshot exists."""
+        names = tuple(sorted(files))
         total = hashlib.sha256()
         for name in names:
-            size, digest = copied[name]
+            size, digest = files[name]
             total.update(f"{len(name.encode())} {name} {size} {digest}\n".encode())
         digest = total.hexdigest()[:32]
         folder = self.folder(project, digest)
-        with self._guard:
+        with self._lock:
             if not folder.is_dir():
                 draft.rename(folder)
-                _sync(folder.parent)
-            self._held[project, digest] += 1
-        return ModelSnapshot(digest=digest, folder=folder, size=sum(size for size, _ in copied.values()), names=names)
+                _fsync(folder.parent)
+            self._in_use[project, digest] += 1
+        return ModelSnapshot(digest=digest, folder=folder, size=sum(size for size, _ in files.values()), names=names)
 
 
 class _FilesChangedError(Exception):
-    """The files are not those that were listed."""
+    """The files changed after they were listed."""
 
 
-def _sync(folder: Path) -> None:
+def _fsync(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -200,7 +200,7 @@ def _sync(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """What can't be removed is logged, and tried again by the next server."""
+    """Remove a folder. A failure is logged, and the next server tries again."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""From a version's row to a host that answers: files copied, runtime built, packages installed, loader chosen."""
+"""Provisions versions: copies files, builds the runtime, installs packages or resolves the image, and starts a host."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from trainshed.errors import EngineUnavailableError, FailedPreconditionError, No
 from trainshed.runtimes.catalogue import DEFAULT
 from trainshed.runtimes.environments import Runtimes, RuntimeState
 
-CONTAINER = "container"  #: in the place of a loader
+CONTAINER = "container"  #: the loader name of container versions
 _LOOK_S = 0.01
-_ANSWER_S = 60.0  #: that a host may take to compare its answers with TensorFlow's
-#: what hosts of containers run in: they load nothing themselves, and need no runtime
+_ANSWER_S = 60.0  #: for comparing a host's results with TensorFlow's
+#: of hosts of containers, which load no model and need no runtime
 PYTHON = Path(sys.executable)
 
 
 class ModelLoadError(TrainshedError):
-    """A model that can't be loaded, in the words of its loader."""
+    """A model cannot be loaded. The message is the loader's own."""
 
 
 class ReferenceSource(Protocol):
-    """What gives TensorFlow's own answers."""
+    """Computes TensorFlow's own results, as the reference for parity."""
 
     def compute(self, spec: HostSpec, folder: Path, *, timeout_s: float, check: Callable[[], None]) -> Path: ...
 
@@ -51,7 +51,7 @@ class ReferenceSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostResources:
-    """What this machine and its settings give hosts."""
+    """The resources of this machine and the limits for hosts."""
 
     cpus: int
     memory_bytes: int
@@ -59,14 +59,14 @@ class HostResources:
     body_limit: int
 
     def shared(self, spec: HostSpec, hosts: int) -> HostSpec:
-        """The spec of one of so many hosts of a version, with its share."""
+        """Return the spec with the share of one of `hosts` hosts."""
         threads, memory = rules.threads_per_host(self.cpus, hosts), rules.memory_per_host(self.memory_bytes, hosts)
         return replace(spec, threads=threads, memory_bytes=memory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvisioningContext:
-    """How one creation tells what it does, and hears that it shall end: `check` raises then."""
+    """Reports the progress of one provisioning. `check_cancelled` raises if it must end."""
 
     report: Callable[[str], None]
     check_cancelled: Callable[[], None]
@@ -74,17 +74,17 @@ class ProvisioningContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvisionedVersion:
-    """A version that could be served: its host is ready, and its files are there for as long as this is held."""
+    """A provisioned version: its host is ready, and its files stay for as long as the block runs."""
 
     files: str
-    details: Mapping[str, Any]  #: for the version's details
-    host: str  #: the key
-    spec: HostSpec  #: what further hosts are started with
+    details: Mapping[str, Any]  #: become part of the version's details
+    host: str  #: the key of the ready host
+    spec: HostSpec  #: the spec of further hosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvisionerDeps:
-    """Where the parts of a version come from."""
+    """What a provisioner is constructed with."""
 
     home: Home
     pins: ModelFileStore
@@ -92,13 +92,13 @@ class ProvisionerDeps:
     installs: PackageInstaller
     references: ReferenceSource
     addresses: UriResolver
-    images: ImageResolver | None = None  #: None: containers are not run here
-    alike: Callable[[Version, str], Version | None]  #: another version of the same project, runtime and files
+    images: ImageResolver | None = None  #: None if containers are not supported
+    alike: Callable[[Version, str], Version | None]  #: finds a version of the same project, runtime and files
 
 
 @dataclass(frozen=True, slots=True)
 class VersionProvisioner:
-    """Makes versions ready. Safe to use from many threads."""
+    """Provisions versions. Thread-safe."""
 
     supplies: ProvisionerDeps
     hosts: HostEngine
@@ -106,52 +106,54 @@ class VersionProvisioner:
     _sleep: Callable[[float], None] = field(default=time.sleep)
 
     @contextmanager
-    def provision(self, version: Version, attempt: ProvisioningContext) -> Iterator[ProvisionedVersion]:
-        """Everything up to the first answer. The files are given up at the end of the block if no version has them.
+    def provision(self, version: Version, context: ProvisioningContext) -> Iterator[ProvisionedVersion]:
+        """Provision a version up to a ready host. After the block, the files stay only if a version uses them.
 
-        The host is the caller's within the block. `ModelLoadError`, or another error with a sentence, if nothing came
-        of it; then no process is left.
+        The caller owns the host inside the block. Raises `ModelLoadError`, or another `TrainshedError`, if provisioning
+        fails; then no process is left.
         """
-        with self._files(version, attempt) as pinned:
-            fixed = replace(version, files=pinned.digest)
+        with self._files(version, context) as snapshot:
+            with_files = replace(version, files=snapshot.digest)
             container = container_of(version)
             if container is None:
-                names = self._loaders(version, pinned)
-                found = self._packages(version)
-                spec = self.spec(fixed, self._equipped(version, found, attempt), names[0])
-                spec = replace(spec, packages=found)
+                names = self._loaders(version, snapshot)
+                packages = self._packages(version)
+                spec = self.spec(with_files, self._environment(version, packages, context), names[0])
+                spec = replace(spec, packages=packages)
             else:
                 names = (CONTAINER,)
-                attempt.report(f"Looking for the image {container.image}.")
-                spec = self._contained(fixed, self._images().resolve_new(version, container, _telling(attempt)))
+                context.report(f"Looking for the image {container.image}.")
+                spec = self._container_spec(
+                    with_files, self._images().resolve_new(version, container, _reporter(context))
+                )
             spec = self.hosts.prepare(spec)
-            host, known = self._host(version, spec, names, attempt, pinned)
-            known |= {"site": spec.site, "size": pinned.size}
+            host, details = self._host(version, spec, names, context, snapshot)
+            details |= {"site": spec.site, "size": snapshot.size}
             if spec.container is not None:
-                known["image"] = spec.container.image
+                details["image"] = spec.container.image
             try:
                 yield ProvisionedVersion(
-                    files=pinned.digest, details=known, host=host, spec=replace(spec, loader=known["loader"])
+                    files=snapshot.digest, details=details, host=host, spec=replace(spec, loader=details["loader"])
                 )
             except BaseException:
                 self.hosts.discard(host)
                 raise
 
     @contextmanager
-    def _files(self, version: Version, attempt: ProvisioningContext) -> Iterator[ModelSnapshot]:
-        """The copied files of a version. Containers may have none."""
+    def _files(self, version: Version, context: ProvisioningContext) -> Iterator[ModelSnapshot]:
+        """Copy the files of a version. Container versions may have none."""
         uri = str(version.body.get("deploymentUri", ""))
         if not uri:
             yield NO_FILES
             return
         self._check_owner(version, uri)
-        attempt.report("Copying the files of the model.")
-        with self.supplies.pins.snapshot(version.project, uri, check=attempt.check_cancelled) as pinned:
-            yield pinned
+        context.report("Copying the files of the model.")
+        with self.supplies.pins.snapshot(version.project, uri, check=context.check_cancelled) as snapshot:
+            yield snapshot
 
-    def _loaders(self, version: Version, pinned: ModelSnapshot) -> tuple[str, ...]:
+    def _loaders(self, version: Version, snapshot: ModelSnapshot) -> tuple[str, ...]:
         names = rules.candidate_loaders(
-            pinned.names,
+            snapshot.names,
             framework=version.framework,
             prediction_class=str(version.body.get("predictionClass", "")),
             where=str(version.body["deploymentUri"]),
@@ -163,21 +165,21 @@ class VersionProvisioner:
             raise FailedPreconditionError("Containers are not run here.")
         return self.supplies.images
 
-    def _contained(self, version: Version, container: ResolvedContainer) -> HostSpec:
+    def _container_spec(self, version: Version, container: ResolvedContainer) -> HostSpec:
         return replace(self.spec(version, (PYTHON, ""), CONTAINER), container=container)
 
-    def spec(self, version: Version, equipped: tuple[Path, str], loader: str) -> HostSpec:
-        """What a host of a version is started with; `equipped` is the interpreter and the folder of its packages."""
+    def spec(self, version: Version, environment: tuple[Path, str], loader: str) -> HostSpec:
+        """Return the host spec of a version. `environment` is the interpreter and the folder of its packages."""
         spec = HostSpec(
             project=version.project,
             model=version.model,
             version=version.id,
             instance=0,
-            python=equipped[0],
+            python=environment[0],
             model_dir=self.supplies.pins.folder(version.project, version.files),
             loader=loader,
             prediction_class=str(version.body.get("predictionClass", "")),
-            site=equipped[1],
+            site=environment[1],
             explanation=version.body.get("explanationConfig", {}),
             engine=version.engine,
             runtime=str(version.details.get("runtime", "")),
@@ -188,9 +190,9 @@ class VersionProvisioner:
         return self.room.shared(spec, rules.desired_hosts(version.nodes, awake=True))
 
     def spec_of_existing(self, version: Version) -> HostSpec:
-        """The spec for a version that was created before. Blocks if its runtime has to be built again."""
+        """Return the host spec of a version that was provisioned before. Blocks if its runtime must be rebuilt."""
         if (container := container_of(version)) is not None:
-            return self._contained(version, self._images().resolve_existing(version, container))
+            return self._container_spec(version, self._images().resolve_existing(version, container))
         python = self.supplies.runtimes.ensure(version.runtime, lambda fraction, text: None)
         site = str(version.details.get("site", ""))
         if site and not Path(site).is_dir():
@@ -200,7 +202,7 @@ class VersionProvisioner:
         return self.hosts.prepare(self.spec(version, (python, site), str(version.details["loader"])), existing=True)
 
     def prewarm(self) -> None:
-        """A version is likely to be created soon: get ready what takes long, if the newest runtime is there."""
+        """Start the warm process of the default runtime, if it is built: a version is likely to be created soon."""
         if self.supplies.runtimes.get(DEFAULT).state is RuntimeState.READY:
             python = self.supplies.runtimes.ensure(DEFAULT, lambda fraction, text: None)
             self.supplies.references.expect(python)
@@ -215,33 +217,43 @@ class VersionProvisioner:
             raise NotFoundError(f"There is no bucket {bucket} in project {version.project}.")
 
     def _packages(self, version: Version) -> tuple[Package, ...]:
-        """What the user's own code is in, as it is now."""
+        """Resolve the packages with the user's code."""
         remedy = "Upload it, and create the version again."
-        wanted = PackageRequest(project=version.project, copies=self._installs(version) / "fetched", remedy=remedy)
-        return resolve_packages(version.body.get("packageUris", ()), self.supplies.addresses, wanted)
+        request = PackageRequest(
+            project=version.project, copies=self._install_folder(version) / "fetched", remedy=remedy
+        )
+        return resolve_packages(version.body.get("packageUris", ()), self.supplies.addresses, request)
 
-    def _installs(self, version: Version) -> Path:
+    def _install_folder(self, version: Version) -> Path:
         return self.hosts.folder(version.project, version.model, version.id) / "install"
 
-    def _equipped(self, version: Version, found: tuple[Package, ...], attempt: ProvisioningContext) -> tuple[Path, str]:
-        """The interpreter, and the folder of installed packages or nothing."""
-        attempt.check_cancelled()
+    def _environment(
+        self, version: Version, packages: tuple[Package, ...], context: ProvisioningContext
+    ) -> tuple[Path, str]:
+        """Build the runtime and install the packages.
+
+        Returns the interpreter, and the folder of installed packages or "".
+        """
+        context.check_cancelled()
 
         def progress(fraction: float, text: str) -> None:
-            attempt.check_cancelled()
-            attempt.report(f"Building runtime {version.runtime}, once for all versions: {fraction:.0%}. {text}.")
+            context.check_cancelled()
+            context.report(f"Building runtime {version.runtime}, once for all versions: {fraction:.0%}. {text}.")
 
         python = self.supplies.runtimes.ensure(version.runtime, progress)
-        if not found:
+        if not packages:
             return python, ""
-        attempt.report("Installing the packages.")
-        site, folder = self.supplies.home.packages / version.project / site_name(python, found), self._installs(version)
+        context.report("Installing the packages.")
+        site, folder = (
+            self.supplies.home.packages / version.project / site_name(python, packages),
+            self._install_folder(version),
+        )
         try:
             self.supplies.installs.install(
-                found, python=python, site=site, folder=folder, check=attempt.check_cancelled
+                packages, python=python, site=site, folder=folder, check=context.check_cancelled
             )
         except FailedPreconditionError as exc:
-            uris = ", ".join(each.uri for each in found)
+            uris = ", ".join(each.uri for each in packages)
             raise ModelLoadError(
                 f"Failed to load model: User-provided package {uris} failed to install: {exc} (Error code: 0)"
             ) from exc
@@ -252,102 +264,105 @@ class VersionProvisioner:
         version: Version,
         spec: HostSpec,
         names: tuple[str, ...],
-        attempt: ProvisioningContext,
-        pinned: ModelSnapshot,
+        context: ProvisioningContext,
+        snapshot: ModelSnapshot,
     ) -> tuple[str, dict[str, Any]]:
-        """A ready host, and what is known of it. Of several loaders the first that passes is taken."""
+        """Start a ready host, with the first loader that passes the parity check. Returns its key and details."""
         if len(names) == 1:
-            return self._only(spec, attempt)
+            return self._start_host(spec, context)
         fast, checked = names
-        twin = self.supplies.alike(version, pinned.digest)
+        twin = self.supplies.alike(version, snapshot.digest)
         parity: Mapping[str, Any] | None = twin.details["parity"] if twin is not None else None
         if parity is None:
-            host, known = self._compared(replace(spec, loader=fast), attempt)
+            host, details = self._start_compared_host(replace(spec, loader=fast), context)
             if host:
-                return host, known
-            parity = known["parity"]
+                return host, details
+            parity = details["parity"]
         elif parity["within"]:
-            host, known = self._only(replace(spec, loader=fast), attempt)
-            return host, {**known, "parity": parity}
-        host, known = self._only(replace(spec, loader=checked), attempt)
-        return host, {**known, "parity": parity}
+            host, details = self._start_host(replace(spec, loader=fast), context)
+            return host, {**details, "parity": parity}
+        host, details = self._start_host(replace(spec, loader=checked), context)
+        return host, {**details, "parity": parity}
 
-    def _only(self, spec: HostSpec, attempt: ProvisioningContext) -> tuple[str, dict[str, Any]]:
-        attempt.report("Loading the model.")
-        self.supplies.references.await_warm(spec, check=attempt.check_cancelled)
+    def _start_host(self, spec: HostSpec, context: ProvisioningContext) -> tuple[str, dict[str, Any]]:
+        context.report("Loading the model.")
+        self.supplies.references.await_warm(spec, check=context.check_cancelled)
         key = self.hosts.start(spec)
-        return key, self._ready(key, attempt)
+        return key, self._wait_ready(key, context)
 
-    def _compared(self, spec: HostSpec, attempt: ProvisioningContext) -> tuple[str, dict[str, Any]]:
-        """A host whose answers were held against TensorFlow's; without a key if they are no good or can't be had."""
-        attempt.report("Loading the model, and checking its answers against TensorFlow's.")
+    def _start_compared_host(self, spec: HostSpec, context: ProvisioningContext) -> tuple[str, dict[str, Any]]:
+        """Start a host and compare its results with TensorFlow's.
+
+        Returns an empty key if the results differ or cannot be computed.
+        """
+        context.report("Loading the model, and checking its answers against TensorFlow's.")
         key = self.hosts.start(spec)
 
         def check() -> None:
-            attempt.check_cancelled()
-            self._look(key)
+            context.check_cancelled()
+            self._check_host(key)
 
         try:
             folder = self.hosts.folder(spec.project, spec.model, spec.version)
             reference = self.supplies.references.compute(spec, folder, timeout_s=self.room.load_timeout_s, check=check)
-            known = self._ready(key, attempt)
+            details = self._wait_ready(key, context)
             parity = self.hosts.compare(key, reference, timeout_s=_ANSWER_S)
         except (ModelLoadError, EngineUnavailableError) as exc:
-            parity = _unequal(str(exc))
+            parity = _failed_parity(str(exc))
         except BaseException:
             self.hosts.discard(key)
             raise
         if parity["within"]:
-            return key, {**known, "parity": parity}
+            return key, {**details, "parity": parity}
         self.hosts.discard(key)
         return "", {"parity": parity}
 
-    def _ready(self, key: str, attempt: ProvisioningContext) -> dict[str, Any]:
-        """Wait for a host, and return what it says of itself.
+    def _wait_ready(self, key: str, context: ProvisioningContext) -> dict[str, Any]:
+        """Wait until a host is ready and return its details.
 
-        `ModelLoadError`, with no process left, if it does not.
+        Raises `ModelLoadError` if it fails; then no process is left.
         """
         try:
-            while (seen := self._look(key)).phase is HostPhase.STARTING:
-                attempt.check_cancelled()
+            while (status := self._check_host(key)).phase is HostPhase.STARTING:
+                context.check_cancelled()
                 self._sleep(_LOOK_S)
         except BaseException:
             self.hosts.discard(key)
             raise
-        said = seen.ready
-        return {name: said.get(name) for name in ("loader", "detail", "batching", "sample", "signatures")}
+        details = status.ready
+        return {name: details.get(name) for name in ("loader", "detail", "batching", "sample", "signatures")}
 
-    def _look(self, key: str) -> HostStatus:
-        seen = self.hosts.status(key)
-        if seen is None or seen.phase is HostPhase.ENDED:
-            raise ModelLoadError(as_load_error(seen.message if seen is not None else "The host is gone."))
-        if why := seen.too_slow(self.room.load_timeout_s, time.monotonic()):
-            raise ModelLoadError(as_load_error(why))
-        return seen
+    def _check_host(self, key: str) -> HostStatus:
+        status = self.hosts.status(key)
+        if status is None or status.phase is HostPhase.ENDED:
+            raise ModelLoadError(as_load_error(status.message if status is not None else "The host is gone."))
+        if reason := status.too_slow(self.room.load_timeout_s, time.monotonic()):
+            raise ModelLoadError(as_load_error(reason))
+        return status
 
 
 def as_load_error(message: str) -> str:
-    """In the form that clients know, whoever says it."""
+    """Return the message in the form of AI Platform's load errors."""
     if message.endswith(")") and "(Error code: " in message:
         return message
     return f"Failed to load model: {message} (Error code: 0)"
 
 
-def _telling(attempt: ProvisioningContext) -> Callable[[str], None]:
+def _reporter(context: ProvisioningContext) -> Callable[[str], None]:
     def tell(line: str) -> None:
-        attempt.check_cancelled()
-        attempt.report(line)
+        context.check_cancelled()
+        context.report(line)
 
     return tell
 
 
-def _unequal(reason: str) -> dict[str, Any]:
+def _failed_parity(reason: str) -> dict[str, Any]:
     return {"difference": None, "within": False, "text": reason}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageResolver:
-    """Finds images. `tool` is the setting; `number` tells the number of a project."""
+    """Resolves images. `tool` is the setting; `number` returns the number of a project."""
 
     tool: str
     number: Callable[[str], int]
@@ -355,33 +370,36 @@ class ImageResolver:
     def resolve_new(
         self, version: Version, container: ServingContainer, tell: Callable[[str], None]
     ) -> ResolvedContainer:
-        """What a new version runs. Blocks while the image is pulled; `tell` is told of it, and what it raises ends
-        that. `FailedPreconditionError` if the image can't be had."""
-        return self._to_run(version, container, resolve_image(container.image, tool=self.tool, tell=tell))
+        """Resolve the container of a new version. Blocks while the image is pulled.
+
+        `tell` is called with progress, and its exception ends the pull. Raises `FailedPreconditionError` if the image
+        is not available.
+        """
+        return self._resolved(version, container, resolve_image(container.image, tool=self.tool, tell=tell))
 
     def resolve_existing(self, version: Version, container: ServingContainer) -> ResolvedContainer:
-        """What a version runs that was created before: the same image, whatever its name leads to now."""
-        known = str(version.details["image"])
+        """Resolve the container of an existing version: the same image, whatever its name refers to now."""
+        image_id = str(version.details["image"])
         try:
-            found = resolve_image(known, tool=self.tool, tell=_silently)
+            image = resolve_image(image_id, tool=self.tool, tell=_ignore)
         except FailedPreconditionError:
-            found = resolve_image(container.image, tool=self.tool, tell=_silently)
-            if found.id != known:
+            image = resolve_image(container.image, tool=self.tool, tell=_ignore)
+            if image.id != image_id:
                 raise FailedPreconditionError(
                     f"The image {container.image} is not the one any more that version {version.id} was created with, "
                     f"and that one was removed. Create the version again."
                 ) from None
-        return self._to_run(version, container, found)
+        return self._resolved(version, container, image)
 
-    def _to_run(self, version: Version, container: ServingContainer, found: ResolvedImage) -> ResolvedContainer:
+    def _resolved(self, version: Version, container: ServingContainer, image: ResolvedImage) -> ResolvedContainer:
         return ResolvedContainer(
             container=container,
-            tool=found.tool,
-            image=found.id,
+            tool=image.tool,
+            image=image.id,
             env=aip_environment(version, container, number=self.number(version.project)),
             folder=model_folder(version),
         )
 
 
-def _silently(line: str) -> None:
-    """There is nobody to tell."""
+def _ignore(line: str) -> None:
+    """Ignore progress."""

@@ -1,4 +1,4 @@
-"""From the rows of a model and the hosts of its versions to what requests to it meet."""
+"""Publishes routes from the rows of a model and the fleets of its versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainshed.store.models import ModelStore
 
 
 class RoutePublisher:
-    """`fleet_of` gives the hosts of a version, if it has any, and the lock under which they are looked at."""
+    """Publishes routes. Thread-safe. `fleet_of` returns the fleet of a version, if it has one, and its lock."""
 
     def __init__(
         self,
@@ -28,30 +28,30 @@ class RoutePublisher:
         self._models = models
         self._routes = routes
         self._fleet_of = fleet_of
-        self._guard = threading.Lock()
-        self._arriving: dict[str, Version] = {}  #: by name
+        self._lock = threading.Lock()
+        self._announced: dict[str, Version] = {}  #: versions that are routed before their row is READY, by name
 
     @contextmanager
     def announcing(self, version: Version) -> Iterator[None]:
-        """Within this block a version is routed as if its row, which is not READY yet, were this one."""
-        with self._guard:
-            self._arriving[version.name] = version
+        """Inside this block, route a version by this row instead of its stored one, which is not READY yet."""
+        with self._lock:
+            self._announced[version.name] = version
         try:
             self.publish(version.project, version.model)
             yield
         finally:
-            with self._guard:
-                del self._arriving[version.name]
+            with self._lock:
+                del self._announced[version.name]
 
     def publish(self, project: str, model_id: str) -> ModelRoute | None:
-        """Make the routes of a model those of its rows; they are when this returns. None: it is gone."""
-        with self._guard:  # what was read first is published first
+        """Publish the routes of a model from its rows, before this returns. Returns None if the model is gone."""
+        with self._lock:  # so that an older read never replaces a newer one
             try:
                 model = self._models.get(project, model_id)
             except NotFoundError:
                 self._routes.withdraw(project, model_id)
                 return None
-            versions = [self._as_it_arrives(version) for version in self._models.versions(project, model_id)]
+            versions = [self._with_announced(version) for version in self._models.versions(project, model_id)]
             for version in versions:
                 model = model.with_ready_version(version)
             route = self._route(model, versions)
@@ -59,8 +59,8 @@ class RoutePublisher:
                 self._routes.publish(route)
             return route
 
-    def _as_it_arrives(self, version: Version) -> Version:
-        return self._arriving.get(version.name, version) if version.state is VersionState.CREATING else version
+    def _with_announced(self, version: Version) -> Version:
+        return self._announced.get(version.name, version) if version.state is VersionState.CREATING else version
 
     def _route(self, model: Model, versions: Sequence[Version]) -> ModelRoute:
         return ModelRoute(
@@ -103,8 +103,8 @@ class RoutePublisher:
 
 
 def _request_log(version: Version) -> RequestLogTarget | None:
-    wanted = version.request_logging
-    if wanted is None:
+    logging = version.request_logging
+    if logging is None:
         return None
-    bucket, folder = split_uri(wanted.folder)
-    return RequestLogTarget(bucket=bucket, folder=folder.rstrip("/"), share=wanted.share)
+    bucket, folder = split_uri(logging.folder)
+    return RequestLogTarget(bucket=bucket, folder=folder.rstrip("/"), share=logging.share)

@@ -1,4 +1,4 @@
-"""From a batch prediction to one attempt with nothing left to decide: its model's files, its loader, its rows."""
+"""Builds attempt specs of batch predictions: model files, loader and input files."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
 
 MODULE = "trainshed_serving.batch"
-_WARM = "tensorflow"  #: the loader that gains from a process that has TensorFlow imported; others are better alone
+_WARM = "tensorflow"  #: the only loader that profits from a warm process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchAttemptBuilder:
-    """Prepares attempts at batch predictions."""
+    """Builds attempt specs of batch predictions."""
 
     settings: Settings
     jobs: JobStore
     models: ModelStore
     creations: VersionProvisioner
     tree: BucketBackend
-    ship: Callable[[], Path]  #: the folder with the code that serves models, for Pythons that have no Trainshed
+    ship: Callable[[], Path]  #: returns the folder with the serving code, for Pythons without Trainshed
 
     def prepare(self, job: Job, folder: Path) -> AttemptSpec:
-        """Settle everything for the attempt that has `folder`. Blocks while a runtime is built and files are copied."""
+        """Build the spec of the attempt in `folder`. Blocks while a runtime is built and files are copied."""
         prediction = BatchPrediction.parse(job.body[BatchPrediction.key])
-        own = folder / FOLDER
-        own.mkdir(mode=0o700, parents=True, exist_ok=True)
-        spec = self._spec(job, prediction, own / "model")
-        (own / "plan.json").write_bytes(orjson.dumps(self._plan(job, prediction, spec, own)))
+        state_folder = folder / FOLDER
+        state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        spec = self._spec(job, prediction, state_folder / "model")
+        (state_folder / "plan.json").write_bytes(orjson.dumps(self._plan(job, prediction, spec, state_folder)))
         env = gang.common_environment(job, prediction, cpus=self.creations.room.cpus)
-        [master] = gang.gang(prediction)
+        [replica] = gang.gang(prediction)
         return AttemptSpec(
             project=job.project,
             job=job.id,
@@ -60,10 +60,10 @@ class BatchAttemptBuilder:
             folder=folder,
             python=spec.python,
             module=MODULE,
-            args=(str(own / "plan.json"),),
+            args=(str(state_folder / "plan.json"),),
             packages=(),
-            site=own / "site",
-            replicas=(Replica(name=master.name, type=master.type, index=master.index, primary=True),),
+            site=state_folder / "site",
+            replicas=(Replica(name=replica.name, type=replica.type, index=replica.index, primary=True),),
             env=env | {"PYTHONPATH": str(self.ship())},
             grace_s=self.settings.grace_s,
             max_running_s=prediction.max_running_s,
@@ -71,21 +71,21 @@ class BatchAttemptBuilder:
             warm=spec.loader == _WARM,
         )
 
-    def _plan(self, job: Job, prediction: BatchPrediction, spec: HostSpec, own: Path) -> dict[str, object]:
-        addresses = self.creations.supplies.addresses
-        if cloud := addresses.cloud_of(job.project, prediction.output_path):
+    def _plan(self, job: Job, prediction: BatchPrediction, spec: HostSpec, state_folder: Path) -> dict[str, object]:
+        uri_resolver = self.creations.supplies.addresses
+        if cloud := uri_resolver.cloud_of(job.project, prediction.output_path):
             raise cloud_output_unsupported(prediction.output_path, cloud)
-        gone = FailedPreconditionError(
+        missing = FailedPreconditionError(
             f"The input or the output of job {job.id} is no longer in a bucket of project {job.project}."
         )
-        output = addresses.path_resolver(job.project, serves_gs=True)(prediction.output_path)
-        uris = list(self._rows(prediction))
+        output = uri_resolver.path_resolver(job.project, serves_gs=True)(prediction.output_path)
+        uris = list(self._input_uris(prediction))
         if output is None or not uris:
-            raise gone
+            raise missing
         try:
-            paths = [addresses.local_file(job.project, uri, copies=own / "inputs") for uri in uris]
+            paths = [uri_resolver.local_file(job.project, uri, copies=state_folder / "inputs") for uri in uris]
         except NotFoundError as exc:
-            raise gone from exc
+            raise missing from exc
         buckets = self.creations.supplies.home.buckets
         if output.resolve() != buckets.resolve() / output.relative_to(buckets):
             raise FailedPreconditionError(
@@ -96,61 +96,61 @@ class BatchAttemptBuilder:
             "inputs": [str(path) for path in paths],
             "names": {str(path): uri for path, uri in zip(paths, uris, strict=True)},
             "output": str(output),
-            "state": str(own),
+            "state": str(state_folder),
             "data_format": prediction.data_format.value,
             "batch_size": prediction.batch_size,
             "signature": prediction.signature,
         }
 
-    def _rows(self, prediction: BatchPrediction) -> Iterator[str]:
-        """The addresses of all input files, each once, in order."""
-        seen: set[str] = set()
-        for address in prediction.input_paths:
-            bucket, pattern = split_uri(address)
+    def _input_uris(self, prediction: BatchPrediction) -> Iterator[str]:
+        """Yield the URIs of all input files, each once, in order."""
+        uris: set[str] = set()
+        for path in prediction.input_paths:
+            bucket, pattern = split_uri(path)
             for name in glob_objects(self.tree, bucket, pattern):
                 uri = f"gs://{bucket}/{name}"
-                if uri not in seen:
-                    seen.add(uri)
+                if uri not in uris:
+                    uris.add(uri)
                     yield uri
 
-    def _spec(self, job: Job, prediction: BatchPrediction, model: Path) -> HostSpec:
-        """What to load, from files of the job's own, so that a version may be deleted while the job goes on."""
+    def _spec(self, job: Job, prediction: BatchPrediction, model_dir: Path) -> HostSpec:
+        """Build the host spec on the job's own hard links, so that a version may be deleted while the job runs."""
         if prediction.uri:
-            spec = self._spec_of_folder(job, prediction, model)
+            spec = self._spec_of_folder(job, prediction, model_dir)
         else:
             version = self.models.served(prediction.project, prediction.model, prediction.version)
-            self._tell(job, f"The rows are predicted by version {version.id} of model {version.model}.")
+            self._add_event(job, f"The rows are predicted by version {version.id} of model {version.model}.")
             if container_of(version) is not None:
                 raise batch_prediction_unsupported(version.model)
             spec = self.creations.spec_of_existing(version)
-            _link(spec.model_dir, model)
-        room = self.creations.room
-        threads, memory = rules.threads_per_host(room.cpus, 1), rules.memory_per_host(room.memory_bytes, 1)
-        return replace(spec, model_dir=model, threads=threads, memory_bytes=memory)
+            _hard_link(spec.model_dir, model_dir)
+        resources = self.creations.room
+        threads, memory = rules.threads_per_host(resources.cpus, 1), rules.memory_per_host(resources.memory_bytes, 1)
+        return replace(spec, model_dir=model_dir, threads=threads, memory_bytes=memory)
 
-    def _spec_of_folder(self, job: Job, prediction: BatchPrediction, model: Path) -> HostSpec:
-        supplies = self.creations.supplies
-        python = supplies.runtimes.ensure(job.runtime, report_build(self.jobs, job))
-        with supplies.pins.snapshot(job.project, prediction.uri, check=lambda: None) as pinned:
-            loader = rules.candidate_loaders(pinned.names, framework="", prediction_class="", where=prediction.uri)[-1]
-            _link(pinned.folder, model)
+    def _spec_of_folder(self, job: Job, prediction: BatchPrediction, model_dir: Path) -> HostSpec:
+        deps = self.creations.supplies
+        python = deps.runtimes.ensure(job.runtime, report_build(self.jobs, job))
+        with deps.pins.snapshot(job.project, prediction.uri, check=lambda: None) as files:
+            loader = rules.candidate_loaders(files.names, framework="", prediction_class="", where=prediction.uri)[-1]
+            _hard_link(files.folder, model_dir)
         return HostSpec(
             project=job.project,
             model="",
             version="",
             instance=0,
             python=python,
-            model_dir=model,
+            model_dir=model_dir,
             loader=loader,
             threads=1,
             body_limit=self.creations.room.body_limit,
         )
 
-    def _tell(self, job: Job, line: str) -> None:
-        self.jobs.tell(job, JobEvent(message=line, time_us=now_us()))
+    def _add_event(self, job: Job, message: str) -> None:
+        self.jobs.tell(job, JobEvent(message=message, time_us=now_us()))
 
 
-def _link(source: Path, target: Path) -> None:
-    """The same files in another folder, which takes no more room. Those of an earlier try are replaced."""
+def _hard_link(source: Path, target: Path) -> None:
+    """Hard-link all files into another folder, which takes no extra space. Replaces those of an earlier attempt."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target, copy_function=os.link)

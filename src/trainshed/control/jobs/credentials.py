@@ -1,7 +1,7 @@
-"""What lets a replica's own code reach this server under Google's names: variables, a token, and files with it.
+"""Credentials for replicas: variables, a token and files that let trainer code reach this server under Google's names.
 
-On this machine the files are written into the attempt's folder. For a replica on another machine they travel as a kit,
-in which `@node@`, `@relay@` and `@host:REPLICA@` stand for what only that machine knows.
+On this machine the files are written into the attempt's folder. A remote replica gets them as a credentials bundle. In
+it the placeholders `@node@`, `@relay@` and `@host:REPLICA@` stand for values that only the node knows.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from trainshed.proxy import client_config, node_endpoint
 from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.node_endpoint import NodeEndpoint
 
-FOLDER = "credentials"  #: in the attempt's own
-INSIDE = Path("/etc/trainshed")  #: where a container sees it
+FOLDER = "credentials"  #: in the attempt's folder
+INSIDE = Path("/etc/trainshed")  #: where a container sees the credentials
 INSIDE_STATE = Path("/tmp/gsutil")  # noqa: S108 - in the container
-_LONGER_S = 86_400.0  #: that a token lives beyond the job's time limit, at most; the end of the job ends it anyway
+_LONGER_S = 86_400.0  #: added to the job's time limit; the end of the job revokes the token anyway
 _HOST = re.compile(r"@host:[a-z0-9-]+@")
 
 
@@ -33,51 +33,51 @@ class IssueJobToken(Protocol):
 
 
 class LocalCredentials:
-    """`issue` makes a token for a job, given its project, its name and how long it may live at most."""
+    """Credentials for replicas on this machine. `issue` creates a token for a job, with a maximum lifetime."""
 
-    def __init__(self, reach: ServerEndpoints, *, issue: IssueJobToken) -> None:
-        self._reach = reach
+    def __init__(self, endpoints: ServerEndpoints, *, issue: IssueJobToken) -> None:
+        self._endpoints = endpoints
         self._issue = issue
 
-    def inject(self, launch: AttemptSpec) -> AttemptSpec:
-        """The same launch with `gs://` in it. Writes the token into the attempt's folder; the launch has only paths.
+    def inject(self, spec: AttemptSpec) -> AttemptSpec:
+        """Return the spec with the credentials' variables. Writes the token into the attempt's folder.
 
-        What a launch says already is kept.
+        The spec itself holds only paths. Variables that it sets already are kept.
         """
-        token = self._issue(launch.project, launch.job, ttl_s=_ttl_s(launch))
-        if launch.containers is not None:
-            return self._equip_containers(launch, launch.containers, token)
-        folder = launch.folder / FOLDER
+        token = self._issue(spec.project, spec.job, ttl_s=_ttl_s(spec))
+        if spec.containers is not None:
+            return self._inject_containers(spec, spec.containers, token)
+        folder = spec.folder / FOLDER
         client_config.write_files(
-            folder, client_config.config_files(self._reach, project=launch.project, folder=folder, token=token)
+            folder, client_config.config_files(self._endpoints, project=spec.project, folder=folder, token=token)
         )
-        return replace(launch, env={**environment(self._reach, launch), **launch.env})
+        return replace(spec, env={**environment(self._endpoints, spec), **spec.env})
 
-    def _equip_containers(self, launch: AttemptSpec, containers: ContainerSettings, token: str) -> AttemptSpec:
-        """The same files, at the place where containers see them, for whichever user an image has."""
-        reach = replace(self._reach, bundle=INSIDE / self._reach.bundle.name)
+    def _inject_containers(self, spec: AttemptSpec, containers: ContainerSettings, token: str) -> AttemptSpec:
+        """Like `inject`, with the paths that containers see, and readable by the user of any image."""
+        endpoints = replace(self._endpoints, bundle=INSIDE / self._endpoints.bundle.name)
         files = client_config.config_files(
-            reach, project=launch.project, folder=INSIDE, token=token, state=INSIDE_STATE
+            endpoints, project=spec.project, folder=INSIDE, token=token, state=INSIDE_STATE
         )
-        bundle = {reach.bundle.name: self._reach.bundle.read_text()}
-        client_config.write_files(launch.folder / FOLDER, {**files, **bundle}, for_all=True)
-        mount = Mount(source=launch.folder / FOLDER, target=INSIDE, read_only=True)
+        bundle = {endpoints.bundle.name: self._endpoints.bundle.read_text()}
+        client_config.write_files(spec.folder / FOLDER, {**files, **bundle}, for_all=True)
+        mount = Mount(source=spec.folder / FOLDER, target=INSIDE, read_only=True)
         return replace(
-            launch,
-            env={**environment(reach, launch, INSIDE), **launch.env},
+            spec,
+            env={**environment(endpoints, spec, INSIDE), **spec.env},
             containers=replace(containers, mounts=(*containers.mounts, mount)),
         )
 
 
-def environment(reach: ServerEndpoints, launch: AttemptSpec, folder: Path | None = None) -> dict[str, str]:
-    """The variables of every replica. None of them is secret. `folder` is where it sees the files, if not here."""
-    folder = folder or launch.folder / FOLDER
-    made = client_config.client_environment(reach, project=launch.project, folder=folder, hosts=_hosts(launch))
-    return made | {"TRAINSHED_HOME": str(folder)}  # where the command line looks for its token
+def environment(endpoints: ServerEndpoints, spec: AttemptSpec, folder: Path | None = None) -> dict[str, str]:
+    """Return the variables of every replica. None is secret. `folder` is where the replica sees the files."""
+    folder = folder or spec.folder / FOLDER
+    variables = client_config.client_environment(endpoints, project=spec.project, folder=folder, hosts=_hosts(spec))
+    return variables | {"TRAINSHED_HOME": str(folder)}  # where Trainshed's CLI looks for its token
 
 
-def _hosts(launch: AttemptSpec) -> Iterable[str]:
-    for replica in launch.replicas:
+def _hosts(spec: AttemptSpec) -> Iterable[str]:
+    for replica in spec.replicas:
         cluster = json.loads(replica.env.get("TF_CONFIG", "{}")).get("cluster", {})
         for addresses in cluster.values():
             yield from (address.rpartition(":")[0] for address in addresses)
@@ -85,81 +85,78 @@ def _hosts(launch: AttemptSpec) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteAttempt:
-    """A launch for other machines, and what they need to have of this one."""
+    """An attempt spec for remote nodes, with what they fetch from this server."""
 
-    launch: AttemptSpec  #: without packages: those are fetched there
+    launch: AttemptSpec  #: without packages: nodes fetch those
     packages: tuple[Mapping[str, Any], ...]
-    kit: Mapping[str, Any] = field(repr=False)  #: holds tokens; goes into no log and no command line
+    kit: Mapping[str, Any] = field(repr=False)  #: the bundle; its tokens must not reach logs or command lines
 
 
 class RemoteCredentials:
-    """As `LocalCredentials`, for replicas on other machines.
+    """Credentials for remote replicas. `issue_fetch_token` creates a token that only downloads packages."""
 
-    `issue_fetch_token` makes a token that fetches packages alone.
-    """
-
-    def __init__(self, reach: NodeEndpoint, *, issue: IssueJobToken, issue_fetch_token: IssueJobToken) -> None:
-        self._nodes = reach
+    def __init__(self, nodes: NodeEndpoint, *, issue: IssueJobToken, issue_fetch_token: IssueJobToken) -> None:
+        self._nodes = nodes
         self._issue = issue
         self._issue_fetch_token = issue_fetch_token
 
-    def inject(self, launch: AttemptSpec) -> RemoteAttempt:
-        """Keeps a copy of each package in the attempt's folder. What a launch says already is kept."""
-        packages = tuple(self._parcel(launch, package) for package in launch.packages)
+    def inject(self, spec: AttemptSpec) -> RemoteAttempt:
+        """Build the credentials bundle and stage each package. Variables that the spec sets already are kept."""
+        packages = tuple(self._stage(spec, package) for package in spec.packages)
         kit = {
-            "files": self._files(launch),
+            "files": self._files(spec),
             "relay": self._nodes.relay(),
             "ca": self._nodes.authority,
-            "token": self._issue_fetch_token(launch.project, launch.job, ttl_s=_ttl_s(launch)),
+            "token": self._issue_fetch_token(spec.project, spec.job, ttl_s=_ttl_s(spec)),
         }
-        env = {**self._environment(launch), **launch.env}
-        told = replace(launch, env=env, packages=(), containers=self._showing(launch.containers))
-        return RemoteAttempt(launch=told, packages=packages, kit=kit)
+        env = {**self._environment(spec), **spec.env}
+        remote_spec = replace(spec, env=env, packages=(), containers=self._with_mount(spec.containers))
+        return RemoteAttempt(launch=remote_spec, packages=packages, kit=kit)
 
-    def _showing(self, containers: ContainerSettings | None) -> ContainerSettings | None:
-        """Containers that see the files of the kit."""
+    def _with_mount(self, containers: ContainerSettings | None) -> ContainerSettings | None:
+        """Mount the files of the bundle into containers."""
         if containers is None or not self._nodes.serves_gs:
             return containers
         mount = Mount(source=node_endpoint.FOLDER, target=INSIDE, read_only=True)
         return replace(containers, mounts=(*containers.mounts, mount))
 
-    def _parcel(self, launch: AttemptSpec, package: Package) -> dict[str, Any]:
-        kept = staging.stage_package(launch.folder, package)
-        path = f"/trainshed/v1/projects/{quote(launch.project)}/jobs/{quote(launch.job)}/packages/{package.sha256}"
+    def _stage(self, spec: AttemptSpec, package: Package) -> dict[str, Any]:
+        staged = staging.stage_package(spec.folder, package)
+        path = f"/trainshed/v1/projects/{quote(spec.project)}/jobs/{quote(spec.job)}/packages/{package.sha256}"
         return {
             "uri": package.uri,
             "sha256": package.sha256,
-            "size": kept.stat().st_size,
+            "size": staged.stat().st_size,
             "url": self._nodes.tls_url + path,
         }
 
-    def _files(self, launch: AttemptSpec) -> dict[str, str]:
+    def _files(self, spec: AttemptSpec) -> dict[str, str]:
         if not self._nodes.serves_gs:
             return {}
-        token = self._issue(launch.project, launch.job, ttl_s=_ttl_s(launch))
-        reach, folder = self._seen(launch)
-        state = INSIDE_STATE if launch.containers else None
-        made = client_config.config_files(reach, project=launch.project, folder=folder, token=token, state=state)
-        return made | {"token-for": self._nodes.tls_url}  # or the command line would not send it to another machine
+        token = self._issue(spec.project, spec.job, ttl_s=_ttl_s(spec))
+        endpoints, folder = self._replica_view(spec)
+        state = INSIDE_STATE if spec.containers else None
+        files = client_config.config_files(endpoints, project=spec.project, folder=folder, token=token, state=state)
+        return files | {"token-for": self._nodes.tls_url}  # the CLI sends the token only to this URL
 
-    def _environment(self, launch: AttemptSpec) -> dict[str, str]:
-        """None of it is secret."""
+    def _environment(self, spec: AttemptSpec) -> dict[str, str]:
+        """Return the variables of every replica. None is secret."""
         if not self._nodes.serves_gs:
             return {}
-        gang = (host for replica in launch.replicas for value in replica.env.values() for host in _HOST.findall(value))
+        gang = (host for replica in spec.replicas for value in replica.env.values() for host in _HOST.findall(value))
         hosts = (urlsplit(self._nodes.tls_url).hostname or "", *gang)
-        reach, folder = self._seen(launch)
-        made = client_config.client_environment(reach, project=launch.project, folder=folder, hosts=hosts)
-        return made | {"TRAINSHED_HOME": str(folder)}
+        endpoints, folder = self._replica_view(spec)
+        variables = client_config.client_environment(endpoints, project=spec.project, folder=folder, hosts=hosts)
+        return variables | {"TRAINSHED_HOME": str(folder)}
 
-    def _seen(self, launch: AttemptSpec) -> tuple[ServerEndpoints, Path]:
-        """The way to this server as a replica sees it, and where it sees the files of the kit."""
-        reach = self._nodes.reach
-        if not launch.containers:
-            return reach, node_endpoint.FOLDER
-        return replace(reach, bundle=INSIDE / reach.bundle.name), INSIDE
+    def _replica_view(self, spec: AttemptSpec) -> tuple[ServerEndpoints, Path]:
+        """Return the endpoints and the folder of the bundle's files, as a replica sees them."""
+        endpoints = self._nodes.reach
+        if not spec.containers:
+            return endpoints, node_endpoint.FOLDER
+        return replace(endpoints, bundle=INSIDE / endpoints.bundle.name), INSIDE
 
 
-def _ttl_s(launch: AttemptSpec) -> float:
-    """A replica may be started, and need its packages, at any time while the job goes on."""
-    return launch.max_running_s + _LONGER_S
+def _ttl_s(spec: AttemptSpec) -> float:
+    """Return the lifetime of a token: a replica may start, and need its packages, at any time while the job runs."""
+    return spec.max_running_s + _LONGER_S

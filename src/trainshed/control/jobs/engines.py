@@ -1,4 +1,4 @@
-"""Where jobs can run: each engine by name, with what it takes and how attempts are prepared for it."""
+"""The engine registry: each engine by name, with the workloads it supports and its attempt builder."""
 
 from __future__ import annotations
 
@@ -19,27 +19,25 @@ _VERSION_FIELD = f"version.labels.{ENGINE_LABEL}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredEngine:
-    """An engine and what goes with it."""
+    """An engine with its attempt builder and its capabilities."""
 
     engine: base.Engine
-    prepare: Callable[
-        [Job], base.AttemptSpec
-    ]  #: from a job to an attempt with nothing left to decide; may take minutes
-    supports: frozenset[str]  #: the kinds of work that it can do, as `what` of each names them
-    gpus: bool = False  #: whether its machines may have some
-    shortfall: Callable[[Training], str] = lambda training: ""  #: what it has less of than a gang was promised
-    unavailable_reason: str = ""  #: why no new job may name it, and what to do about it; empty: it may
+    prepare: Callable[[Job], base.AttemptSpec]  #: builds the attempt spec of a job; may block for minutes
+    supports: frozenset[str]  #: the workloads that it supports, by their `what`
+    gpus: bool = False  #: whether its nodes may have GPUs
+    shortfall: Callable[[Training], str] = lambda training: ""  #: what a gang gets less of; "" if nothing
+    unavailable_reason: str = ""  #: why no new job may use it, with a remedy; empty if jobs may
 
 
 class EngineRegistry:
-    """The table of engines. Jobs are stored with the name of theirs, so a name never changes its meaning."""
+    """The table of engines. Jobs store the name of their engine, so a name never changes its meaning."""
 
     def __init__(
         self, table: Mapping[str, RegisteredEngine], *, default: str, machines: MachineTypes = STANDARD
     ) -> None:
         """`default` is the engine of jobs that name none.
 
-        `CannotProceedError` if there is none of that name, or not for now.
+        Raises `CannotProceedError` if it does not exist or is unavailable.
         """
         if default not in table:
             raise CannotProceedError(f"The setting engine is {default!r}; the engines are: {', '.join(table)}.")
@@ -52,53 +50,65 @@ class EngineRegistry:
     def of(self, job: Job) -> RegisteredEngine:
         return self.table[job.engine]
 
-    def choose(self, labels: Mapping[str, str], work: Workload) -> str:
-        """The engine for a new job: the one that its label names, or the default, or else the first that can do it.
+    def choose(self, labels: Mapping[str, str], workload: Workload) -> str:
+        """Return the engine for a new job: from its label, else the default, else the first that supports it.
 
-        `InvalidArgumentError` for a name that is none, and for an engine that can't do such work.
+        Raises `InvalidArgumentError` for an unknown engine, and for one that does not support the workload.
         """
-        asked = next(gpu_fields(work.input, self._machines), None) if isinstance(work, Training) else None
-        if asked is None:
-            return self._choose(labels, work.what, field=_FIELD)
-        return self._choose_with_gpus(labels, work.what, asked)
+        gpu_field = next(gpu_fields(workload.input, self._machines), None) if isinstance(workload, Training) else None
+        if gpu_field is None:
+            return self._choose(labels, workload.what, field=_FIELD)
+        return self._choose_with_gpus(labels, workload.what, gpu_field)
 
     def choose_for_hosts(self, labels: Mapping[str, str], what: str) -> str:
-        """The engine for the hosts of a new version, in the same way; `what` it is, as `domain.versions` names it."""
+        """Return the engine for a new version's hosts, by the same rules.
+
+        `what` is a constant of `domain.models.version`.
+        """
         return self._choose(labels, what, field=_VERSION_FIELD)
 
     def _choose(self, labels: Mapping[str, str], what: str, *, field: str) -> str:
-        able = [name for name in dict.fromkeys((self._default, *self.table)) if what in self.table[name].supports]
-        if (named := labels.get(ENGINE_LABEL)) is None:
-            return able[0]
-        if (site := self.table.get(named)) is None:
-            raise InvalidArgumentError(
-                f"There is no engine {named!r}. The engines are: {', '.join(self.table)}.", field=field
-            )
-        if site.unavailable_reason:
-            raise InvalidArgumentError(site.unavailable_reason, field=field)
-        if what not in site.supports:
-            raise InvalidArgumentError(
-                f"A {what} does not run on engine {named}. Those that can do it: {', '.join(able)}.", field=field
-            )
-        return named
-
-    def _choose_with_gpus(self, labels: Mapping[str, str], what: str, asked: tuple[str, str]) -> str:
-        """As `_choose`, of the engines whose machines may have GPUs. `asked`: the field that asks for them, and how."""
-        usual = dict.fromkeys((self._default, *self.table))
-        sites = {name: self.table[name] for name in usual}
-        able = [
-            name for name, site in sites.items() if site.gpus and what in site.supports and not site.unavailable_reason
+        candidates = [
+            candidate
+            for candidate in dict.fromkeys((self._default, *self.table))
+            if what in self.table[candidate].supports
         ]
-        if able and labels.get(ENGINE_LABEL, able[0]) in able:
-            return labels.get(ENGINE_LABEL, able[0])
-        engine, (field, word) = self._choose(labels, what, field=_FIELD), asked
-        instead = (
-            f"let it run on engine {able[0]}"
-            if able
+        if (name := labels.get(ENGINE_LABEL)) is None:
+            return candidates[0]
+        if (registered := self.table.get(name)) is None:
+            raise InvalidArgumentError(
+                f"There is no engine {name!r}. The engines are: {', '.join(self.table)}.", field=field
+            )
+        if registered.unavailable_reason:
+            raise InvalidArgumentError(registered.unavailable_reason, field=field)
+        if what not in registered.supports:
+            raise InvalidArgumentError(
+                f"A {what} does not run on engine {name}. Those that can do it: {', '.join(candidates)}.", field=field
+            )
+        return name
+
+    def _choose_with_gpus(self, labels: Mapping[str, str], what: str, gpu_field: tuple[str, str]) -> str:
+        """Like `_choose`, among engines whose nodes may have GPUs.
+
+        `gpu_field` is the field that requests GPUs, and its value.
+        """
+        names = dict.fromkeys((self._default, *self.table))
+        engines = {name: self.table[name] for name in names}
+        candidates = [
+            name
+            for name, registered in engines.items()
+            if registered.gpus and what in registered.supports and not registered.unavailable_reason
+        ]
+        if candidates and labels.get(ENGINE_LABEL, candidates[0]) in candidates:
+            return labels.get(ENGINE_LABEL, candidates[0])
+        engine, (field, word) = self._choose(labels, what, field=_FIELD), gpu_field
+        remedy = (
+            f"let it run on engine {candidates[0]}"
+            if candidates
             else "give the server a Ray cluster whose machines have some: trainshed up --ray-address HOST:PORT"
         )
         raise InvalidArgumentError(
             f"{word} needs GPUs, and engine {engine} has none. Use scale_tier BASIC or a machine type without them, or "
-            f"{instead}.",
+            f"{remedy}.",
             field=field,
         )

@@ -1,4 +1,4 @@
-"""From a job to one attempt with nothing left to decide: its runtime, its packages, its arguments, its gang."""
+"""Builds attempt specs for this machine: runtime, packages, arguments and gang."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ from trainshed.store.jobs import JobStore
 
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST_PORT, _HIGHEST_PORT = 10_000, 65_535
-_ENOUGH_PORTS = 1_000  #: to choose from
-_TOLD_EVERY = 0.1  #: of a runtime's build, between two lines in the job's log
-BUCKETS = Path("/gcs")  #: where a container sees them
+_ENOUGH_PORTS = 1_000  #: size of the random sample of candidate ports
+_TOLD_EVERY = 0.1  #: fraction of a runtime's build between two events of the job
+BUCKETS = Path("/gcs")  #: where a container sees the buckets
 _AGAIN = "Submit the job again to upload it anew."
 
 
 class LocalAttemptBuilder:
-    """Prepares attempts. `buckets` names those of a project that are folders here; `serves_gs` says whether `gs://`
-    in the code of trainers means this server's buckets.
+    """Builds attempt specs for this machine.
+
+    `buckets` names the buckets of a project that are folders. With `serves_gs`, `gs://` in trainer code means this
+    server's buckets.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class LocalAttemptBuilder:
         *,
         jobs: JobStore,
         runtimes: Runtimes,
-        addresses: UriResolver,
+        uri_resolver: UriResolver,
         buckets: Callable[[str], Iterable[str]],
         serves_gs: bool,
         cpus: int,
@@ -56,32 +58,32 @@ class LocalAttemptBuilder:
         self._settings = settings
         self._jobs = jobs
         self._runtimes = runtimes
-        self._addresses = addresses
+        self._uri_resolver = uri_resolver
         self._buckets = buckets
         self._serves_gs = serves_gs
         self._cpus = cpus
         self._machines = machines
 
     def folder(self, job: Job) -> Path:
-        """Where the current attempt of a job lives."""
+        """Return the folder of a job's current attempt."""
         return self._home.jobs / job.project / job.id / str(job.attempt)
 
     def gang(self, job: Job) -> GangRequest:
-        """The current attempt of a job before it is prepared."""
-        work = workload_of(job.body)
+        """Return the gang request of a job's current attempt."""
+        workload = workload_of(job.body)
         return GangRequest(
             project=job.project,
             job=job.id,
             attempt=job.attempt,
             folder=self.folder(job),
-            machines=gangs.machine_types(work),
-            gpus=gangs.accelerators(work),
+            machines=gangs.machine_types(workload),
+            gpus=gangs.accelerators(workload),
         )
 
     def prepare(self, job: Job) -> AttemptSpec:
-        """Build the runtime if need be, and settle everything else. Blocks while a runtime is built."""
+        """Build the attempt spec of a job. Blocks while its runtime is built."""
         training = Training.parse(job.body[Training.key])
-        launch = AttemptSpec(
+        spec = AttemptSpec(
             project=job.project,
             job=job.id,
             attempt=job.attempt,
@@ -97,30 +99,30 @@ class LocalAttemptBuilder:
             max_running_s=training.max_running_s,
             log_limit_bytes=self._settings.log_limit_mb << 20,
         )
-        return self._in_containers(launch) if training.containers else self._in_runtime(launch, job, training)
+        return self._in_containers(spec) if training.containers else self._in_runtime(spec, job, training)
 
-    def _in_runtime(self, launch: AttemptSpec, job: Job, training: Training) -> AttemptSpec:
+    def _in_runtime(self, spec: AttemptSpec, job: Job, training: Training) -> AttemptSpec:
         python = self._runtimes.ensure(job.runtime, report_build(self._jobs, job))
         serves_gs = self._serves_gs and (job.runtime not in CATALOGUE or CATALOGUE[job.runtime].can_use_gs)
-        path_of = self._addresses.path_resolver(job.project, serves_gs=serves_gs)
-        wanted = PackageRequest(project=job.project, copies=launch.folder / FOLDER, remedy=_AGAIN)
-        found = resolve_packages(training.package_uris, self._addresses, wanted)
+        path_of = self._uri_resolver.path_resolver(job.project, serves_gs=serves_gs)
+        request = PackageRequest(project=job.project, copies=spec.folder / FOLDER, remedy=_AGAIN)
+        packages = resolve_packages(training.package_uris, self._uri_resolver, request)
         args = tuple(resolve_uris(arg, path_of) for arg in training.args)
         if training.job_dir:
             args += ("--job-dir", resolve_uris(training.job_dir, path_of))
-        site = self._home.packages / job.project / site_name(python, found)
-        return replace(launch, python=python, args=args, packages=found, site=site)
+        site = self._home.packages / job.project / site_name(python, packages)
+        return replace(spec, python=python, args=args, packages=packages, site=site)
 
-    def _in_containers(self, launch: AttemptSpec) -> AttemptSpec:
-        """The images are found, or pulled, by the supervisor. They see the buckets that are folders now."""
+    def _in_containers(self, spec: AttemptSpec) -> AttemptSpec:
+        """Add the buckets that are folders now. The supervisor resolves or pulls the images."""
         buckets = tuple(
             Mount(source=self._home.buckets / name, target=BUCKETS / name, read_only=False)
-            for name in self._buckets(launch.project)
+            for name in self._buckets(spec.project)
         )
-        common = ContainerSettings(
+        settings = ContainerSettings(
             tool=self._settings.container_tool, read_only=self._settings.container_read_only, mounts=buckets
         )
-        return replace(launch, containers=common, warm=False)
+        return replace(spec, containers=settings, warm=False)
 
     def _replicas(self, job: Job, training: Training) -> tuple[Replica, ...]:
         gang = gangs.gang(training)
@@ -140,64 +142,66 @@ class LocalAttemptBuilder:
 
 
 def replica_container(training: Training, role: str, machines: MachineTypes) -> ReplicaContainer | None:
-    """What the replicas of a role run, in the machine that they asked for; None if they run a module.
+    """Return the container of a role's replicas, with the resources of its machine type.
 
-    gs:// addresses stay as they are: the image was made for a service that passes them on.
+    Returns None if they run a module. gs:// URIs stay unchanged: images are made for a service that passes them on.
     """
     if not training.containers:
         return None
-    spec, machine = training.containers[role], machines.of(gangs.machine_type_of(training, role))
+    container, machine_type = training.containers[role], machines.of(gangs.machine_type_of(training, role))
     return ReplicaContainer(
-        image=spec.image,
-        command=spec.command,
-        args=spec.args + (("--job-dir", training.job_dir) if training.job_dir else ()),
-        cpus=machine.cpu,
-        memory_bytes=int(machine.memory_gb * 1e9),
+        image=container.image,
+        command=container.command,
+        args=container.args + (("--job-dir", training.job_dir) if training.job_dir else ()),
+        cpus=machine_type.cpu,
+        memory_bytes=int(machine_type.memory_gb * 1e9),
     )
 
 
 def report_build(jobs: JobStore, job: Job) -> Callable[[float, str], None]:
-    """Writes the progress of a build into the job's log, and gives up if the job was cancelled meanwhile."""
-    told = -1.0
+    """Return a callback that writes build progress to the job's events.
+
+    It raises `FailedPreconditionError` if the job was cancelled meanwhile, which ends the build.
+    """
+    reported = -1.0
 
     def progress(fraction: float, text: str) -> None:
-        nonlocal told
+        nonlocal reported
         if jobs.get(job.project, job.id).state is not JobState.PREPARING:
             raise FailedPreconditionError(f"Job {job.id} was cancelled while its runtime was built.")
-        if fraction - told >= _TOLD_EVERY:
-            told = fraction
-            line = f"Runtime {job.runtime} is built once for all jobs: {fraction:.0%}. {text}"
-            jobs.tell(job, JobEvent(message=line, time_us=now_us()))
+        if fraction - reported >= _TOLD_EVERY:
+            reported = fraction
+            message = f"Runtime {job.runtime} is built once for all jobs: {fraction:.0%}. {text}"
+            jobs.tell(job, JobEvent(message=message, time_us=now_us()))
 
     return progress
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now, all different, picked at random.
+    """Return distinct random loopback ports that nothing listens on now.
 
-    They are below those that the kernel gives to outgoing connections: one of those could be taken, by anybody, between
-    now and the moment when the trainer listens.
+    They are below the kernel's ephemeral range. Any process could take a port of that range before the trainer listens.
     """
-    below = _first_ephemeral_port()
+    limit = _first_ephemeral_port()
     ports: list[int] = []
     with ExitStack() as stack:
-        for port in random.sample(range(_LOWEST_PORT, below), _ENOUGH_PORTS):
+        for port in random.sample(range(_LOWEST_PORT, limit), _ENOUGH_PORTS):
             if len(ports) == count:
                 break
             listener = stack.enter_context(socket.socket())
             try:
                 listener.bind(("127.0.0.1", port))
-            except OSError:  # somebody has it
+            except OSError:  # in use
                 continue
             ports.append(port)
     if len(ports) < count:
         raise UnavailableError(
-            f"Hardly any port from {_LOWEST_PORT} to {below - 1} is free. End programs that listen there."
+            f"Hardly any port from {_LOWEST_PORT} to {limit - 1} is free. End programs that listen there."
         )
     return ports
 
 
 def _first_ephemeral_port() -> int:
-    """Where the kernel's own ports begin, but not so low that there would be hardly any below."""
+    """Return the start of the ephemeral range, or the end of all ports if too few are below it."""
     first = int(_EPHEMERAL.read_text().split()[0])
     return first if first >= _LOWEST_PORT + _ENOUGH_PORTS else _HIGHEST_PORT + 1

@@ -1,4 +1,4 @@
-"""From a job to one attempt on other machines: what is known only there is left to words that stand for it."""
+"""Builds attempt specs for remote nodes, with placeholders for values that only a node knows."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ _AGAIN = "Submit the job again to upload it anew."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteAttemptBuilder:
-    """Prepares attempts that run on a cluster. `folder` is that of the current attempt of a job, on this machine."""
+    """Builds attempt specs for a cluster. `folder` returns the local folder of a job's current attempt."""
 
     home: Home
     settings: Settings
     addresses: UriResolver
-    buckets: Callable[[str], Iterable[str]]  #: names those of a project that are folders
+    buckets: Callable[[str], Iterable[str]]  #: names the buckets of a project that are folders
     folder: Callable[[Job], Path]
     credentials: RemoteCredentials
-    serves_gs: bool  #: whether `gs://` in the code of trainers means this server's buckets
+    serves_gs: bool  #: whether `gs://` in trainer code means this server's buckets
     machines: MachineTypes
     shares: ResourceShares
 
     def prepare(self, job: Job) -> AttemptSpec:
-        """Settle what can be settled here. Builds nothing: runtimes are built where they are needed."""
+        """Build the attempt spec of a job. Builds no runtime: nodes build their own."""
         training = Training.parse(job.body[Training.key])
         folder = self.folder(job)
-        wanted = PackageRequest(project=job.project, copies=folder / FOLDER, remedy=_AGAIN)
-        launch = AttemptSpec(
+        request = PackageRequest(project=job.project, copies=folder / FOLDER, remedy=_AGAIN)
+        spec = AttemptSpec(
             project=job.project,
             job=job.id,
             attempt=job.attempt,
             folder=folder,
-            python=Path(sys.executable),  # of the supervisor and the stand-ins
+            python=Path(sys.executable),  # of the supervisor and the replica proxies
             module=training.module,
             args=() if training.containers else self._args(job, training),
-            packages=resolve_packages(training.package_uris, self.addresses, wanted),
+            packages=resolve_packages(training.package_uris, self.addresses, request),
             site=folder / "site",
             replicas=self._replicas(job, training),
             env=gangs.common_environment(job, training, cpus=1),
@@ -61,16 +61,16 @@ class RemoteAttemptBuilder:
             warm=False,
             containers=self._containers(job.project) if training.containers else None,
         )
-        equipped = self.credentials.inject(launch)
+        attempt = self.credentials.inject(spec)
         runtime = {} if training.containers else runtime_recipe(CATALOGUE[job.runtime])
-        there = RemoteSpec(runtime=runtime, packages=equipped.packages, kit=equipped.kit)
-        return replace(equipped.launch, elsewhere=there)
+        remote = RemoteSpec(runtime=runtime, packages=attempt.packages, kit=attempt.kit)
+        return replace(attempt.launch, elsewhere=remote)
 
     def _args(self, job: Job, training: Training) -> tuple[str, ...]:
         serves_gs = self.serves_gs and CATALOGUE[job.runtime].can_use_gs
-        path_there = self.addresses.remote_path_resolver(job.project, self.settings.node_buckets, serves_gs=serves_gs)
-        words = training.args + (("--job-dir", training.job_dir) if training.job_dir else ())
-        return tuple(resolve_uris(word, path_there) for word in words)
+        path_of = self.addresses.remote_path_resolver(job.project, self.settings.node_buckets, serves_gs=serves_gs)
+        args = training.args + (("--job-dir", training.job_dir) if training.job_dir else ())
+        return tuple(resolve_uris(arg, path_of) for arg in args)
 
     def _replicas(self, job: Job, training: Training) -> tuple[Replica, ...]:
         gang, types, gpus = gangs.gang(training), gangs.machine_types(training), gangs.accelerators(training)
@@ -93,7 +93,7 @@ class RemoteAttemptBuilder:
         )
 
     def _containers(self, project: str) -> ContainerSettings:
-        """They see the buckets that the project has now, where machines have these in a folder."""
+        """Mount the project's current buckets, if nodes see the buckets in a folder."""
         root, names = self.settings.node_buckets, self.buckets(project)
         mounts = (Mount(source=Path(root) / name, target=BUCKETS / name, read_only=False) for name in names)
         return ContainerSettings(
@@ -102,13 +102,13 @@ class RemoteAttemptBuilder:
             mounts=tuple(mounts) if root else (),
         )
 
-    def _threads(self, machine: str) -> int:
-        """As many as it has whole cores, but one at least."""
-        return max(1, int(self.shares.bundle(machine, self.machines).get(CPU, 1)))
+    def _threads(self, machine_type: str) -> int:
+        """Return the number of whole cores, at least one."""
+        return max(1, int(self.shares.bundle(machine_type, self.machines).get(CPU, 1)))
 
 
 def runtime_recipe(runtime: Runtime) -> dict[str, object]:
-    """All that another machine needs to build the same environment."""
+    """Return all that a node needs to build the same environment."""
     return {
         "name": runtime.name,
         "key": runtime.key,
