@@ -1,4 +1,4 @@
-"""Long-running operations: looked at, listed, and asked to stop."""
+"""Long-running operations: get, list and cancel."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from trainshed.store.operations import OperationStore
 
 
 class Operations:
-    """Threads may share it."""
+    """The operations of all projects. Thread-safe."""
 
     def __init__(self, store: OperationStore, *, wake: Callable[[], None] = lambda: None) -> None:
-        """`wake` tells those who carry operations out that one of them was asked to end."""
+        """`wake` is called after a cancellation, for the controller that runs the operation."""
         self._store = store
         self._wake = wake
 
     def get(self, project: str, operation_id: str) -> dict[str, Any]:
         return operation_body(self._store.get(project, operation_id))
 
-    def page(self, project: str, wanted: PageRequest) -> ResourcePage:
-        """Operations that match the filter, newest first, as `scan` gives them."""
-        query = parser.parse(wanted.query)
-        found, cursor = scan(
+    def page(self, project: str, request: PageRequest) -> ResourcePage:
+        """Return operations that match the filter, newest first. See `scan`."""
+        query = parser.parse(request.query)
+        operations, cursor = scan(
             lambda before, limit: self._store.page(project, before=before, limit=limit),
             lambda operation: query.matches(operation_body(operation)),
-            wanted,
+            request,
         )
-        return ResourcePage(items=[operation_body(operation) for operation in found], next=cursor)
+        return ResourcePage(items=[operation_body(operation) for operation in operations], next=cursor)
 
     def cancel(self, project: str, operation_id: str) -> None:
-        """Ask for an operation to end. One that is done, or was asked before, is left as it is."""
+        """Request the cancellation of an operation. Idempotent. Does nothing if the operation is done."""
 
-        def once() -> None:
+        def attempt() -> None:
             operation = self._store.get(project, operation_id)
             if not (operation.done or operation.cancel_wanted):
                 self._store.record(operation.cancelling())
                 self._wake()
 
-        retry_on_conflict(once)
+        retry_on_conflict(attempt)
 
 
 def operation_body(operation: Operation) -> dict[str, Any]:
-    """An operation in the API's own form."""
+    """Return an operation as a resource of the API."""
     body: dict[str, Any] = {"name": operation.name, "metadata": operation.metadata}
     if operation.done:
         body["done"] = True

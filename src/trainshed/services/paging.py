@@ -1,4 +1,4 @@
-"""Lists in pages, newest first, looked through by a filter without reading everything at once."""
+"""Pages of lists, newest first. Filters scan rows in batches."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-SCAN_ROWS = 500  #: rows read at a time when a filter looks through them
-SCAN_LIMIT = 10_000  #: rows that one request looks through; the page token goes on from there
+SCAN_ROWS = 500  #: rows per read while a filter scans
+SCAN_LIMIT = 10_000  #: rows that one request scans; the page token continues from there
 
-RowCursor = tuple[int, str]  #: created_us and id of the last row that was looked at
+RowCursor = tuple[int, str]  #: created_us and id of the last scanned row
 START: RowCursor = (2**62, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcePage:
-    """Some items in the API's form, and where to go on; None at the end."""
+    """Items as resources of the API, and the cursor of the next page; None at the end."""
 
     items: Sequence[Mapping[str, Any]]
     next: RowCursor | None
@@ -23,11 +23,11 @@ class ResourcePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
-    """Which page of a list is wanted."""
+    """Which page of a list to return."""
 
     size: int
-    after: RowCursor | None = None  #: None: from the start
-    query: str = ""  #: a filter; empty matches everything
+    after: RowCursor | None = None  #: None for the first page
+    query: str = ""  #: a filter; if empty, everything matches
 
 
 class _Dated(Protocol):
@@ -44,23 +44,23 @@ Row = TypeVar("Row", bound=_Dated)
 def scan(
     read: Callable[[RowCursor, int], Sequence[Row]],
     matches: Callable[[Row], bool],
-    wanted: PageRequest,
+    request: PageRequest,
 ) -> tuple[list[Row], RowCursor | None]:
-    """Up to `wanted.size` rows that match, and where to go on.
+    """Return up to `request.size` matching rows, and the cursor of the next page.
 
-    There may be fewer, even none, and still somewhere to go on: one call looks through `SCAN_LIMIT` rows.
+    A page may be short or empty and still have a next one: one call scans at most `SCAN_LIMIT` rows.
     """
-    found: list[Row] = []
-    cursor = wanted.after or START
-    rows = SCAN_ROWS if wanted.query else wanted.size + 1
+    matched: list[Row] = []
+    cursor = request.after or START
+    rows = SCAN_ROWS if request.query else request.size + 1
     for _ in range(0, SCAN_LIMIT, SCAN_ROWS):
         batch = read(cursor, rows)
         for row in batch:
             if matches(row):
-                if len(found) == wanted.size:
-                    return found, cursor
-                found.append(row)
+                if len(matched) == request.size:
+                    return matched, cursor
+                matched.append(row)
             cursor = (row.created_us, row.id)
         if len(batch) < rows:
-            return found, None
-    return found, cursor
+            return matched, None
+    return matched, cursor

@@ -1,4 +1,4 @@
-"""All services in one value, as the routes get them."""
+"""All services in one value, for the routes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from trainshed.services.storage.objects import Objects
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """One attribute a resource."""
+    """One attribute per resource."""
 
     tokens: Tokens
     sessions: BrowserSessions

@@ -1,4 +1,4 @@
-"""Runtimes as a resource: listed, installed ahead of their first job, removed."""
+"""Runtimes as a resource: list, install and remove."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOG = logging.getLogger("trainshed.runtimes")
 
 
 class RuntimeService:
-    """What owners can do with the runtimes of this machine. `in_use` says whether an active job runs from one."""
+    """Manages the runtimes of this machine. `in_use` returns whether an active job or version uses one."""
 
     def __init__(self, runtimes: Runtimes, *, in_use: Callable[[str], bool]) -> None:
         self._runtimes = runtimes
@@ -25,33 +25,32 @@ class RuntimeService:
         self._installing: dict[str, threading.Thread] = {}
 
     def visible(self) -> list[dict[str, Any]]:
-        """All runtimes of the catalogue, as they stand."""
-        return [_body(self._as_seen(info)) for info in self._runtimes.list()]
+        """Return all runtimes of the catalogue with their state."""
+        return [_body(self._with_pending_build(info)) for info in self._runtimes.list()]
 
     def ready(self, name: str) -> Path | None:
-        """The interpreter of a runtime, if it is there."""
+        """Return the interpreter of a runtime. Returns None if it is not built."""
         return self._runtimes.ready(name)
 
     def install(self, name: str) -> dict[str, Any]:
-        """Start building a runtime and return at once; `visible` shows how far it is. Ready or under way: no change.
+        """Start building a runtime. Returns immediately; `visible` shows its progress. Idempotent.
 
-        `NotFoundError` for a name that is not in the catalogue, `FailedPreconditionError` if it can't be had on this
-        machine.
+        Raises `NotFoundError` for an unknown name. Raises `FailedPreconditionError` if this machine cannot have it.
         """
         with self._lock:
-            info = self._as_seen(self._runtimes.get(name))
+            info = self._with_pending_build(self._runtimes.get(name))
             if info.state is RuntimeState.UNAVAILABLE:
                 raise FailedPreconditionError(info.error)
             if info.state is RuntimeState.ABSENT:
                 builder = threading.Thread(target=self._build, args=(name,), name=f"install-{name}", daemon=True)
                 self._installing[name] = builder
                 builder.start()
-                info = self._as_seen(info)
+                info = self._with_pending_build(info)
             return _body(info)
 
     def remove(self, name: str) -> dict[str, Any]:
-        """Remove a runtime. `FailedPreconditionError` while it is being built or a job runs from it."""
-        info = self._as_seen(self._runtimes.get(name))
+        """Remove a runtime. Raises `FailedPreconditionError` if it is in use or being built."""
+        info = self._with_pending_build(self._runtimes.get(name))
         if info.state is RuntimeState.BUILDING:
             raise FailedPreconditionError(f"Runtime {name} is being built. Remove it once it is ready.")
         self._runtimes.remove(name, in_use=lambda: self._in_use(name))
@@ -59,14 +58,14 @@ class RuntimeService:
         return {}
 
     def close(self) -> None:
-        """End the builds that were started here, and wait for them to have ended."""
+        """Cancel the builds that were started here. Blocks until they have ended."""
         self._runtimes.close()
         for builder in list(self._installing.values()):
             builder.join(timeout=10)
 
     def _build(self, name: str) -> None:
         try:
-            self._runtimes.ensure(name, lambda fraction, text: None)  # pollers read the build's own news
+            self._runtimes.ensure(name, lambda fraction, text: None)  # the build itself records its progress
             LOG.info("runtime.installed name=%s", name)
         except (TrainshedError, OSError) as exc:
             LOG.warning("runtime.install_failed name=%s reason=%s", name, exc)
@@ -74,8 +73,8 @@ class RuntimeService:
             with self._lock:
                 self._installing.pop(name, None)
 
-    def _as_seen(self, info: RuntimeInfo) -> RuntimeInfo:
-        """A build that was asked for is under way from that moment on, also before it holds its lock."""
+    def _with_pending_build(self, info: RuntimeInfo) -> RuntimeInfo:
+        """Report a requested build as BUILDING before it holds its lock."""
         if info.state is RuntimeState.ABSENT and info.name in self._installing:
             return replace(info, state=RuntimeState.BUILDING, error="", text="Starting")
         return info

@@ -1,4 +1,4 @@
-"""What there is to know about the running server."""
+"""The running server: its endpoints and its effective settings."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 
 from trainshed.config import Settings
 
-_IN_ADDRESS = re.compile(r"(://[^:/@]*:).*@", re.DOTALL)
-_IN_QUERY = re.compile(r"([?&](?:ssl)?password=)[^&#]*", re.IGNORECASE)
+_URL_PASSWORD = re.compile(r"(://[^:/@]*:).*@", re.DOTALL)
+_QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&#]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerInfo:
+    """The endpoints and the process of the server."""
+
     url: str
     tls_url: str
     pid: int
@@ -27,13 +29,13 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSettings:
-    """`sources` says of each setting where its value is from, as `Settings.sources` has it."""
+    """The settings in effect. `sources` names where each value comes from, as `Settings.sources` returns it."""
 
     settings: Settings
     sources: Mapping[str, str]
 
     def body(self) -> dict[str, Any]:
-        """All of them, in the order of the documentation, without secrets."""
+        """Return all settings in the order of the documentation, without secrets."""
         return {
             "settings": [
                 {
@@ -49,7 +51,7 @@ class EffectiveSettings:
 
 
 def masked(value: Any) -> Any:
-    """The value; if it is the address of a database, without the password in it."""
+    """Return the value. Masks the password if it is a database URL."""
     if not isinstance(value, str):
         return value
-    return _IN_QUERY.sub(r"\1***", _IN_ADDRESS.sub(r"\1***@", value))
+    return _QUERY_PASSWORD.sub(r"\1***", _URL_PASSWORD.sub(r"\1***@", value))

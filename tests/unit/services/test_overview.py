@@ -72,8 +72,8 @@ class Project:
             diagnosed=lambda job: diagnose(job.error),
         )
         rows = OverviewStores(jobs=self.jobs, table=JobSearchStore(database), models=self.models)
-        self.overview = Overview(rows, sights, clock=lambda: self.now_us, fresh_s=0.0)
-        self.patient = Overview(rows, sights, clock=lambda: self.now_us, fresh_s=3600.0)
+        self.overview = Overview(rows, sights, clock=lambda: self.now_us, cache_ttl_s=0.0)
+        self.patient = Overview(rows, sights, clock=lambda: self.now_us, cache_ttl_s=3600.0)
 
     def progress(self, job: Job) -> dict[str, Any]:
         self.looks += 1
@@ -261,7 +261,7 @@ def test_the_machine_is_looked_at_and_its_past_is_bounded(tmp_path: Path) -> Non
             enough.set()
         return seen[-1]
 
-    history = MachineMetrics(look, cpus=2, every_s=0.01)
+    history = MachineMetrics(look, cpus=2, interval_s=0.01)
     history.begin()
     assert enough.wait(90)
     history.close()
@@ -271,7 +271,7 @@ def test_the_machine_is_looked_at_and_its_past_is_bounded(tmp_path: Path) -> Non
     assert 0 <= body["cpu"] <= 1
     assert 0 < body["memory_used_bytes"] < body["memory_bytes"]
     assert 0 <= body["disk_free_bytes"] <= body["disk_bytes"]
-    assert MachineMetrics(look, cpus=2, every_s=300)._glances.maxlen == 2
+    assert MachineMetrics(look, cpus=2, interval_s=300)._samples.maxlen == 2
 
 
 def test_a_look_that_fails_ends_nothing(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_look_that_fails_ends_nothing(tmp_path: Path) -> None:
             enough.set()
         return MACHINE
 
-    history = MachineMetrics(look, cpus=2, every_s=0.01)
+    history = MachineMetrics(look, cpus=2, interval_s=0.01)
     history.begin()
     assert enough.wait(90)
     history.close()

@@ -1,4 +1,4 @@
-"""Policies on jobs and models: read, set, and asked about."""
+"""IAM policies of jobs and models: get, set and test."""
 
 from __future__ import annotations
 
@@ -19,47 +19,53 @@ class _Named(Protocol):
 
 
 class Policies:
-    """Those of one kind of resource. Threads may share it. What doesn't exist has no policy: `NotFoundError`."""
+    """The policies of one kind of resource. Thread-safe.
+
+    Raises `NotFoundError` if the resource does not exist.
+    """
 
     def __init__(self, store: PolicyStore, kind: ResourceKind, find: Callable[[str, str], _Named]) -> None:
-        """`find` gives the resource of a project and an id, or raises `NotFoundError`."""
+        """`find` returns the resource with an id in a project, or raises `NotFoundError`."""
         self._store = store
         self._kind = kind
         self._find = find
 
     def get(self, project: str, resource_id: str, *, version: int = 0) -> dict[str, Any]:
-        """The policy of a resource. One that nobody has set is empty, and has an etag too."""
+        """Return the policy of a resource. An unset policy is empty and has an etag too."""
         check_version(version, field="options.requested_policy_version")
         return policy_body(self._store.get(self._find(project, resource_id).name))
 
     def set(self, project: str, resource_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Write a policy over the one there is. With an etag: `AbortedError` unless it is the current one."""
+        """Replace a policy. Raises `AbortedError` if the body has an etag that is not current."""
         change = read_change(body, self._kind)
         resource = self._find(project, resource_id).name
 
-        def once() -> Policy:
-            found = self._store.get(resource)
+        def attempt() -> Policy:
+            current = self._store.get(resource)
             if change.etag:
-                check_etag(change.etag, found.generation, what="the policy")
-            bindings = found.bindings if change.bindings is None else change.bindings
-            return self._store.replace(resource, bindings, generation=found.generation)
+                check_etag(change.etag, current.generation, what="the policy")
+            bindings = current.bindings if change.bindings is None else change.bindings
+            return self._store.replace(resource, bindings, generation=current.generation)
 
-        return policy_body(retry_on_conflict(once))
+        return policy_body(retry_on_conflict(attempt))
 
     def test(self, project: str, resource_id: str, principal: Principal, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of the permissions asked about that the caller has. None at all where there is nothing."""
-        asked = read_permissions(body, self._kind)
+        """Return those of the requested permissions that the caller has.
+
+        Returns none if the resource does not exist.
+        """
+        requested = read_permissions(body, self._kind)
         try:
             policy = self._store.get(self._find(project, resource_id).name)
         except NotFoundError:
             return {}
-        held = policy.permissions(principal, self._kind)
-        granted = [permission for permission in dict.fromkeys(asked) if permission in held]
+        permissions = policy.permissions(principal, self._kind)
+        granted = [permission for permission in dict.fromkeys(requested) if permission in permissions]
         return {"permissions": granted} if granted else {}
 
 
 def policy_body(policy: Policy) -> dict[str, Any]:
-    """A policy in the API's own form."""
+    """Return a policy as a resource of the API."""
     body: dict[str, Any] = {"version": 1, "etag": etag(policy.generation)}
     if policy.bindings:
         body["bindings"] = [{"role": binding.role, "members": list(binding.members)} for binding in policy.bindings]

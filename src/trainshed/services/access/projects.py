@@ -14,7 +14,7 @@ LOCATION = "local"
 
 
 class Projects:
-    """Threads may share it. A project comes into being when it is first asked about."""
+    """The projects. Thread-safe. A project is created when it is first named."""
 
     def __init__(self, store: ProjectStore, *, default: str, clock: Callable[[], int] = now_us) -> None:
         self._store = store
@@ -23,18 +23,21 @@ class Projects:
         self._known: dict[str, Project] = {}  # a project's number never changes
 
     def number(self, project: str) -> int:
-        if (known := self._known.get(project)) is None:
-            known = self._known[project] = self._store.ensure(project, now_us=self._clock())
-        return known.number
+        if (stored := self._known.get(project)) is None:
+            stored = self._known[project] = self._store.ensure(project, now_us=self._clock())
+        return stored.number
 
     def known_to(self, principal: Principal) -> list[str]:
-        """The ids of the projects that there is something of, as far as this principal may know, the default first."""
+        """Return the ids of the used projects that this principal may see, the default first."""
         if principal.project != ALL_PROJECTS:
             return [principal.project]
         return list(dict.fromkeys((self._default, *self._store.used())))
 
     def config(self, project: str) -> dict[str, Any]:
-        """The answer to getConfig. No such account exists: documents only pass its name on to `gsutil acl`."""
+        """Return the response of getConfig.
+
+        The service account does not exist: tutorials only pass its name to `gsutil acl`.
+        """
         number = self.number(project)
         return {
             "serviceAccount": f"service-{number}@cloud-ml.google.com.iam.gserviceaccount.com",
@@ -43,7 +46,7 @@ class Projects:
         }
 
     def locations(self, project: str) -> list[dict[str, Any]]:
-        """Where jobs can run: here."""
+        """Return the one location where jobs can run."""
         capability = {"type": "TRAINING", "availableAccelerators": []}
         return [{"name": f"projects/{project}/locations/{LOCATION}", "capabilities": [capability]}]
 

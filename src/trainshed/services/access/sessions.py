@@ -1,4 +1,4 @@
-"""Sessions of browsers. One is a token that was got for the user's own and that a cookie holds: it ends with that."""
+"""Browser sessions. A session is a token exchanged for the user's own, held in a cookie; it ends with that token."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from trainshed.services.access.tokens import Tokens, digest
 
 SESSION_S = 14 * 86_400
 CODE_S = 60
-_CODES = 100  #: links that wait to be opened; the oldest gives way
-_TRIES = 20  #: wrong ones within a minute, from one address
+_CODES = 100  #: unused sign-in links; the oldest is dropped
+_TRIES = 20  #: failed sign-ins per minute and address
 _MINUTE_US = 60_000_000
 _ADDRESSES = 10_000
 _LABEL = "console"
-_SESSIONS = 200  #: of one token; the oldest ends
+_SESSIONS = 200  #: sessions per token; the oldest is ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignIn:
-    """What a link leads to: a new session, and the project that it was asked for."""
+    """The result of a sign-in link: a new session, and the project that the link was made for."""
 
     session: str
     project: str
@@ -39,20 +39,24 @@ class _Code:
 
 
 class BrowserSessions:
-    """Threads may share it. Sessions are rows and outlive the server; links are in memory and don't."""
+    """The sessions of all browsers. Thread-safe.
+
+    Sessions are rows and survive a restart. Links are in memory and do not.
+    """
 
     def __init__(self, tokens: Tokens, *, clock: Callable[[], int] = now_us) -> None:
         self._tokens = tokens
         self._clock = clock
         self._lock = threading.Lock()
-        self._codes: OrderedDict[str, _Code] = OrderedDict()  #: by the hash of the code
-        self._failures: OrderedDict[str, deque[int]] = OrderedDict()  #: times, by address
+        self._codes: OrderedDict[str, _Code] = OrderedDict()  #: by the digest of the code
+        self._failures: OrderedDict[str, deque[int]] = OrderedDict()  #: times of failures, by address
 
     def begin(self, token: str, *, address: str) -> str:
-        """A session for a token. `UnauthenticatedError` if that is not good; `ResourceExhaustedError` after too many
-        such from an address.
+        """Create a session for a token.
 
-        A good one always opens: behind a proxy all have one address, and nobody may keep the others out.
+        Raises `UnauthenticatedError` if the token is invalid, and `ResourceExhaustedError` after too many failures from
+        an address. A valid token always succeeds: behind a proxy all clients share one address, and no one may lock out
+        the others.
         """
         session = self._tokens.exchange(token, ttl_s=SESSION_S, label=_LABEL, most=_SESSIONS)
         if session is None:
@@ -64,45 +68,45 @@ class BrowserSessions:
         return session
 
     def end(self, session: str) -> None:
-        """It opens nothing any more."""
+        """End a session. Idempotent."""
         self._tokens.revoke_exchanged(session)
 
     def link(self, token: str, project: str, *, local: bool = False) -> str:
-        """A code that begins a session, once, within CODE_S. `UnauthenticatedError` if there can't be one for this
-        token.
+        """Create a one-time code that creates a session within `CODE_S`.
 
-        `local` says that this machine asks: a page of its own, in a file, may lead to the link.
+        Raises `UnauthenticatedError` if the token cannot be exchanged. `local` means that this machine asks: a local
+        HTML file may open the link.
         """
         token_id = self._tokens.exchangeable(token)
         if token_id is None:
             raise UnauthenticatedError("A link to the console is made for a user's own token, not for one got for it.")
         code = secrets.token_urlsafe(32)
-        until = self._clock() + CODE_S * 1_000_000
-        made = _Code(token_id=token_id, project=project, expires_us=until, local=local)
+        expires_us = self._clock() + CODE_S * 1_000_000
+        entry = _Code(token_id=token_id, project=project, expires_us=expires_us, local=local)
         with self._lock:
-            self._codes[digest(code)] = made
+            self._codes[digest(code)] = entry
             while len(self._codes) > _CODES:
                 self._codes.popitem(last=False)
         return code
 
     def enter(self, code: str, *, address: str, from_elsewhere: bool = False) -> SignIn | None:
-        """What the code leads to; None if it was used, is too old, or never was one. `ResourceExhaustedError` as with
-        `begin`.
+        """Redeem a code. Returns None if it is used, expired or unknown.
 
-        Another's page (`from_elsewhere`) may not sign somebody in, who would then work as someone else.
+        Raises `ResourceExhaustedError` like `begin`. With `from_elsewhere`, a page of another site opened the link: it
+        must not sign users in as someone else.
         """
         with self._lock:
-            found = self._codes.pop(digest(code), None)
+            entry = self._codes.pop(digest(code), None)
         session = None
-        if found is not None and self._clock() < found.expires_us and (found.local or not from_elsewhere):
-            session = self._tokens.got_for(found.token_id, ttl_s=SESSION_S, label=_LABEL, most=_SESSIONS)
-        if found is None or session is None:
+        if entry is not None and self._clock() < entry.expires_us and (entry.local or not from_elsewhere):
+            session = self._tokens.got_for(entry.token_id, ttl_s=SESSION_S, label=_LABEL, most=_SESSIONS)
+        if entry is None or session is None:
             self._count_failure(address)
             return None
-        return SignIn(session=session, project=found.project)
+        return SignIn(session=session, project=entry.project)
 
     def _count_failure(self, address: str) -> None:
-        """`ResourceExhaustedError` if there were too many before."""
+        """Record a failure. Raises `ResourceExhaustedError` if there were too many before."""
         now = self._clock()
         with self._lock:
             failures = self._failures.setdefault(address, deque(maxlen=_TRIES))

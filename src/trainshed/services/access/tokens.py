@@ -1,4 +1,4 @@
-"""Who holds which token. The secret is shown once, when it is made, and kept nowhere."""
+"""Tokens and their principals. A secret is shown once, at creation, and stored only as a digest."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeni
 from trainshed.store.tokens import Token, TokenStore
 
 OWNER = Principal(user="owner", project=ALL_PROJECTS, role=Role.OWNER)
-_REMEMBERED = 10_000  #: tokens
+_REMEMBERED = 10_000  #: cached tokens
 _FIELDS = {"user", "project", "role", "label", "ttl_s"}
 
 
 def digest(secret: str) -> str:
-    """Tokens are 256 random bits, so one plain hash is enough and each request can afford it."""
+    """Return the digest of a secret.
+
+    Tokens are 256 random bits, so one plain hash is enough, and cheap enough for every request.
+    """
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Tokens:
-    """Look-ups are kept in memory; this service is the only writer, so a revoked token is refused at once."""
+    """All tokens, with a cache of lookups. This service is the only writer, so revocation takes effect immediately."""
 
     def __init__(
         self,
@@ -43,17 +46,17 @@ class Tokens:
         self._job_active = job_active
         self._lock = threading.Lock()
         self._revocations = 0
-        self._known: dict[str, Token] = {}
+        self._cache: dict[str, Token] = {}
 
     def known(self, secret: str) -> Principal | None:
-        """As `find`, from memory alone: None also means that nobody has asked before. Never waits."""
-        token = self._known.get(digest(secret))
+        """Like `find`, from the cache only. Returns None also if the token is not cached. Never blocks."""
+        token = self._cache.get(digest(secret))
         if token is None or not token.good_at(self._clock()) or _is_bound(token.principal):
             return None
         return token.principal
 
     def find(self, secret: str) -> Principal | None:
-        """Whoever holds this token, or None if it is unknown, expired or revoked."""
+        """Return the principal of a token. Returns None if it is unknown, expired or revoked."""
         token = self._find(secret)
         return token.principal if token else None
 
@@ -64,30 +67,30 @@ class Tokens:
         if token is None or not self._is_good(token):
             return None
         with self._lock:
-            if self._revocations == revocations:  # else it may have been revoked since it was read
-                if len(self._known) >= _REMEMBERED:
-                    self._known.clear()
-                self._known[key] = token
+            if self._revocations == revocations:  # otherwise it may have been revoked since it was read
+                if len(self._cache) >= _REMEMBERED:
+                    self._cache.clear()
+                self._cache[key] = token
         return token
 
     def _is_good(self, token: Token) -> bool:
-        return token.good_at(self._clock()) and self._goes_on(token.principal)
+        return token.good_at(self._clock()) and self._is_active(token.principal)
 
     def ensure_owner(self, path: Path) -> None:
-        """See to it that `path` holds a good token of the owner, readable by this user alone."""
+        """Ensure that `path` holds a valid owner token, readable by this user only."""
         try:
             if self.find(path.read_text().strip()) is not None:
                 return
         except FileNotFoundError:
             pass
         secret, _ = self._issue(OWNER, label="made on first start", ttl_s=None)
-        fresh = path.with_name(f"{path.name}.new")
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        draft = path.with_name(f"{path.name}.new")
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(secret + "\n")
-        fresh.rename(path)
+        draft.rename(path)
 
     def create(self, caller: Principal, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A new token. Its project must be one where the caller is an owner; it can't do more than its maker."""
+        """Create a token. The caller must be an owner of its project, so a token never exceeds its creator's rights."""
         if unknown := set(body) - _FIELDS:
             raise InvalidArgumentError(f"Unknown field {min(unknown)!r}. A token has: {', '.join(sorted(_FIELDS))}.")
         project = str(body.get("project") or ALL_PROJECTS)
@@ -104,16 +107,17 @@ class Tokens:
     def exchange(
         self, secret: str, *, ttl_s: float, label: str = "by refresh token", most: int | None = None
     ) -> str | None:
-        """A token of limited life with the rights of the one given, or None if that one is not good.
+        """Exchange a token for one of limited lifetime with the same rights. Returns None if it is invalid.
 
-        It ends no later than that one and is revoked with it, and nothing can be got for it in turn.
+        The new token expires no later than the given one and is revoked with it. It cannot be exchanged again.
         """
         token_id = self.exchangeable(secret)
         return None if token_id is None else self.got_for(token_id, ttl_s=ttl_s, label=label, most=most)
 
     def exchangeable(self, secret: str) -> str | None:
-        """The id of a token for which another one can be got; None if it is not good, was itself got for one, or is
-        a courier's.
+        """Return the id of a token that can be exchanged.
+
+        Returns None if it is invalid, was itself exchanged, or is a fetch token.
         """
         token = self._find(secret)
         if token is None or token.parent or token.principal.role is Role.COURIER:
@@ -121,60 +125,62 @@ class Tokens:
         return token.id
 
     def got_for(self, token_id: str, *, ttl_s: float, label: str, most: int | None = None) -> str | None:
-        """As `exchange`, for one that was `exchangeable`. None if that is good no more.
+        """Like `exchange`, for the id of an `exchangeable` token. Returns None if that is no longer valid.
 
-        With `most`, the oldest with that label end, so that there are no more than that.
+        With `most`, only that many exchanged tokens with the label stay valid; the oldest are revoked.
         """
         token = self._store.get(token_id)
         if token is None or not self._is_good(token):
             return None
         if token.expires_us is not None:
             ttl_s = min(ttl_s, (token.expires_us - self._clock()) / 1_000_000)
-        secret, got = self._issue(token.principal, label=label, ttl_s=ttl_s, parent=token.id)
-        if (now := self._store.get(token_id)) is None or now.revoked_us is not None:  # revoked before it was written
-            self._store.revoke(got.id, now_us=self._clock())
+        secret, issued = self._issue(token.principal, label=label, ttl_s=ttl_s, parent=token.id)
+        if (
+            current := self._store.get(token_id)
+        ) is None or current.revoked_us is not None:  # revoked before the new one was written
+            self._store.revoke(issued.id, now_us=self._clock())
             return None
         if most is not None and self._store.keep_newest(token_id, label=label, most=most):
-            self._forget()
+            self._clear_cache()
         return secret
 
     def revoke_exchanged(self, secret: str) -> None:
-        """End a token that was got for another one. Any other is left as it is."""
+        """Revoke an exchanged token. Does nothing to other tokens."""
         token = self._find(secret)
         if token is not None and token.parent:
             self._store.revoke(token.id, now_us=self._clock())
-            self._forget()
+            self._clear_cache()
 
     def issue_for_job(self, project: str, job: str, *, ttl_s: float) -> str:
-        """A token for the code of one job: an editor of its project.
+        """Issue an editor token of its project for the code of one job.
 
-        It, and whatever is got for it by `exchange`, opens nothing from the moment when the job has ended: the job's
-        row decides, so nobody has to remember to revoke it.
+        The token and all exchanged for it are invalid once the job has ended. The job's row decides, so no explicit
+        revocation is needed.
         """
         principal = Principal.of_job(project, job, Role.EDITOR)
         return self._issue(principal, label=f"job {job}", ttl_s=ttl_s)[0]
 
     def issue_job_fetch_token(self, project: str, job: str, *, ttl_s: float) -> str:
-        """A token that fetches the packages of one job, and can do nothing else. It ends as the job's own does."""
+        """Issue a token that only downloads the packages of one job. It is invalid once the job has ended."""
         principal = Principal.of_job(project, job, Role.COURIER)
         return self._issue(principal, label=f"packages of job {job}", ttl_s=ttl_s)[0]
 
     def issue_version_fetch_token(self, project: str, model: str, version: str, *, ttl_s: float) -> str:
-        """A token that fetches the files of one version, and can do nothing else. It ends with the version."""
+        """Issue a token that only downloads the files of one version. It is invalid once the version is deleted."""
         principal = Principal.of_version(project, model, version)
         return self._issue(principal, label=f"files of version {version} of model {model}", ttl_s=ttl_s)[0]
 
-    def _goes_on(self, principal: Principal) -> bool:
-        """False for the principal of a job that has ended, or of a version that is gone."""
+    def _is_active(self, principal: Principal) -> bool:
+        """Return False for the principal of an ended job or a deleted version."""
         if principal.version is not None:
             return self._version_there(principal.project, *principal.version)
         return not principal.job or self._job_active(principal.project, principal.job)
 
     def visible(self, caller: Principal) -> list[dict[str, Any]]:
-        """All but those of jobs that have ended, and of versions that are gone."""
+        """Return all tokens except those of ended jobs and deleted versions."""
         _check_owner(caller, caller.project)
-        found = self._store.of_project(caller.project)
-        return [token_body(token) for token in found if self._goes_on(token.principal)]
+        tokens = self._store.of_project(caller.project)
+        return [token_body(token) for token in tokens if self._is_active(token.principal)]
 
     def revoke(self, caller: Principal, token_id: str) -> dict[str, Any]:
         token = self._store.get(token_id)
@@ -182,26 +188,26 @@ class Tokens:
             raise NotFoundError(f"There is no token {token_id}.")
         _check_owner(caller, token.principal.project)
         self._store.revoke(token_id, now_us=self._clock())
-        self._forget()
+        self._clear_cache()
         revoked = self._store.get(token_id)
         return token_body(revoked or token)
 
-    def _forget(self) -> None:
-        """A row was revoked: what is in memory may be older than that."""
+    def _clear_cache(self) -> None:
+        """Clear the cache after a revocation: entries may be older."""
         with self._lock:
             self._revocations += 1
-            self._known.clear()
+            self._cache.clear()
 
     def _issue(self, principal: Principal, *, label: str, ttl_s: float | None, parent: str = "") -> tuple[str, Token]:
         secret = f"ts_{secrets.token_urlsafe(32)}"
-        made = self._clock()
-        expires = None if ttl_s is None else made + int(ttl_s * 1_000_000)
+        created_us = self._clock()
+        expires_us = None if ttl_s is None else created_us + int(ttl_s * 1_000_000)
         token = Token(
             id=secrets.token_hex(6),
             principal=principal,
             label=label[:200],
-            created_us=made,
-            expires_us=expires,
+            created_us=created_us,
+            expires_us=expires_us,
             parent=parent,
         )
         self._store.add(token, digest=digest(secret))
@@ -209,7 +215,7 @@ class Tokens:
 
 
 def _is_bound(principal: Principal) -> bool:
-    """Whether its token ends with something else, which has to be looked up."""
+    """Return whether the token ends with a job or version, which must be looked up."""
     return bool(principal.job) or principal.version is not None
 
 
@@ -229,7 +235,7 @@ def _ttl(value: Any) -> float | None:
 
 
 def token_body(token: Token) -> dict[str, Any]:
-    """What may be shown of a token."""
+    """Return the public fields of a token."""
     return {
         "id": token.id,
         "user": token.principal.user,

@@ -1,4 +1,4 @@
-"""What the machine was busy with in the last minutes: looked at every few seconds, kept in memory."""
+"""Metrics of this machine for the last minutes, sampled every few seconds, in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEPT_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSample:
-    """The machine at one moment. `cpu` is the share of all cores, 0 to 1, since the glance before."""
+    """A sample of the machine. `cpu` is the used fraction of all cores, 0 to 1, since the previous sample."""
 
     time_us: int
     cpu: float
@@ -34,7 +34,7 @@ class MachineSample:
 
 
 def sample_machine(folder: Path) -> MachineSample:
-    """A look at the machine, and at the disk that this folder is on."""
+    """Sample the machine, and the disk of this folder."""
     memory, disk = psutil.virtual_memory(), shutil.disk_usage(folder)
     return MachineSample(
         time_us=now_us(),
@@ -47,13 +47,13 @@ def sample_machine(folder: Path) -> MachineSample:
 
 
 class MachineMetrics:
-    """One thread looks, others read. `begin` and `close` are called once each."""
+    """Samples the machine on its own thread. Other threads may read. `begin` and `close` are called once each."""
 
-    def __init__(self, look: Callable[[], MachineSample], *, cpus: int, every_s: float = EVERY_S) -> None:
-        self._look = look
+    def __init__(self, sample: Callable[[], MachineSample], *, cpus: int, interval_s: float = EVERY_S) -> None:
+        self._sample = sample
         self._cpus = cpus
-        self._every_s = every_s
-        self._glances: deque[MachineSample] = deque(maxlen=max(1, round(KEPT_S / every_s)))
+        self._interval_s = interval_s
+        self._samples: deque[MachineSample] = deque(maxlen=max(1, round(KEPT_S / interval_s)))
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="machine", daemon=True)
 
@@ -66,8 +66,8 @@ class MachineMetrics:
 
     @property
     def last(self) -> MachineSample:
-        """The newest; one of now if there is none yet."""
-        return self._glances[-1] if self._glances else self._look()
+        """The newest sample; takes one if there is none yet."""
+        return self._samples[-1] if self._samples else self._sample()
 
     def body(self) -> dict[str, Any]:
         last = self.last
@@ -80,19 +80,19 @@ class MachineMetrics:
             "disk_free_bytes": last.disk_free_bytes,
             "history": [
                 {"time": rfc3339(each.time_us), "cpu": each.cpu, "memory_used_bytes": each.memory_used_bytes}
-                for each in tuple(self._glances)
+                for each in tuple(self._samples)
             ],
         }
 
     def _loop(self) -> None:
-        self._glance()  # the first share of the cores is since nothing, and says nothing
-        while not self._stopping.wait(self._every_s):
-            if (seen := self._glance()) is not None:
-                self._glances.append(seen)
+        self._try_sample()  # the first value of `cpu` has no predecessor and is meaningless
+        while not self._stopping.wait(self._interval_s):
+            if (sample := self._try_sample()) is not None:
+                self._samples.append(sample)
 
-    def _glance(self) -> MachineSample | None:
+    def _try_sample(self) -> MachineSample | None:
         try:
-            return self._look()
+            return self._sample()
         except (OSError, psutil.Error) as exc:
             LOG.warning("machine.not_seen reason=%s", exc)
             return None

@@ -1,4 +1,4 @@
-"""A project at a glance: what runs, what waits, what answers, the machine, and what needs a person."""
+"""The overview of a project: running and queued jobs, models, the machine, and alerts."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from trainshed.store.job_search import JobSearchQuery, JobSearchStore
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore, VersionSummary
 
-FRESH_S = 1.0  #: how long an answer is good for others who ask
-MOST_JOBS = 10  #: that run, and that wait
+FRESH_S = 1.0  #: lifetime of a cached overview
+MOST_JOBS = 10  #: running jobs, and queued jobs
 MOST_MODELS = 50
 DAY_US = 86_400_000_000
-_MOST_KEPT = 100  #: projects
+_MOST_KEPT = 100  #: cached projects
 _MEASURES = ("step", "total_steps", "epoch", "total_epochs", "loss", "accuracy", "global_steps_per_s", "left_s")
 _ACTIVE = (JobState.PREPARING, JobState.RUNNING, JobState.CANCELLING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewStores:
-    """Where it is read from."""
+    """The stores that it reads."""
 
     jobs: JobStore
     table: JobSearchStore
@@ -45,61 +45,61 @@ class OverviewStores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewSources:
-    """What is seen besides the rows."""
+    """The sources besides the stores."""
 
     machine: MachineMetrics
     routes: Routes
     metrics: VersionMetrics
     prospects: QueueStatus
     progress: Callable[[Job], Mapping[str, Any] | None]
-    predicted: Callable[[Job], BatchProgress | None]  #: how far a batch prediction is
+    predicted: Callable[[Job], BatchProgress | None]  #: progress of a batch prediction
     restarts: Callable[[Job], Sequence[str]]
     diagnosed: Callable[[Job], Diagnosis]
 
 
 @dataclass(slots=True)
-class _Kept:
-    """The last look at a project. Hold the lock."""
+class _CachedOverview:
+    """The cached overview of a project. Callers hold `lock`."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    looked_s: float = 0.0
+    built_s: float = 0.0
     found: dict[str, Any] = field(default_factory=dict)
 
 
 class Overview:
-    """Threads may share it. However many ask, it looks once in a while."""
+    """Overviews of all projects. Thread-safe. Cached: the number of readers does not matter."""
 
     def __init__(
         self,
-        rows: OverviewStores,
-        sights: OverviewSources,
+        stores: OverviewStores,
+        sources: OverviewSources,
         *,
         clock: Callable[[], int] = now_us,
-        fresh_s: float = FRESH_S,
+        cache_ttl_s: float = FRESH_S,
     ) -> None:
-        self._rows = rows
-        self._sights = sights
+        self._stores = stores
+        self._sources = sources
         self._clock = clock
-        self._fresh_s = fresh_s
+        self._cache_ttl_s = cache_ttl_s
         self._lock = threading.Lock()
-        self._kept: dict[str, _Kept] = {}
+        self._cache: dict[str, _CachedOverview] = {}
 
     def of(self, project: str) -> dict[str, Any]:
         with self._lock:
-            if len(self._kept) > _MOST_KEPT:
-                self._kept = {}
-            kept = self._kept.setdefault(project, _Kept())
-        with kept.lock:
-            if not kept.found or time.monotonic() - kept.looked_s >= self._fresh_s:
-                kept.found, kept.looked_s = self._look(project), time.monotonic()
-            return kept.found
+            if len(self._cache) > _MOST_KEPT:
+                self._cache = {}
+            cached = self._cache.setdefault(project, _CachedOverview())
+        with cached.lock:
+            if not cached.found or time.monotonic() - cached.built_s >= self._cache_ttl_s:
+                cached.found, cached.built_s = self._build(project), time.monotonic()
+            return cached.found
 
-    def _look(self, project: str) -> dict[str, Any]:
-        counts = self._rows.table.counts(project, JobSearchQuery())
-        ended = self._rows.table.ended_since(project, self._clock() - DAY_US)
-        active = [job for job in self._rows.jobs.active() if job.project == project][::-1]
+    def _build(self, project: str) -> dict[str, Any]:
+        counts = self._stores.table.counts(project, JobSearchQuery())
+        ended = self._stores.table.ended_since(project, self._clock() - DAY_US)
+        active = [job for job in self._stores.jobs.active() if job.project == project][::-1]
         queued = self._queued(project) if counts.get(JobState.QUEUED) else []
-        versions = self._rows.models.version_lines(project)
+        versions = self._stores.models.version_lines(project)
         return {
             "jobs": {
                 "QUEUED": counts.get(JobState.QUEUED, 0),
@@ -108,41 +108,41 @@ class Overview:
                 "FAILED_24H": ended.get(JobState.FAILED, 0),
             },
             "running": [row_body(job) | {"progress": self._progress(job)} for job in active[:MOST_JOBS]],
-            "queued": [row_body(job) | {"waiting": why} for job, why in queued],
+            "queued": [row_body(job) | {"waiting": reason} for job, reason in queued],
             "models": list(self._models(project, versions)),
-            "machine": self._sights.machine.body(),
-            "attention": self._attention(project, active, queued, versions, ended.get(JobState.FAILED, 0)),
+            "machine": self._sources.machine.body(),
+            "attention": self._alerts(project, active, queued, versions, ended.get(JobState.FAILED, 0)),
         }
 
     def _progress(self, job: Job) -> Mapping[str, Any] | None:
-        """Of a batch prediction there is the share of its input that is read."""
-        predicted = self._sights.predicted(job)
-        if predicted is None:
-            return self._sights.progress(job)
-        return dict.fromkeys(_MEASURES) | {"fraction": round(predicted.fraction, 4)}
+        """Return the progress of a job; for a batch prediction, the fraction of its input that is read."""
+        batch_progress = self._sources.predicted(job)
+        if batch_progress is None:
+            return self._sources.progress(job)
+        return dict.fromkeys(_MEASURES) | {"fraction": round(batch_progress.fraction, 4)}
 
     def _queued(self, project: str) -> list[tuple[Job, str]]:
-        """The next ones, and why each waits."""
-        jobs = self._rows.table.queue(project, limit=MOST_JOBS)
-        places, prospects = self._rows.jobs.positions(jobs), self._sights.prospects
-        return [(job, waiting_reason(job, places.get((job.project, job.id), 1) - 1, prospects)) for job in jobs]
+        """Return the next queued jobs with their pending reasons."""
+        jobs = self._stores.table.queue(project, limit=MOST_JOBS)
+        positions, queue_status = self._stores.jobs.positions(jobs), self._sources.prospects
+        return [(job, waiting_reason(job, positions.get((job.project, job.id), 1) - 1, queue_status)) for job in jobs]
 
     def _models(self, project: str, versions: Sequence[VersionSummary]) -> Iterator[dict[str, Any]]:
         counts = Counter(each.model for each in versions)
-        for name, default in self._rows.models.names(project, limit=MOST_MODELS):
-            hour = self._sights.metrics.hour(project, name)
-            asked = hour["count"] > 0
+        for name, default in self._stores.models.names(project, limit=MOST_MODELS):
+            hour = self._sources.metrics.hour(project, name)
+            has_requests = hour["count"] > 0
             yield {
                 "name": name,
                 "default_version": default,
                 "versions": counts[name],
                 "requests_1h": hour["count"],
                 "errors_1h": hour["errors"],
-                "p50_ms": hour["p50_ms"] if asked else None,
-                "p99_ms": hour["p99_ms"] if asked else None,
+                "p50_ms": hour["p50_ms"] if has_requests else None,
+                "p99_ms": hour["p99_ms"] if has_requests else None,
             }
 
-    def _attention(
+    def _alerts(
         self,
         project: str,
         active: Sequence[Job],
@@ -151,22 +151,22 @@ class Overview:
         failed: int,
     ) -> list[dict[str, Any]]:
         now = self._clock()
-        scene = AlertInputs(
+        inputs = AlertInputs(
             project=project,
             now_us=now,
-            failed=self._rows.table.failed_since(project, now - DAY_US, limit=MOST_JOBS) if failed else (),
+            failed=self._stores.table.failed_since(project, now - DAY_US, limit=MOST_JOBS) if failed else (),
             failed_count=failed,
             active=active[:MOST_JOBS],
             queued=queued,
             versions=versions,
             unhealthy=list(self._unhealthy(project, versions)),
-            machine=self._sights.machine.last,
+            machine=self._sources.machine.last,
         )
-        return alerts_for(scene, diagnosed=self._sights.diagnosed, restarts=self._sights.restarts)
+        return alerts_for(inputs, diagnosed=self._sources.diagnosed, restarts=self._sources.restarts)
 
     def _unhealthy(self, project: str, versions: Sequence[VersionSummary]) -> Iterator[tuple[str, str, str]]:
-        """Versions that were created, and whose hosts keep dying."""
-        routes = self._sights.routes.models
+        """Yield versions that were provisioned and whose hosts keep crashing."""
+        routes = self._sources.routes.models
         for each in versions:
             model = routes.get((project, each.model))
             route = model.versions.get(each.id) if model is not None else None

@@ -1,4 +1,4 @@
-"""TensorBoard for a job: started when somebody wants to see it, shown under an address that cannot be guessed."""
+"""TensorBoards of jobs: started on demand, served at an unguessable path."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from trainshed.store.jobs import JobStore
 LOG = logging.getLogger("trainshed.tensorboards")
 
 PREFIX = "/tensorboard"
-AT_ONCE = 4  #: the one that nobody has asked for longest gives way
+AT_ONCE = 4  #: the least recently used one is stopped
 IDLE_S = 600.0
 START_S = 120.0
 _LOOK_S = 0.1
-_RUNTIMES = ("2.21", "2.15")  #: those with a TensorBoard that reads what all of the others write, the best first
+_RUNTIMES = ("2.21", "2.15")  #: runtimes whose TensorBoard reads the event files of all others, best first
 
 
 @dataclass(slots=True)
@@ -43,12 +43,12 @@ class _Board:
     key: str
     job: tuple[str, str]
     process: TensorBoard
-    asked: float  #: when somebody last wanted something of it
-    mirrored: tuple[str, ...]  #: the folder in a cloud that it shows a copy of, if it does
+    last_used_s: float  #: time of the last request
+    mirrored: tuple[str, ...]  #: the cloud folder whose mirror it shows; empty if none
 
 
 class TensorBoards:
-    """Threads may share it. `owner` says which project a bucket belongs to, or raises `NotFoundError`."""
+    """The TensorBoards of all jobs. Thread-safe. `owner` returns the project of a bucket, or raises `NotFoundError`."""
 
     def __init__(
         self,
@@ -73,21 +73,21 @@ class TensorBoards:
         self._lock = threading.Lock()
         self._boards: dict[str, _Board] = {}  #: by key
         self._closing = threading.Event()
-        self._sweeper = threading.Thread(target=self._sweep_on, name="tensorboards", daemon=True)
+        self._sweeper = threading.Thread(target=self._sweep_loop, name="tensorboards", daemon=True)
 
     def begin(self) -> None:
         self._starter.begin()
         self._sweeper.start()
 
     def open(self, project: str, job_id: str) -> str:
-        """The path at which TensorBoard shows a job's folder, once it answers there. Blocks.
+        """Return the path of a job's TensorBoard. Blocks until it responds.
 
-        `UnavailableError` while the runtime that it comes with is built; `EngineUnavailableError` if it ends.
+        Raises `UnavailableError` while its runtime is built, and `EngineUnavailableError` if it exits.
         """
         job = self._jobs.get(project, job_id)
         logdir, mirrored = self._folder(job)
         with self._starting:
-            board = self._found(job) or self._started(job, logdir, mirrored)
+            board = self._find(job) or self._start_board(job, logdir, mirrored)
         deadline = time.monotonic() + START_S
         try:
             while not board.process.port():
@@ -103,10 +103,10 @@ class TensorBoards:
         return f"{PREFIX}/{board.key}/"
 
     def port(self, key: str) -> int:
-        """Where the one with this key listens. `NotFoundError` if it has ended, or never was."""
+        """Return the port of a TensorBoard. Raises `NotFoundError` if it has ended or never existed."""
         board = self._boards.get(key)
         if board is not None:
-            board.asked = self._clock()
+            board.last_used_s = self._clock()
             try:
                 if port := board.process.port():
                     return port
@@ -115,15 +115,15 @@ class TensorBoards:
         raise NotFoundError("This TensorBoard has ended. Open it again from the page of its job.")
 
     def sweep(self) -> None:
-        """End those that nobody has asked for anything in a while. What the others show a copy of is copied on."""
+        """Stop idle TensorBoards, and refresh the mirrors of the others."""
         for board in list(self._boards.values()):
-            if self._clock() - board.asked > IDLE_S:
+            if self._clock() - board.last_used_s > IDLE_S:
                 self._end(board.key)
             elif board.mirrored:
                 self._mirrors.refresh(board.mirrored)
 
     def end_of(self, project: str) -> None:
-        """End those of a project, of all with EVERY_PROJECT. Who may still look opens them anew."""
+        """Stop the TensorBoards of a project, or all with `ALL_PROJECTS`. Authorized users can open them again."""
         for board in list(self._boards.values()):
             if project in (board.job[0], ALL_PROJECTS):
                 self._end(board.key)
@@ -133,22 +133,22 @@ class TensorBoards:
         for key in list(self._boards):
             self._end(key)
 
-    def _sweep_on(self) -> None:
+    def _sweep_loop(self) -> None:
         while not self._closing.wait(10.0):
             self.sweep()
 
-    def _found(self, job: Job) -> _Board | None:
+    def _find(self, job: Job) -> _Board | None:
         with self._lock:
             for board in self._boards.values():
                 if board.job == (job.project, job.id):
-                    board.asked = self._clock()
+                    board.last_used_s = self._clock()
                     return board
         return None
 
-    def _started(self, job: Job, logdir: Path, mirrored: tuple[str, ...]) -> _Board:
+    def _start_board(self, job: Job, logdir: Path, mirrored: tuple[str, ...]) -> _Board:
         python = self._python()
         while len(self._boards) >= AT_ONCE:
-            self._end(min(self._boards.values(), key=lambda board: board.asked).key)
+            self._end(min(self._boards.values(), key=lambda board: board.last_used_s).key)
         key = secrets.token_urlsafe(24)
         process = self._starter.start(python, logdir, number=next(self._numbers), prefix=f"{PREFIX}/{key}")
         board = _Board(key, (job.project, job.id), process, self._clock(), mirrored)
@@ -168,23 +168,24 @@ class TensorBoards:
         for name in _RUNTIMES:
             if (python := self._runtimes.ready(name)) is not None:
                 return python
-        best = self._runtimes.install(_RUNTIMES[0])
+        runtime = self._runtimes.install(_RUNTIMES[0])
         raise UnavailableError(
-            f"TensorBoard comes with runtime {best['name']}, which is being built now ({best['fraction']:.0%}). "
+            f"TensorBoard comes with runtime {runtime['name']}, which is being built now ({runtime['fraction']:.0%}). "
             f"Try again in a minute.",
             retry_after_s=15,
         )
 
     def _folder(self, job: Job) -> tuple[Path, tuple[str, ...]]:
-        """Where a job writes what TensorBoard shows: its own folder, else one that its arguments name, else where it
-        runs. For one in a cloud, the copy, and what it is a copy of.
+        """Return the log folder of a job and the cloud folder that it mirrors, if any.
+
+        It is the job's own folder, else one in its arguments, else its working folder.
         """
         if Training.key not in job.body:
             raise FailedPreconditionError("TensorBoard shows what a training writes, and this job is a prediction.")
-        written = next(output_folders.folders(job, self._owner), None)
-        if written is None:
+        output = next(output_folders.folders(job, self._owner), None)
+        if output is None:
             return self._home.jobs / job.project / job.id / str(job.attempt) / "work", ()
-        if not self._mirrors.serves(written):
-            return self._home.buckets.joinpath(*written), ()
-        self._mirrors.refresh(written)
-        return self._mirrors.root.joinpath(*written), written
+        if not self._mirrors.serves(output):
+            return self._home.buckets.joinpath(*output), ()
+        self._mirrors.refresh(output)
+        return self._mirrors.root.joinpath(*output), output

@@ -1,4 +1,4 @@
-"""Breaking a job on purpose: a signal to one of its replicas, to see how the gang gets over it."""
+"""Fault injection: sends a signal to one replica of a job, to test how the gang recovers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BODY = message({"kill": string, "signal": string})
 
 
 class Chaos:
-    """Threads may share it. `engine` is the one that a job runs on, `folder` where its current attempt lives."""
+    """Injects faults into jobs. Thread-safe. `engine` returns a job's engine, `folder` its current attempt's folder."""
 
     def __init__(self, jobs: JobStore, *, engine: Callable[[Job], Engine], folder: Callable[[Job], Path]) -> None:
         self._jobs = jobs
@@ -27,32 +27,32 @@ class Chaos:
         self._folder = folder
 
     def kill(self, project: str, job_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a replica a signal, SIGKILL unless another is named. Returns when it is asked for, not when it came.
+        """Send a signal to a replica, by default SIGKILL. Returns before it is delivered.
 
-        `FailedPreconditionError` for a job that does not run, `NotFoundError` for a replica that it does not have.
+        Raises `FailedPreconditionError` if the job does not run, and `NotFoundError` for an unknown replica.
         """
-        asked = _BODY(body, "")
-        if "kill" not in asked:
+        request = _BODY(body, "")
+        if "kill" not in request:
             raise InvalidArgumentError("Say which replica to kill, such as worker-replica-0.", field="kill")
-        number = _signal(asked.get("signal", "KILL"))
+        number = _signal(request.get("signal", "KILL"))
         job = self._jobs.get(project, job_id)
         replicas = [each.name for each in gang.gang(workload_of(job.body))]
-        if asked["kill"] not in replicas:
+        if request["kill"] not in replicas:
             raise NotFoundError(
-                f"Job {job.id} has no replica {asked['kill']}. Its replicas are: {', '.join(replicas)}."
+                f"Job {job.id} has no replica {request['kill']}. Its replicas are: {', '.join(replicas)}."
             )
         if job.state is not JobState.RUNNING:
             raise FailedPreconditionError(
                 f"Job {job.id} is {job.state}. Only replicas of a job that is RUNNING can be killed."
             )
-        self._engine(job).kill(self._folder(job), asked["kill"], number)
-        return {"replica": asked["kill"], "signal": number.name}
+        self._engine(job).kill(self._folder(job), request["kill"], number)
+        return {"replica": request["kill"], "signal": number.name}
 
 
 def _signal(name: str) -> signal.Signals:
-    word = name.upper().removeprefix("SIG")
+    suffix = name.upper().removeprefix("SIG")
     try:
-        return signal.Signals[f"SIG{word}"]
+        return signal.Signals[f"SIG{suffix}"]
     except KeyError:
         raise InvalidArgumentError(
             f"There is no signal {name!r}. Usual ones are KILL, TERM, SEGV, ABRT, STOP and CONT.", field="signal"

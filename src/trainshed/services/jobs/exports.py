@@ -1,4 +1,4 @@
-"""What a job exported: the folders of its own that a version can be created from."""
+"""The exported models of a job: folders that a version can be created from."""
 
 from __future__ import annotations
 
@@ -16,33 +16,36 @@ from trainshed.store.jobs import JobStore
 
 _FRAMEWORKS = {"openvino": "TENSORFLOW", "keras": "TENSORFLOW", "xgboost": "XGBOOST"}
 _MOST = 200
-_WEIGHTS = (".weights.h5", "_weights.h5")  #: of a model, without the model
+_WEIGHTS = (".weights.h5", "_weights.h5")  #: weights without their model
 
 
 class Exports:
-    """Reads only. Threads may share it. `owner` says which project a bucket belongs to, or raises `NotFoundError`."""
+    """Finds exported models. Read-only. Thread-safe.
 
-    def __init__(self, jobs: JobStore, tree: Lister, *, owner: Callable[[str], str]) -> None:
+    `owner` returns the project of a bucket, or raises `NotFoundError`.
+    """
+
+    def __init__(self, jobs: JobStore, lister: Lister, *, owner: Callable[[str], str]) -> None:
         self._jobs = jobs
-        self._tree = tree
+        self._lister = lister
         self._owner = owner
 
     def of(self, project: str, job_id: str) -> dict[str, Any]:
-        """Newest first."""
+        """Return the exports of a job, newest first."""
         job = self._jobs.get(project, job_id)
-        found: dict[tuple[str, ...], ModelFolder] = {}
-        for place in output_folders.folders(job, self._owner):
-            for folder in model_folders(self._tree, place, holds_model=lambda names: bool(kinds(names))):
-                found[folder.parts] = folder
-        newest = sorted(found.values(), key=lambda folder: (folder.time_us, folder.parts), reverse=True)
+        exports: dict[tuple[str, ...], ModelFolder] = {}
+        for output in output_folders.folders(job, self._owner):
+            for folder in model_folders(self._lister, output, holds_model=lambda names: bool(kinds(names))):
+                exports[folder.parts] = folder
+        newest = sorted(exports.values(), key=lambda folder: (folder.time_us, folder.parts), reverse=True)
         return {"exports": [_body(folder, job) for folder in newest[:_MOST]]}
 
 
 def kinds(names: Collection[str]) -> tuple[str, ...]:
-    """What may serve the model that these files are; nothing if they are none, or more than one."""
+    """Return the candidate loaders for these files. Returns none if they are no model or more than one."""
     try:
-        whole = [name for name in names if not name.endswith(_WEIGHTS)]
-        return candidate_loaders(whole, framework="", prediction_class="", where="it")
+        complete = [name for name in names if not name.endswith(_WEIGHTS)]
+        return candidate_loaders(complete, framework="", prediction_class="", where="it")
     except FailedPreconditionError:
         return ()
 
@@ -52,6 +55,6 @@ def _body(folder: ModelFolder, job: Job) -> dict[str, Any]:
     return {
         "uri": f"gs://{'/'.join(folder.parts)}/",
         "time": rfc3339(folder.time_us),
-        "framework": _FRAMEWORKS.get(loader, ""),  # a pickle tells only those who open it
+        "framework": _FRAMEWORKS.get(loader, ""),  # the framework of a pickle is unknown until it is loaded
         "runtime": job.runtime if job.runtime[:1].isdigit() else "",
     }

@@ -1,4 +1,4 @@
-"""Why a job failed: the cause, what to do, and the lines that tell of it."""
+"""Why a job failed: the cause, the remedy and the relevant log entries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHAINED = (
     "The above exception was the direct cause",
     "During handling of the above exception",
 )
-#: what a supervisor adds to a replica's lines when that has ended
+#: what a supervisor appends after a replica has exited
 _CLOSING = frozenset({"Module completed; cleaning up.", "Clean up finished."})
 _READ_LINES = 2000
 _READ_BYTES = 4 << 20
@@ -27,51 +27,54 @@ _LAST_LINES = 20
 
 
 class Failures:
-    """Reads only. Threads may share it."""
+    """Diagnoses failed jobs. Read-only. Thread-safe."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def of(self, job: Job) -> dict[str, Any] | None:
-        """None for a job that did not fail. One that ran into its time limit is CANCELLED, and failed all the same."""
+        """Return the failure of a job. Returns None if it did not fail.
+
+        A job that exceeded its time limit is CANCELLED, and counts as failed.
+        """
         if job.state not in (JobState.FAILED, JobState.CANCELLED):
             return None
-        found = self.diagnosed(job)
-        if job.state is JobState.CANCELLED and found.cause != "time limit":
+        diagnosis = self.diagnosed(job)
+        if job.state is JobState.CANCELLED and diagnosis.cause != "time limit":
             return None
         return {
-            "summary": found.summary,
-            "remedy": found.remedy,
-            "replica": found.replica or SERVICE,
-            "lines": [line_body(entry) for entry in self._telling(job, found.replica)],
+            "summary": diagnosis.summary,
+            "remedy": diagnosis.remedy,
+            "replica": diagnosis.replica or SERVICE,
+            "lines": [line_body(entry) for entry in self._relevant(job, diagnosis.replica)],
         }
 
     def diagnosed(self, job: Job) -> Diagnosis:
-        """A path into the buckets is told as the address that its user gave."""
+        """Diagnose the job's error. Paths of buckets become the gs:// URIs that the user gave."""
         return diagnose(job.error.replace(f"{self._home.buckets}/", "gs://"), runtime=job.runtime)
 
-    def _telling(self, job: Job, replica: str) -> Sequence[LogEntry]:
-        """Where no replica is to blame, the last steps tell more than errors do."""
-        entries = self._last_lines(job, replica)
-        return telling(entries) if replica else entries[-_LAST_LINES:]
+    def _relevant(self, job: Job, replica: str) -> Sequence[LogEntry]:
+        """Return the relevant entries. Without a failed replica, the last entries say more than errors do."""
+        entries = self._last_entries(job, replica)
+        return relevant_entries(entries) if replica else entries[-_LAST_LINES:]
 
-    def _last_lines(self, job: Job, replica: str) -> list[LogEntry]:
-        """The last of what the replica wrote, or all of them if it is none's, in order."""
-        found: list[LogEntry] = []
-        read = 0
+    def _last_entries(self, job: Job, replica: str) -> list[LogEntry]:
+        """Return the last entries of a replica, or of all replicas if none is given, in order."""
+        entries: list[LogEntry] = []
+        scanned = 0
         for number, file in list(enumerate(log_files(self._home, job), start=1))[-1:]:
-            for line in file.backwards():
-                read += len(line.message) + 1
-                mine = line.replica == replica if replica else line.replica != SERVICE
-                if mine and line.message not in _CLOSING:
-                    found.append(line_entry(job, number, line))
-                if len(found) == _READ_LINES or read > _READ_BYTES:
+            for record in file.backwards():
+                scanned += len(record.message) + 1
+                selected = record.replica == replica if replica else record.replica != SERVICE
+                if selected and record.message not in _CLOSING:
+                    entries.append(line_entry(job, number, record))
+                if len(entries) == _READ_LINES or scanned > _READ_BYTES:
                     break
-        return found[::-1]
+        return entries[::-1]
 
 
-def telling(entries: Sequence[LogEntry]) -> Sequence[LogEntry]:
-    """Those that matter: the last traceback with those that led to it, else the last errors, else the last lines."""
+def relevant_entries(entries: Sequence[LogEntry]) -> Sequence[LogEntry]:
+    """Return the relevant entries: the last traceback with its causes, else the last errors, else the last lines."""
     starts = [number for number, entry in enumerate(entries) if entry.message.startswith(_TRACEBACK)]
     if not starts:
         errors = [entry for entry in entries if SEVERITIES[entry.severity] >= SEVERITIES["ERROR"]]

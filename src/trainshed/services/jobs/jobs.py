@@ -1,4 +1,4 @@
-"""What the API can do with jobs. Creating and cancelling write rows; the control loop makes them true."""
+"""Jobs: create, get, list, patch and cancel. This service writes rows; the job controller acts on them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from trainshed.services.storage.uris import UriChecker, parse_uri
 from trainshed.store.conflicts import retry_on_conflict
 from trainshed.store.jobs import JobStore
 
-CONTAINER = "container"  #: the runtime of a job that brings its own
+CONTAINER = "container"  #: the runtime name of container jobs
 
 
 class Choice(Protocol):
-    """The runtime chosen for a job, and what its owner should know about the choice."""
+    """A resolved runtime, and notes for the user about the choice."""
 
     @property
     def name(self) -> str: ...
@@ -42,58 +42,54 @@ class Choice(Protocol):
 
 
 class QueueStatus(Protocol):
-    """What is known about where a job runs, or will."""
+    """The state of a job's queue and engine."""
 
     def pending_reason(self, job: Job) -> str:
-        """About the room that a job at the head of the queue waits for, to end a sentence."""
+        """Return what capacity the job at the head of the queue waits for, as the end of a sentence."""
 
     def outage(self, job: Job) -> str:
-        """A sentence, if the place where a job runs does not answer; else empty."""
+        """Return a sentence about an outage of the job's engine. Returns "" if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDependencies:
-    """What a new job is checked against."""
+    """What the service is constructed with."""
 
-    resolve_runtime: Callable[
-        [str, str], Choice
-    ]  #: `InvalidArgumentError`, with the list, for a version that can't be had
+    resolve_runtime: Callable[[str, str], Choice]  #: raises `InvalidArgumentError`
     places: UriChecker
-    #: of a version, or a model's default one, which must be READY; empty for a container
+    #: returns the runtime of a version, or of the model's default one, which must be READY; "" for a container
     model_runtime: Callable[[str, str, str], str]
-    choose_engine: Callable[
-        [Mapping[str, str], Workload], str
-    ]  #: by labels; `InvalidArgumentError`, with the list, for one there isn't
+    choose_engine: Callable[[Mapping[str, str], Workload], str]  #: raises `InvalidArgumentError`
     prospects: QueueStatus
-    restarts: Callable[[Job], Sequence[str]]  #: what was started again in a job, a sentence each
-    progress: Callable[[Job], Mapping[str, Any] | None]  #: how far it has come; None if nothing told of it
-    predicted: Callable[[Job], BatchProgress | None]  #: the same of a batch prediction
-    failure: Callable[[Job], Mapping[str, Any] | None]  #: why it failed; None if it did not
-    shortfall: Callable[[str, Training], str]  #: what an engine does not have of what is promised, as a sentence
+    restarts: Callable[[Job], Sequence[str]]  #: one sentence per restart
+    progress: Callable[[Job], Mapping[str, Any] | None]  #: None if the job reported nothing
+    predicted: Callable[[Job], BatchProgress | None]  #: None if the job is no batch prediction
+    failure: Callable[[Job], Mapping[str, Any] | None]  #: None if the job did not fail
+    shortfall: Callable[[str, Training], str]  #: a sentence about resources that the engine lacks; "" if none
     machines: MachineTypes
 
 
 class Jobs:
-    """Threads may share it."""
+    """The jobs of all projects. Thread-safe."""
 
     def __init__(
         self,
         store: JobStore,
-        world: JobDependencies,
+        dependencies: JobDependencies,
         *,
         wake: Callable[[], None] = lambda: None,
         clock: Callable[[], int] = now_us,
     ) -> None:
         self._store = store
-        self._world = world
+        self._dependencies = dependencies
         self._wake = wake
         self._clock = clock
 
     def create(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Queue a new job. What is answered here is stored. `AlreadyExistsError` for an id that was ever used."""
-        request = read_job(body, self._world.machines)
-        engine = self._world.choose_engine(request.labels, request.work)
-        runtime, notes = self._checked(project, request.work, engine)
+        """Queue a new job. It is stored when this returns. Raises `AlreadyExistsError` for an id that was ever used."""
+        request = read_job(body, self._dependencies.machines)
+        engine = self._dependencies.choose_engine(request.labels, request.work)
+        runtime, notes = self._resolve_workload(project, request.work, engine)
         job = Job(
             project=project,
             id=request.job_id,
@@ -106,56 +102,56 @@ class Jobs:
         )
         job = self._store.add(job, _first_events(request, notes, job.created_us))
         self._wake()
-        return self._shown(job)
+        return self._body(job)
 
     def get(self, project: str, job_id: str) -> dict[str, Any]:
-        return self._shown(self._store.get(project, job_id))
+        return self._body(self._store.get(project, job_id))
 
     def details(self, project: str, job_id: str) -> dict[str, Any]:
-        """The job with what the API has no field for: runtime, notes, why it waits or failed, progress, history."""
+        """Return the job with what the API has no field for: runtime, notes, progress, failure, history and more."""
         job = self._store.get(project, job_id)
         events = self._store.events(project, job_id)
         ahead = self._store.ahead_of(job) if job.state is JobState.QUEUED else 0
-        predicted = self._world.predicted(job)
+        batch_progress = self._dependencies.predicted(job)
         notes = [event.message for event in events if event.severity == "WARNING"]
         return {
-            "job": job_body(job, ahead + 1, predicted),
+            "job": job_body(job, ahead + 1, batch_progress),
             "runtime": job.runtime,
             "engine": job.engine,
             "attempt": job.attempt,
-            "notes": [*notes, *([_so_far(predicted)] if predicted else [])],
-            "restarts": list(self._world.restarts(job)),
-            "progress": self._world.progress(job),
-            "waiting": waiting_reason(job, ahead, self._world.prospects),
-            "failure": self._world.failure(job),
+            "notes": [*notes, *([_batch_progress_note(batch_progress)] if batch_progress else [])],
+            "restarts": list(self._dependencies.restarts(job)),
+            "progress": self._dependencies.progress(job),
+            "waiting": waiting_reason(job, ahead, self._dependencies.prospects),
+            "failure": self._dependencies.failure(job),
             "events": [
                 {"time": rfc3339(event.time_us), "severity": event.severity, "text": event.message} for event in events
             ],
         }
 
-    def page(self, project: str, wanted: PageRequest) -> ResourcePage:
-        """Jobs that match the filter, newest first, as `scan` gives them."""
-        query = parser.parse(wanted.query)
-        found, cursor = scan(
+    def page(self, project: str, request: PageRequest) -> ResourcePage:
+        """Return jobs that match the filter, newest first. See `scan`."""
+        query = parser.parse(request.query)
+        jobs, cursor = scan(
             lambda before, limit: self._store.page(project, before=before, limit=limit),
             lambda job: query.matches(job_body(job)),
-            wanted,
+            request,
         )
-        return ResourcePage(items=self._shown_all(found), next=cursor)
+        return ResourcePage(items=self._bodies(jobs), next=cursor)
 
     def patch(self, project: str, job_id: str, *, mask: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Change the labels that the mask names.
 
-        With an etag in the body: `AbortedError` unless it is the current one.
+        Raises `AbortedError` if the body has an etag that is not current.
         """
-        given = read_job_patch(body)
+        patch = read_job_patch(body)
         paths = mask_paths(mask, field="update_mask")
-        check_mask(paths, (), given, what="job")
-        labels = names.labels(given.get("labels", {}), field="job.labels")
+        check_mask(paths, (), patch, what="job")
+        labels = names.labels(patch.get("labels", {}), field="job.labels")
 
         def change(job: Job) -> tuple[Job, tuple[JobEvent, ...]]:
-            if "etag" in given:
-                check_etag(given["etag"], job.generation, what=f"job {job.id}")
+            if "etag" in patch:
+                check_etag(patch["etag"], job.generation, what=f"job {job.id}")
             changed = names.labels(merged(job.labels, labels, paths), field="job.labels")
             if changed.get(ENGINE_LABEL) != job.labels.get(ENGINE_LABEL):
                 raise FailedPreconditionError(
@@ -164,12 +160,12 @@ class Jobs:
                 )
             return replace(job, labels=changed), ()
 
-        return self._shown(self._change(project, job_id, change))
+        return self._body(self._change(project, job_id, change))
 
     def cancel(self, project: str, job_id: str, *, user: str) -> None:
-        """A queued job is cancelled at once, a running one is told to end, one being cancelled is left to it.
+        """Cancel a job: a queued one immediately, a running one by its controller. Idempotent while it is CANCELLING.
 
-        `FailedPreconditionError` for a job that has ended, however often it is asked.
+        Raises `FailedPreconditionError` if the job has ended.
         """
         now = self._clock()
 
@@ -193,32 +189,32 @@ class Jobs:
     def _change(
         self, project: str, job_id: str, change: Callable[[Job], tuple[Job, tuple[JobEvent, ...]] | None]
     ) -> Job:
-        """Read, change, write; from the start again if someone else wrote in between."""
+        """Read, change and write a job. Retries on a write conflict."""
 
-        def once() -> Job:
+        def attempt() -> Job:
             job = self._store.get(project, job_id)
             changed = change(job)
             return job if changed is None else self._store.record(*changed)
 
-        return retry_on_conflict(once)
+        return retry_on_conflict(attempt)
 
-    def _checked(self, project: str, work: Workload, engine: str) -> tuple[str, Sequence[str]]:
-        """The runtime for what is to be done, and what its owner should know. What isn't there is an error."""
-        if isinstance(work, BatchPrediction):
-            return self._checked_prediction(project, work)
-        short = tuple(filter(None, (self._world.shortfall(engine, work),)))
-        if work.containers:
-            self._check_training(project, work)
-            return CONTAINER, short
-        choice = self._world.resolve_runtime(work.runtime_version, work.python_version)
-        self._check_training(project, work)
-        return choice.name, (*choice.notes, *short)
+    def _resolve_workload(self, project: str, workload: Workload, engine: str) -> tuple[str, Sequence[str]]:
+        """Return the runtime of a workload, and notes for the user. Raises an error if an input is missing."""
+        if isinstance(workload, BatchPrediction):
+            return self._resolve_prediction(project, workload)
+        shortfall = tuple(filter(None, (self._dependencies.shortfall(engine, workload),)))
+        if workload.containers:
+            self._check_training(project, workload)
+            return CONTAINER, shortfall
+        choice = self._dependencies.resolve_runtime(workload.runtime_version, workload.python_version)
+        self._check_training(project, workload)
+        return choice.name, (*choice.notes, *shortfall)
 
     def _check_training(self, project: str, training: Training) -> None:
-        """`FailedPreconditionError` for what isn't there. A bucket of another project is as good as absent."""
-        places = self._world.places
+        """Raise `FailedPreconditionError` if an input is missing. Buckets of other projects count as missing."""
+        uri_checker = self._dependencies.places
         missing = [
-            uri for uri in training.package_uris if not places.object_readable(project, uri, field="package_uris")
+            uri for uri in training.package_uris if not uri_checker.object_readable(project, uri, field="package_uris")
         ]
         if missing:
             raise FailedPreconditionError(
@@ -229,12 +225,12 @@ class Jobs:
         if training.job_dir:
             self._check_bucket(project, training.job_dir, field="job_dir")
 
-    def _checked_prediction(self, project: str, prediction: BatchPrediction) -> tuple[str, Sequence[str]]:
-        places = self._world.places
+    def _resolve_prediction(self, project: str, prediction: BatchPrediction) -> tuple[str, Sequence[str]]:
+        uri_checker = self._dependencies.places
         self._check_bucket(project, prediction.output_path, field="output_path")
-        if cloud := places.cloud_of(parse_uri(prediction.output_path, field="output_path")[0]):
+        if cloud := uri_checker.cloud_of(parse_uri(prediction.output_path, field="output_path")[0]):
             raise cloud_output_unsupported(prediction.output_path, cloud)
-        missing = [uri for uri in prediction.input_paths if not places.matched(project, uri, field="input_paths")]
+        missing = [uri for uri in prediction.input_paths if not uri_checker.matched(project, uri, field="input_paths")]
         if missing:
             raise FailedPreconditionError(
                 f"No object matches {', '.join(missing[:5])}. Each path must match at least one in a bucket of project "
@@ -244,41 +240,42 @@ class Jobs:
         if not prediction.uri:
             if prediction.project != project:
                 raise model_not_found(prediction.project, prediction.model)
-            runtime = self._world.model_runtime(project, prediction.model, prediction.version)
+            runtime = self._dependencies.model_runtime(project, prediction.model, prediction.version)
             if not runtime:
                 raise batch_prediction_unsupported(
                     prediction.model, field="version_name" if prediction.version else "model_name"
                 )
             return runtime, prediction.notes
-        if not places.folder_readable(project, prediction.uri, field="uri"):
+        if not uri_checker.folder_readable(project, prediction.uri, field="uri"):
             raise FailedPreconditionError(
                 f"There are no files in {prediction.uri} that project {project} has.", field="uri"
             )
-        wanted = serving_runtime(prediction.runtime_version, prediction.python_version)
-        choice = self._world.resolve_runtime(wanted.runtime_version, wanted.python_version)
-        return choice.name, (*choice.notes, *filter(None, (wanted.note,)), *prediction.notes)
+        runtime_request = serving_runtime(prediction.runtime_version, prediction.python_version)
+        choice = self._dependencies.resolve_runtime(runtime_request.runtime_version, runtime_request.python_version)
+        return choice.name, (*choice.notes, *filter(None, (runtime_request.note,)), *prediction.notes)
 
     def _check_bucket(self, project: str, uri: str, *, field: str) -> None:
         bucket, _ = parse_uri(uri, field=field)
-        if not self._world.places.owns(project, bucket):
+        if not self._dependencies.places.owns(project, bucket):
             raise FailedPreconditionError(
                 f"The bucket gs://{bucket} does not exist in project {project}. "
                 f"Make it with: trainshed buckets mb gs://{bucket}",
                 field=field,
             )
 
-    def _shown(self, job: Job) -> dict[str, Any]:
+    def _body(self, job: Job) -> dict[str, Any]:
         position = self._store.ahead_of(job) + 1 if job.state is JobState.QUEUED else None
-        return job_body(job, position, self._world.predicted(job))
+        return job_body(job, position, self._dependencies.predicted(job))
 
-    def _shown_all(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-        places = self._store.positions(jobs)
-        return [job_body(job, places.get((job.project, job.id)), self._world.predicted(job)) for job in jobs]
+    def _bodies(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        positions = self._store.positions(jobs)
+        return [job_body(job, positions.get((job.project, job.id)), self._dependencies.predicted(job)) for job in jobs]
 
 
 def job_body(job: Job, position: int | None = None, predicted: BatchProgress | None = None) -> dict[str, Any]:
-    """A job in the API's own form. `position` is its place in the queue, shown while it waits there; `predicted` is how
-    far a batch prediction has come.
+    """Return a job as a resource of the API.
+
+    `position` is shown while it is queued. `predicted` is the progress of a batch prediction.
     """
     body: dict[str, Any] = {"jobId": job.id, **job.body, "createTime": rfc3339(job.created_us)}
     if job.started_us is not None:
@@ -295,24 +292,24 @@ def job_body(job: Job, position: int | None = None, predicted: BatchProgress | N
     return body
 
 
-def _output(job: Job, predicted: BatchProgress | None) -> dict[str, Any]:
+def _output(job: Job, batch_progress: BatchProgress | None) -> dict[str, Any]:
     if BatchPrediction.key not in job.body:
         return {"trainingOutput": {}}
     ran_us = (job.ended_us or job.started_us or 0) - (job.started_us or 0)
     return {
         "predictionOutput": {
             "outputPath": job.body[BatchPrediction.key]["outputPath"],
-            "predictionCount": str(predicted.predictions if predicted else 0),
-            "errorCount": str(predicted.errors if predicted else 0),
+            "predictionCount": str(batch_progress.predictions if batch_progress else 0),
+            "errorCount": str(batch_progress.errors if batch_progress else 0),
             "nodeHours": round(ran_us / 3.6e9, 4),
         }
     }
 
 
-def waiting_reason(job: Job, ahead: int, prospects: QueueStatus) -> str:
-    """Why nothing happens, for people; empty for a job that runs, as far as one can see, or has ended."""
-    if job.state in _RUNS_SOMEWHERE and (away := prospects.outage(job)):
-        return away
+def waiting_reason(job: Job, ahead: int, queue_status: QueueStatus) -> str:
+    """Return why the job is pending, for users. Returns "" if it runs or has ended."""
+    if job.state in _ON_ENGINE and (outage := queue_status.outage(job)):
+        return outage
     match job.state:
         case JobState.QUEUED if ahead:
             before = "1 job goes" if ahead == 1 else f"{ahead} jobs go"
@@ -321,7 +318,7 @@ def waiting_reason(job: Job, ahead: int, prospects: QueueStatus) -> str:
             size = len(gang.gang(workload_of(job.body)))
             return (
                 f"It is next. Its gang of {size} {'replica starts' if size == 1 else 'replicas starts'} whole: "
-                f"{prospects.pending_reason(job)}."
+                f"{queue_status.pending_reason(job)}."
             )
         case JobState.PREPARING:
             return "Its runtime, its packages and its processes are being made ready."
@@ -330,20 +327,20 @@ def waiting_reason(job: Job, ahead: int, prospects: QueueStatus) -> str:
     return ""
 
 
-_RUNS_SOMEWHERE = (JobState.PREPARING, JobState.RUNNING, JobState.CANCELLING)
+_ON_ENGINE = (JobState.PREPARING, JobState.RUNNING, JobState.CANCELLING)
 
 
-def _so_far(predicted: BatchProgress) -> str:
-    """How far a batch prediction has come, for people."""
-    bad = "one had an error" if predicted.errors == 1 else f"{predicted.errors:,} had errors"
-    return f"{predicted.fraction:.0%} of the input is read: {predicted.predictions:,} rows were predicted, {bad}."
+def _batch_progress_note(progress: BatchProgress) -> str:
+    """Return the progress of a batch prediction as a sentence."""
+    bad = "one had an error" if progress.errors == 1 else f"{progress.errors:,} had errors"
+    return f"{progress.fraction:.0%} of the input is read: {progress.predictions:,} rows were predicted, {bad}."
 
 
 def _first_events(request: JobRequest, notes: Sequence[str], time_us: int) -> list[JobEvent]:
-    lines = [
+    messages = [
         ("INFO", "Validating job requirements..."),
         ("INFO", "Job creation request has been successfully validated."),
         *(("WARNING", note) for note in notes),
         ("INFO", f"Job {request.job_id} is queued."),
     ]
-    return [JobEvent(message=text, time_us=time_us, severity=severity) for severity, text in lines]
+    return [JobEvent(message=message, time_us=time_us, severity=severity) for severity, message in messages]

@@ -1,4 +1,4 @@
-"""Where a training writes in the buckets of its project."""
+"""The output folders of a training job in its project's buckets."""
 
 from __future__ import annotations
 
@@ -10,32 +10,35 @@ from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
 from trainshed.errors import InvalidArgumentError, NotFoundError
 
-#: options whose values are read from, and not written to
+#: options that name inputs
 _INPUTS = re.compile(r"data|input|file|train|eval|test|vocab|record|package")
 
-Owner = Callable[[str], str]  #: the project of a bucket; raises `NotFoundError` if there is no such bucket
+Owner = Callable[[str], str]  #: returns the project of a bucket; raises `NotFoundError` if there is no such bucket
 
 
 def folders(job: Job, owner: Owner) -> Iterator[tuple[str, ...]]:
-    """The job's folder, then those that its arguments name: each a bucket and the folders in it."""
+    """Yield the job's folder, then those in its arguments: each as bucket and path components."""
     training = training_of(job)
     for uri in dict.fromkeys((training.job_dir, *addresses(training.args))):
-        if (found := folder(job, uri, owner)) is not None:
-            yield found
+        if (parts := folder(job, uri, owner)) is not None:
+            yield parts
 
 
 def folder(job: Job, uri: str, owner: Owner) -> tuple[str, ...] | None:
-    """The bucket and the folders of a gs:// address; None for what is none, or in a bucket of another project."""
+    """Return bucket and path components of a gs:// URI.
+
+    Returns None if it is no URI or its bucket is another project's.
+    """
     try:
         bucket, name = split_uri(uri)
-        within = components(name) if name.rstrip("/") else ()
-        return (bucket, *within) if owner(bucket) == job.project else None
+        path = components(name) if name.rstrip("/") else ()
+        return (bucket, *path) if owner(bucket) == job.project else None
     except (InvalidArgumentError, NotFoundError):
         return None
 
 
 def addresses(args: Sequence[str]) -> Iterator[str]:
-    """The gs:// addresses in a trainer's arguments that it may write to."""
+    """Yield the gs:// URIs in a trainer's arguments that it may write to."""
     option = ""
     for arg in args:
         name, _, value = arg.partition("=") if arg.startswith("--") else (option, "", arg)
@@ -45,5 +48,5 @@ def addresses(args: Sequence[str]) -> Iterator[str]:
 
 
 def training_of(job: Job) -> Training:
-    """What it was asked to train: nothing, for a job of another kind."""
+    """Return the training input of a job; an empty one for another workload."""
     return Training.parse(job.body.get(Training.key, {}))

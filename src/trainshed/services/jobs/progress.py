@@ -1,4 +1,4 @@
-"""How far jobs have come, and what they use: as values for the API."""
+"""Progress and resource usage of jobs, as JSON values."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from trainshed.store.jobs import JobStore
 
 MAX_POINTS = 1000
 DEFAULT_POINTS = 300
-_TRACKED = 16  #: attempts that are followed; another one is read from its beginning again
+_TRACKED = 16  #: trackers in memory; an evicted attempt is read from its start again
 
 
 class ProgressService:
-    """Threads may share it. `owner` says which project a bucket belongs to, or raises `NotFoundError`."""
+    """The progress of all jobs. Thread-safe. `owner` returns the project of a bucket, or raises `NotFoundError`."""
 
     def __init__(
         self,
@@ -51,20 +51,20 @@ class ProgressService:
         self._lock = threading.Lock()
 
     def of(self, job: Job) -> dict[str, Any] | None:
-        """Step, loss, accuracy, steps a second and the time left, as far as they are known; None if nothing is."""
-        tracker = self._looked(job)
+        """Return step, loss, accuracy, rate and time left, if known. Returns None if the job reported nothing."""
+        tracker = self._updated_tracker(job)
         with tracker.lock:
-            return self._standing(job, tracker)
+            return self._training_progress(job, tracker)
 
     def progress(self, project: str, job_id: str) -> dict[str, Any]:
-        """Where a job and each of its replicas are now."""
+        """Return the current progress of a job and of each of its replicas."""
         job = self._jobs.get(project, job_id)
-        tracker = self._looked(job)
+        tracker = self._updated_tracker(job)
         states = replica_states(self._folder(job), tracker.tellers)
         with tracker.lock:
             return {
                 **self._head(job),
-                "progress": self._standing(job, tracker),
+                "progress": self._training_progress(job, tracker),
                 "replicas": [
                     {"name": name, "state": states[name].state, "restarts": states[name].restarts}
                     | _report_body(tracker.tellers[name].report)
@@ -75,15 +75,15 @@ class ProgressService:
             }
 
     def stats(self, project: str, job_id: str, *, points: int = 0) -> dict[str, Any]:
-        """CPU and memory of each replica and what the training measured, over time, `points` a series at most.
+        """Return CPU and memory of each replica and the training metrics, as series of at most `points` points.
 
-        `complete` is false if there was more to read than one look may; the next goes on from there.
+        `complete` is false if there was more to read than one update may. The next update continues there.
         """
         if not 0 <= points <= MAX_POINTS:
             raise InvalidArgumentError(f"A series has from 1 to {MAX_POINTS} points.", field="points")
         job = self._jobs.get(project, job_id)
-        tracker = self._looked(job)
-        most = points or DEFAULT_POINTS
+        tracker = self._updated_tracker(job)
+        max_points = points or DEFAULT_POINTS
         with tracker.lock:
             return {
                 **self._head(job),
@@ -91,8 +91,8 @@ class ProgressService:
                 "replicas": [
                     {
                         "name": name,
-                        "cpu": _series_body(usage.cpu, most),
-                        "memory_bytes": _series_body(usage.memory, most, show=_whole),
+                        "cpu": _series_body(usage.cpu, max_points),
+                        "memory_bytes": _series_body(usage.memory, max_points, show=_whole),
                     }
                     for name, usage in tracker.usage.items()
                 ],
@@ -100,37 +100,37 @@ class ProgressService:
                     {
                         "name": name,
                         "evaluation": evaluation,
-                        "unit": "epoch" if (name, evaluation) in teller.by_epoch else "step",
-                        **_series_body(series, most),
-                        "step": [point.step for point in series.points(most)],
+                        "unit": "epoch" if (name, evaluation) in source.by_epoch else "step",
+                        **_series_body(series, max_points),
+                        "step": [point.step for point in series.points(max_points)],
                     }
-                    for (name, evaluation), (teller, series) in sorted(
+                    for (name, evaluation), (source, series) in sorted(
                         tracker.metrics().items(), key=lambda item: item[0]
                     )
                 ],
             }
 
     def _head(self, job: Job) -> dict[str, Any]:
-        until = job.ended_us or self._clock()
+        end_us = job.ended_us or self._clock()
         return {
             "job": job.id,
             "state": job.state.value,
-            "elapsed_s": round((until - job.started_us) / 1e6, 1) if job.started_us else None,
+            "elapsed_s": round((end_us - job.started_us) / 1e6, 1) if job.started_us else None,
             "error": job.error,
         }
 
-    def _standing(self, job: Job, tracker: AttemptTracker) -> dict[str, Any] | None:
-        found = tracker.standing(target_from_args(output_folders.training_of(job).args))
-        if found is None:
+    def _training_progress(self, job: Job, tracker: AttemptTracker) -> dict[str, Any] | None:
+        result = tracker.standing(target_from_args(output_folders.training_of(job).args))
+        if result is None:
             return None
-        standing, pace = found
-        return _standing_body(standing, pace, running=job.state is JobState.RUNNING, now_us=self._clock())
+        progress, rate = result
+        return _progress_body(progress, rate, running=job.state is JobState.RUNNING, now_us=self._clock())
 
-    def _looked(self, job: Job) -> AttemptTracker:
-        """The tracker of a job's attempt, after a look at what is new."""
+    def _updated_tracker(self, job: Job) -> AttemptTracker:
+        """Return the tracker of a job's attempt, after an update."""
         tracker = self._tracker(job)
         with tracker.lock:
-            tracker.look(lambda told: list(self._places(job, told)), ended_us=job.ended_us)
+            tracker.look(lambda folders: list(self._event_folders(job, folders)), ended_us=job.ended_us)
         return tracker
 
     def _tracker(self, job: Job) -> AttemptTracker:
@@ -151,42 +151,42 @@ class ProgressService:
     def _folder(self, job: Job) -> Path:
         return self._home.jobs / job.project / job.id / str(job.attempt)
 
-    def _places(self, job: Job, told: Iterable[str]) -> Iterator[EventFolder]:
-        """Where event files may be: the job's folder, folders that lines name, where it runs, where it writes to."""
+    def _event_folders(self, job: Job, logged_folders: Iterable[str]) -> Iterator[EventFolder]:
+        """Yield folders of event files: the job's, those in log lines, the working folder, those in arguments."""
         training = output_folders.training_of(job)
         work = EventFolder(self._home.jobs, (job.project, job.id, str(job.attempt), "work"))
-        for uri in (training.job_dir, *told):
-            yield from self._place(job, uri)
+        for uri in (training.job_dir, *logged_folders):
+            yield from self._event_folder(job, uri)
         yield work
         for uri in output_folders.addresses(training.args):
-            yield from self._place(job, uri)
+            yield from self._event_folder(job, uri)
 
-    def _place(self, job: Job, uri: str) -> Iterator[EventFolder]:
-        """A gs:// address, or a path in the buckets, if its bucket belongs to the job's project."""
-        for root in (f"{self._home.buckets}/", "/gcs/"):  # the latter is where containers see them
+    def _event_folder(self, job: Job, uri: str) -> Iterator[EventFolder]:
+        """Resolve a gs:// URI, or a path in the buckets, if its bucket is the project's."""
+        for root in (f"{self._home.buckets}/", "/gcs/"):  # the latter is their path in containers
             if uri.startswith(root):
                 uri = f"gs://{uri.removeprefix(root)}"
-        if (found := output_folders.folder(job, uri, self._owner)) is not None:
-            if not self._mirrors.serves(found):
-                yield EventFolder(self._home.buckets, found)
+        if (parts := output_folders.folder(job, uri, self._owner)) is not None:
+            if not self._mirrors.serves(parts):
+                yield EventFolder(self._home.buckets, parts)
                 return
-            self._mirrors.refresh(found, ended_us=job.ended_us)
-            yield EventFolder(self._mirrors.root, found)
+            self._mirrors.refresh(parts, ended_us=job.ended_us)
+            yield EventFolder(self._mirrors.root, parts)
 
 
-def _standing_body(standing: TrainingProgress, pace: StepRate, *, running: bool, now_us: int) -> dict[str, Any]:
-    report = standing.report
-    silent = running and pace.silent(now_us)
-    rate = report.global_rate if report.global_rate is not None else standing.rate
+def _progress_body(progress: TrainingProgress, step_rate: StepRate, *, running: bool, now_us: int) -> dict[str, Any]:
+    report = progress.report
+    silent = running and step_rate.silent(now_us)
+    rate = report.global_rate if report.global_rate is not None else progress.rate
     return _report_body(report) | {
-        "total_steps": standing.total_steps,
+        "total_steps": progress.total_steps,
         "epoch": report.epoch,
-        "total_epochs": standing.total_epochs,
-        "fraction": None if standing.fraction is None else round(standing.fraction, 4),
+        "total_epochs": progress.total_epochs,
+        "fraction": None if progress.fraction is None else round(progress.fraction, 4),
         "global_steps_per_s": _json(rate),
-        "left_s": _json(standing.left_s) if running and not silent else None,
+        "left_s": _json(progress.left_s) if running and not silent else None,
         "age_s": round(max(0, now_us - report.time_us) / 1e6, 1) if running else None,
-        "evaluation": _report_body(standing.evaluation) if standing.evaluation else None,
+        "evaluation": _report_body(progress.evaluation) if progress.evaluation else None,
     }
 
 
@@ -200,7 +200,7 @@ def _report_body(report: ProgressReport | None) -> dict[str, Any]:
 
 
 def _usage_body(tracker: AttemptTracker, name: str, *, running: bool) -> dict[str, Any]:
-    """What a replica uses now: nothing once it does not run."""
+    """Return the current usage of a replica. All values are None if it does not run."""
     last = tracker.usage[name].last if running else None
     return {
         "cpu": last.cpu if last else None,
@@ -210,9 +210,9 @@ def _usage_body(tracker: AttemptTracker, name: str, *, running: bool) -> dict[st
 
 
 def _series_body(
-    series: TimeSeries, most: int, *, show: Callable[[float | None], object] | None = None
+    series: TimeSeries, max_points: int, *, show: Callable[[float | None], object] | None = None
 ) -> dict[str, Any]:
-    points, show = series.points(most), show or _json
+    points, show = series.points(max_points), show or _json
     return {
         "mean": show(series.mean),
         "max": show(series.max),
@@ -226,7 +226,7 @@ def _whole(value: float | None) -> int | None:
 
 
 def _json(value: float | None) -> float | str | None:
-    """A number, or the word that Google's JSON has for one that JSON has not."""
+    """Return a number, or the string that Google's JSON uses for a non-finite one."""
     if value is None:
         return None
     if math.isfinite(value):

@@ -1,4 +1,4 @@
-"""The jobs of a project as a table: found by a part of their name, by label and by state, newest first."""
+"""Job search: the jobs of a project by part of the name, by label and by state, newest first."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from trainshed.store.job_search import JobSearchQuery, JobSearchStore
 
 DEFAULT_ROWS = 100
 MAX_ROWS = 500
-MAX_LABELS = 64  #: asked for at once; each is a condition of the query
-MAX_TEXT = 500  #: characters of a search, more than any name or label has
+MAX_LABELS = 64  #: labels per search; each is a condition of the query
+MAX_TEXT = 500  #: characters of a search, longer than any name or label
 _KINDS = {"": "", "training": Training.key, "prediction": BatchPrediction.key}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSearchRequest:
-    """Which rows are wanted, as a client writes it: several states or labels have commas between them."""
+    """A search as a client sends it. Several states or labels are separated by commas."""
 
     search: str = ""
     state: str = ""
@@ -44,15 +44,15 @@ class JobSearchRequest:
             raise InvalidArgumentError(f"`kind` is training or prediction, not {self.kind[:40]!r}.", field="kind")
         if len(self.search) > MAX_TEXT:
             raise InvalidArgumentError(f"`search` is a text of up to {MAX_TEXT} characters.", field="search")
-        if len(labels := _listed(self.label)) > MAX_LABELS or any(len(label) > MAX_TEXT for label in labels):
+        if len(labels := _split_list(self.label)) > MAX_LABELS or any(len(label) > MAX_TEXT for label in labels):
             raise InvalidArgumentError(
                 f"`label` is up to {MAX_LABELS} labels of up to {MAX_TEXT} characters each.", field="label"
             )
 
     @property
     def states(self) -> tuple[JobState, ...]:
-        """Those asked for; all of them if none is."""
-        names = _listed(self.state.upper())
+        """The requested states; all of them if none is requested."""
+        names = _split_list(self.state.upper())
         if unknown := [name for name in names if name not in JobState.__members__]:
             raise InvalidArgumentError(
                 f"{unknown[0][:40]!r} is not a state of a job; these are: {', '.join(JobState)}.", field="state"
@@ -60,8 +60,8 @@ class JobSearchRequest:
         return tuple(JobState(name) for name in names) or tuple(JobState)
 
     @property
-    def sought(self) -> JobSearchQuery:
-        pairs = [text.partition("=") for text in _listed(self.label)]
+    def query(self) -> JobSearchQuery:
+        pairs = [text.partition("=") for text in _split_list(self.label)]
         labels = tuple((key, value if sign else None) for key, sign, value in pairs)
         return JobSearchQuery(text=self.search.strip(), labels=labels, key=_KINDS[self.kind])
 
@@ -76,20 +76,20 @@ class JobSearchRequest:
 
 
 class JobSearch:
-    """Threads may share it."""
+    """Searches jobs. Thread-safe."""
 
-    def __init__(self, table: JobSearchStore) -> None:
-        self._table = table
+    def __init__(self, store: JobSearchStore) -> None:
+        self._store = store
 
-    def page(self, project: str, wanted: JobSearchRequest) -> dict[str, Any]:
-        """Some rows, where to go on, and how many there are in each state, whatever state was asked for."""
-        search = wanted.sought
-        jobs = self._table.page(project, search, states=wanted.states, before=wanted.before, limit=wanted.limit + 1)
-        shown = jobs[: wanted.limit]
-        counts = self._table.counts(project, search)
+    def page(self, project: str, request: JobSearchRequest) -> dict[str, Any]:
+        """Return a page of rows, the next page token, and the counts of all states, whatever state was requested."""
+        query = request.query
+        jobs = self._store.page(project, query, states=request.states, before=request.before, limit=request.limit + 1)
+        page = jobs[: request.limit]
+        counts = self._store.counts(project, query)
         return {
-            "jobs": [row_body(job) for job in shown],
-            "next": encode_page_token((shown[-1].created_us, shown[-1].id)) if len(jobs) > len(shown) else "",
+            "jobs": [row_body(job) for job in page],
+            "next": encode_page_token((page[-1].created_us, page[-1].id)) if len(jobs) > len(page) else "",
             "counts": {"ALL": sum(counts.values())} | {state.value: counts.get(state, 0) for state in JobState},
         }
 
@@ -109,10 +109,10 @@ def row_body(job: Job) -> dict[str, Any]:
 
 
 def gang_text(job: Job) -> str:
-    """1 master, 2 workers, 1 ps"""
+    """Return the gang in words, such as 1 master, 2 workers, 1 ps."""
     counts = Counter(replica.type for replica in gang(workload_of(job.body)))
     return ", ".join(f"{count} {role}{'' if count == 1 or role == 'ps' else 's'}" for role, count in counts.items())
 
 
-def _listed(text: str) -> Sequence[str]:
+def _split_list(text: str) -> Sequence[str]:
     return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,4 +1,4 @@
-"""Following one attempt: what its log, its event files and its samples tell, read on from where the last look ended."""
+"""The attempt tracker: reads an attempt's log, event files and samples incrementally, and derives its progress."""
 
 from __future__ import annotations
 
@@ -15,63 +15,63 @@ from trainshed.domain.jobs.gang import PS, ReplicaSpec
 from trainshed.domain.jobs.progress import ProgressReport, StepRate, TrainingProgress, TrainingTarget
 from trainshed.domain.time_series import TimeSeries
 
-LOG_BYTES = 4 << 20  #: of one look; of a log that has grown by more, the last part is read
-_SLACK_US = 10_000_000  #: what a trainer wrote so long after its end is still its own
-_TURN_US = 30_000_000  #: the master's report is the job's, unless another one is newer by so much
-_SILENT_US = 60_000_000  #: lines that are older than the event files by so much are not the news any more
+LOG_BYTES = 4 << 20  #: of log per update; of a larger increment only the end is read
+_SLACK_US = 10_000_000  #: event files written this long after the end still count
+_TURN_US = 30_000_000  #: the master's report counts unless another replica's is newer by this
+_SILENT_US = 60_000_000  #: log lines older than the event files by this are outdated
 _MAX_FOLDERS = 8
 
-Metric = tuple[str, bool]  #: its name, and whether it is of an evaluation
+Metric = tuple[str, bool]  #: name, and whether it is of an evaluation
 
 
 @dataclass(slots=True)
 class ProgressSource:
-    """All that one source told: a replica's lines, or the event files."""
+    """All progress from one source: the log lines of a replica, or the event files."""
 
-    report: ProgressReport | None = None  #: the last of each thing
+    report: ProgressReport | None = None  #: the latest value of each field
     evaluation: ProgressReport | None = None
     pace: StepRate = field(default_factory=StepRate)
     metrics: dict[Metric, TimeSeries] = field(default_factory=dict)
-    by_epoch: set[Metric] = field(default_factory=set)  #: of which metrics the steps are epochs
+    by_epoch: set[Metric] = field(default_factory=set)  #: metrics whose steps are epochs
 
     def take(self, report: ProgressReport) -> None:
-        """Follow a report of training. A bare number counts until there is one that came with a measure."""
+        """Add a training report. A step without a metric counts only until one with a metric arrives."""
         before = self.report
         if before is not None and before.measured and before.step is not None and not report.measured:
             report = replace(report, step=None, total_steps=None)
-        self.report = report if before is None else _merged(before, report)
+        self.report = report if before is None else _merge(before, report)
         if report.step is not None:
             self.pace.add(report.time_us, report.step)
         step = self.report.step
         count = self.report.epoch or 0 if step is None else step
-        self._note(("loss", False), report.time_us, count, report.loss)
-        self._note(("accuracy", False), report.time_us, count, report.accuracy)
-        self._note(("steps_per_s", False), report.time_us, count, report.global_rate)
+        self._add_point(("loss", False), report.time_us, count, report.loss)
+        self._add_point(("accuracy", False), report.time_us, count, report.accuracy)
+        self._add_point(("steps_per_s", False), report.time_us, count, report.global_rate)
 
     def take_evaluation(self, report: ProgressReport) -> None:
-        self.evaluation = _measured_at(self.evaluation, report)
+        self.evaluation = _merge_evaluation(self.evaluation, report)
         count = report.epoch or 0 if report.step is None else report.step
-        self._note(("loss", True), report.time_us, count, report.loss)
-        self._note(("accuracy", True), report.time_us, count, report.accuracy)
+        self._add_point(("loss", True), report.time_us, count, report.loss)
+        self._add_point(("accuracy", True), report.time_us, count, report.accuracy)
 
-    def _note(self, metric: Metric, time_us: int, step: int, value: float | None) -> None:
+    def _add_point(self, metric: Metric, time_us: int, step: int, value: float | None) -> None:
         if value is not None:
             self.metrics.setdefault(metric, TimeSeries()).add(time_us, value, step=step)
 
 
-def _merged(before: ProgressReport, report: ProgressReport) -> ProgressReport:
-    """The newer of each thing that either of them tells."""
-    told = {name: value for name in ProgressReport.__slots__ if (value := getattr(report, name)) is not None}
-    return replace(before, **told)
+def _merge(before: ProgressReport, report: ProgressReport) -> ProgressReport:
+    """Merge two reports; fields of the newer one win."""
+    values = {name: value for name in ProgressReport.__slots__ if (value := getattr(report, name)) is not None}
+    return replace(before, **values)
 
 
-def _measured_at(before: ProgressReport | None, report: ProgressReport) -> ProgressReport:
-    """An evaluation may come in parts, its loss in one and its accuracy in another."""
-    return _merged(before, report) if before is not None and before.step == report.step else report
+def _merge_evaluation(before: ProgressReport | None, report: ProgressReport) -> ProgressReport:
+    """Merge an evaluation that arrives in parts: loss in one report, accuracy in another."""
+    return _merge(before, report) if before is not None and before.step == report.step else report
 
 
 class ReplicaUsage:
-    """CPU and memory of one replica."""
+    """CPU and memory of one replica over time."""
 
     def __init__(self) -> None:
         self.cpu = TimeSeries()
@@ -85,148 +85,154 @@ class ReplicaUsage:
 
 
 class AttemptTracker:
-    """One attempt. Hold `lock` while you use anything else of it."""
+    """Tracks one attempt. Callers hold `lock` while they use any other member."""
 
     def __init__(self, log: AttemptLog, attempt: Path, gang: Sequence[ReplicaSpec], *, since_us: int) -> None:
         self.lock = threading.Lock()
         self.tellers = {replica.name: ProgressSource() for replica in gang}
         self.events = ProgressSource()
         self.usage = {replica.name: ReplicaUsage() for replica in gang}
-        self.complete = False  #: whether the last look came to the end of everything
+        self.complete = False  #: whether the last update read everything
         self._gang = gang
         self._log = log
         self._attempt = attempt
         self._readers = {replica.name: ProgressParser() for replica in gang}
         self._files = EventFiles(since_us=since_us)
         self._owners: dict[Metric, tuple[tuple[str, ...], str]] = {}
-        self._offset = self._sampled = 0
-        self._folders: dict[str, None] = {}  #: that lines told of
+        self._offset = self._samples_offset = 0
+        self._folders: dict[str, None] = {}  #: folders named in log lines
         self._closed = False
 
-    def look(self, places: Callable[[Iterable[str]], Sequence[EventFolder]], *, ended_us: int | None) -> None:
-        """Read what is new. `places` says where event files may be, given the folders that lines told of."""
+    def look(self, event_folders: Callable[[Iterable[str]], Sequence[EventFolder]], *, ended_us: int | None) -> None:
+        """Read what is new. `places` returns the folders of event files, given the folders named in log lines."""
         if self._closed:
             return
         self._read_log()
-        samples, self._sampled, sampled = samples_since(self._attempt, self._sampled)
+        samples, self._samples_offset, samples_complete = samples_since(self._attempt, self._samples_offset)
         for sample in samples:
             if sample.replica in self.usage:
                 self.usage[sample.replica].add(sample)
-        for scalar in self._files.look(places(self._folders)):
+        for scalar in self._files.look(event_folders(self._folders)):
             if ended_us is None or scalar.time_us <= ended_us + _SLACK_US:
-                self._take(scalar)
-        self.complete = sampled and self._files.complete
+                self._add_scalar(scalar)
+        self.complete = samples_complete and self._files.complete
         self._closed = self.complete and ended_us is not None
 
     def _read_log(self) -> None:
         size = self._log.size()
         if size - self._offset > LOG_BYTES:
-            self._offset = size - LOG_BYTES  # the rest of the line that is cut is taken for a damaged one
-        for line in self._log.forwards(self._offset):
-            self._offset = line.end
-            if line.replica in self._readers:
-                self._follow(line)
-            if line.end >= size:
+            self._offset = size - LOG_BYTES  # the partial first line is skipped as damaged
+        for record in self._log.forwards(self._offset):
+            self._offset = record.end
+            if record.replica in self._readers:
+                self._add_record(record)
+            if record.end >= size:
                 break
 
-    def _follow(self, line: LogRecord) -> None:
-        report, evaluation = self._readers[line.replica].read(line.time_us, line.message)
+    def _add_record(self, record: LogRecord) -> None:
+        report, evaluation = self._readers[record.replica].read(record.time_us, record.message)
         if report is not None:
-            self.tellers[line.replica].take(report)
+            self.tellers[record.replica].take(report)
         if evaluation is not None:
-            self.tellers[line.replica].take_evaluation(evaluation)
-        if len(self._folders) < _MAX_FOLDERS and (folder := folder_in_line(line.message)) is not None:
+            self.tellers[record.replica].take_evaluation(evaluation)
+        if len(self._folders) < _MAX_FOLDERS and (folder := folder_in_line(record.message)) is not None:
             self._folders[folder] = None
 
-    def _take(self, scalar: Scalar) -> None:
-        """Follow a scalar, if it means something. Of several tags with one meaning the first is followed."""
-        if (found := meaning(scalar)) is None:
+    def _add_scalar(self, scalar: Scalar) -> None:
+        """Add a scalar, if its tag has a meaning. Of several tags with one meaning, only the first counts."""
+        if (metric_meaning := meaning(scalar)) is None:
             return
-        metric = (found.name, found.evaluation)
+        metric = (metric_meaning.name, metric_meaning.evaluation)
         if self._owners.setdefault(metric, (scalar.folder, scalar.tag)) != (scalar.folder, scalar.tag):
             return
-        count = scalar.step + 1 if found.by_epoch else scalar.step  # Keras counts epochs from 0 in its event files
+        count = scalar.step + 1 if metric_meaning.by_epoch else scalar.step  # Keras counts epochs from 0 in event files
         report = ProgressReport(
             time_us=scalar.time_us,
-            step=None if found.by_epoch else count,
-            epoch=count if found.by_epoch else None,
-            loss=scalar.value if found.name == "loss" else None,
-            accuracy=scalar.value if found.name == "accuracy" else None,
-            global_rate=scalar.value if found.name == "rate" else None,
+            step=None if metric_meaning.by_epoch else count,
+            epoch=count if metric_meaning.by_epoch else None,
+            loss=scalar.value if metric_meaning.name == "loss" else None,
+            accuracy=scalar.value if metric_meaning.name == "accuracy" else None,
+            global_rate=scalar.value if metric_meaning.name == "rate" else None,
         )
-        if found.by_epoch:
+        if metric_meaning.by_epoch:
             self.events.by_epoch.add(metric)
-        if found.evaluation:
+        if metric_meaning.evaluation:
             self.events.take_evaluation(report)
         else:
             self.events.take(report)
 
     def standing(self, target: TrainingTarget) -> tuple[TrainingProgress, StepRate] | None:
-        """Where the training is, and the pace that this is from; None if nothing told."""
-        lines, events = self._spokesman(), self.events
-        base = lines if _speaks(lines, before=events) else events if events.report is not None else lines
+        """Return the training progress and its step rate. Returns None if nothing was reported."""
+        lines, events = self._primary_source(), self.events
+        base = lines if _lines_take_precedence(lines, events=events) else events if events.report is not None else lines
         if base.report is None:
             return None
         other = events.report if base is lines else lines.report
-        report = base.report if other is None else _filled(base.report, other)
+        report = base.report if other is None else _fill_missing(base.report, other)
         if base is lines:
-            report = self._caught_up(report, report.total_steps or target.steps)
+            report = self._with_latest_step(report, report.total_steps or target.steps)
         evaluations = [each.evaluation for each in (*self.tellers.values(), self.events) if each.evaluation]
         evaluation = max(evaluations, key=lambda each: each.time_us, default=None)
         return TrainingProgress(report=report, evaluation=evaluation, target=target, rate=base.pace.rate), base.pace
 
-    def _caught_up(self, report: ProgressReport, limit: int | None) -> ProgressReport:
-        """The report with the furthest step that others told of since: a master that evaluates makes none itself.
+    def _with_latest_step(self, report: ProgressReport, limit: int | None) -> ProgressReport:
+        """Advance the step to the highest that other replicas reported since.
 
-        Workers may go past the limit by a step each; that is not the job's.
+        A master that evaluates trains no steps itself. Steps beyond `limit` are ignored: each worker may exceed it by
+        one.
         """
-        told = (each.report for each in self.tellers.values())
-        since = [each.step for each in told if each and each.measured and each.step and each.time_us > report.time_us]
-        further = [step for step in since if step > (report.step or 0) and (limit is None or step <= limit)]
+        reports = (each.report for each in self.tellers.values())
+        steps = [
+            each.step for each in reports if each and each.measured and each.step and each.time_us > report.time_us
+        ]
+        further = [step for step in steps if step > (report.step or 0) and (limit is None or step <= limit)]
         return replace(report, step=max(further)) if further else report
 
-    def _spokesman(self) -> ProgressSource:
-        """The replica whose lines are taken for the job's: the master, unless only others tell."""
-        telling = [self.tellers[each.name] for each in self._gang]
-        newest = max((_told_us(each) for each in telling), default=(False, 0))
-        recent = (each for each in telling if _told_us(each) >= (newest[0], newest[1] - _TURN_US))
+    def _primary_source(self) -> ProgressSource:
+        """Return the source that represents the job: the master, unless only others report."""
+        sources = [self.tellers[each.name] for each in self._gang]
+        newest = max((_report_order(each) for each in sources), default=(False, 0))
+        recent = (each for each in sources if _report_order(each) >= (newest[0], newest[1] - _TURN_US))
         return next(recent, ProgressSource())
 
     def metrics(self) -> Mapping[Metric, tuple[ProgressSource, TimeSeries]]:
-        """Each metric from the source that has most of it."""
-        found: dict[Metric, tuple[ProgressSource, TimeSeries]] = {}
-        for teller in (self._spokesman(), *self.tellers.values(), self.events):
-            for metric, series in teller.metrics.items():
-                if metric not in found or (teller is self.events and len(series) > len(found[metric][1])):
-                    found[metric] = (teller, series)
-        return found
+        """Return each metric from the source with the most points."""
+        metrics: dict[Metric, tuple[ProgressSource, TimeSeries]] = {}
+        for source in (self._primary_source(), *self.tellers.values(), self.events):
+            for metric, series in source.metrics.items():
+                if metric not in metrics or (source is self.events and len(series) > len(metrics[metric][1])):
+                    metrics[metric] = (source, series)
+        return metrics
 
     def local_rate(self, name: str) -> float | None:
-        """Steps a second of one replica: as it told, or, where all do each step together, as it was measured."""
-        teller = self.tellers[name]
-        if teller.report is not None and teller.report.local_rate is not None:
-            return teller.report.local_rate
-        return None if any(each.type == PS for each in self._gang) else teller.pace.rate
+        """Return a replica's steps per second: as it reports, or as measured if all replicas step together."""
+        source = self.tellers[name]
+        if source.report is not None and source.report.local_rate is not None:
+            return source.report.local_rate
+        return None if any(each.type == PS for each in self._gang) else source.pace.rate
 
 
-def _told_us(teller: ProgressSource) -> tuple[bool, int]:
-    report = teller.report
+def _report_order(source: ProgressSource) -> tuple[bool, int]:
+    report = source.report
     return (report.measured, report.time_us) if report else (False, 0)
 
 
-def _speaks(lines: ProgressSource, *, before: ProgressSource) -> bool:
-    """Whether lines are to be believed before event files: they measure, know the step, and have not fallen silent."""
-    told, other = lines.report, before.report
-    if told is None or not told.measured:
+def _lines_take_precedence(lines: ProgressSource, *, events: ProgressSource) -> bool:
+    """Return whether log lines take precedence over event files.
+
+    They do if they have metrics and a step, and are not outdated.
+    """
+    report, other = lines.report, events.report
+    if report is None or not report.measured:
         return False
     if other is None:
         return True
-    silent = other.time_us - told.time_us > _SILENT_US
-    return not (other.step is not None and (told.step is None or silent))
+    silent = other.time_us - report.time_us > _SILENT_US
+    return not (other.step is not None and (report.step is None or silent))
 
 
-def _filled(report: ProgressReport, other: ProgressReport) -> ProgressReport:
-    """What the one source did not tell, from the other."""
+def _fill_missing(report: ProgressReport, other: ProgressReport) -> ProgressReport:
+    """Fill missing fields of a report from another source."""
     return replace(
         report,
         loss=other.loss if report.loss is None else report.loss,

@@ -1,4 +1,4 @@
-"""Reading logs: a job's events and its replicas' lines as one stream, in time order."""
+"""Log entries of all jobs: events and replicas' log records as one stream in time order."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from trainshed.domain.jobs.job import Job
 from trainshed.domain.logs import LogCursor, LogEntry, LogSelection
 from trainshed.domain.page_tokens import decode_page_token, encode_page_token
 from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
-from trainshed.services.logs.job_log import JobLog, Positions, Sourced, event_line, line_entries, log_files, sizes
+from trainshed.services.logs.job_log import JobLog, Positions, SourcedRecord, event_line, line_entries, log_files, sizes
 from trainshed.store.jobs import JobStore
 
 DEFAULT_PAGE = 50
 MAX_PAGE = 1000
-PAGE_BYTES = 8 * 1024 * 1024  #: an answer is cut after about as much text
-SCAN_BYTES = 16 * 1024 * 1024  #: a request looks at about as much; the next page goes on from there
-_OVERHEAD = 256  #: what a line costs besides its text
+PAGE_BYTES = 8 * 1024 * 1024  #: approximate size limit of a page
+SCAN_BYTES = 16 * 1024 * 1024  #: approximate scan limit of a request; the next page continues there
+_OVERHEAD = 256  #: overhead of an entry besides its message
 _JOBS_AT_ONCE = 500
 
 _TIMED = re.compile(r"\d{1,18}-", re.ASCII)
@@ -39,12 +39,12 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogQuery:
-    """What `entries:list` is asked."""
+    """The request of `entries:list`."""
 
     resource_names: tuple[str, ...]
     filter: str = ""
     order_by: str = ""
-    page_size: int = 0  #: 0: as many as is usual
+    page_size: int = 0  #: 0 for the default
     page_token: str = ""
 
 
@@ -58,36 +58,39 @@ class LogEntryPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBatch:
-    """What has come since a cursor. `more`: there is more already; `ended`: there will never be."""
+    """Entries since a cursor. `more`: others are available now; `ended`: there will be no others."""
 
     entries: list[LogEntry]
     cursor: LogCursor
     more: bool
     ended: bool
-    end: LogCursor | None = None  #: behind all that was there, told to a reader who had no cursor
+    end: LogCursor | None = None  #: the current end, for a reader without a cursor
 
 
 class LogEntries:
-    """Reads only. Of replicas' lines, however many, about one page is in memory; of events, those of the jobs read."""
+    """Reads log entries. Read-only.
+
+    Holds about one page of log records in memory, and the events of the jobs it reads.
+    """
 
     def __init__(self, jobs: JobStore, home: Home) -> None:
         self._jobs = jobs
         self._home = home
 
     def entries(self, principal: Principal, query: LogQuery) -> LogEntryPage:
-        """A page of the entries that match. `PermissionDeniedError` if a project is not the principal's to read."""
+        """Return a page of matching entries. Raises `PermissionDeniedError` if the principal may not read a project."""
         projects = _projects(principal, query.resource_names)
         span = _Span.of(query)
-        found: list[LogEntry] = []
+        entries: list[LogEntry] = []
         size = scanned = 0
         for entry in self._merged(projects, span):
             scanned += len(entry.message) + _OVERHEAD
             if span.filter.matches(entry.body()):
-                found.append(entry)
+                entries.append(entry)
                 size += len(entry.message) + _OVERHEAD
-            if len(found) == span.page_size or size > PAGE_BYTES or scanned > SCAN_BYTES:
-                return LogEntryPage(found, _token(query, entry.key))
-        return LogEntryPage(found, "")
+            if len(entries) == span.page_size or size > PAGE_BYTES or scanned > SCAN_BYTES:
+                return LogEntryPage(entries, _token(query, entry.key))
+        return LogEntryPage(entries, "")
 
     def follow(
         self,
@@ -97,38 +100,38 @@ class LogEntries:
         after: LogCursor | None,
         until: LogCursor | None = None,
     ) -> LogBatch:
-        """What has come since `after`, or from the start that the selection names, up to `until` if that is given.
+        """Return entries after `after`, or from the start of the selection, up to `until` if given.
 
-        With each answer's cursor in the next question, every line is told once. An answer may be empty and have
-        `more`: it looks at so many bytes only.
+        A reader that passes each cursor to the next call gets every entry once. A batch may be empty and have `more`,
+        because one call scans a limited number of bytes.
         """
         log = JobLog.open(self._jobs, self._home, project, job_id)
         end = log.end() if after is None else None
         start = after or _start(log, selection)
-        places = log.places(start)
-        if start.seeking and (left := _seek(log.backwards(places), places, selection, start)):
-            cursor = LogCursor(places[0], tuple(places[1:]), left)
+        positions = log.places(start)
+        if start.seeking and (missing := _seek(log.backwards(positions), positions, selection, start)):
+            cursor = LogCursor(positions[0], tuple(positions[1:]), missing)
             return LogBatch(entries=[], cursor=cursor, more=True, ended=False, end=end)
-        found: list[LogEntry] = []
+        entries: list[LogEntry] = []
         size = scanned = 0
         more = False
-        for line, source in log.forwards(places, log.places(until) if until else None):
-            places[source] = line.end
-            scanned += len(line.message) + _OVERHEAD
-            if selection.matches(line):
-                found.append(log.entry(line, source))
-                size += len(line.message) + _OVERHEAD
-            if len(found) == MAX_PAGE or size > PAGE_BYTES or scanned > SCAN_BYTES:
+        for record, source in log.forwards(positions, log.places(until) if until else None):
+            positions[source] = record.end
+            scanned += len(record.message) + _OVERHEAD
+            if selection.matches(record):
+                entries.append(log.entry(record, source))
+                size += len(record.message) + _OVERHEAD
+            if len(entries) == MAX_PAGE or size > PAGE_BYTES or scanned > SCAN_BYTES:
                 more = True
                 break
-        cursor = LogCursor(places[0], tuple(places[1:]))
-        return LogBatch(entries=found, cursor=cursor, more=more, ended=log.job.ended and not more, end=end)
+        cursor = LogCursor(positions[0], tuple(positions[1:]))
+        return LogBatch(entries=entries, cursor=cursor, more=more, ended=log.job.ended and not more, end=end)
 
     def sizes(self, project: str, job_id: str, cursor: LogCursor) -> tuple[int, ...]:
         return sizes(self._home, project, job_id, cursor)
 
     def _merged(self, projects: Sequence[str], span: _Span) -> Iterator[LogEntry]:
-        """All entries of the span, in its order. A job is opened only when the time of its lines has come."""
+        """Yield all entries of the span in order. Opens a job only when its time range is reached."""
         streams = [stream for project in projects for stream in self._streams(project, span)]
         streams.sort(key=lambda stream: -stream.last_us if span.descending else stream.first_us, reverse=True)
         heap: list[tuple[object, int, LogEntry, Iterator[LogEntry]]] = []
@@ -148,18 +151,18 @@ class LogEntries:
                 push(number, rest)
 
     def _streams(self, project: str, span: _Span) -> Iterator[_Stream]:
-        """The jobs of a project that may have entries in the span."""
-        wanted = span.job_ids()
-        if wanted is not None:
-            for job_id in sorted(wanted):
-                with suppress(NotFoundError):  # a job that is not there has no entries
+        """Yield the jobs of a project that may have entries in the span."""
+        job_ids = span.job_ids()
+        if job_ids is not None:
+            for job_id in sorted(job_ids):
+                with suppress(NotFoundError):  # an unknown job has no entries
                     yield _Stream(self._jobs.get(project, job_id), 0, MAX_TIME_US)
             return
-        told = self._jobs.event_spans(project)
+        event_spans = self._jobs.event_spans(project)
         before = (MAX_TIME_US, "")
         while jobs := self._jobs.page(project, before=before, limit=_JOBS_AT_ONCE):
             for job in jobs:
-                first, last = told.get(job.id, (job.created_us, job.created_us))
+                first, last = event_spans.get(job.id, (job.created_us, job.created_us))
                 stream = _Stream(
                     job, min(first, job.created_us), max(last, job.ended_us or last) if job.ended else MAX_TIME_US
                 )
@@ -168,7 +171,7 @@ class LogEntries:
             before = (jobs[-1].created_us, jobs[-1].id)
 
     def _open(self, job: Job, span: _Span) -> Iterator[LogEntry]:
-        """The entries of one job in the span, in its order."""
+        """Return the entries of one job in the span, in order."""
         events = sorted(
             line_entries(job, 0, map(event_line, self._jobs.events(job.project, job.id))),
             key=lambda entry: entry.key,
@@ -183,7 +186,7 @@ class LogEntries:
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """A job, and the times outside of which it has no entries."""
+    """A job, and the time range of its entries."""
 
     job: Job
     first_us: int
@@ -192,13 +195,13 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Span:
-    """The part of the logs that a page is made of: between two times, beyond a position, in one direction."""
+    """The range of entries for a page: a time window, a start position and a direction."""
 
     filter: Filter
     descending: bool
     lower_us: int
     upper_us: int
-    position: Key | None  #: of the last entry that was looked at before
+    position: Key | None  #: of the last scanned entry
     page_size: int
 
     @classmethod
@@ -212,8 +215,10 @@ class _Span:
         lower_us = max(0, lower or 0)
         upper_us = MAX_TIME_US if upper is None else upper
         if position is not None:
-            at = int(position[0].partition("-")[0])
-            lower_us, upper_us = (lower_us, min(upper_us, at)) if descending else (max(lower_us, at), upper_us)
+            position_us = int(position[0].partition("-")[0])
+            lower_us, upper_us = (
+                (lower_us, min(upper_us, position_us)) if descending else (max(lower_us, position_us), upper_us)
+            )
         return cls(
             filter=parsed,
             descending=descending,
@@ -224,7 +229,7 @@ class _Span:
         )
 
     def job_ids(self) -> frozenset[str] | None:
-        """The jobs that the filter names, or None if it leaves them open."""
+        """Return the jobs that the filter names. Returns None if it names none."""
         by_resource = self.filter.required("resource", "labels", "job_id")
         by_label = self.filter.required("labels", "ml.googleapis.com/job_id")
         if by_resource is None or by_label is None:
@@ -235,7 +240,7 @@ class _Span:
         return cmp_to_key(_newest_first)(key) if self.descending else key
 
     def may_precede(self, stream: _Stream, entry: LogEntry) -> bool:
-        """Whether a job that is not open yet may have something to tell before this entry."""
+        """Return whether an unopened job may have entries before this one."""
         return stream.last_us >= entry.time_us if self.descending else stream.first_us <= entry.time_us
 
     def lines(self, file: AttemptLog) -> Iterator[LogRecord]:
@@ -244,7 +249,7 @@ class _Span:
         return file.forwards(file.find(self.lower_us) if self.lower_us > 0 else 0)
 
     def reached(self, entry: LogEntry) -> bool:
-        """Whether the entry lies on this side of where the span begins."""
+        """Return whether the entry is inside the start of the span."""
         if self.descending:
             return entry.time_us <= self.upper_us and (self.position is None or entry.key < self.position)
         return entry.time_us >= self.lower_us and (self.position is None or entry.key > self.position)
@@ -288,8 +293,8 @@ def _descending(order_by: str) -> bool:
 
 
 def _digest(query: LogQuery) -> str:
-    asked = orjson.dumps([sorted(query.resource_names), query.filter, _descending(query.order_by)])
-    return hashlib.sha256(asked).hexdigest()[:16]
+    identity = orjson.dumps([sorted(query.resource_names), query.filter, _descending(query.order_by)])
+    return hashlib.sha256(identity).hexdigest()[:16]
 
 
 def _token(query: LogQuery, key: Key) -> str:
@@ -297,9 +302,9 @@ def _token(query: LogQuery, key: Key) -> str:
 
 
 def _position(query: LogQuery) -> Key:
-    """Where a page token says that the last page ended.
+    """Return the position in a page token.
 
-    `InvalidArgumentError` if it is not one of ours for this query.
+    Raises `InvalidArgumentError` if the token does not belong to this query.
     """
     match decode_page_token(query.page_token):
         case [str(digest), str(entry), str(project), str(job)] if digest == _digest(query) and _TIMED.match(entry):
@@ -310,24 +315,24 @@ def _position(query: LogQuery) -> Key:
 
 
 def _start(log: JobLog, selection: LogSelection) -> LogCursor:
-    """Where a reader begins who has no cursor: at the top, at a time, or at the end, to seek the last lines there."""
+    """Return where a reader without a cursor starts: at the top, at a time, or at the end to seek the tail."""
     if selection.tail is None:
         return LogCursor(0, tuple(file.find(selection.since_us) if selection.since_us else 0 for file in log.files))
     return replace(log.end(), seeking=selection.tail)
 
 
-def _seek(lines: Iterator[Sourced], places: Positions, selection: LogSelection, start: LogCursor) -> int:
-    """Move the places back over the matching lines that are sought; return how many are yet to be found.
+def _seek(records: Iterator[SourcedRecord], positions: Positions, selection: LogSelection, start: LogCursor) -> int:
+    """Move the positions back over the matching records of the tail. Returns how many are still missing.
 
-    0 also if there are no more of them. Looks at about SCAN_BYTES.
+    Returns 0 also if there are no more. Scans about SCAN_BYTES.
     """
-    left, scanned = start.seeking, 0
-    for line, source in lines:
-        if line.time_us < selection.since_us:
+    missing, scanned = start.seeking, 0
+    for record, source in records:
+        if record.time_us < selection.since_us:
             return 0
-        places[source] = line.start
-        left -= selection.matches(line)
-        scanned += len(line.message) + _OVERHEAD
-        if left == 0 or scanned > SCAN_BYTES:
-            return left
+        positions[source] = record.start
+        missing -= selection.matches(record)
+        scanned += len(record.message) + _OVERHEAD
+        if missing == 0 or scanned > SCAN_BYTES:
+            return missing
     return 0

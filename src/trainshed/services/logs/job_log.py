@@ -1,4 +1,4 @@
-"""The lines of one job: its events and the log of each attempt, by time, read on from a place or back from it."""
+"""The log of one job: its events and the log file of each attempt, merged by time, read forwards or backwards."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trainshed.domain.jobs.job import Job, JobEvent
 from trainshed.domain.logs import SERVICE, LogCursor, LogEntry, insert_id
 from trainshed.store.jobs import JobStore
 
-#: a line and its source: 0 is the events, n is attempt n
-Sourced = tuple[LogRecord, int]
-Positions = list[int]  #: how far each source was read: the start or the end of one of its lines
+#: a record and its source: 0 for events, n for attempt n
+SourcedRecord = tuple[LogRecord, int]
+Positions = list[int]  #: the position in each source: the start or end of a record
 
 
 @dataclass(frozen=True, slots=True)
 class JobLog:
-    """The sources as they are now. Within a source, lines come in its own order, whatever their times are."""
+    """The current sources. Within a source, records keep its order, whatever their times are."""
 
     job: Job
     events: Sequence[JobEvent]
@@ -29,52 +29,52 @@ class JobLog:
 
     @classmethod
     def open(cls, jobs: JobStore, home: Home, project: str, job_id: str) -> JobLog:
-        job = jobs.get(project, job_id)  # before the lines: once it has ended, none are added
+        job = jobs.get(project, job_id)  # before the records: none are added after a job has ended
         return cls(job, jobs.events(project, job_id), log_files(home, job))
 
     def end(self) -> LogCursor:
-        """The place behind all that is there."""
+        """Return the cursor behind all records."""
         last = max((event.seq for event in self.events), default=0)
         return LogCursor(last, tuple(file.complete() for file in self.files))
 
     def places(self, cursor: LogCursor) -> Positions:
-        """One for each source; those that the cursor does not know were not read at all."""
-        known = [cursor.events, *cursor.offsets[: len(self.files)]]
-        return known + [0] * (1 + len(self.files) - len(known))
+        """Return one position per source; 0 for those that the cursor does not know."""
+        positions = [cursor.events, *cursor.offsets[: len(self.files)]]
+        return positions + [0] * (1 + len(self.files) - len(positions))
 
-    def forwards(self, places: Sequence[int], until: Sequence[int] | None = None) -> Iterator[Sourced]:
-        """The lines beyond the places, and not beyond `until`, oldest first. Each leads to the place at its end."""
-        events = (event_line(event) for event in self.events if event.seq > places[0])
-        read = [events, *(file.forwards(places[number]) for number, file in enumerate(self.files, start=1))]
-        sources: list[Iterable[Sourced]] = [_sourced(lines, number) for number, lines in enumerate(read)]
+    def forwards(self, positions: Sequence[int], until: Sequence[int] | None = None) -> Iterator[SourcedRecord]:
+        """Yield the records after the positions, up to `until`, oldest first. `end` of each is its next position."""
+        events = (event_line(event) for event in self.events if event.seq > positions[0])
+        read = [events, *(file.forwards(positions[number]) for number, file in enumerate(self.files, start=1))]
+        sources: list[Iterable[SourcedRecord]] = [_with_source(lines, number) for number, lines in enumerate(read)]
         if until is not None:
             sources = [takewhile(lambda item: item[0].end <= until[item[1]], source) for source in sources]
         return heapq.merge(*sources, key=_order)
 
-    def backwards(self, places: Sequence[int]) -> Iterator[Sourced]:
-        """All lines before the places, newest first. Each leads to the place at its start."""
-        told = [event_line(event) for event in reversed(self.events) if event.seq <= places[0]]
-        sources: list[Iterable[Sourced]] = [_sourced(told, 0)]
+    def backwards(self, positions: Sequence[int]) -> Iterator[SourcedRecord]:
+        """Yield all records before the positions, newest first. `start` of each is its next position."""
+        events = [event_line(event) for event in reversed(self.events) if event.seq <= positions[0]]
+        sources: list[Iterable[SourcedRecord]] = [_with_source(events, 0)]
         for number, file in enumerate(self.files, start=1):
-            if places[number]:
-                sources.append(_sourced(file.backwards(places[number]), number))
+            if positions[number]:
+                sources.append(_with_source(file.backwards(positions[number]), number))
         return heapq.merge(*sources, key=_order, reverse=True)
 
     def entry(self, line: LogRecord, source: int) -> LogEntry:
         return line_entry(self.job, source, line)
 
 
-def _sourced(lines: Iterable[LogRecord], number: int) -> Iterator[Sourced]:
+def _with_source(lines: Iterable[LogRecord], number: int) -> Iterator[SourcedRecord]:
     return ((line, number) for line in lines)
 
 
-def _order(item: Sourced) -> tuple[int, int, int]:
-    """As `LogEntry.key` orders what is of one job."""
+def _order(item: SourcedRecord) -> tuple[int, int, int]:
+    """Sort like `LogEntry.key` within one job."""
     return item[0].time_us, item[1], item[0].start
 
 
 def log_files(home: Home, job: Job) -> list[AttemptLog]:
-    """The log of each attempt."""
+    """Return the log of each attempt."""
     return [
         AttemptLog(root=home.jobs, folder=(job.project, job.id, str(number)), floor_us=job.created_us)
         for number in range(1, job.attempt + 1)
@@ -82,14 +82,14 @@ def log_files(home: Home, job: Job) -> list[AttemptLog]:
 
 
 def sizes(home: Home, project: str, job_id: str, cursor: LogCursor) -> tuple[int, ...]:
-    """The bytes in the files that a cursor tells of. Costs microseconds: a follower asks this while it waits."""
+    """Return the sizes of the files of a cursor. Takes microseconds: long polls call it repeatedly."""
     folder = (names.project_id(project), names.job_id(job_id))
     attempts = range(1, len(cursor.offsets) + 1)
     return tuple(AttemptLog(root=home.jobs, folder=(*folder, str(n)), floor_us=0).size() for n in attempts)
 
 
 def event_line(event: JobEvent) -> LogRecord:
-    """An event as a line of the service. Its number is the place behind it."""
+    """Return an event as a record of the service. Its sequence number is the position behind it."""
     return LogRecord(event.seq - 1, event.seq, event.time_us, SERVICE, event.severity, event.message)
 
 

@@ -1,4 +1,4 @@
-"""A job's lines in pages: the last ones, those before a page, and those that have come since."""
+"""Log pages of one job: the last page, the pages before it, and new records."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from trainshed.domain.jobs.workload import workload_of
 from trainshed.domain.logs import SERVICE, LogCursor, LogEntry, LogSelection
 from trainshed.domain.times import rfc3339
 from trainshed.errors import InvalidArgumentError
-from trainshed.services.logs.job_log import JobLog, Positions, Sourced, sizes
+from trainshed.services.logs.job_log import JobLog, Positions, SourcedRecord, sizes
 from trainshed.store.jobs import JobStore
 
 DEFAULT_LINES = 1000
 MAX_LINES = 5000
-PAGE_BYTES = 8 << 20  #: a page is cut after about as much text
-SCAN_BYTES = 8 << 20  #: one request looks at about as much; its cursors lead on from there
-_OVERHEAD = 256  #: what a line costs besides its text
+PAGE_BYTES = 8 << 20  #: approximate size limit of a page
+SCAN_BYTES = 8 << 20  #: approximate scan limit of a request; its cursors continue there
+_OVERHEAD = 256  #: overhead of a record besides its message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPageRequest:
-    """Which page is wanted: with neither `after` nor `before`, the last one."""
+    """Which page to return: with neither `after` nor `before`, the last one."""
 
     selection: LogSelection
     after: LogCursor | None = None
@@ -39,19 +39,19 @@ class LogPageRequest:
             raise InvalidArgumentError("A page is either `after` or `before` a place, not both.", field="before")
 
     def since(self, after: LogCursor | None) -> LogPageRequest:
-        """The same, from another place on."""
+        """Return the same request from another cursor."""
         return replace(self, after=after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPage:
-    """Lines in order, between two places. It may be short, even empty: one request looks at so many bytes only."""
+    """Entries in order, between two cursors. May be short or empty: one request scans a limited number of bytes."""
 
     entries: list[LogEntry]
-    cursor: LogCursor  #: behind its last line
-    before: LogCursor | None  #: in front of its first line; None: there are none before
-    more: bool  #: whether there is more behind it already
-    ended: bool  #: whether the job has ended and nothing is behind it
+    cursor: LogCursor  #: behind the last entry
+    before: LogCursor | None  #: before the first entry; None if there are no earlier ones
+    more: bool  #: whether later entries are available now
+    ended: bool  #: whether the job has ended and there are no later entries
     replicas: tuple[str, ...]
 
     def body(self) -> dict[str, Any]:
@@ -76,28 +76,31 @@ def line_body(entry: LogEntry) -> dict[str, str]:
 
 
 class LogPages:
-    """Reads only. Threads may share it. From page to page, in either direction, no line is lost or repeated."""
+    """Reads log pages. Read-only. Thread-safe.
+
+    Between pages, in either direction, no entry is lost or repeated.
+    """
 
     def __init__(self, jobs: JobStore, home: Home) -> None:
         self._jobs = jobs
         self._home = home
 
-    def page(self, project: str, job_id: str, wanted: LogPageRequest) -> LogPage:
+    def page(self, project: str, job_id: str, request: LogPageRequest) -> LogPage:
         log = JobLog.open(self._jobs, self._home, project, job_id)
-        if wanted.after is not None:
-            return _since(log, wanted, wanted.after)
-        return _until(log, wanted, wanted.before or log.end())
+        if request.after is not None:
+            return _page_after(log, request, request.after)
+        return _page_before(log, request, request.before or log.end())
 
     def sizes(self, project: str, job_id: str, cursor: LogCursor) -> tuple[int, ...]:
         return sizes(self._home, project, job_id, cursor)
 
 
-def _since(log: JobLog, wanted: LogPageRequest, start: LogCursor) -> LogPage:
-    places = log.places(start)
-    found, done = _taken(log.forwards(places), places, wanted, back=False)
+def _page_after(log: JobLog, request: LogPageRequest, start: LogCursor) -> LogPage:
+    positions = log.places(start)
+    records, done = _take_page(log.forwards(positions), positions, request, back=False)
     return LogPage(
-        entries=[log.entry(*item) for item in found],
-        cursor=_cursor(places),
+        entries=[log.entry(*item) for item in records],
+        cursor=_cursor(positions),
         before=start,
         more=not done,
         ended=log.job.ended and done,
@@ -105,44 +108,44 @@ def _since(log: JobLog, wanted: LogPageRequest, start: LogCursor) -> LogPage:
     )
 
 
-def _until(log: JobLog, wanted: LogPageRequest, end: LogCursor) -> LogPage:
-    places = log.places(end)
-    found, done = _taken(log.backwards(places), places, wanted, back=True)
-    more = wanted.before is not None
+def _page_before(log: JobLog, request: LogPageRequest, end: LogCursor) -> LogPage:
+    positions = log.places(end)
+    records, done = _take_page(log.backwards(positions), positions, request, back=True)
+    more = request.before is not None
     return LogPage(
-        entries=[log.entry(*item) for item in reversed(found)],
+        entries=[log.entry(*item) for item in reversed(records)],
         cursor=end,
-        before=None if done else _cursor(places),
+        before=None if done else _cursor(positions),
         more=more,
         ended=log.job.ended and not more,
         replicas=_replicas(log.job),
     )
 
 
-def _taken(
-    lines: Iterator[Sourced], places: Positions, wanted: LogPageRequest, *, back: bool
-) -> tuple[list[Sourced], bool]:
-    """The lines that match, up to a page of them, and whether there were no more. Moves the places past them."""
-    found: list[Sourced] = []
+def _take_page(
+    records: Iterator[SourcedRecord], positions: Positions, request: LogPageRequest, *, back: bool
+) -> tuple[list[SourcedRecord], bool]:
+    """Return up to a page of matching records, and whether the source is exhausted. Advances the positions."""
+    page: list[SourcedRecord] = []
     size = scanned = 0
-    matches = wanted.selection.matches
-    for item in lines:
-        if len(found) == wanted.limit or size > PAGE_BYTES or scanned > SCAN_BYTES:
-            return found, False
-        line, source = item
-        places[source] = line.start if back else line.end
-        cost = len(line.message) + _OVERHEAD
+    matches = request.selection.matches
+    for item in records:
+        if len(page) == request.limit or size > PAGE_BYTES or scanned > SCAN_BYTES:
+            return page, False
+        record, source = item
+        positions[source] = record.start if back else record.end
+        cost = len(record.message) + _OVERHEAD
         scanned += cost
-        if matches(line):
-            found.append(item)
+        if matches(record):
+            page.append(item)
             size += cost
-    return found, True
+    return page, True
 
 
-def _cursor(places: Positions) -> LogCursor:
-    return LogCursor(places[0], tuple(places[1:]))
+def _cursor(positions: Positions) -> LogCursor:
+    return LogCursor(positions[0], tuple(positions[1:]))
 
 
 def _replicas(job: Job) -> tuple[str, ...]:
-    """Whose lines there may be."""
+    """Return the names that records may have."""
     return (*(replica.name for replica in gang(workload_of(job.body))), SERVICE)

@@ -1,4 +1,4 @@
-"""What the API can do with models: names for versions, and which of these answers."""
+"""Models: create, get, list, patch, split, roll back and delete."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ _FIELDS = {
 }
 
 
-def _nothing(*_: str) -> None:
+def _do_nothing(*_: str) -> None:
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingDependencies:
-    """Those who make requests find their versions, as the registry calls them."""
+    """The control plane and the data plane, as the services of models and versions call them."""
 
-    wake: Callable[[], None] = _nothing  #: there is something to create or to delete
-    #: make the routes of a model (project, name) those of its row; they are when this returns
-    publish: Callable[[str, str], None] = _nothing
+    wake: Callable[[], None] = _do_nothing  #: a version is to be created or deleted
+    #: publishes the routes of a model (project, name) from its row, before it returns
+    publish: Callable[[str, str], None] = _do_nothing
     hosts: Callable[[str, str, str], Sequence[Mapping[str, Any]]] = lambda project, model, version: ()
-    #: what is done for a version that is being created, or why one does not answer that should
+    #: what provisioning does now, or why a version does not serve
     progress: Callable[[str, str, str], str] = lambda project, model, version: ""
-    log_tail: Callable[[str, str, str], str] = lambda project, model, version: ""  #: what its host printed last
-    last_used_us: Callable[[str, str, str], int] = lambda project, model, version: 0  #: 0: never
-    #: by labels, and what a version is; `InvalidArgumentError`, with the list, for one there isn't
+    log_tail: Callable[[str, str, str], str] = lambda project, model, version: ""  #: the last output of its host
+    last_used_us: Callable[[str, str, str], int] = lambda project, model, version: 0  #: 0 if never
+    #: from labels and the kind of version; raises `InvalidArgumentError` for an unknown engine
     choose_engine: Callable[[Mapping[str, str], str], str] = lambda labels, what: LOCAL_ENGINE
-    traffic: Callable[[str, str], Mapping[str, Any]] = lambda project, model: {}  #: of the last hour, by version
+    traffic: Callable[[str, str], Mapping[str, Any]] = lambda project, model: {}  #: the last hour, by version
 
 
 class Models:
-    """Threads may share it. What is answered is stored, and the routes follow it."""
+    """The models of all projects. Thread-safe. Changes are stored and routed when a method returns."""
 
     def __init__(
         self,
@@ -75,124 +75,127 @@ class Models:
         self._clock = clock
 
     def create(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A new model without versions. `AlreadyExistsError` while the project has one of that name."""
+        """Create a model without versions. Raises `AlreadyExistsError` if the project has one of that name."""
         model = self._store.add(read_model(body, project, now_us=self._clock()))
         self._serving.publish(project, model.id)
         return model_body(model, None)
 
     def get(self, project: str, model_id: str) -> dict[str, Any]:
-        return self._shown(self._store.listed(project, model_id))
+        return self._body(self._store.listed(project, model_id))
 
-    def page(self, project: str, wanted: PageRequest) -> ResourcePage:
-        """Models that match the filter, newest first, as `scan` gives them."""
-        query = parser.parse(wanted.query)
-        found, cursor = scan(
+    def page(self, project: str, request: PageRequest) -> ResourcePage:
+        """Return models that match the filter, newest first. See `scan`."""
+        query = parser.parse(request.query)
+        models, cursor = scan(
             lambda before, limit: self._store.page(project, before=before, limit=limit),
-            lambda listed: query.matches(self._shown(listed)),
-            wanted,
+            lambda model: query.matches(self._body(model)),
+            request,
         )
-        return ResourcePage(items=[self._shown(listed) for listed in found], next=cursor)
+        return ResourcePage(items=[self._body(model) for model in models], next=cursor)
 
     def patch(self, project: str, model_id: str, *, mask: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Change what the mask names, at once: the operation is done.
+        """Change what the mask names. The returned operation is done.
 
-        With an etag: `AbortedError` unless it is current.
+        Raises `AbortedError` if the body has an etag that is not current.
         """
-        given, paths = read_model_patch(body), mask_paths(mask, field="update_mask")
-        check_mask(paths, _PATCHABLE, given, what="model")
-        labels = names.labels(given.get("labels", {}), field="model.labels")
+        patch, paths = read_model_patch(body), mask_paths(mask, field="update_mask")
+        check_mask(paths, _PATCHABLE, patch, what="model")
+        labels = names.labels(patch.get("labels", {}), field="model.labels")
         now, number = self._clock(), self._number(project)
 
         def decide(model: Model, versions: Sequence[Version]) -> ModelChange:
-            if "etag" in given:
-                check_etag(given["etag"], model.generation, what=f"model {model.id}")
+            if "etag" in patch:
+                check_etag(patch["etag"], model.generation, what=f"model {model.id}")
             changed = replace(
                 model,
                 labels=names.labels(merged(model.labels, labels, paths), field="model.labels"),
-                body=_patched(model.body, given, paths),
+                body=_apply_patch(model.body, patch, paths),
             )
             if "default_version.name" in paths:
-                changed = changed.with_default(_named_default(model, given, versions))
+                changed = changed.with_default(_named_default(model, patch, versions))
             default = [version for version in versions if version.id == changed.default_version]
             stored = replace(changed, generation=changed.generation + 1)
-            shown = response("Model", model_body(stored, default[0] if default else None))
-            begun = _begin(OperationType.UPDATE_MODEL, changed, number=number, now_us=now)
-            return ModelChange(model=changed, operation=begun.succeeded(shown, now_us=now))
+            result = response("Model", model_body(stored, default[0] if default else None))
+            operation = _start_operation(OperationType.UPDATE_MODEL, changed, number=number, now_us=now)
+            return ModelChange(model=changed, operation=operation.succeeded(result, now_us=now))
 
         _, change = self._store.change(project, model_id, decide)
         self._serving.publish(project, model_id)
-        assert change.operation is not None  # it was asked for
+        assert change.operation is not None  # `decide` sets it
         return operation_body(change.operation)
 
     def delete(self, project: str, model_id: str) -> dict[str, Any]:
-        """Forget a model at once: the operation is done. `FailedPreconditionError` if it has versions."""
+        """Delete a model. The returned operation is done. Raises `FailedPreconditionError` if it has versions."""
         now = self._clock()
         model = self._store.get(project, model_id)
-        begun = _begin(OperationType.DELETE_MODEL, model, number=self._number(project), now_us=now)
-        operation = self._store.remove(project, model_id, begun.succeeded(EMPTY, now_us=now))
+        started = _start_operation(OperationType.DELETE_MODEL, model, number=self._number(project), now_us=now)
+        operation = self._store.remove(project, model_id, started.succeeded(EMPTY, now_us=now))
         self._serving.publish(project, model_id)
         return operation_body(operation)
 
     def split(self, project: str, model_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Spread the requests that name no version over several; no weights: the default gets all. `details`."""
+        """Split requests that name no version among several.
+
+        Without weights, the default gets all. Returns `details`.
+        """
         weights = read_split(body)
-        return self._routed(project, model_id, lambda model, versions: model.with_split(weights, versions))
+        return self._change_routing(project, model_id, lambda model, versions: model.with_split(weights, versions))
 
     def rollback(self, project: str, model_id: str) -> dict[str, Any]:
-        """End a split, or make the default of before the default again. `details`."""
-        return self._routed(project, model_id, lambda model, versions: model.rolled_back(versions))
+        """End a split, or restore the previous default version. Returns `details`."""
+        return self._change_routing(project, model_id, lambda model, versions: model.rolled_back(versions))
 
     def details(self, project: str, model_id: str) -> dict[str, Any]:
-        """The model with what the API has no field for: its split, where a rollback leads, notes, traffic."""
-        listed = self._store.listed(project, model_id)
+        """Return the model with what the API has no field for: split, previous version, notes, traffic."""
+        stored = self._store.listed(project, model_id)
         return {
-            "model": self._shown(listed),
-            "notes": list(listed.model.notes),
-            "split": listed.model.split,
-            "previousVersion": listed.model.previous_version,
+            "model": self._body(stored),
+            "notes": list(stored.model.notes),
+            "split": stored.model.split,
+            "previousVersion": stored.model.previous_version,
             "traffic": self._serving.traffic(project, model_id),
         }
 
-    def _routed(
+    def _change_routing(
         self, project: str, model_id: str, decide: Callable[[Model, Sequence[Version]], Model]
     ) -> dict[str, Any]:
         self._store.change(project, model_id, lambda model, versions: ModelChange(model=decide(model, versions)))
         self._serving.publish(project, model_id)
         return self.details(project, model_id)
 
-    def _shown(self, listed: ModelWithDefault) -> dict[str, Any]:
-        default = listed.default
-        used = self._serving.last_used_us(listed.model.project, listed.model.id, default.id) if default else 0
-        return model_body(listed.model, default, last_use_us=used or None)
+    def _body(self, stored: ModelWithDefault) -> dict[str, Any]:
+        default = stored.default
+        last_use_us = self._serving.last_used_us(stored.model.project, stored.model.id, default.id) if default else 0
+        return model_body(stored.model, default, last_use_us=last_use_us or None)
 
 
-def _begin(kind: OperationType, model: Model, *, number: int, now_us: int) -> Operation:
+def _start_operation(kind: OperationType, model: Model, *, number: int, now_us: int) -> Operation:
     metadata = {"operationType": kind.value, "modelName": model.name, "projectNumber": str(number)}
     labels = {"labels": model.labels} if model.labels else {}
     return Operation.begin(model.project, kind.id(model.id, now_us=now_us), metadata | labels, now_us=now_us)
 
 
-def _patched(body: Mapping[str, Any], given: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-    """The body after a patch. What the mask names and the patch doesn't hold is taken away."""
-    new = dict(body)
+def _apply_patch(body: Mapping[str, Any], patch: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
+    """Return the body after a patch. Fields that the mask names and the patch lacks are removed."""
+    result = dict(body)
     for name in (_FIELDS[path] for path in paths if path in _FIELDS):
-        new.pop(name, None)
-        if given.get(name):
-            new[name] = given[name]
-    check_size(new, field="model.description")
-    return new
+        result.pop(name, None)
+        if patch.get(name):
+            result[name] = patch[name]
+    check_size(result, field="model.description")
+    return result
 
 
-def _named_default(model: Model, given: Mapping[str, Any], versions: Sequence[Version]) -> Version:
-    """The version that a patch makes the default: its name alone, or the whole name of the resource."""
+def _named_default(model: Model, patch: Mapping[str, Any], versions: Sequence[Version]) -> Version:
+    """Return the version that a patch makes the default. It is named by id or by resource name."""
     field = "model.default_version.name"
-    wanted = given.get("defaultVersion")
-    name = wanted.get("name") if isinstance(wanted, dict) else None
+    default = patch.get("defaultVersion")
+    name = default.get("name") if isinstance(default, dict) else None
     if not isinstance(name, str) or not name:
         raise InvalidArgumentError(
             "The mask names the default version, but the model in the body doesn't say which.", field=field
         )
-    found = [version for version in versions if name in (version.id, version.name)]
-    if not found:
+    matching = [version for version in versions if name in (version.id, version.name)]
+    if not matching:
         raise version_not_found(model.project, model.id, name.rpartition("/")[2])
-    return found[0]
+    return matching[0]

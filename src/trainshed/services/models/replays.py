@@ -1,4 +1,4 @@
-"""Requests that were logged, sent once more: what would another version have answered, and how fast?"""
+"""Replays of logged requests: compares the responses and latencies of another version."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from trainshed.gateway.request_log import folder_of
 from trainshed.gateway.routes import PredictTarget, RequestLogTarget, Routes
 from trainshed.services.storage.objects import PIECE, Objects, ObjectSource
 
-MOST = 10_000  #: requests in one replay
+MOST = 10_000  #: requests per replay
 EXAMPLES = 10
-RELATIVE, ABSOLUTE = 1e-3, 1e-5  #: how far apart numbers may be that count as the same
+RELATIVE, ABSOLUTE = 1e-3, 1e-5  #: tolerances within which floats count as equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +32,21 @@ class LoggedRequest:
 
 
 class LoggedRequests:
-    """The objects that hold logged requests, written and read."""
+    """Reads and writes the objects with logged requests."""
 
     def __init__(self, objects: Objects, *, owner: Callable[[str], str]) -> None:
-        """`owner` gives the project of a bucket, or raises `NotFoundError`."""
+        """`owner` returns the project of a bucket, or raises `NotFoundError`."""
         self._objects = objects
         self._owner = owner
 
     def write(self, project: str, bucket: str, name: str, lines: bytes) -> None:
-        """A new object in a bucket of this project. `NotFoundError` if it has no such bucket any more."""
+        """Write a new object into a bucket of this project. Raises `NotFoundError` if it has no such bucket."""
         self._check(project, bucket)
         draft = ObjectDraft(bucket=bucket, name=name, traits=ObjectMetadata(content_type="application/x-ndjson"))
         self._objects.store(None, lines, draft)
 
     def newest_first(self, project: str, log: RequestLogTarget, model: str) -> Iterator[LoggedRequest]:
-        """What was logged there for a model, object by object, from the newest one back."""
+        """Yield the logged requests of a model, newest object first."""
         self._check(project, log.bucket)
         days = self._names(log.bucket, ListQuery(prefix=folder_of(log, model), delimiter="/", checksums=False))
         for day in reversed(days):
@@ -58,30 +58,30 @@ class LoggedRequests:
             raise NotFoundError(f"Project {project} has no bucket {bucket}.")
 
     def _names(self, bucket: str, query: ListQuery) -> list[str]:
-        """All prefixes of a listing with a delimiter, all objects of one without."""
-        found: list[str] = []
+        """Return all prefixes of a listing with a delimiter, or all objects of one without."""
+        names: list[str] = []
         after = ""
         while True:
             page = self._objects.list(bucket, _after(query, after))
-            found.extend(page.prefixes if query.delimiter else (item.name for item in page.items))
+            names.extend(page.prefixes if query.delimiter else (item.name for item in page.items))
             if not (after := page.next):
-                return found
+                return names
 
     def _read(self, bucket: str, name: str) -> list[LoggedRequest]:
         try:
             with self._objects.open(ObjectSource(bucket=bucket, name=name)) as reader:
                 data = b"".join(reader.read(offset) for offset in range(0, reader.info.size, PIECE))
-        except NotFoundError:  # deleted since it was listed
+        except NotFoundError:  # deleted after the listing
             return []
-        return [logged for line in data.splitlines() if (logged := _logged(line)) is not None]
+        return [request for line in data.splitlines() if (request := _parse_line(line)) is not None]
 
 
 def _after(query: ListQuery, after: str) -> ListQuery:
     return ListQuery(prefix=query.prefix, delimiter=query.delimiter, after=after, checksums=False)
 
 
-def _logged(line: bytes) -> LoggedRequest | None:
-    """None for what is no line of ours: people may put other things into their buckets."""
+def _parse_line(line: bytes) -> LoggedRequest | None:
+    """Parse a line. Returns None if it is not a logged request: users may add other objects to the bucket."""
     try:
         fields = json.loads(line)
         return LoggedRequest(
@@ -92,30 +92,30 @@ def _logged(line: bytes) -> LoggedRequest | None:
 
 
 class Replays:
-    """Sends logged requests of a model to one of its versions. Nothing of it is counted or logged."""
+    """Sends logged requests of a model to one of its versions. They are neither counted nor logged again."""
 
     def __init__(self, routes: Routes, predictions: PredictionGateway, logged: LoggedRequests) -> None:
         self._routes = routes
-        self._predictions = predictions
-        self._logged = logged
+        self._gateway = predictions
+        self._logged_requests = logged
 
     def run(self, project: str, model: str, version: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Replay the last requests, one after the other, and compare answer by answer. Blocks until that is done."""
+        """Replay the last requests one by one and compare the responses. Blocks until all are done."""
         count = _count(body)
         target = PredictTarget(project=project, model=model, version=version, kind=FrameKind.PREDICT)
-        requests = self._last(target, count)
+        requests = self._last_requests(target, count)
         examples: list[dict[str, Any]] = []
         after_ms: list[float] = []
         changed = 0
-        for logged in requests:
-            _, answer, seconds = self._predictions.replay(target, logged.request.encode())
+        for request in requests:
+            _, response, seconds = self._gateway.replay(target, request.request.encode())
             after_ms.append(seconds * 1000)
-            example = difference(logged, answer.decode("utf-8", "replace"))
+            example = difference(request, response.decode("utf-8", "replace"))
             if example is not None:
                 changed += 1
                 examples.append(example)
                 del examples[EXAMPLES:]
-        before_ms = [logged.latency_ms for logged in requests]
+        before_ms = [request.latency_ms for request in requests]
         return {
             "compared": len(requests),
             "changed": changed,
@@ -123,8 +123,8 @@ class Replays:
             "latency_ms": {"before": _percentiles(before_ms), "after": _percentiles(after_ms)},
         }
 
-    def _last(self, target: PredictTarget, count: int) -> list[LoggedRequest]:
-        """The last requests to any version of the model that has a log, oldest first."""
+    def _last_requests(self, target: PredictTarget, count: int) -> list[LoggedRequest]:
+        """Return the last requests to all versions of the model that have a log, oldest first."""
         route = self._routes.models.get((target.project, target.model))
         if route is None or target.version not in route.versions:
             raise NotFoundError(f"There is no version {target.version} of model {target.model} that could be asked.")
@@ -134,13 +134,13 @@ class Replays:
                 f"No version of model {target.model} logs requests, so there are none to replay. `trainshed versions "
                 f"update --help` says how to log a share of them."
             )
-        self._predictions.logs.flush()
-        found = [
-            logged
+        self._gateway.logs.flush()
+        requests = [
+            request
             for log in logs.values()
-            for logged in islice(self._logged.newest_first(target.project, log, target.model), count)
+            for request in islice(self._logged_requests.newest_first(target.project, log, target.model), count)
         ]
-        return sorted(found, key=lambda logged: logged.time)[-count:]
+        return sorted(requests, key=lambda request: request.time)[-count:]
 
 
 def _count(body: Mapping[str, Any]) -> int:
@@ -152,17 +152,17 @@ def _count(body: Mapping[str, Any]) -> int:
     return count
 
 
-def difference(logged: LoggedRequest, answer: str) -> dict[str, Any] | None:
-    """The first instance whose answer is another one now, with both answers; None if all are the same.
+def difference(request: LoggedRequest, response: str) -> dict[str, Any] | None:
+    """Return the first instance whose prediction has changed, with both predictions. Returns None if all are equal.
 
-    Numbers with a point are the same within float error; everything else must be equal.
+    Floats are compared with a tolerance; everything else must be equal.
     """
-    if logged.answer == answer:
+    if request.answer == response:
         return None
-    instances = _list(logged.request, "instances")
-    before, after = _list(logged.answer, "predictions"), _list(answer, "predictions")
+    instances = _list(request.request, "instances")
+    before, after = _list(request.answer, "predictions"), _list(response, "predictions")
     if before is None or after is None or instances is None or len(before) != len(after):
-        return {"instance": instances, "before": _value(logged.answer), "after": _value(answer)}
+        return {"instance": instances, "before": _value(request.answer), "after": _value(response)}
     for index, (old, new) in enumerate(zip(before, after, strict=True)):
         if not same(old, new):
             return {"instance": instances[index] if index < len(instances) else None, "before": old, "after": new}
@@ -181,7 +181,7 @@ def same(old: Any, new: Any) -> bool:
 
 
 def _value(text: str) -> Any:
-    """What is no JSON is shown as it is."""
+    """Parse JSON. Other text is returned unchanged."""
     try:
         return json.loads(text)
     except ValueError:
@@ -190,8 +190,8 @@ def _value(text: str) -> Any:
 
 def _list(text: str, field: str) -> list[Any] | None:
     value = _value(text)
-    found = value.get(field) if isinstance(value, dict) else None
-    return found if isinstance(found, list) else None
+    items = value.get(field) if isinstance(value, dict) else None
+    return items if isinstance(items, list) else None
 
 
 def _percentiles(ms: list[float]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What the API can do with versions. Creating and deleting write rows; the control loop makes them true."""
+"""Versions: create, get, list, patch and delete. This service writes rows; the deployment controller acts on them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from trainshed.store.models import ModelChange, ModelStore
 
 
 class Choice(Protocol):
-    """The runtime chosen for a version, and what its owner should know about the choice."""
+    """A resolved runtime, and notes for the user about the choice."""
 
     @property
     def name(self) -> str: ...
@@ -51,32 +51,32 @@ class Choice(Protocol):
 
 
 class Versions:
-    """Threads may share it. What is answered is stored, and the routes follow it."""
+    """The versions of all models. Thread-safe. Changes are stored and routed when a method returns."""
 
     def __init__(
         self,
         store: ModelStore,
         serving: ServingDependencies,
-        places: UriChecker,
+        uri_checker: UriChecker,
         *,
         resolve_runtime: Callable[[str, str], Choice],
         project_number: Callable[[str], int],
         clock: Callable[[], int] = now_us,
     ) -> None:
-        """`resolve_runtime` raises `InvalidArgumentError`, with the list, for a version that can't be had."""
+        """`resolve_runtime` raises `InvalidArgumentError` for an unavailable runtime version."""
         self._store = store
         self._serving = serving
-        self._places = places
+        self._uri_checker = uri_checker
         self._resolve = resolve_runtime
         self._number = project_number
         self._clock = clock
 
     def create(self, project: str, model_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Begin to create a version. `AlreadyExistsError` while the model has one of that name."""
+        """Start to create a version. Raises `AlreadyExistsError` if the model has one of that name."""
         request = read_version(body)
         model = self._store.get(project, model_id)
         details = self._runtime(request) | self._engine(model, request)
-        self._check_places(project, request.body)
+        self._check_uris(project, request.body)
         version = Version(
             project=project,
             model=model_id,
@@ -86,108 +86,112 @@ class Versions:
             details=details,
             created_us=self._clock(),
         )
-        begun = _begin(OperationType.CREATE_VERSION, version, number=self._number(project), default=False)
-        _, operation = self._store.add_version(version, begun)
+        started = _start_operation(OperationType.CREATE_VERSION, version, number=self._number(project), default=False)
+        _, operation = self._store.add_version(version, started)
         self._serving.wake()
         return operation_body(operation)
 
     def get(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
-        return self._shown(*self._store.version_listed(project, model_id, version_id))
+        return self._body(*self._store.version_listed(project, model_id, version_id))
 
-    def page(self, project: str, model_id: str, wanted: PageRequest) -> ResourcePage:
-        """Versions of a model that match the filter, newest first, as `scan` gives them."""
-        query = parser.parse(wanted.query)
+    def page(self, project: str, model_id: str, request: PageRequest) -> ResourcePage:
+        """Return versions of a model that match the filter, newest first. See `scan`."""
+        query = parser.parse(request.query)
         model = self._store.get(project, model_id)
-        found, cursor = scan(
+        versions, cursor = scan(
             lambda before, limit: self._store.page_versions(model, before=before, limit=limit),
-            lambda version: query.matches(self._shown(model, version)),
-            wanted,
+            lambda version: query.matches(self._body(model, version)),
+            request,
         )
-        return ResourcePage(items=[self._shown(model, version) for version in found], next=cursor)
+        return ResourcePage(items=[self._body(model, version) for version in versions], next=cursor)
 
     def patch(
         self, project: str, model_id: str, version_id: str, *, mask: str, body: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Change what the mask names. With an etag: `AbortedError` unless it is the current one.
+        """Change what the mask names. Raises `AbortedError` if the body has an etag that is not current.
 
-        The operation is done, unless the version gets another number of hosts: then it ends when they are there.
+        The returned operation is done, unless the number of hosts changes: then it ends when they are ready.
         """
-        given, paths = read_version_patch(body), mask_paths(mask, field="update_mask")
-        check_mask(paths, PATCHABLE, given, what="version")
-        labels = names.labels(given.get("labels", {}), field="version.labels")
+        patch, paths = read_version_patch(body), mask_paths(mask, field="update_mask")
+        check_mask(paths, PATCHABLE, patch, what="version")
+        labels = names.labels(patch.get("labels", {}), field="version.labels")
         fields = [path for path in paths if path in PATCHABLE]
         if any(path.startswith("request_logging_config") for path in fields):
-            self._check_logging(project, given)
+            self._check_logging(project, patch)
         now, number = self._clock(), self._number(project)
 
         def decide(model: Model, versions: Sequence[Version]) -> ModelChange:
-            version = _chosen(model, versions, version_id)
-            if "etag" in given:
-                check_etag(given["etag"], version.generation, what=f"version {version.id}")
+            version = _find_version(model, versions, version_id)
+            if "etag" in patch:
+                check_etag(patch["etag"], version.generation, what=f"version {version.id}")
             if version.state is VersionState.DELETING:
                 raise FailedPreconditionError(f"Version {version.id} is being deleted.")
-            kept = names.labels(merged(version.labels, labels, paths), field="version.labels")
-            if kept.get(ENGINE_LABEL, version.engine) != version.engine:
+            new_labels = names.labels(merged(version.labels, labels, paths), field="version.labels")
+            if new_labels.get(ENGINE_LABEL, version.engine) != version.engine:
                 raise FailedPreconditionError(
                     f"The hosts of version {version.id} are on engine {version.engine}, and stay there. Leave the "
                     f"label {ENGINE_LABEL} as it is, or create another version.",
                     field=f"version.labels.{ENGINE_LABEL}",
                 )
-            new = patched(version.body, given, fields)
+            new_body = patched(version.body, patch, fields)
             operation_id = OperationType.UPDATE_VERSION.id(model_id, version_id, now_us=now)
             changed = replace(
-                version.with_body(new, operation_id),
-                labels=kept,
-                details={**version.details, "notes": notes_after(new, version.details.get("notes", ()))},
+                version.with_body(new_body, operation_id),
+                labels=new_labels,
+                details={**version.details, "notes": notes_after(new_body, version.details.get("notes", ()))},
             )
             default = model.default_version == version.id
             stored = replace(changed, generation=changed.generation + 1)
-            begun = _begin(OperationType.UPDATE_VERSION, stored, number=number, default=default, now_us=now)
+            operation = _start_operation(
+                OperationType.UPDATE_VERSION, stored, number=number, default=default, now_us=now
+            )
             if changed.operation != operation_id:
-                begun = begun.succeeded(response("Version", version_body(stored, default=default)), now_us=now)
-            return ModelChange(version=changed, operation=begun)
+                operation = operation.succeeded(response("Version", version_body(stored, default=default)), now_us=now)
+            return ModelChange(version=changed, operation=operation)
 
         _, change = self._store.change(project, model_id, decide)
         self._serving.publish(project, model_id)
         self._serving.wake()
-        assert change.operation is not None  # it was asked for
+        assert change.operation is not None  # `decide` sets it
         return operation_body(change.operation)
 
     def delete(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
-        """Begin to delete a version.
+        """Start to delete a version.
 
-        `FailedPreconditionError` for one that requests still go to by the model's name.
+        Raises `FailedPreconditionError` if requests to the model still go to it.
         """
         now, number = self._clock(), self._number(project)
 
         def decide(model: Model, versions: Sequence[Version]) -> ModelChange:
-            version = _chosen(model, versions, version_id)
+            version = _find_version(model, versions, version_id)
             model.check_can_lose(version, versions)
             default = model.default_version == version.id
-            begun = _begin(OperationType.DELETE_VERSION, version, number=number, default=default, now_us=now)
-            going = version.to(VersionState.DELETING, error=version.error, operation=begun.id)
-            return ModelChange(version=going, operation=begun)
+            operation = _start_operation(
+                OperationType.DELETE_VERSION, version, number=number, default=default, now_us=now
+            )
+            deleting = version.to(VersionState.DELETING, error=version.error, operation=operation.id)
+            return ModelChange(version=deleting, operation=operation)
 
         _, change = self._store.change(project, model_id, decide)
         self._serving.wake()
-        assert change.operation is not None  # it was asked for
+        assert change.operation is not None  # `decide` sets it
         return operation_body(change.operation)
 
     def set_default(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
-        """Let a version answer the requests that name none. `FailedPreconditionError` unless it is READY."""
+        """Make a version the default of its model. Raises `FailedPreconditionError` unless it is READY."""
         self._store.change(
             project,
             model_id,
-            lambda model, versions: ModelChange(model=model.with_default(_chosen(model, versions, version_id))),
+            lambda model, versions: ModelChange(model=model.with_default(_find_version(model, versions, version_id))),
         )
         self._serving.publish(project, model_id)
         return self.get(project, model_id, version_id)
 
     def details(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
-        """The version with what the API has no field for: what serves it, on which runtime, how it compares."""
+        """Return the version with what the API has no field for: loader, runtime, parity, hosts, progress, log."""
         model, version = self._store.version_listed(project, model_id, version_id)
         return {
-            "version": self._shown(model, version),
+            "version": self._body(model, version),
             **version.details,
             "files": version.files,
             "operation": version.operation,
@@ -197,30 +201,30 @@ class Versions:
         }
 
     def sample(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
-        """Instances to begin with. No host is asked: what its creation found out is in the version's details."""
+        """Return sample instances. They come from the version's details; no host is called."""
         _, version = self._store.version_listed(project, model_id, version_id)
         return sample_request(version.details)
 
     def _runtime(self, request: VersionRequest) -> dict[str, Any]:
         if "container" in request.body:
             return {"runtime": "", "notes": list(request.notes)}
-        wanted = serving_runtime(request.body.get("runtimeVersion", ""), request.body.get("pythonVersion", ""))
+        runtime_request = serving_runtime(request.body.get("runtimeVersion", ""), request.body.get("pythonVersion", ""))
         try:
-            choice = self._resolve(wanted.runtime_version, wanted.python_version)
+            choice = self._resolve(runtime_request.runtime_version, runtime_request.python_version)
         except InvalidArgumentError as exc:
             raise InvalidArgumentError(str(exc), field=f"version.{exc.field.rpartition('.')[2]}") from None
-        notes = [note for note in (wanted.note, *choice.notes, *request.notes) if note]
+        notes = [note for note in (runtime_request.note, *choice.notes, *request.notes) if note]
         return {"runtime": choice.name, "notes": notes}
 
     def _engine(self, model: Model, request: VersionRequest) -> dict[str, Any]:
-        """Where its hosts will run: as its own labels say, or else those of its model."""
+        """Return the engine of its hosts, from its own labels or else from those of its model."""
         what = HOSTED_CONTAINER if "container" in request.body else HOSTED
         return {"engine": self._serving.choose_engine({**model.labels, **request.labels}, what)}
 
-    def _check_places(self, project: str, body: Mapping[str, Any]) -> None:
-        """`FailedPreconditionError` for what isn't there. A bucket of another project is as good as absent."""
+    def _check_uris(self, project: str, body: Mapping[str, Any]) -> None:
+        """Raise `FailedPreconditionError` if files are missing. Buckets of other projects count as missing."""
         uri = body.get("deploymentUri", "")
-        if uri and not self._places.folder_readable(project, uri, field="version.deployment_uri"):
+        if uri and not self._uri_checker.folder_readable(project, uri, field="version.deployment_uri"):
             raise FailedPreconditionError(
                 f"There are no files in {uri}. It must be a folder in a bucket of project {project} that holds the "
                 f"exported model. List what there is with: trainshed buckets ls gs://BUCKET",
@@ -228,7 +232,7 @@ class Versions:
             )
         field = "version.package_uris"
         packages = body.get("packageUris", ())
-        if missing := [each for each in packages if not self._places.object_readable(project, each, field=field)]:
+        if missing := [each for each in packages if not self._uri_checker.object_readable(project, each, field=field)]:
             raise FailedPreconditionError(
                 f"The provided GCS paths cannot be read: {', '.join(missing[:5])}. Each must be an object in a bucket "
                 f"of project {project}.",
@@ -240,24 +244,24 @@ class Versions:
         field = "version.request_logging_config.bigquery_table_name"
         uri = body.get("requestLoggingConfig", {}).get("bigqueryTableName", "")
         if not uri.startswith("gs://"):
-            return  # not given, or refused in other words
+            return  # absent, or rejected by another check
         bucket, _ = parse_uri(uri, field=field)
-        if not self._places.owns(project, bucket):
+        if not self._uri_checker.owns(project, bucket):
             raise FailedPreconditionError(
                 f"The bucket gs://{bucket} does not exist in project {project}. "
                 f"Make it with: trainshed buckets mb gs://{bucket}",
                 field=field,
             )
 
-    def _shown(self, model: Model, version: Version) -> dict[str, Any]:
-        used = self._serving.last_used_us(version.project, version.model, version.id)
-        return version_body(version, default=model.default_version == version.id, last_use_us=used or None)
+    def _body(self, model: Model, version: Version) -> dict[str, Any]:
+        last_use_us = self._serving.last_used_us(version.project, version.model, version.id)
+        return version_body(version, default=model.default_version == version.id, last_use_us=last_use_us or None)
 
 
-def _begin(
+def _start_operation(
     kind: OperationType, version: Version, *, number: int, default: bool, now_us: int | None = None
 ) -> Operation:
-    """An operation on a version; one that creates it begins when the version does."""
+    """Start an operation on a version. A create operation starts at the version's creation time."""
     metadata = {
         "operationType": kind.value,
         "modelName": f"projects/{version.project}/models/{version.model}",
@@ -265,12 +269,12 @@ def _begin(
         "projectNumber": str(number),
     }
     labels = {"labels": version.labels} if version.labels else {}
-    at_us = version.created_us if now_us is None else now_us
-    operation_id = kind.id(version.model, version.id, now_us=at_us)
-    return Operation.begin(version.project, operation_id, metadata | labels, now_us=at_us)
+    start_us = version.created_us if now_us is None else now_us
+    operation_id = kind.id(version.model, version.id, now_us=start_us)
+    return Operation.begin(version.project, operation_id, metadata | labels, now_us=start_us)
 
 
-def _chosen(model: Model, versions: Sequence[Version], version_id: str) -> Version:
+def _find_version(model: Model, versions: Sequence[Version], version_id: str) -> Version:
     for version in versions:
         if version.id == version_id:
             return version

@@ -1,4 +1,4 @@
-"""What can be done with buckets. Who may do it was settled before."""
+"""Buckets: create, get, list, patch and delete. Callers check authorization before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainshed.errors import CannotProceedError, ConditionNotMetError, InvalidAr
 from trainshed.store.buckets import BucketStore, taken
 from trainshed.store.conflicts import retry_on_conflict
 
-#: those that Cloud Storage has, and those that it had
+#: current and former classes of Cloud Storage
 STORAGE_CLASSES = (
     "STANDARD",
     "NEARLINE",
@@ -31,31 +31,31 @@ _LOCATION = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketChange:
-    """What a patch says. None leaves a thing as it is; a label that is None is taken away."""
+    """A patch of a bucket. None leaves a field unchanged; a label with the value None is removed."""
 
     labels: Mapping[str, str | None] | None = None
     storage_class: str | None = None
-    replace: bool = False  #: the labels given are all there shall be
+    replace: bool = False  #: the given labels replace all others
 
 
 class Buckets:
-    """Buckets and their projects. Names are unique over all projects. Threads may share it."""
+    """Buckets and their projects. Names are unique across all projects. Thread-safe."""
 
-    def __init__(self, store: BucketStore, tree: BucketBackend, *, clock: Callable[[], int] = now_us) -> None:
+    def __init__(self, store: BucketStore, backend: BucketBackend, *, clock: Callable[[], int] = now_us) -> None:
         self._store = store
-        self._tree = tree
+        self._backend = backend
         self._clock = clock
-        self._making = threading.Lock()
+        self._lock = threading.Lock()
 
     def make(
         self, project: str, name: str, *, location: str = "", storage_class: str = "", labels: object = None
     ) -> Bucket:
-        """A new, empty bucket. `AlreadyExistsError` if any project has that name."""
-        kept = names.labels(labels if labels is not None else {}, field="labels")
-        with self._making:
+        """Create an empty bucket. Raises `AlreadyExistsError` if any project has that name."""
+        checked_labels = names.labels(labels if labels is not None else {}, field="labels")
+        with self._lock:
             if self._exists(bucket_name(name)):
                 raise taken(name)
-            return self._new(project, name, location=location, storage_class=storage_class, labels=kept)
+            return self._new(project, name, location=location, storage_class=storage_class, labels=checked_labels)
 
     def _new(
         self,
@@ -76,15 +76,15 @@ class Buckets:
             created_us=now,
             updated_us=now,
         )
-        self._tree.make_bucket(name)
+        self._backend.make_bucket(name)
         return self._store.add(bucket)
 
     def adopt(self, project: str, name: str, *, url: str) -> Bucket:
-        """The bucket that an operator keeps in a cloud, made if it is new.
+        """Register a bucket that the operator configured in a cloud. Idempotent.
 
-        `CannotProceedError` if another is in its place.
+        Raises `CannotProceedError` if the name belongs to another project.
         """
-        with self._making:
+        with self._lock:
             try:
                 bucket = self._store.get(name)
             except NotFoundError:
@@ -105,19 +105,19 @@ class Buckets:
         return bucket
 
     def owner(self, name: str) -> str:
-        """The project of a bucket. `NotFoundError` if there is no such bucket."""
+        """Return the project of a bucket. Raises `NotFoundError` if there is no such bucket."""
         return self._store.get(name).project
 
     def list(
         self, project: str, *, prefix: str = "", after: str = "", limit: int = MAX_PAGE
     ) -> tuple[list[Bucket], str]:
-        """A page of a project's buckets by name, and what `after` must be for the next; empty at the end."""
+        """Return a page of a project's buckets by name, and `after` for the next page; "" at the end."""
         limit = max(1, min(limit, MAX_PAGE))
-        found = list(self._store.page(project, prefix=prefix, after=after, limit=limit + 1))
-        return found[:limit], found[limit - 1].name if len(found) > limit else ""
+        buckets = list(self._store.page(project, prefix=prefix, after=after, limit=limit + 1))
+        return buckets[:limit], buckets[limit - 1].name if len(buckets) > limit else ""
 
     def names(self, project: str) -> Iterator[str]:
-        """Of all buckets of a project."""
+        """Yield the names of all buckets of a project."""
         after = ""
         while True:
             page, after = self.list(project, after=after)
@@ -126,7 +126,7 @@ class Buckets:
                 return
 
     def patch(self, name: str, change: BucketChange, conditions: Preconditions) -> Bucket:
-        """Change labels or storage class. A bucket that nothing changes stays the same generation."""
+        """Change labels or storage class. Without a change the generation stays the same."""
         return retry_on_conflict(lambda: self._patch_once(name, change, conditions))
 
     def _patch_once(self, name: str, change: BucketChange, conditions: Preconditions) -> Bucket:
@@ -146,10 +146,10 @@ class Buckets:
         return self._store.record(replace(changed, updated_us=self._clock()))
 
     def delete(self, name: str, conditions: Preconditions) -> None:
-        """Remove an empty bucket. `ConflictError` if it holds objects."""
-        with self._making:
+        """Delete an empty bucket. Raises `ConflictError` if it holds objects."""
+        with self._lock:
             _check(self._store.get(name), conditions)
-            self._tree.remove_bucket(name, forget=lambda: self._store.delete(name))
+            self._backend.remove_bucket(name, forget=lambda: self._store.delete(name))
 
     def _exists(self, name: str) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Event files of trainings in buckets that are kept in a cloud: copied here, as far as they are written, to be read."""
+"""Local mirrors of event files in cloud buckets, extended as the files grow."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from trainshed.errors import InvalidArgumentError, TrainshedError
 
 LOG = logging.getLogger("trainshed.mirrors")
 
-LOOK_US = 5_000_000  #: between two looks at the same folder
-BACK_OFF_US = 60_000_000  #: the same, if the last one failed
-MAX_NAMES = 4000  #: looked at in one look
+LOOK_US = 5_000_000  #: between two refreshes of a folder
+BACK_OFF_US = 60_000_000  #: between two refreshes if the last one failed
+MAX_NAMES = 4000  #: objects listed per refresh
 MAX_FILES = 64
-MAX_BYTES = 256 << 20  #: of all files of a folder
-KEPT_US = 3600_000_000  #: after the last look at a folder
-_SECOND_US = 1_000_000  #: a cloud tells whole seconds; a file was written in one of them
+MAX_BYTES = 256 << 20  #: per folder
+KEPT_US = 3600_000_000  #: after the last request for a folder
+_SECOND_US = 1_000_000  #: clouds report whole seconds: a file was written within one
 
 
 class ListableBuckets(Protocol):
-    """The buckets, as far as they are looked through here."""
+    """Access to bucket backends, as mirrors need it."""
 
     def cloud_of(self, bucket: str) -> str: ...
 
@@ -41,76 +41,76 @@ class ListableBuckets(Protocol):
 
 
 @dataclass(slots=True)
-class _Look:
-    """At one folder."""
+class _Mirror:
+    """The state of one mirrored folder."""
 
-    wanted_us: int  #: when somebody last asked for it
-    next_us: int = 0  #: before this, it is not looked at again
-    done_us: int = 0  #: the last one that found everything
-    failed: bool = False  #: the last one of all
+    requested_us: int  #: time of the last request
+    next_us: int = 0  #: the next refresh is due
+    complete_us: int = 0  #: time of the last complete refresh
+    failed: bool = False  #: whether the last refresh failed
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Mirrors:
-    """`root/BUCKET/NAME`, below a folder of the server's own. Threads may share it."""
+    """Mirrors in `root/BUCKET/NAME`, a folder of the server's own. Thread-safe."""
 
-    def __init__(self, root: Path, shelves: ListableBuckets, *, clock: Callable[[], int] = now_us) -> None:
+    def __init__(self, root: Path, backend: ListableBuckets, *, clock: Callable[[], int] = now_us) -> None:
         self.root = root
-        self._shelves = shelves
+        self._backend = backend
         self._clock = clock
-        self._guard = threading.Lock()
-        self._looks: dict[tuple[str, ...], _Look] = {}
+        self._lock = threading.Lock()
+        self._mirrors: dict[tuple[str, ...], _Mirror] = {}
 
     def clear(self) -> None:
-        """Forget what an earlier server copied."""
+        """Remove the mirrors of an earlier server."""
         shutil.rmtree(self.root, ignore_errors=True)
 
     def serves(self, folder: tuple[str, ...]) -> bool:
-        """Whether a folder, its bucket first, is one of a bucket in a cloud."""
-        return bool(self._shelves.cloud_of(folder[0]))
+        """Return whether a folder, given with its bucket first, is in a cloud bucket."""
+        return bool(self._backend.cloud_of(folder[0]))
 
     def refresh(self, folder: tuple[str, ...], *, ended_us: int | None = None) -> None:
-        """Copy what is new below a folder, unless that was done just now. A cloud that fails is logged.
+        """Copy what is new below a folder, unless it was refreshed just now. Errors of a cloud are logged.
 
-        What was written until `ended_us` is there afterwards.
+        Files written until `ended_us` are complete afterwards.
         """
         now = self._clock()
-        self._forget(now)
-        with self._guard:
-            look = self._looks.setdefault(folder, _Look(wanted_us=now))
-        with look.lock:
-            look.wanted_us = now
-            late = ended_us is not None and look.done_us <= ended_us and not look.failed
-            if now < look.next_us and not late:
+        self._remove_expired(now)
+        with self._lock:
+            mirror = self._mirrors.setdefault(folder, _Mirror(requested_us=now))
+        with mirror.lock:
+            mirror.requested_us = now
+            late = ended_us is not None and mirror.complete_us <= ended_us and not mirror.failed
+            if now < mirror.next_us and not late:
                 return
-            look.next_us, look.failed = now + LOOK_US, False
+            mirror.next_us, mirror.failed = now + LOOK_US, False
             try:
-                left = MAX_BYTES
-                for info in self._found(folder):
-                    left -= self._follow(info, left)
-                look.done_us = now
+                budget = MAX_BYTES
+                for info in self._event_files(folder):
+                    budget -= self._append(info, budget)
+                mirror.complete_us = now
             except (TrainshedError, OSError) as exc:
-                look.next_us, look.failed = now + BACK_OFF_US, True
+                mirror.next_us, mirror.failed = now + BACK_OFF_US, True
                 LOG.warning("mirror.behind folder=gs://%s reason=%r", "/".join(folder), str(exc))
 
-    def _forget(self, now: int) -> None:
-        """Remove copies that nobody has looked at for long."""
-        with self._guard:
-            old = [
+    def _remove_expired(self, now: int) -> None:
+        """Remove mirrors that were not requested for long."""
+        with self._lock:
+            expired = [
                 folder
-                for folder, look in self._looks.items()
-                if look.wanted_us + KEPT_US < now and not look.lock.locked()
+                for folder, mirror in self._mirrors.items()
+                if mirror.requested_us + KEPT_US < now and not mirror.lock.locked()
             ]
-            for folder in old:
-                del self._looks[folder]
-        for folder in old:
+            for folder in expired:
+                del self._mirrors[folder]
+        for folder in expired:
             shutil.rmtree(self.root.joinpath(*folder), ignore_errors=True)
 
-    def _found(self, folder: tuple[str, ...]) -> Iterator[ObjectInfo]:
+    def _event_files(self, folder: tuple[str, ...]) -> Iterator[ObjectInfo]:
         query = ListQuery(prefix="".join(f"{part}/" for part in folder[1:]), checksums=False)
         names = files = 0
         while names < MAX_NAMES:
-            page = self._shelves.list(folder[0], query)
+            page = self._backend.list(folder[0], query)
             for item in page.items:
                 if "tfevents" in item.name.rpartition("/")[2] and files < MAX_FILES:
                     files += 1
@@ -120,25 +120,25 @@ class Mirrors:
                 return
             query = replace(query, after=page.next)
 
-    def _follow(self, info: ObjectInfo, most: int) -> int:
-        """Append what a file has more than its copy, and say how large that is then.
+    def _append(self, info: ObjectInfo, max_bytes: int) -> int:
+        """Append what a file has beyond its copy. Returns the size of the copy.
 
-        One that is shorter than its copy is another one.
+        A file shorter than its copy was replaced, and is copied again.
         """
         try:
             copy = self.root.joinpath(info.bucket, *components(info.name))
         except InvalidArgumentError:
-            return 0  # a name that no file can have
-        size = min(info.size, most)
-        have = copy.stat().st_size if copy.is_file() else 0
-        if have > size:
+            return 0  # not a valid file name
+        size = min(info.size, max_bytes)
+        copied = copy.stat().st_size if copy.is_file() else 0
+        if copied > size:
             copy.unlink()
-            have = 0
-        if have == size:
+            copied = 0
+        if copied == size:
             return size
         copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._shelves.open(info.bucket, info.name) as reader, open(copy, "ab") as file:
-            for offset in range(have, min(size, reader.info.size), PIECE):
+        with self._backend.open(info.bucket, info.name) as reader, open(copy, "ab") as file:
+            for offset in range(copied, min(size, reader.info.size), PIECE):
                 file.write(reader.read(offset, min(PIECE, size - offset)))
         written_us = info.created_us + _SECOND_US
         with suppress(FileNotFoundError):

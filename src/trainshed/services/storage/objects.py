@@ -1,4 +1,4 @@
-"""What can be done with objects. Who may do it in the bucket of the request was settled before."""
+"""Objects: get, list, upload, copy, compose and delete. Callers check authorization for the request's bucket before."""
 
 from __future__ import annotations
 
@@ -31,52 +31,52 @@ __all__ = [
     "Objects",
     "StagedObject",
     "UploadSession",
-]  # what routes hold in their hands
+]  # what routes handle
 
-MAX_SOURCES = 32  #: objects that one compose takes
+MAX_SOURCES = 32  #: source objects per compose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectSource:
-    """An object to read: which one, and what must hold of it."""
+    """An object to read, with preconditions."""
 
     bucket: str
     name: str
-    generation: int | None = None  #: None: the one that is there now
+    generation: int | None = None  #: None for the current one
     conditions: Preconditions = field(default_factory=Preconditions)
 
 
 class Objects:
-    """The objects of all buckets. Threads may share it."""
+    """The objects of all buckets. Thread-safe."""
 
-    def __init__(self, tree: BucketBackend, sessions: UploadSessions, *, owner: Callable[[str], str]) -> None:
-        """`owner` gives the project of a bucket, or raises `NotFoundError`."""
-        self._tree = tree
+    def __init__(self, backend: BucketBackend, sessions: UploadSessions, *, owner: Callable[[str], str]) -> None:
+        """`owner` returns the project of a bucket, or raises `NotFoundError`."""
+        self._backend = backend
         self._sessions = sessions
         self._owner = owner
 
     def sweep(self) -> None:
-        """Remove what interrupted requests left. Call it before the first request, and only then."""
-        self._tree.sweep()
+        """Remove what interrupted requests left. Call it only before the first request."""
+        self._backend.sweep()
         self._sessions.sweep()
 
     def get(self, source: ObjectSource) -> ObjectInfo:
-        return self._checked(source, self._tree.info(source.bucket, source.name))
+        return self._checked(source, self._backend.info(source.bucket, source.name))
 
     def exists(self, bucket: str, name: str) -> bool:
-        """Whether there is such an object. False for a name that none can have."""
+        """Return whether the object exists. Returns False for an invalid name."""
         try:
-            self._tree.info(bucket, name, checksums=False)
+            self._backend.info(bucket, name, checksums=False)
         except (NotFoundError, InvalidArgumentError):
             return False
         return True
 
     def folder_holds_files(self, bucket: str, folder: str) -> bool:
-        """Whether any object lies below a folder, or anywhere if that is empty. Marks of folders don't count."""
+        """Return whether a folder has any object; "" is the whole bucket. Folder markers do not count."""
         prefix = f"{folder.removesuffix('/')}/" if folder else ""
         query = ListQuery(prefix=prefix, checksums=False, limit=100)
         while True:
-            page = self._tree.list(bucket, query)
+            page = self._backend.list(bucket, query)
             if any(not item.name.endswith("/") for item in page.items):
                 return True
             if not page.next:
@@ -84,12 +84,12 @@ class Objects:
             query = replace(query, after=page.next)
 
     def matches(self, bucket: str, pattern: str) -> bool:
-        """Whether an object matches, as `glob_objects` has it."""
-        return any(glob_objects(self._tree, bucket, pattern))
+        """Return whether an object matches the pattern. See `glob_objects`."""
+        return any(glob_objects(self._backend, bucket, pattern))
 
     def open(self, source: ObjectSource) -> ObjectReader:
-        """The object's bytes, as they are now; the caller closes it."""
-        reader = self._tree.open(source.bucket, source.name)
+        """Open an object for reading, as it is now; the caller closes it."""
+        reader = self._backend.open(source.bucket, source.name)
         try:
             self._checked(source, reader.info)
         except BaseException:
@@ -103,52 +103,55 @@ class Objects:
         return info
 
     def list(self, bucket: str, query: ListQuery) -> ObjectPage:
-        return self._tree.list(bucket, query)
+        return self._backend.list(bucket, query)
 
     def stage(self, draft: ObjectDraft) -> StagedObject:
-        """A place for the bytes of an object that may have this name. `store` it, or discard it."""
+        """Create a staged object for this draft. The caller passes it to `store` or discards it."""
         components(draft.name)
-        return self._tree.stage()
+        return self._backend.stage()
 
     def store(self, staged: StagedObject | None, rest: bytes, draft: ObjectDraft) -> ObjectInfo:
-        """Add the last bytes and make it the object. Whatever happens, the staged file is gone afterwards."""
-        with staged or self.stage(draft) as whole:
-            whole.write(rest)
-            return self._tree.commit(whole, draft)
+        """Append the last bytes and commit the object. The staged file is removed in every case."""
+        with staged or self.stage(draft) as object_:
+            object_.write(rest)
+            return self._backend.commit(object_, draft)
 
     def delete(self, source: ObjectSource) -> None:
-        self._tree.delete(source.bucket, source.name, source.conditions, generation=source.generation)
+        self._backend.delete(source.bucket, source.name, source.conditions, generation=source.generation)
 
     def patch(self, source: ObjectSource, change: Callable[[ObjectMetadata], ObjectMetadata]) -> ObjectInfo:
-        """Write other metadata to an object. Its bytes and its generation stay."""
+        """Replace the metadata of an object. Its bytes and generation stay."""
 
-        def checked(info: ObjectInfo) -> ObjectMetadata:
+        def checked_change(info: ObjectInfo) -> ObjectMetadata:
             _check_source(source, info)
             return change(info.traits)
 
-        return self._tree.patch(source.bucket, source.name, checked)
+        return self._backend.patch(source.bucket, source.name, checked_change)
 
     def copy(self, source: ObjectSource, draft: ObjectDraft, principal: Principal, *, keep_traits: bool) -> ObjectInfo:
-        """Make a copy, in any bucket that the principal may write to. `keep_traits`: with the source's metadata."""
+        """Copy an object into any bucket that the principal may write to.
+
+        With `keep_traits`, the copy has the source's metadata.
+        """
         self._check_writable(draft.bucket, principal)
-        with self._tree.open(source.bucket, source.name) as reader, self.stage(draft) as staged:
+        with self._backend.open(source.bucket, source.name) as reader, self.stage(draft) as staged:
             _check_source(source, reader.info)
             reader.copy_to(staged)
             traits = reader.info.traits if keep_traits else draft.traits
-            return self._tree.commit(staged, replace(draft, traits=traits, components=reader.info.components))
+            return self._backend.commit(staged, replace(draft, traits=traits, components=reader.info.components))
 
     def move(self, source: ObjectSource, draft: ObjectDraft, principal: Principal) -> ObjectInfo:
-        """Give an object another name in its bucket. Cut short, it leaves both names, never none."""
+        """Rename an object in its bucket. An interrupted move leaves both names, never none."""
         if source.name == draft.name:
             raise InvalidArgumentError("An object can't be moved to the name that it has.")
-        info = self._tree.info(source.bucket, source.name, checksums=False)
+        info = self._backend.info(source.bucket, source.name, checksums=False)
         _check_generation(source, info)
         moved = self.copy(replace(source, generation=info.generation), draft, principal, keep_traits=True)
-        self._tree.delete(source.bucket, source.name, Preconditions(), generation=info.generation)
+        self._backend.delete(source.bucket, source.name, Preconditions(), generation=info.generation)
         return moved
 
     def compose(self, sources: Sequence[ObjectSource], draft: ObjectDraft) -> ObjectInfo:
-        """One object out of several of the same bucket, one behind the other."""
+        """Concatenate objects of one bucket into a new one."""
         if not 1 <= len(sources) <= MAX_SOURCES:
             raise InvalidArgumentError(
                 f"A compose takes 1 to {MAX_SOURCES} source objects; this one has {len(sources)}."
@@ -156,11 +159,11 @@ class Objects:
         count = 0
         with self.stage(draft) as staged:
             for source in sources:
-                with self._tree.open(source.bucket, source.name) as reader:
+                with self._backend.open(source.bucket, source.name) as reader:
                     _check_source(source, reader.info)
                     reader.copy_to(staged)
                     count += reader.info.components or 1
-            return self._tree.commit(staged, replace(draft, components=count))
+            return self._backend.commit(staged, replace(draft, components=count))
 
     def _check_writable(self, bucket: str, principal: Principal) -> None:
         project = self._owner(bucket)
@@ -172,35 +175,35 @@ class Objects:
             )
 
     def begin(self, draft: ObjectDraft) -> str:
-        """Begin an upload that may come in pieces and survive a restart. Its id."""
+        """Start a resumable upload, which survives a restart. Returns its id."""
         components(draft.name)
         return self._sessions.begin(draft)
 
     def resume(self, bucket: str, upload: str, name: str) -> UploadSession | ObjectInfo:
-        """An upload that goes on, or the object that it has become already. `NotFoundError` if it is neither."""
+        """Return an upload in progress, or the object if it is complete. Raises `NotFoundError` if it is neither."""
         try:
             return self._sessions.open(bucket, upload)
         except NotFoundError:
             if name:
-                info = self._tree.info(bucket, name)
+                info = self._backend.info(bucket, name)
                 if info.upload == upload:
                     return info
             raise
 
     def keep(self, session: UploadSession) -> None:
-        """Let go of an upload that is not complete. What it has received is on the disk."""
+        """Suspend an incomplete upload. The received bytes are on disk."""
         try:
             session.sync()
         finally:
             self._sessions.keep(session)
 
     def finish(self, session: UploadSession) -> ObjectInfo:
-        """Make a complete upload the object. A condition or checksum that fails ends it.
+        """Commit a complete upload. A failed precondition or checksum ends it.
 
-        A full disk, or a cloud that does not answer, doesn't: it can be finished later.
+        After `DiskFullError` or `UnavailableError` it can be finished later.
         """
         try:
-            info = self._tree.commit(session, session.draft)
+            info = self._backend.commit(session, session.draft)
         except (DiskFullError, UnavailableError):
             self._sessions.keep(session)
             raise
@@ -215,12 +218,12 @@ class Objects:
 
 
 def _check_generation(source: ObjectSource, info: ObjectInfo) -> None:
-    """`NotFoundError` unless it is the generation that was asked for."""
+    """Raise `NotFoundError` unless it is the requested generation."""
     if source.generation not in (None, info.generation):
         raise object_not_found(source.bucket, f"{source.name}#{source.generation}")
 
 
 def _check_source(source: ObjectSource, info: ObjectInfo) -> None:
-    """The same, and `ConditionNotMetError` unless a write that reads it may go on."""
+    """Like `_check_generation`. Raises `ConditionNotMetError` if a write precondition fails."""
     _check_generation(source, info)
     source.conditions.check_write(info)

@@ -1,4 +1,4 @@
-"""Addresses in requests: whether what they name is there, in a bucket of the same project."""
+"""Checks of URIs in requests: whether the object exists, in a bucket of the same project."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trainshed.errors import InvalidArgumentError, NotFoundError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UriChecker:
-    """The buckets, as far as one project may know of them. A bucket of another project is as good as absent."""
+    """Checks URIs for one project. Buckets of other projects count as missing."""
 
-    bucket_owner: Callable[[str], str]  #: the project of a bucket; `NotFoundError` if there is no such bucket
+    bucket_owner: Callable[[str], str]  #: returns the project of a bucket; raises `NotFoundError`
     object_exists: Callable[[str, str], bool]
-    folder_holds_files: Callable[[str, str], bool]  #: whether any object lies below a folder of a bucket
+    folder_holds_files: Callable[[str, str], bool]  #: whether a folder of a bucket has any object
     matches: Callable[[str, str], bool]  #: whether any object of a bucket matches a pattern
-    cloud_of: Callable[[str], str]  #: where a bucket is kept, such as s3://lab-data/mnist; empty if it is a folder
+    cloud_of: Callable[[str], str]  #: the cloud URL of a bucket, such as s3://lab-data/mnist; "" if it is a folder
 
     def owns(self, project: str, bucket: str) -> bool:
         try:
@@ -26,31 +26,25 @@ class UriChecker:
             return False
 
     def object_readable(self, project: str, uri: str, *, field: str) -> bool:
-        """`InvalidArgumentError`, with the field, for what is no gs:// address at all."""
+        """Return whether the object exists. Raises `InvalidArgumentError` if `uri` is no gs:// URI."""
         bucket, name = parse_uri(uri, field=field)
         return name != "" and self.owns(project, bucket) and self.object_exists(bucket, name)
 
     def folder_readable(self, project: str, uri: str, *, field: str) -> bool:
-        """Whether there is at least one object below.
-
-        `InvalidArgumentError`, with the field, for what is no gs:// address.
-        """
+        """Return whether the folder has any object. Raises `InvalidArgumentError` if `uri` is no gs:// URI."""
         bucket, name = parse_uri(uri, field=field)
         return self.owns(project, bucket) and self.folder_holds_files(bucket, name)
 
     def matched(self, project: str, uri: str, *, field: str) -> bool:
-        """Whether there is an object for a pattern.
-
-        `InvalidArgumentError`, with the field, for what is no gs:// address.
-        """
+        """Return whether any object matches the pattern. Raises `InvalidArgumentError` if `uri` is no gs:// URI."""
         bucket, pattern = parse_uri(uri, field=field)
         return self.owns(project, bucket) and self.matches(bucket, pattern)
 
 
 def parse_uri(uri: str, *, field: str) -> tuple[str, str]:
-    """The bucket and the object that a URI names; no object for the bucket itself.
+    """Return bucket and object of a URI; the object is "" for the bucket itself.
 
-    `InvalidArgumentError` if it can't be one.
+    Raises `InvalidArgumentError` if it is no gs:// URI.
     """
     try:
         bucket, name = split_uri(uri)
