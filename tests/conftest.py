@@ -29,7 +29,7 @@ os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
 # Many threads that write at once, on a disk that others use too, may wait for each other for longer than a server lets
 # its callers wait.
-sqlite.BUSY_S = 90.0
+sqlite.BUSY_TIMEOUT_S = 90.0
 
 #: Outlives the test run: TensorFlow is installed once for a checkout.
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "runtimes"

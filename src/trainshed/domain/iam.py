@@ -1,4 +1,4 @@
-"""Who may do what: roles, principals, and the policies people set on single resources."""
+"""Roles, principals and access levels: who may do what."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from enum import IntEnum, StrEnum
 from typing import Self
 
 ALL_PROJECTS = "*"
-_VERSION = "version:"  #: begins that of the tokens that hosts on other machines have
-_JOB = "job:"  #: begins the user name of the tokens that jobs have; people have no colon in theirs
+_VERSION_PREFIX = "version:"  #: user name prefix of the fetch tokens of remote hosts
+_JOB_PREFIX = "job:"  #: user name prefix of job tokens; user names of people have no colon
 
 
 class Access(IntEnum):
-    """What a request needs. Each level includes the ones before it."""
+    """The access level that a request needs. Each level includes the ones before it."""
 
-    PUBLIC = 0  #: no token at all
-    FETCH = 1  #: the packages of a job, or the files of a version, byte by byte as they are
+    PUBLIC = 0  #: needs no token
+    FETCH = 1  #: download the artifacts of one job or version
     READ = 2
     WRITE = 3
     ADMIN = 4  #: tokens, policies, runtimes
@@ -24,8 +24,7 @@ class Access(IntEnum):
 class Role(StrEnum):
     """What a token may do in its project."""
 
-    #: brings the packages of one job, or the files of one version, to the machine where that runs, and can do nothing
-    #: else
+    #: only downloads the artifacts of one job or version to the node that runs it
     COURIER = "courier"
     VIEWER = "viewer"
     EDITOR = "editor"
@@ -42,39 +41,39 @@ _ACCESS = {
     Role.EDITOR: Access.WRITE,
     Role.OWNER: Access.ADMIN,
 }
-#: what people can have
+#: roles that people can have
 USER_ROLES = (Role.VIEWER, Role.EDITOR, Role.OWNER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Whoever holds a token, as far as a request is concerned."""
+    """The holder of a token, as authorization sees it."""
 
     user: str
-    project: str  #: a project id, or EVERY_PROJECT
+    project: str  #: a project id, or ALL_PROJECTS
     role: Role
 
     @classmethod
     def of_job(cls, project: str, job: str, role: Role) -> Self:
-        """The code of a job, or what works for it."""
-        return cls(user=f"{_JOB}{job}", project=project, role=role)
+        """The principal of a job's code, or of a process that works for the job."""
+        return cls(user=f"{_JOB_PREFIX}{job}", project=project, role=role)
 
     @property
     def job(self) -> str:
-        """The job that this is about; empty for people."""
-        return self.user.removeprefix(_JOB) if self.user.startswith(_JOB) else ""
+        """The id of the job. Empty for people."""
+        return self.user.removeprefix(_JOB_PREFIX) if self.user.startswith(_JOB_PREFIX) else ""
 
     @classmethod
     def of_version(cls, project: str, model: str, version: str) -> Self:
-        """What brings the files of a version to a machine that is to serve it."""
-        return cls(user=f"{_VERSION}{model}/{version}", project=project, role=Role.COURIER)
+        """The principal that downloads the artifacts of a version to a node."""
+        return cls(user=f"{_VERSION_PREFIX}{model}/{version}", project=project, role=Role.COURIER)
 
     @property
     def version(self) -> tuple[str, str] | None:
-        """The model and the version that this is about; None for people and jobs."""
-        if not self.user.startswith(_VERSION):
+        """The model and the version. Returns None for people and jobs."""
+        if not self.user.startswith(_VERSION_PREFIX):
             return None
-        model, _, version = self.user.removeprefix(_VERSION).partition("/")
+        model, _, version = self.user.removeprefix(_VERSION_PREFIX).partition("/")
         return model, version
 
     def sees(self, project: str) -> bool:

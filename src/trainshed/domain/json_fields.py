@@ -1,7 +1,7 @@
-"""Reading JSON as Google's parser does: camelCase or snake_case, 64-bit numbers as text, unknown names refused.
+"""JSON with protobuf's rules: camelCase or snake_case, int64 as strings, unknown names rejected.
 
-A reader takes a value and the place it was found at, and returns the value in one form: names in camelCase, int64 as
-text. Readers are put together to describe a message; nothing else in the program walks a request body by hand.
+A reader takes a value and its path, and returns the value in normal form: camelCase names, int64 as strings. Readers
+compose to describe a message. No other code traverses a request body by hand.
 """
 
 from __future__ import annotations
@@ -18,118 +18,123 @@ from trainshed.errors import InvalidArgumentError
 FieldReader = Callable[[object, str], Any]
 
 _DURATION = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?s")
-_SHOWN = 80  #: characters of a wrong value that its error repeats
+_MAX_SHOWN_CHARACTERS = 80  #: of an invalid value, in its error
 
 
-def string(value: object, at: str) -> str:
+def string(value: object, path: str) -> str:
     if not isinstance(value, str):
-        raise wrong_value(at, "TYPE_STRING", value, "a string")
+        raise wrong_value(path, "TYPE_STRING", value, "a string")
     return value
 
 
-def boolean(value: object, at: str) -> bool:
+def boolean(value: object, path: str) -> bool:
     if not isinstance(value, bool):
-        raise wrong_value(at, "TYPE_BOOL", value, "true or false")
+        raise wrong_value(path, "TYPE_BOOL", value, "true or false")
     return value
 
 
-def int32(value: object, at: str) -> int:
-    return _integer(value, at, 32)
+def int32(value: object, path: str) -> int:
+    return _integer(value, path, 32)
 
 
-def int64(value: object, at: str) -> str:
-    """A number or its text; the answer is text, because JSON numbers are not that wide everywhere."""
-    return str(_integer(value, at, 64))
+def int64(value: object, path: str) -> str:
+    """Read a number or its string. Returns a string, because not all JSON parsers keep 64 bits."""
+    return str(_integer(value, path, 64))
 
 
-def _integer(value: object, at: str, bits: int) -> int:
+def _integer(value: object, path: str, bits: int) -> int:
     number = value
     if isinstance(number, str) and re.fullmatch(r"-?[0-9]{1,20}", number):
         number = int(number)
     if isinstance(number, float) and number.is_integer():
         number = int(number)
     if isinstance(number, bool) or not isinstance(number, int) or not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
-        raise wrong_value(at, f"TYPE_INT{bits}", value, "a whole number")
+        raise wrong_value(path, f"TYPE_INT{bits}", value, "a whole number")
     return number
 
 
-def double(value: object, at: str) -> float:
-    """A number, or the text of one. What is no number, or infinite, is refused: nothing here wants one."""
+def double(value: object, path: str) -> float:
+    """Read a number or its string. NaN and infinity are rejected."""
     number = value
     if isinstance(number, str) and re.fullmatch(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?", number):
         number = float(number)
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-        raise wrong_value(at, "TYPE_DOUBLE", value, "a number")
+        raise wrong_value(path, "TYPE_DOUBLE", value, "a number")
     return float(number)
 
 
-def duration(value: object, at: str) -> str:
+def duration(value: object, path: str) -> str:
     if not isinstance(value, str) or not _DURATION.fullmatch(value):
-        raise wrong_value(at, "type.googleapis.com/google.protobuf.Duration", value, 'a text such as "3600s"')
+        raise wrong_value(path, "type.googleapis.com/google.protobuf.Duration", value, 'a text such as "3600s"')
     return value
 
 
 def duration_s(text: str) -> float:
-    """The seconds of what `duration` let through."""
+    """The seconds of a valid `duration`."""
     return float(text.removesuffix("s"))
 
 
-def anything(value: object, at: str) -> object:
+def anything(value: object, path: str) -> object:
     return value
 
 
 def enum(name: str, *words: str) -> FieldReader:
-    def read(value: object, at: str) -> str:
+    def read(value: object, path: str) -> str:
         if value not in words:
-            raise wrong_value(at, f"type.googleapis.com/google.cloud.ml.v1.{name}", value, f"one of {', '.join(words)}")
+            raise wrong_value(
+                path, f"type.googleapis.com/google.cloud.ml.v1.{name}", value, f"one of {', '.join(words)}"
+            )
         return str(value)
 
     return read
 
 
 def repeated(reader: FieldReader) -> FieldReader:
-    def read(value: object, at: str) -> list[Any]:
+    def read(value: object, path: str) -> list[Any]:
         if not isinstance(value, list):
-            raise wrong_value(at, "repeated", value, "a list")
-        return [reader(item, f"{at}[{number}]") for number, item in enumerate(value)]
+            raise wrong_value(path, "repeated", value, "a list")
+        return [reader(item, f"{path}[{number}]") for number, item in enumerate(value)]
 
     return read
 
 
 def message(fields: Mapping[str, FieldReader]) -> FieldReader:
-    """A reader of objects with just these fields, named in camelCase. A null counts as not given."""
-    known = {name: name for name in fields} | {snake(name): name for name in fields}
+    """A reader of objects with exactly these fields, named in camelCase. Null counts as missing."""
+    field_names = {name: name for name in fields} | {snake(name): name for name in fields}
 
-    def read(value: object, at: str) -> dict[str, Any]:
+    def read(value: object, path: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise wrong_value(at, "message", value, "an object")
-        if unknown := [key for key in value if key not in known]:
-            raise unknown_names(unknown, at)
-        found: dict[str, Any] = {}
+            raise wrong_value(path, "message", value, "an object")
+        if unknown := [key for key in value if key not in field_names]:
+            raise unknown_names(unknown, path)
+        result: dict[str, Any] = {}
         for key, item in value.items():
-            name = known[key]
-            if name in found:
+            name = field_names[key]
+            if name in result:
                 raise InvalidArgumentError(
-                    f"Invalid value at '{at}': {name} is given twice, as {name} and as {snake(name)}.", field=at
+                    f"Invalid value at '{path}': {name} is given twice, as {name} and as {snake(name)}.", field=path
                 )
             if item is not None:
-                found[name] = fields[name](item, f"{at}.{snake(name)}" if at else snake(name))
-        return found
+                result[name] = fields[name](item, f"{path}.{snake(name)}" if path else snake(name))
+        return result
 
     return read
 
 
-def unknown_names(names: list[str], at: str) -> InvalidArgumentError:
-    """Google's own words for a name that no field has."""
-    place = f" at '{at}'" if at else ""
-    lines = [f'Invalid JSON payload received. Unknown name "{_cut(name)}"{place}: Cannot find field.' for name in names]
-    return InvalidArgumentError("\n".join(lines[:20]), field=at)
+def unknown_names(names: list[str], path: str) -> InvalidArgumentError:
+    """Google's error for an unknown field name."""
+    location = f" at '{path}'" if path else ""
+    lines = [
+        f'Invalid JSON payload received. Unknown name "{_truncate(name)}"{location}: Cannot find field.'
+        for name in names
+    ]
+    return InvalidArgumentError("\n".join(lines[:20]), field=path)
 
 
-def wrong_value(at: str, kind: str, value: object, wanted: str) -> InvalidArgumentError:
-    """Google's own words for a value of the wrong type, and what would be right."""
-    shown = _cut(orjson.dumps(value).decode())
-    return InvalidArgumentError(f"Invalid value at '{at}' ({kind}), {shown}. Wanted here: {wanted}.", field=at)
+def wrong_value(path: str, kind: str, value: object, expected: str) -> InvalidArgumentError:
+    """Google's error for a value of the wrong type, plus the expected type."""
+    excerpt = _truncate(orjson.dumps(value).decode())
+    return InvalidArgumentError(f"Invalid value at '{path}' ({kind}), {excerpt}. Wanted here: {expected}.", field=path)
 
 
 def snake(name: str) -> str:
@@ -147,7 +152,7 @@ def snake_keys(value: object) -> object:
 
 
 def mask_paths(text: str, *, field: str) -> list[str]:
-    """The paths of a field mask, in snake_case and in order. `InvalidArgumentError` if there are none."""
+    """The paths of a field mask, in snake_case and in order. Raises `InvalidArgumentError` if there are none."""
     paths = [snake(path.strip()) for path in text.split(",") if path.strip()]
     if not paths:
         raise InvalidArgumentError(
@@ -156,5 +161,5 @@ def mask_paths(text: str, *, field: str) -> list[str]:
     return paths
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+def _truncate(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"

@@ -1,4 +1,4 @@
-"""Lines of a job as log entries, and where a reader of them stands."""
+"""Log entries of a job, cursors into its log, and the selection of entries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainshed.domain.filters.terms import SEVERITIES, Search, compile_pattern
 from trainshed.domain.times import parse_rfc3339, rfc3339
 from trainshed.errors import InvalidArgumentError
 
-SERVICE = "service"  #: the task of lines that tell of the server's own steps
+SERVICE = "service"  #: task name of the server's own messages
 
 _CURSOR = re.compile(r"(?:\d{1,9}~)?\d{1,18}(?:\.\d{1,18}){0,1000}", re.ASCII)
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhd])", re.ASCII)
@@ -18,13 +18,13 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def insert_id(time_us: int, *, attempt: int, position: int) -> str:
-    """Fixed width, and sorted like the lines of one job: by time, then source, then place in it. Attempt 0: events."""
+    """A fixed-width id that sorts the entries of one job by time, source and position. Attempt 0 means events."""
     return f"{time_us:018d}-{attempt:04d}-{position:012d}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """One line, of a replica or of the service."""
+    """One log entry, of a replica or of the service."""
 
     project: str
     job: str
@@ -36,12 +36,12 @@ class LogEntry:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Orders the entries of all jobs by time, and names each of them."""
+        """A unique key that orders the entries of all jobs by time."""
         return self.insert_id, self.project, self.job
 
     def body(self) -> dict[str, Any]:
-        """Cloud Logging's LogEntry. Times are always as wide: gcloud compares them as strings."""
-        moment = rfc3339(self.time_us, digits=9)
+        """Cloud Logging's LogEntry. Times have a fixed width because gcloud compares them as strings."""
+        timestamp = rfc3339(self.time_us, digits=9)
         return {
             "insertId": self.insert_id,
             "jsonPayload": {"created": self.time_us / 1e6, "levelname": self.severity, "message": self.message},
@@ -52,18 +52,18 @@ class LogEntry:
                 "ml.googleapis.com/trial_id": "",
             },
             "logName": f"projects/{self.project}/logs/{self.replica}",
-            "receiveTimestamp": moment,
+            "receiveTimestamp": timestamp,
             "resource": {
                 "labels": {"job_id": self.job, "project_id": self.project, "task_name": self.replica},
                 "type": "ml_job",
             },
             "severity": self.severity,
-            "timestamp": moment,
+            "timestamp": timestamp,
         }
 
 
 class LogFields(Protocol):
-    """What a line is chosen by."""
+    """The fields by which log records are selected."""
 
     @property
     def time_us(self) -> int: ...
@@ -80,38 +80,38 @@ class LogFields(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogCursor:
-    """How far each source of one job's lines was read: the events by number, each attempt's file by byte.
+    """How far each source of a job's log was read: events by number, each attempt's file by offset.
 
-    A time would not do: a line of one source may appear after a later one of another was read.
+    A time would not be enough: a record of one source can appear after a later one of another source was read.
     """
 
     events: int = 0
     offsets: tuple[int, ...] = ()  #: of attempt 1, 2, ...
-    seeking: int = 0  #: how many matching lines before this place are yet to be found, for a reader of the last ones
+    seeking: int = 0  #: for `tail`: matching entries before this cursor that are yet to be found
 
     def __str__(self) -> str:
-        place = ".".join(map(str, (self.events, *self.offsets)))
-        return f"{self.seeking}~{place}" if self.seeking else place
+        position = ".".join(map(str, (self.events, *self.offsets)))
+        return f"{self.seeking}~{position}" if self.seeking else position
 
     @classmethod
     def read(cls, text: str, *, field: str = "after") -> Self:
         if not _CURSOR.fullmatch(text):
             raise InvalidArgumentError(f"`{field}` must be a place that an earlier answer told.", field=field)
-        seeking, _, place = text.rpartition("~")
-        events, *offsets = map(int, place.split("."))
+        seeking, _, position = text.rpartition("~")
+        events, *offsets = map(int, position.split("."))
         return cls(events, tuple(offsets), int(seeking or 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSelection:
-    """Which lines of a job someone wants to see."""
+    """Which entries of a job's log a reader selects."""
 
     replica: str = ""  #: empty: all
     since_us: int = 0
-    grep: str = ""  #: a regular expression; empty: everything
-    tail: int | None = None  #: begin that many matching lines before the end
-    severity: str = ""  #: the least; empty: all
-    words: str = ""  #: plain text, in either case; empty: everything
+    grep: str = ""  #: a regular expression; empty: all
+    tail: int | None = None  #: start this many matching entries before the end
+    severity: str = ""  #: the minimum; empty: all
+    words: str = ""  #: plain text, case-insensitive; empty: all
     _search: Search | None = field(init=False, repr=False, compare=False)
     _rank: int = field(init=False, repr=False, compare=False)
     _folded: str = field(init=False, repr=False, compare=False)
@@ -131,18 +131,18 @@ class LogSelection:
         object.__setattr__(self, "_rank", SEVERITIES.get(self.severity, 0))
         object.__setattr__(self, "_folded", self.words.casefold())
 
-    def matches(self, line: LogFields) -> bool:
+    def matches(self, record: LogFields) -> bool:
         return (
-            line.time_us >= self.since_us
-            and (not self.replica or line.replica == self.replica)
-            and (not self._rank or SEVERITIES[line.severity] >= self._rank)
-            and (not self._folded or self._folded in line.message.casefold())
-            and (self._search is None or self._search(line.message))
+            record.time_us >= self.since_us
+            and (not self.replica or record.replica == self.replica)
+            and (not self._rank or SEVERITIES[record.severity] >= self._rank)
+            and (not self._folded or self._folded in record.message.casefold())
+            and (self._search is None or self._search(record.message))
         )
 
 
 def parse_since(text: str, *, now_us: int) -> int:
-    """A moment given as one (`2026-11-15T21:17:35Z`) or as how long ago (`90s`, `10m`, `2h`, `1d`)."""
+    """Parse a time (`2026-11-15T21:17:35Z`) or an age (`90s`, `10m`, `2h`, `1d`). Returns microseconds."""
     if ago := _DURATION.fullmatch(text):
         return max(0, now_us - int(float(ago[1]) * _SECONDS[ago[2]] * 1_000_000))
     try:

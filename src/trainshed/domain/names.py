@@ -1,4 +1,4 @@
-"""What may be called what. One pattern for each kind of name, and the sentence that explains it."""
+"""Rules for names: one pattern per kind of name, and the sentence that explains it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 
 from trainshed.errors import InvalidArgumentError
 
-_JOB = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
+_RESOURCE_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{2,61}[a-z0-9]")
 _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
-_MACHINE = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_MACHINE_TYPE = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
 
 def job_id(text: str) -> str:
-    if not _JOB.fullmatch(text):
+    if not _RESOURCE_ID.fullmatch(text):
         raise InvalidArgumentError(
             f"A job id starts with a letter and holds only letters, digits and underscores, 128 at most; "
             f"{text!r} does not.",
@@ -25,15 +25,15 @@ def job_id(text: str) -> str:
 
 
 def model_name(text: str) -> str:
-    return _registered(text, what="model", field="model.name")
+    return _resource_id(text, what="model", field="model.name")
 
 
 def version_name(text: str) -> str:
-    return _registered(text, what="version", field="version.name")
+    return _resource_id(text, what="version", field="version.name")
 
 
-def _registered(text: str, *, what: str, field: str) -> str:
-    if not _JOB.fullmatch(text):
+def _resource_id(text: str, *, what: str, field: str) -> str:
+    if not _RESOURCE_ID.fullmatch(text):
         raise InvalidArgumentError(
             f"The name of a {what} starts with a letter and holds only letters, digits and underscores, 128 at most; "
             f"{text!r} does not.",
@@ -62,7 +62,7 @@ def user_name(text: str) -> str:
 
 
 def machine_name(text: str) -> str:
-    if not _MACHINE.fullmatch(text):
+    if not _MACHINE_TYPE.fullmatch(text):
         raise InvalidArgumentError(
             f"The name of a machine type starts with a lower-case letter and holds only lower-case letters, digits, - "
             f"and _, 63 at most; {text!r} does not.",
@@ -71,17 +71,17 @@ def machine_name(text: str) -> str:
     return text
 
 
-def labels(given: object, *, field: str) -> dict[str, str]:
-    """The labels in a request body, checked. At most 64."""
-    if not isinstance(given, dict) or not all(isinstance(v, str) for v in given.values()):
+def labels(labels_sent: object, *, field: str) -> dict[str, str]:
+    """Check the labels of a request body. At most 64."""
+    if not isinstance(labels_sent, dict) or not all(isinstance(v, str) for v in labels_sent.values()):
         raise InvalidArgumentError("Labels are a map from strings to strings.", field=field)
-    if len(given) > 64:
-        raise InvalidArgumentError(f"There are {len(given)} labels; 64 are allowed.", field=field)
-    for key, value in given.items():
+    if len(labels_sent) > 64:
+        raise InvalidArgumentError(f"There are {len(labels_sent)} labels; 64 are allowed.", field=field)
+    for key, value in labels_sent.items():
         if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
             raise InvalidArgumentError(
                 f"Label {key!r}: {value!r} is not allowed. Keys start with a lower-case letter; keys and values hold "
                 f"lower-case letters, digits, - and _, 63 at most.",
                 field=field,
             )
-    return given
+    return labels_sent

@@ -1,4 +1,4 @@
-"""Buckets and objects as values, the conditions a request may set on them, and what a listing asks for."""
+"""Buckets, objects, preconditions and list queries as values."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from trainshed.errors import ConditionNotMetError, NotFoundError, NotModified
 
-MAX_PAGE = 1000  #: objects on one page of a listing, at most
+MAX_PAGE = 1000  #: objects per page of a listing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """A bucket as the store knows it. Its name is unique over all projects."""
+    """A bucket as the store knows it. Its name is unique across projects."""
 
     name: str
     project: str
@@ -26,7 +26,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectMetadata:
-    """What a writer may say about an object besides its bytes. Empty strings are things not said."""
+    """What a writer may set on an object besides its bytes. Empty strings mean not set."""
 
     content_type: str = ""
     content_encoding: str = ""
@@ -40,7 +40,7 @@ class ObjectMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """One object as it is now. `md5` and `crc32c` are base64; empty where they aren't known yet."""
+    """One object as it is now. `md5` and `crc32c` are base64, and empty while they are unknown."""
 
     bucket: str
     name: str
@@ -51,8 +51,8 @@ class ObjectInfo:
     updated_us: int
     md5: str = ""
     crc32c: str = ""
-    components: int = 0  #: how many objects a composed one was made of; 0 for all others
-    upload: str = ""  #: the resumable session that wrote it
+    components: int = 0  #: number of components of a composed object; 0 for all others
+    upload: str = ""  #: id of the resumable upload session that wrote it
     traits: ObjectMetadata = field(default_factory=ObjectMetadata)
 
     @property
@@ -62,7 +62,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preconditions:
-    """What must hold for a request to go on. None asks nothing; generation 0 is that of an absent object."""
+    """Preconditions of a request. None means no condition. An absent object has generation 0."""
 
     generation: int | None = None
     generation_not: int | None = None
@@ -71,72 +71,72 @@ class Preconditions:
     etags: tuple[str, ...] = ()
     etags_not: tuple[str, ...] = ()
 
-    def check_write(self, found: ObjectInfo | None) -> None:
-        """`ConditionNotMetError` unless a write over `found` may go on."""
-        self._check_matches(found)
-        if self._excluded(found):
-            raise ConditionNotMetError(_SENTENCE.format(what="a condition that something must not match"))
+    def check_write(self, current: ObjectInfo | None) -> None:
+        """Raises `ConditionNotMetError` unless a write over `current` may proceed."""
+        self._check_matches(current)
+        if self._matches_exclusion(current):
+            raise ConditionNotMetError(_MESSAGE.format(what="a condition that something must not match"))
 
-    def check_read(self, found: ObjectInfo) -> None:
-        """`ConditionNotMetError` or `NotModified` unless the caller wants this one."""
-        self._check_matches(found)
-        if self._excluded(found):
+    def check_read(self, current: ObjectInfo) -> None:
+        """Raises `ConditionNotMetError` if a condition fails, and `NotModified` if the caller has this object."""
+        self._check_matches(current)
+        if self._matches_exclusion(current):
             raise NotModified("The object is the one that the request says it has already.")
 
-    def _check_matches(self, found: ObjectInfo | None) -> None:
-        generation = found.generation if found else 0
+    def _check_matches(self, current: ObjectInfo | None) -> None:
+        generation = current.generation if current else 0
         if self.generation is not None and self.generation != generation:
-            there = f"the object's generation is {generation}" if found else "there is no such object"
-            raise ConditionNotMetError(_SENTENCE.format(what=f"ifGenerationMatch={self.generation}, but {there}"))
-        if self.metageneration is not None and (found is None or self.metageneration != found.metageneration):
-            raise ConditionNotMetError(_SENTENCE.format(what=f"ifMetagenerationMatch={self.metageneration}"))
-        if self.etags and (found is None or not {found.etag, "*"} & set(self.etags)):
-            raise ConditionNotMetError(_SENTENCE.format(what="the etag in If-Match"))
+            actual = f"the object's generation is {generation}" if current else "there is no such object"
+            raise ConditionNotMetError(_MESSAGE.format(what=f"ifGenerationMatch={self.generation}, but {actual}"))
+        if self.metageneration is not None and (current is None or self.metageneration != current.metageneration):
+            raise ConditionNotMetError(_MESSAGE.format(what=f"ifMetagenerationMatch={self.metageneration}"))
+        if self.etags and (current is None or not {current.etag, "*"} & set(self.etags)):
+            raise ConditionNotMetError(_MESSAGE.format(what="the etag in If-Match"))
 
-    def _excluded(self, found: ObjectInfo | None) -> bool:
-        if self.generation_not is not None and self.generation_not == (found.generation if found else 0):
+    def _matches_exclusion(self, current: ObjectInfo | None) -> bool:
+        if self.generation_not is not None and self.generation_not == (current.generation if current else 0):
             return True
-        if found is None:
+        if current is None:
             return False
-        if self.metageneration_not is not None and self.metageneration_not == found.metageneration:
+        if self.metageneration_not is not None and self.metageneration_not == current.metageneration:
             return True
-        return bool({found.etag, "*"} & set(self.etags_not))
+        return bool({current.etag, "*"} & set(self.etags_not))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectDraft:
-    """An object on its way in: all that is known before its last byte has come."""
+    """An object during its upload: everything that is known before its last byte."""
 
     bucket: str
     name: str
     traits: ObjectMetadata = field(default_factory=ObjectMetadata)
     conditions: Preconditions = field(default_factory=Preconditions)
-    md5: str = ""  #: what the bytes must amount to, if the sender said so
+    md5: str = ""  #: expected digests, if the sender gave any
     crc32c: str = ""
     components: int = 0
     upload: str = ""
 
 
-_SENTENCE = "At least one of the pre-conditions you specified did not hold: {what}."
+_MESSAGE = "At least one of the pre-conditions you specified did not hold: {what}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """Which objects of a bucket to list. Names are in the order of their UTF-8 bytes."""
+    """Which objects of a bucket to list, in the order of the UTF-8 bytes of their names."""
 
     prefix: str = ""
     delimiter: str = ""
-    start: str = ""  #: names before this one are left out
-    end: str = ""  #: this name and those after it are left out; empty: none are
-    after: str = ""  #: go on behind this name or prefix: the end of the page before
+    start: str = ""  #: inclusive lower bound
+    end: str = ""  #: exclusive upper bound; empty: unbounded
+    after: str = ""  #: continue after this name or prefix, the last of the previous page
     limit: int = MAX_PAGE
-    delimiter_objects: bool = False  #: show `a/` as an object too where it is a prefix
-    checksums: bool = True  #: False where the caller doesn't look at them
+    delimiter_objects: bool = False  #: list `a/` as an object too where it is a prefix
+    checksums: bool = True  #: False if the caller does not need them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectPage:
-    """A part of a listing. `next` is what `ListQuery.after` must be for the part behind it; empty at the end."""
+    """One page of a listing. `next` is `ListQuery.after` of the following page; empty on the last one."""
 
     items: tuple[ObjectInfo, ...] = ()
     prefixes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""A long-running operation: something that the server was asked to do and is still doing, or has done."""
+"""Long-running operations, as the API shows them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Self
 
 from trainshed.domain.times import rfc3339
 
-#: codes of google.rpc.Status that operations end with
+#: google.rpc.Status codes of failed operations
 CANCELLED, INVALID_ARGUMENT, FAILED_PRECONDITION, INTERNAL = 1, 3, 9, 13
 
 EMPTY: Mapping[str, Any] = {"@type": "type.googleapis.com/google.protobuf.Empty"}
 
 
 class OperationType(StrEnum):
-    """The API's own words. Each begins with what is done, and ends with what it is done to."""
+    """The API's operation types, as VERB_RESOURCE."""
 
     CREATE_VERSION = "CREATE_VERSION"
     DELETE_VERSION = "DELETE_VERSION"
@@ -25,7 +25,7 @@ class OperationType(StrEnum):
     UPDATE_MODEL = "UPDATE_MODEL"
 
     def id(self, *names: str, now_us: int) -> str:
-        """`create_MODEL_VERSION-MILLIS`, as the service that this API comes from has it."""
+        """An id of the form `create_MODEL_VERSION-MILLIS`, as AI Platform writes it."""
         return f"{'_'.join((self.partition('_')[0].lower(), *names))}-{now_us // 1000}"
 
 
@@ -36,7 +36,10 @@ def response(kind: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A value: a change returns a new one. A done operation has an error or a response and never changes again."""
+    """One operation. Immutable: a change returns a new one.
+
+    A done operation has an error or a response and is final.
+    """
 
     project: str
     id: str
@@ -49,7 +52,7 @@ class Operation:
 
     @classmethod
     def begin(cls, project: str, operation_id: str, metadata: Mapping[str, Any], *, now_us: int) -> Self:
-        """A new one, begun now. `metadata` is all but the times."""
+        """A new operation that starts now. `metadata` has everything but the times."""
         times = {"createTime": rfc3339(now_us), "startTime": rfc3339(now_us)}
         return cls(project=project, id=operation_id, metadata={**times, **metadata}, created_us=now_us)
 
@@ -62,16 +65,18 @@ class Operation:
         return bool(self.metadata.get("isCancellationRequested"))
 
     def cancelling(self) -> Operation:
-        """This operation, with the wish that it be cancelled. Whoever carries it out decides what comes of it."""
+        """This operation with a cancellation request. Its executor decides whether to honour it."""
         return replace(self, metadata={**self.metadata, "isCancellationRequested": True})
 
     def succeeded(self, response: Mapping[str, Any], *, now_us: int) -> Operation:
-        """Done. The response has an `@type`: `EMPTY`, or what the function `response` makes."""
-        return replace(self, done=True, response=response, metadata=self._ended(now_us))
+        """This operation, done. The response has an `@type`: `EMPTY`, or a result of the function `response`."""
+        return replace(self, done=True, response=response, metadata=self._metadata_at_end(now_us))
 
     def failed(self, code: int, message: str, *, now_us: int) -> Operation:
-        """Done, and nothing came of it."""
-        return replace(self, done=True, error={"code": code, "message": message}, metadata=self._ended(now_us))
+        """This operation, done with an error."""
+        return replace(
+            self, done=True, error={"code": code, "message": message}, metadata=self._metadata_at_end(now_us)
+        )
 
-    def _ended(self, now_us: int) -> Mapping[str, Any]:
+    def _metadata_at_end(self, now_us: int) -> Mapping[str, Any]:
         return {**self.metadata, "endTime": rfc3339(max(now_us, self.created_us))}

@@ -1,4 +1,4 @@
-"""Where a list goes on, as a text that clients send back. Its inside is nobody's business but the list's own."""
+"""Page tokens: the position of the next page as a string that is opaque to clients."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ import orjson
 from trainshed.errors import InvalidArgumentError
 
 
-def encode_page_token(place: Sequence[int | str]) -> str:
-    return base64.urlsafe_b64encode(orjson.dumps(list(place))).decode()
+def encode_page_token(position: Sequence[int | str]) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps(list(position))).decode()
 
 
 def decode_page_token(token: str, *, field: str = "page_token") -> list[object]:
-    """The place that a token stands for.
-
-    `InvalidArgumentError` if it can't be one of ours; the list has to check the rest.
-    """
+    """The position in a page token. Raises `InvalidArgumentError` if it is malformed; the list checks the values."""
     try:
-        place = orjson.loads(base64.b64decode(token, altchars=b"-_", validate=True))
+        position = orjson.loads(base64.b64decode(token, altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
         raise bad_page_token(field) from None
-    if not isinstance(place, list):
+    if not isinstance(position, list):
         raise bad_page_token(field)
-    return place
+    return position
 
 
 def bad_page_token(field: str = "page_token") -> InvalidArgumentError:

@@ -1,4 +1,4 @@
-"""Policies that people set on single jobs and models: who holds which role, and which permissions a role has."""
+"""IAM policies on jobs and models: bindings of roles to members, and the permissions of each role."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_MEMBERS = 1500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceKind:
-    """A kind of resource that has policies: what can be done with it, and who may."""
+    """A kind of resource that has policies: its permissions, and the roles that grant them."""
 
     noun: str
-    roles: Mapping[str, frozenset[str]]  #: what the roles of a policy stand for
-    tokens: Mapping[Role, frozenset[str]]  #: what the role of a token stands for
+    roles: Mapping[str, frozenset[str]]  #: permissions by role of a policy
+    tokens: Mapping[Role, frozenset[str]]  #: permissions by role of a token
 
     @property
     def permissions(self) -> frozenset[str]:
@@ -66,14 +66,14 @@ MODELS = ResourceKind(
         "roles/ml.modelUser": _PREDICT | {"ml.models.get", "ml.versions.get", "ml.versions.list"},
         "roles/ml.viewer": _MODEL_READ,
     },
-    # whoever may read may also ask for predictions: that is what the routes let through
+    # viewers may request predictions, as the routes allow
     tokens={Role.VIEWER: _MODEL_READ | _PREDICT, Role.EDITOR: _MODEL_WRITE, Role.OWNER: _MODEL_ALL},
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """Some members hold one role."""
+    """The members that hold one role."""
 
     role: str
     members: tuple[str, ...]
@@ -81,27 +81,27 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a resource has. Generation 0: nobody has set one yet."""
+    """The policy of a resource. Generation 0: never set."""
 
     bindings: tuple[Binding, ...] = ()
     generation: int = 0
 
     def permissions(self, principal: Principal, kind: ResourceKind) -> frozenset[str]:
-        """What this principal may do by the role of the token and by this policy together."""
-        held = {f"user:{principal.user}", ALL_AUTHENTICATED}
-        granted = [kind.roles[binding.role] for binding in self.bindings if held & set(binding.members)]
-        return kind.tokens[principal.role].union(*granted)
+        """The permissions of a principal, from the token's role and this policy together."""
+        identities = {f"user:{principal.user}", ALL_AUTHENTICATED}
+        role_permissions = [kind.roles[binding.role] for binding in self.bindings if identities & set(binding.members)]
+        return kind.tokens[principal.role].union(*role_permissions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChange:
-    """A setIamPolicy request, checked."""
+    """A checked setIamPolicy request."""
 
-    bindings: tuple[Binding, ...] | None  #: None: leave them as they are
-    etag: str  #: empty: write over whatever is there
+    bindings: tuple[Binding, ...] | None  #: None: unchanged
+    etag: str  #: empty: overwrite unconditionally
 
 
-_REQUEST = f.message(
+_SET_POLICY_REQUEST = f.message(
     {
         "policy": f.message(
             {
@@ -119,15 +119,15 @@ _REQUEST = f.message(
 
 
 def read_change(body: Mapping[str, Any], kind: ResourceKind) -> PolicyChange:
-    """The policy of a setIamPolicy request.
+    """Read the policy of a setIamPolicy request.
 
-    `InvalidArgumentError`, naming the field, if it makes no sense or is not offered.
+    Raises `InvalidArgumentError`, which names the field, if it is invalid or not offered.
     """
-    given = _REQUEST(body, "")
-    if "policy" not in given:
+    request = _SET_POLICY_REQUEST(body, "")
+    if "policy" not in request:
         raise InvalidArgumentError("The policy is missing.", field="policy")
-    policy = given["policy"]
-    mask = f.mask_paths(given.get("updateMask") or "bindings,etag", field="update_mask")
+    policy = request["policy"]
+    mask = f.mask_paths(request.get("updateMask") or "bindings,etag", field="update_mask")
     for path in mask:
         if path not in ("bindings", "etag", "version"):
             raise InvalidArgumentError(
@@ -147,10 +147,10 @@ def check_version(version: int, *, field: str) -> None:
         raise InvalidArgumentError(f"A policy has version 0, 1 or 3; {version} is none of them.", field=field)
 
 
-def _bindings(given: list[dict[str, Any]], kind: ResourceKind) -> tuple[Binding, ...]:
-    """Bindings checked, those of the same role made one, each member named once."""
-    merged: dict[str, dict[str, None]] = {}
-    for number, binding in enumerate(given):
+def _bindings(raw_bindings: list[dict[str, Any]], kind: ResourceKind) -> tuple[Binding, ...]:
+    """Check the bindings and merge those of the same role. Members are unique."""
+    members_by_role: dict[str, dict[str, None]] = {}
+    for number, binding in enumerate(raw_bindings):
         field = f"policy.bindings[{number}]"
         if binding.get("condition"):
             raise InvalidArgumentError(
@@ -164,10 +164,10 @@ def _bindings(given: list[dict[str, Any]], kind: ResourceKind) -> tuple[Binding,
             )
         if not members:
             raise InvalidArgumentError("A binding needs at least one member.", field=f"{field}.members")
-        merged.setdefault(role, {}).update(dict.fromkeys(_member(m, f"{field}.members") for m in members))
-    if sum(map(len, merged.values())) > MAX_MEMBERS:
+        members_by_role.setdefault(role, {}).update(dict.fromkeys(_member(m, f"{field}.members") for m in members))
+    if sum(map(len, members_by_role.values())) > MAX_MEMBERS:
         raise InvalidArgumentError(f"A policy may name {MAX_MEMBERS:,} members at most.", field="policy.bindings")
-    return tuple(Binding(role=role, members=tuple(members)) for role, members in merged.items())
+    return tuple(Binding(role=role, members=tuple(members)) for role, members in members_by_role.items())
 
 
 def _member(member: str, field: str) -> str:
@@ -186,20 +186,20 @@ def _member(member: str, field: str) -> str:
         raise InvalidArgumentError(str(exc), field=field) from None
 
 
-_TEST = f.message({"permissions": f.repeated(f.string)})
+_TEST_PERMISSIONS_REQUEST = f.message({"permissions": f.repeated(f.string)})
 
 
 def read_permissions(body: Mapping[str, Any], kind: ResourceKind) -> list[str]:
-    """The permissions that a testIamPermissions request asks about.
+    """The permissions of a testIamPermissions request.
 
-    `InvalidArgumentError` for one that the kind doesn't have.
+    Raises `InvalidArgumentError` for one that the kind does not have.
     """
-    asked: list[str] = _TEST(body, "").get("permissions", [])
-    for permission in asked:
+    permissions: list[str] = _TEST_PERMISSIONS_REQUEST(body, "").get("permissions", [])
+    for permission in permissions:
         if permission not in kind.permissions:
             raise InvalidArgumentError(
                 f"{permission[:200]!r} is not a permission on a {kind.noun}. They are: "
                 f"{', '.join(sorted(kind.permissions))}.",
                 field="permissions",
             )
-    return asked
+    return permissions

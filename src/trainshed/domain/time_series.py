@@ -1,4 +1,4 @@
-"""A series of numbers over time that stays small however long it goes on."""
+"""Time series of bounded size."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ class SeriesPoint(NamedTuple):
 
 
 class TimeSeries:
-    """At most `limit` points. When there would be more, each two neighbours become one, and so do those to come.
+    """A time series of at most `limit` points. When it is full, each pair of neighbours is merged into one point.
 
-    A point stands for the values since the one before it: their mean, or with `peak` the largest of them.
+    A point covers the values since the previous point: their mean, or with `peak` their maximum. Once pairs are merged,
+    later points cover twice as many values.
     """
 
     def __init__(self, *, limit: int = 1000, peak: bool = False) -> None:
@@ -24,18 +25,18 @@ class TimeSeries:
         self._peak = peak
         self._times, self._steps, self._values = array("q"), array("q"), array("d")
         self._weights = array("d")
-        self._counts = array("q")  #: values in each point
-        self._stride = 1  #: values in a full point
+        self._counts = array("q")  #: values per point
+        self._stride = 1  #: values per complete point
         self._sum = self._weight = 0.0
         self.max: float | None = None
 
     @property
     def mean(self) -> float | None:
-        """Of all values ever added, by their weights; None if there are none."""
+        """Weighted mean of all values that were added. Returns None if there are none."""
         return self._sum / self._weight if self._weight else None
 
     def add(self, time_us: int, value: float, *, step: int = 0, weight: float = 1.0) -> None:
-        """`weight` is more than 0: how much the value counts in a mean."""
+        """Add a value. `weight` is its weight in a mean and must be positive."""
         self._sum += value * weight
         self._weight += weight
         self.max = value if self.max is None else max(self.max, value)
@@ -53,23 +54,23 @@ class TimeSeries:
         self._weights.append(weight)
 
     def _merge(self, index: int, point: SeriesPoint, weight: float, count: int) -> None:
-        """Take a later point into the one at `index`."""
-        before, total = self._weights[index], self._weights[index] + weight
+        """Merge a later point into the one at `index`."""
+        weight_before, total = self._weights[index], self._weights[index] + weight
         if self._peak:
             self._values[index] = max(self._values[index], point.value)
         else:
             self._values[index] += (point.value - self._values[index]) * (weight / total)
         self._times[index], self._steps[index] = point.time_us, point.step
-        self._weights[index] = before + weight
+        self._weights[index] = weight_before + weight
         self._counts[index] += count
 
     def _halve(self) -> None:
-        old = list(zip(self, self._weights, self._counts, strict=True))
+        points = list(zip(self, self._weights, self._counts, strict=True))
         for column in (self._times, self._steps, self._counts):
             del column[:]
         del self._values[:], self._weights[:]
         self._stride *= 2
-        for number, (point, weight, count) in enumerate(old):
+        for number, (point, weight, count) in enumerate(points):
             if number % 2 == 0:
                 self._append(point, weight, count)
             else:
@@ -85,11 +86,11 @@ class TimeSeries:
     def last(self) -> SeriesPoint | None:
         return SeriesPoint(self._times[-1], self._steps[-1], self._values[-1]) if self._times else None
 
-    def points(self, most: int) -> list[SeriesPoint]:
-        """All points, or as many of them as asked for, made of neighbours in the same way."""
-        if len(self) <= most:
+    def points(self, limit: int) -> list[SeriesPoint]:
+        """At most `most` points. Neighbours are merged if there are more."""
+        if len(self) <= limit:
             return list(self)
-        fewer = TimeSeries(limit=max(most, 2), peak=self._peak)
+        series = TimeSeries(limit=max(limit, 2), peak=self._peak)
         for point, weight in zip(self, self._weights, strict=True):
-            fewer.add(point.time_us, point.value, step=point.step, weight=weight)
-        return list(fewer)
+            series.add(point.time_us, point.value, step=point.step, weight=weight)
+        return list(series)

@@ -1,4 +1,4 @@
-"""Times are integers of microseconds since 1970, in UTC; people and clients get RFC 3339."""
+"""Times: integer microseconds since 1970 in UTC internally, RFC 3339 for people and clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def now_us() -> int:
 
 
 def rfc3339(us: int, *, digits: int = 6) -> str:
-    """`2026-11-15T21:17:35.000000Z`, always as wide: clients compare these as strings."""
+    """`2026-11-15T21:17:35.000000Z`. The width is fixed because clients compare these as strings."""
     moment = _EPOCH + timedelta(microseconds=us)
     whole = moment.strftime("%Y-%m-%dT%H:%M:%S")
     if digits == 0:
@@ -24,12 +24,12 @@ def rfc3339(us: int, *, digits: int = 6) -> str:
 
 
 def clock_time(us: int) -> str:
-    """`21:17:35 UTC`, for sentences about something that is going on."""
+    """`21:17:35 UTC`, for messages about something in progress."""
     return f"{rfc3339(us, digits=0)[11:19]} UTC"
 
 
 def parse_rfc3339(text: str) -> int:
-    """Microseconds of an RFC 3339 time; digits beyond are cut. `ValueError` if it is not one."""
+    """Microseconds of an RFC 3339 time. Further digits are truncated. Raises `ValueError` if the text is not one."""
     match = _RFC3339.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a time like 2026-11-15T21:17:35Z")

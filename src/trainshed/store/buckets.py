@@ -1,4 +1,4 @@
-"""Buckets as rows: which there are, and whose they are. What lies in them is in `trainshed.buckets`."""
+"""Rows of buckets: names and owners. `trainshed.buckets` has the objects."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ QUERY = load_queries("buckets")
 
 
 class BucketStore:
-    """Each write is one transaction."""
+    """Rows of buckets. Each write is one transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, bucket: Bucket) -> Bucket:
-        """Store a new bucket. `AlreadyExistsError` if any project has one of that name."""
+        """Store a new bucket. Raises `AlreadyExistsError` if any project has one of that name."""
         try:
             with self._database.write() as tx:
                 tx.run(QUERY["insert_bucket"], _values(bucket))
         except sa.exc.IntegrityError as exc:
             if not is_duplicate(exc):
                 raise
-            raise taken(bucket.name) from exc
+            raise bucket_exists(bucket.name) from exc
         return bucket
 
     def get(self, name: str) -> Bucket:
@@ -41,16 +41,13 @@ class BucketStore:
         return bucket_from_row(rows[0])
 
     def page(self, project: str, *, prefix: str, after: str, limit: int) -> Sequence[Bucket]:
-        """Up to `limit` buckets of a project behind the name `after` that begin with `prefix`, sorted byte by byte."""
+        """Up to `limit` buckets of a project with names after `after` that start with `prefix`, in byte order."""
         values = {"project": project, "after": after, "prefix": prefix, "length": len(prefix), "limit": limit}
         with self._database.read() as tx:
             return [bucket_from_row(row) for row in tx.rows(QUERY["list_buckets"], values)]
 
     def record(self, bucket: Bucket) -> Bucket:
-        """Write a changed bucket over the one it was made from.
-
-        `WriteConflictError` if someone else wrote since it was read.
-        """
+        """Write a changed bucket. Raises `WriteConflictError` if the row changed since it was read."""
         with self._database.write() as tx:
             if tx.run(QUERY["update_bucket"], _values(bucket)) == 0:
                 raise WriteConflictError(f"The bucket {bucket.name} was changed by someone else; read it again.")
@@ -62,7 +59,7 @@ class BucketStore:
                 raise bucket_not_found(name)
 
 
-def taken(name: str) -> AlreadyExistsError:
+def bucket_exists(name: str) -> AlreadyExistsError:
     return AlreadyExistsError(
         f"A bucket named {name} exists already. Bucket names are shared by all projects: choose another."
     )

@@ -1,4 +1,4 @@
-"""Writing over what was read, while others may do the same."""
+"""Optimistic concurrency: retry on write conflicts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ T = TypeVar("T")
 MAX_ATTEMPTS = 20
 
 
-def retry_on_conflict(once: Callable[[], T]) -> T:
-    """What `once` gives, which reads, decides and writes: from the start again if someone else wrote in between.
+def retry_on_conflict(operation: Callable[[], T]) -> T:
+    """Run a read-modify-write and retry it on a write conflict, up to MAX_ATTEMPTS times.
 
-    `WriteConflictError` if others are always faster. All that `once` does before it writes must bear being done again.
+    Raises `WriteConflictError` if every attempt conflicts. Everything that `operation` does before its write must be
+    safe to repeat.
     """
     for _ in range(MAX_ATTEMPTS - 1):
         try:
-            return once()
+            return operation()
         except WriteConflictError:
             continue
-    return once()
+    return operation()

@@ -1,4 +1,4 @@
-"""One way to the database: named SQL from files, short transactions, migrations. SQLite or PostgreSQL."""
+"""Access to the database, SQLite or PostgreSQL: named SQL from files, short transactions, migrations."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from trainshed.errors import CannotProceedError, DiskFullError, InvalidArgumentE
 from trainshed.store.postgresql import Fence, postgresql_engine
 from trainshed.store.sqlite import back_up_daily, back_up_first, sqlite_engine
 
-FENCE_LOOK_S = 1.0  #: between two looks at whether the fence still stands
+FENCE_CHECK_INTERVAL_S = 1.0  #: between two checks that the fence is still held
 
-_HERE = files("trainshed.store") / "sql"
+_SQL_FOLDER = files("trainshed.store") / "sql"
 
 
 def load_queries(name: str) -> dict[str, sa.TextClause]:
-    """The statements of `sql/NAME.sql`: each begins with a line `-- its_name`."""
-    text = (_HERE / f"{name}.sql").read_text()
+    """The statements of `sql/NAME.sql`. Each starts with a line `-- its_name`."""
+    text = (_SQL_FOLDER / f"{name}.sql").read_text()
     parts = re.split(r"^-- (\w+)\n", text, flags=re.MULTILINE)[1:]
     return {key: sa.text(body.strip().rstrip(";")) for key, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
 class Transaction(Protocol):
-    """What a block of `Database.read()` or `write()` can do."""
+    """Operations inside `Database.read()` and `Database.write()`."""
 
     def rows(self, query: sa.TextClause, values: Mapping[str, Any] | None = None) -> Sequence[Mapping[str, Any]]: ...
 
     def run(self, query: sa.TextClause, values: Mapping[str, Any] | None = None) -> int:
-        """Execute and return how many rows were changed."""
+        """Execute a statement. Returns the number of changed rows."""
         ...
 
     def lock(self, query: sa.TextClause, values: Mapping[str, Any]) -> None:
-        """Hold the rows of a `select ... for update` to the end of the block. SQLite has one writer: nothing to do."""
+        """Lock the rows of a `select ... for update` until the block ends. A no-op on SQLite, which has one writer."""
         ...
 
 
-class _Connected:
+class _ConnectionTransaction:
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
@@ -59,11 +59,13 @@ class _Connected:
 
 
 class Database:
-    """A database of ours: SQLite in a file, or PostgreSQL. Threads may share it."""
+    """The database of a server: a SQLite file or PostgreSQL. Thread-safe."""
 
     def __init__(self, url: str | Path) -> None:
-        """Open what is there, or make the file. `CannotProceedError` if a file is damaged or not Trainshed's, or a
-        URL leads nowhere. Whether the schema is one that this program knows, `migrate` finds out.
+        """Open the database, or create the SQLite file.
+
+        Raises `CannotProceedError` if the file is damaged or not Trainshed's, or if the URL is unreachable. The schema
+        version is not checked here but in `migrate`.
         """
         self.path = url if isinstance(url, Path) else None
         self._engine = sqlite_engine(self.path) if self.path is not None else postgresql_engine(str(url))
@@ -74,7 +76,7 @@ class Database:
             )
         self._fence = Fence(self._engine)
         self._fence_lock = threading.Lock()
-        self._fence_seen_s = 0.0
+        self._fence_checked_s = 0.0
         self._fenced_out = False
 
     def close(self) -> None:
@@ -84,110 +86,112 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
-        """A consistent view: what was there at the first look, in all that follow. Never waits for a writer."""
-        with _translated(), self._snapshots.connect() as connection:
+        """A read transaction with a consistent snapshot, taken at its first query. Never waits for a writer."""
+        with _translate_errors(), self._snapshots.connect() as connection:
             if self.path is not None:
                 connection.exec_driver_sql("begin")
-            yield _Connected(connection)
+            yield _ConnectionTransaction(connection)
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
-        """All or nothing, durable on return. Keep it short and do no other work inside."""
+        """A write transaction: atomic, and durable on return. Keep it short and do no other work inside."""
         if self._fenced_out:
             raise UnavailableError("Another server has taken over the database of this one, which must be stopped.")
-        with _translated(), self._engine.connect() as connection:
+        with _translate_errors(), self._engine.connect() as connection:
             if self.path is not None:
                 connection.exec_driver_sql("begin immediate")
             try:
-                yield _Connected(connection)
+                yield _ConnectionTransaction(connection)
                 connection.commit()
             except BaseException:
                 connection.rollback()
                 raise
 
     def fence(self) -> None:
-        """Make sure that no other server uses this PostgreSQL database. SQLite is fenced by the folder's lock."""
+        """Take the fence, so that no other server uses this PostgreSQL database. SQLite relies on the folder's lock."""
         if self.path is not None:
             return
-        with self._fence_lock, _translated():
+        with self._fence_lock, _translate_errors():
             self._fence.take()
-            self._fence_seen_s = time.monotonic()
+            self._fence_checked_s = time.monotonic()
 
-    def check_fence(self, *, at_most_every_s: float = FENCE_LOOK_S) -> None:
-        """Make sure, after `fence`, that no other server has come in since; call it before anything of consequence.
+    def check_fence(self, *, at_most_every_s: float = FENCE_CHECK_INTERVAL_S) -> None:
+        """Verify that this server still holds the fence.
 
-        Costs nothing on SQLite, and on PostgreSQL one short question unless the last is that young. A fence whose
-        connection was lost is put up again. `CannotProceedError` if another server was faster: from then on every
-        `write` is
-        `UnavailableError`, and this server must be stopped. `UnavailableError` while the database can't be reached.
+        Call it before actions with side effects outside of the database.
+
+        Free on SQLite. On PostgreSQL it costs one short query, unless the last check is recent. A fence whose
+        connection was lost is taken again. Raises `CannotProceedError` if another server took it first. From then on
+        every `write` raises `UnavailableError`, and this server must be stopped. Raises `UnavailableError` while the
+        database is unreachable.
         """
         if self.path is not None:
             return
         with self._fence_lock:
-            if time.monotonic() - self._fence_seen_s < at_most_every_s and not self._fenced_out:
+            if time.monotonic() - self._fence_checked_s < at_most_every_s and not self._fenced_out:
                 return
             try:
-                with _translated():
+                with _translate_errors():
                     self._fence.check()
             except CannotProceedError:
                 self._fenced_out = True
                 raise
             self._fenced_out = False
-            self._fence_seen_s = time.monotonic()
+            self._fence_checked_s = time.monotonic()
 
     def migrate(self) -> None:
-        """Bring the schema to this program's version, in one transaction. Safe to repeat and to be killed in.
+        """Migrate the schema to this program's version in one transaction. Idempotent, and safe to interrupt.
 
-        An older SQLite database is copied first. `CannotProceedError` if that fails, or the schema is newer than this
-        program.
+        An older SQLite database is backed up first. Raises `CannotProceedError` if the backup fails, or if the schema
+        is newer than this program.
         """
-        found = self.version()
-        known = _migrations()
-        if found > len(known):
+        current = self.version()
+        migrations = _migrations()
+        if current > len(migrations):
             raise CannotProceedError(
-                f"The database {self._where()} was written by a newer Trainshed (schema {found}; this one knows "
-                f"{len(known)}). Install that version, or a newer one."
+                f"The database {self._display_name()} was written by a newer Trainshed (schema {current}; this one "
+                f"knows {len(migrations)}). Install that version, or a newer one."
             )
-        if self.path is not None and 0 < found < len(known):
+        if self.path is not None and 0 < current < len(migrations):
             back_up_first(self.path)
         with self.write() as tx:
-            for number, script in list(enumerate(known, start=1))[found:]:
-                for statement in self._in_dialect(script).split(";\n"):
+            for number, script in list(enumerate(migrations, start=1))[current:]:
+                for statement in self._for_dialect(script).split(";\n"):
                     if statement.strip():
                         tx.run(sa.text(statement))
                 tx.run(sa.text("insert into trainshed_schema (version) values (:v)"), {"v": number})
 
     def back_up(self) -> None:
-        """Keep a copy of a SQLite database beside it, not much older than a day if this is called at every start."""
+        """Back up a SQLite database beside it if the last backup is a day old."""
         if self.path is not None:
             back_up_daily(self.path)
 
-    def _in_dialect(self, script: str) -> str:
-        """`{serial}` numbers rows as they come; `{name}` is text that is compared and sorted byte by byte."""
+    def _for_dialect(self, script: str) -> str:
+        """Fill in the dialect's types: `{serial}` is an auto-increment key, `{name}` is text in byte order."""
         serial, name = "bigint generated always as identity primary key", 'text collate "C"'
         if self.path is not None:
             serial, name = "integer primary key autoincrement", "text"
         return script.replace("{serial}", serial).replace("{name}", name)
 
     def version(self) -> int:
-        """The schema's version: 0 for a new database. Makes the table that holds it."""
+        """The schema's version, 0 for a new database. Creates the table that holds it."""
         with self.write() as tx:
             tx.run(sa.text("create table if not exists trainshed_schema (version integer primary key)"))
             [row] = tx.rows(sa.text("select coalesce(max(version), 0) as version from trainshed_schema"))
             return int(row["version"])
 
-    def _where(self) -> str:
+    def _display_name(self) -> str:
         return str(self.path) if self.path else self._engine.url.render_as_string()
 
 
 def _migrations() -> list[str]:
-    numbered = sorted(entry.name for entry in _HERE.iterdir() if re.match(r"\d{4}_", entry.name))
-    return [(_HERE / name).read_text() for name in numbered]
+    numbered = sorted(entry.name for entry in _SQL_FOLDER.iterdir() if re.match(r"\d{4}_", entry.name))
+    return [(_SQL_FOLDER / name).read_text() for name in numbered]
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
-    """Database trouble in the words of `errors`."""
+def _translate_errors() -> Iterator[None]:
+    """Translate database errors to `trainshed.errors`."""
     try:
         yield
     except sa.exc.TimeoutError as exc:
@@ -204,11 +208,11 @@ def _translated() -> Iterator[None]:
 
 
 def is_duplicate(exc: sa.exc.IntegrityError) -> bool:
-    """Whether a key was taken, rather than some other rule broken."""
-    text = str(exc.orig)
-    return "UNIQUE constraint" in text or "duplicate key" in text
+    """Whether a unique key was violated, and not another constraint."""
+    message = str(exc.orig)
+    return "UNIQUE constraint" in message or "duplicate key" in message
 
 
 def storable(text: str) -> str:
-    """Words of programs may hold what PostgreSQL or UTF-8 can't: NUL, halves of surrogate pairs."""
+    """Replace what PostgreSQL or UTF-8 cannot store: NUL characters and lone surrogates."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="backslashreplace").decode()

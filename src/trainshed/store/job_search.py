@@ -1,4 +1,4 @@
-"""Jobs looked through by people: by a part of the name, by label, by state; and how many there are of each."""
+"""Search of jobs by part of the name, label and state, with counts per state."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ QUERY = load_queries("job_search")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSearchQuery:
-    """Which jobs of a project are sought. Nothing given: all of them."""
+    """Which jobs of a project to search. Empty: all of them."""
 
-    text: str = ""  #: a part of the id, or of a label as key=value, in either case
-    labels: tuple[tuple[str, str | None], ...] = ()  #: all of these; None: any value
-    key: str = ""  #: of the body, such as trainingInput
+    text: str = ""  #: part of the id, or of a label as key=value; case-insensitive
+    labels: tuple[tuple[str, str | None], ...] = ()  #: all must match; None: any value
+    key: str = ""  #: key of the body, such as trainingInput
 
     @property
     def is_all(self) -> bool:
@@ -28,7 +28,7 @@ class JobSearchQuery:
 
 
 class JobSearchStore:
-    """Reads only. Threads may share it."""
+    """Read-only queries over jobs. Thread-safe."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -49,40 +49,40 @@ class JobSearchStore:
             "before_id": before[1],
             "limit": limit,
         }
-        query = _labelled("page", search).bindparams(sa.bindparam("states", expanding=True))
+        query = _with_label_conditions("page", search).bindparams(sa.bindparam("states", expanding=True))
         with self._database.read() as tx:
             rows = tx.rows(query, _values(project, search) | values)
         return [job_from_row(row) for row in rows]
 
     def counts(self, project: str, search: JobSearchQuery) -> Mapping[JobState, int]:
-        """How many there are in each state, of the states that have any."""
+        """The number of jobs per state. States without jobs are left out."""
         with self._database.read() as tx:
             if search.is_all:
                 rows = tx.rows(QUERY["counts_of_all"], {"project": project})
             else:
-                rows = tx.rows(_labelled("counts", search), _values(project, search))
+                rows = tx.rows(_with_label_conditions("counts", search), _values(project, search))
         return {JobState(row["state"]): int(row["found"]) for row in rows}
 
     def failed_since(self, project: str, since_us: int, *, limit: int) -> Sequence[Job]:
-        """Those that FAILED since then, the last one first."""
+        """Jobs that FAILED since that time, latest first."""
         values = {"project": project, "since_us": since_us, "limit": limit}
         with self._database.read() as tx:
             return [job_from_row(row) for row in tx.rows(QUERY["failed_since"], values)]
 
     def queue(self, project: str, *, limit: int) -> Sequence[Job]:
-        """Those that wait, in the order in which they leave the queue."""
+        """Queued jobs, in the order of their admission."""
         with self._database.read() as tx:
             return [job_from_row(row) for row in tx.rows(QUERY["queue"], {"project": project, "limit": limit})]
 
     def ended_since(self, project: str, since_us: int) -> Mapping[JobState, int]:
-        """How many have SUCCEEDED and FAILED since then."""
+        """The number of jobs that SUCCEEDED and FAILED since that time."""
         with self._database.read() as tx:
             rows = tx.rows(QUERY["counts_ended"], {"project": project, "since_us": since_us})
         return {JobState(row["state"]): int(row["found"]) for row in rows}
 
 
-def _labelled(name: str, search: JobSearchQuery) -> sa.TextClause:
-    """The query, with a condition for each label."""
+def _with_label_conditions(name: str, search: JobSearchQuery) -> sa.TextClause:
+    """The query with one condition per label."""
     conditions = [f"and labels like :label_{number} escape '!'" for number in range(len(search.labels))]
     return sa.text(QUERY[name].text.replace("{and_labels}", " ".join(conditions)))
 
@@ -90,17 +90,17 @@ def _labelled(name: str, search: JobSearchQuery) -> sa.TextClause:
 def _values(project: str, search: JobSearchQuery) -> dict[str, str]:
     values = {
         "project": project,
-        "pattern": f"%{_plain(search.text.lower())}%" if search.text else "%",
-        "body": f'{{"{_plain(search.key)}"%' if search.key else "%",
+        "pattern": f"%{_escape_like(search.text.lower())}%" if search.text else "%",
+        "body": f'{{"{_escape_like(search.key)}"%' if search.key else "%",
     }
     for number, (key, value) in enumerate(search.labels):
-        ending = "" if value is None else f'"{_plain(value)}"'
-        values[f"label_{number}"] = f'%"{_plain(key)}":{ending}%'
+        value_pattern = "" if value is None else f'"{_escape_like(value)}"'
+        values[f"label_{number}"] = f'%"{_escape_like(key)}":{value_pattern}%'
     return values
 
 
-def _plain(text: str) -> str:
-    """The text, with no sign in it that means something to `like`."""
-    for sign in "!%_":
-        text = text.replace(sign, f"!{sign}")
+def _escape_like(text: str) -> str:
+    """Escape the special characters of `like`."""
+    for character in "!%_":
+        text = text.replace(character, f"!{character}")
     return text

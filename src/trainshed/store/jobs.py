@@ -1,4 +1,4 @@
-"""Jobs and their history as rows."""
+"""Rows of jobs and their events."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ QUERY = load_queries("jobs")
 
 
 class JobStore:
-    """Each write is one transaction; a job and the events that tell of its change are written together."""
+    """Rows of jobs. Each write is one transaction, which holds a job together with the events of its transition."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, job: Job, events: Iterable[JobEvent]) -> Job:
-        """Store a new job. `AlreadyExistsError` if its project ever had one of that name."""
+        """Store a new job. Raises `AlreadyExistsError` if its project ever had a job with this id."""
         try:
             with self._database.write() as tx:
                 tx.run(QUERY["insert_job"], _values(job))
@@ -35,7 +35,7 @@ class JobStore:
         return job
 
     def is_active(self, project: str, job_id: str) -> bool:
-        """Whether the job is there, and has not ended."""
+        """Whether the job exists and has not ended."""
         try:
             return self.get(project, job_id).state not in TERMINAL_STATES
         except NotFoundError:
@@ -49,10 +49,7 @@ class JobStore:
         return job_from_row(rows[0])
 
     def record(self, job: Job, events: Iterable[JobEvent] = ()) -> Job:
-        """Write a changed job over the one it was made from.
-
-        `WriteConflictError` if someone else wrote since it was read.
-        """
+        """Write a changed job. Raises `WriteConflictError` if the row changed since it was read."""
         with self._database.write() as tx:
             if tx.run(QUERY["update_job"], _values(job)) == 0:
                 raise WriteConflictError(f"Job {job.id} was changed by someone else; read it again.")
@@ -60,8 +57,10 @@ class JobStore:
         return replace(job, generation=job.generation + 1)
 
     def tell(self, job: Job, *events: JobEvent) -> None:
-        """Add to a job's history without changing it. Events of one job get their numbers in the order in which
-        they can be seen, so that whoever reads on from a number misses none.
+        """Add events to a job's history without changing the job.
+
+        Events of one job are numbered in the order in which they become visible. A reader that continues from a number
+        misses none.
         """
         with self._database.write() as tx:
             tx.lock(QUERY["lock_job"], {"project": job.project, "id": job.id})
@@ -74,38 +73,36 @@ class JobStore:
             return [job_from_row(row) for row in tx.rows(QUERY["list_jobs"], values)]
 
     def active(self) -> Sequence[Job]:
-        """Every job of every project that may hold processes."""
+        """All jobs that may have processes, of every project."""
         with self._database.read() as tx:
             return [job_from_row(row) for row in tx.rows(QUERY["active_jobs"])]
 
     def queued(self, *, limit: int, engine: str = LOCAL_ENGINE) -> Sequence[Job]:
-        """The head of the queue, which each engine has its own of: by priority, then age."""
+        """The head of an engine's queue, by priority, then age."""
         with self._database.read() as tx:
             return [job_from_row(row) for row in tx.rows(QUERY["queued_jobs"], {"limit": limit, "engine": engine})]
 
     def ahead_of(self, job: Job) -> int:
-        """How many queued jobs of the same engine go before this one."""
+        """The number of queued jobs of the same engine before this one."""
         values = {"engine": job.engine, "priority": job.priority, "created_us": job.created_us, "id": job.id}
         with self._database.read() as tx:
             [row] = tx.rows(QUERY["queue_position"], values)
         return int(row["ahead"])
 
     def positions(self, jobs: Iterable[Job]) -> Mapping[tuple[str, str], int]:
-        """The places in the queue, 1 for its head, of those of these jobs that wait there, by project and id."""
-        places: dict[tuple[str, str], int] = {}
-        waiting = [job for job in jobs if job.state is JobState.QUEUED]
+        """Queue positions, 1 for the head, of the queued ones among these jobs, by project and id."""
+        by_key: dict[tuple[str, str], int] = {}
+        queued = [job for job in jobs if job.state is JobState.QUEUED]
         with self._database.read() as tx:
-            for engine, priority in {(job.engine, job.priority) for job in waiting}:
-                alike = {"engine": engine, "priority": priority}
-                keys = [(job.created_us, job.id) for job in waiting if (job.engine, job.priority) == (engine, priority)]
+            for engine, priority in {(job.engine, job.priority) for job in queued}:
+                values = {"engine": engine, "priority": priority}
+                keys = [(job.created_us, job.id) for job in queued if (job.engine, job.priority) == (engine, priority)]
                 (first_us, first_id), (last_us, last_id) = min(keys), max(keys)
-                [row] = tx.rows(QUERY["queue_position"], alike | {"created_us": first_us, "id": first_id})
-                ends = {"first_us": first_us, "first_id": first_id, "last_us": last_us, "last_id": last_id}
-                stretch = tx.rows(QUERY["queue_stretch"], alike | ends)
-                places |= {(r["project"], r["id"]): n for n, r in enumerate(stretch, start=int(row["ahead"]) + 1)}
-        return {
-            (job.project, job.id): places[job.project, job.id] for job in waiting if (job.project, job.id) in places
-        }
+                [row] = tx.rows(QUERY["queue_position"], values | {"created_us": first_us, "id": first_id})
+                bounds = {"first_us": first_us, "first_id": first_id, "last_us": last_us, "last_id": last_id}
+                rows = tx.rows(QUERY["queue_stretch"], values | bounds)
+                by_key |= {(r["project"], r["id"]): n for n, r in enumerate(rows, start=int(row["ahead"]) + 1)}
+        return {(job.project, job.id): by_key[job.project, job.id] for job in queued if (job.project, job.id) in by_key}
 
     def events(self, project: str, job_id: str) -> Sequence[JobEvent]:
         with self._database.read() as tx:
@@ -115,7 +112,7 @@ class JobStore:
         ]
 
     def event_spans(self, project: str) -> Mapping[str, tuple[int, int]]:
-        """When the first and the last event of each job of a project were, by job id."""
+        """Times of the first and last event of each job of a project, by job id."""
         with self._database.read() as tx:
             rows = tx.rows(QUERY["event_spans"], {"project": project})
         return {row["job"]: (row["first_us"], row["last_us"]) for row in rows}

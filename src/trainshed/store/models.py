@@ -1,4 +1,4 @@
-"""Models and their versions as rows. Whatever changes a model or one of its versions holds the model's row."""
+"""Rows of models and versions. Every change to a model or a version locks the model's row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUERY = load_queries("models")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWithDefault:
-    """A model with its default version, both of one moment."""
+    """A model with its default version, from one snapshot."""
 
     model: Model
     default: Version | None
@@ -39,15 +39,15 @@ class ModelWithDefault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChange:
-    """What `ModelStore.change` shall write, and what it wrote. None: nothing of that kind."""
+    """What `ModelStore.change` writes, and what it has written. None: nothing of that kind."""
 
     model: Model | None = None
     version: Version | None = None
-    operation: Operation | None = None  #: a new one; the version's own if its `operation` says so
+    operation: Operation | None = None  #: a new operation; also the version's if its `operation` has this id
 
 
 class VersionSummary(NamedTuple):
-    """A version without what is large about it."""
+    """A version without its large fields."""
 
     model: str
     id: str
@@ -56,15 +56,16 @@ class VersionSummary(NamedTuple):
 
 
 class ModelStore:
-    """Each write is one transaction, with the operation that tells of it. Writes to one model come one by one, so a
-    rule over all its versions holds when it is written as it did when it was read.
+    """Rows of models and versions. Each write is one transaction and includes its operation.
+
+    Writes to one model are serialized. A rule over all its versions therefore still holds when it is written.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, model: Model) -> Model:
-        """Store a new model. `AlreadyExistsError` while its project has one of that name."""
+        """Store a new model. Raises `AlreadyExistsError` if its project has a model with this name."""
         try:
             with self._database.write() as tx:
                 tx.run(QUERY["insert_model"], _model_values(model))
@@ -81,8 +82,8 @@ class ModelStore:
     def listed(self, project: str, model_id: str) -> ModelWithDefault:
         with self._database.read() as tx:
             model = _get(tx, project, model_id)
-            found = tx.rows(QUERY["get_version"], _key(project, model_id, model.default_version))
-        return ModelWithDefault(model=model, default=_version(found[0]) if found else None)
+            rows = tx.rows(QUERY["get_version"], _key(project, model_id, model.default_version))
+        return ModelWithDefault(model=model, default=_version(rows[0]) if rows else None)
 
     def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[ModelWithDefault]:
         """Up to `limit` models older than `before` (its created_us and id), newest first."""
@@ -95,24 +96,24 @@ class ModelStore:
     def change(
         self, project: str, model_id: str, decide: Callable[[Model, Sequence[Version]], ModelChange]
     ) -> tuple[Model, ModelChange]:
-        """Write what `decide` makes of a model and all its versions, oldest first, and return it as it is stored now.
+        """Write what `decide` returns for a model and its versions, oldest first. Returns the stored values.
 
-        Nobody else changes any of them meanwhile, so `decide` must be quick; it may raise, and nothing is written.
+        The model is locked meanwhile, so `decide` must be quick. If it raises, nothing is written.
         """
-        with self._held(project, model_id) as tx:
+        with self._locked(project, model_id) as tx:
             model = _get(tx, project, model_id)
-            wanted = decide(model, _versions(tx, project, model_id))
-            operation = insert_operation(tx, wanted.operation) if wanted.operation else None
-            version = wanted.version
-            if version and operation and wanted.operation and version.operation == wanted.operation.id:
+            decision = decide(model, _versions(tx, project, model_id))
+            operation = insert_operation(tx, decision.operation) if decision.operation else None
+            version = decision.version
+            if version and operation and decision.operation and version.operation == decision.operation.id:
                 version = replace(version, operation=operation.id)
-            model = _update_model(tx, wanted.model) if wanted.model else model
+            model = _update_model(tx, decision.model) if decision.model else model
             version = _update_version(tx, version) if version else None
-        return model, ModelChange(model=model if wanted.model else None, version=version, operation=operation)
+        return model, ModelChange(model=model if decision.model else None, version=version, operation=operation)
 
     def remove(self, project: str, model_id: str, operation: Operation) -> Operation:
-        """Forget a model and its policy. `FailedPreconditionError` if it has versions."""
-        with self._held(project, model_id) as tx:
+        """Delete a model and its policy. Raises `FailedPreconditionError` if it has versions."""
+        with self._locked(project, model_id) as tx:
             model = _get(tx, project, model_id)
             if versions := _versions(tx, project, model_id):
                 some = ", ".join(version.id for version in versions[:5])
@@ -124,12 +125,12 @@ class ModelStore:
             return insert_operation(tx, operation)
 
     def add_version(self, version: Version, operation: Operation) -> tuple[Version, Operation]:
-        """Store a new version and the operation that creates it.
+        """Store a new version and its create operation.
 
-        `AlreadyExistsError` while the model has one so named.
+        Raises `AlreadyExistsError` if the model has a version with this name.
         """
         try:
-            with self._held(version.project, version.model) as tx:
+            with self._locked(version.project, version.model) as tx:
                 _get(tx, version.project, version.model)
                 operation = insert_operation(tx, operation)
                 version = replace(version, operation=operation.id)
@@ -141,7 +142,7 @@ class ModelStore:
         return version, operation
 
     def has_version(self, project: str, model: str, version: str) -> bool:
-        """Whether the model is there, and has one of this name."""
+        """Whether the model exists and has this version."""
         try:
             self.version(project, model, version)
         except NotFoundError:
@@ -152,17 +153,20 @@ class ModelStore:
         return self.version_listed(project, model_id, version_id)[1]
 
     def served(self, project: str, model_id: str, version_id: str) -> Version:
-        """A version, or the model's default one if none is named. `FailedPreconditionError` unless it is served."""
-        wanted = version_id or self.get(project, model_id).default_version
-        if not wanted:
+        """A version, or the model's default if no id is given.
+
+        Raises `FailedPreconditionError` unless it serves requests.
+        """
+        resolved_id = version_id or self.get(project, model_id).default_version
+        if not resolved_id:
             raise FailedPreconditionError(f"Model {model_id} has no default version. Name the version to use.")
-        version = self.version(project, model_id, wanted)
+        version = self.version(project, model_id, resolved_id)
         if not version.serving:
             raise FailedPreconditionError(f"Version {version.id} of model {model_id} is {version.state}, not READY.")
         return version
 
     def version_listed(self, project: str, model_id: str, version_id: str) -> tuple[Model, Version]:
-        """A version with its model, both of one moment. `NotFoundError` if either is not there."""
+        """A version with its model, from one snapshot. Raises `NotFoundError` if either does not exist."""
         with self._database.read() as tx:
             model = _get(tx, project, model_id)
             rows = tx.rows(QUERY["get_version"], _key(project, model_id, version_id))
@@ -177,19 +181,19 @@ class ModelStore:
 
     def page_versions(self, model: Model, *, before: tuple[int, str], limit: int) -> Sequence[Version]:
         """Up to `limit` versions older than `before` (its created_us and id), newest first."""
-        place = {"project": model.project, "model": model.id}
-        values = place | {"before_us": before[0], "before_id": before[1], "limit": limit}
+        key = {"project": model.project, "model": model.id}
+        values = key | {"before_us": before[0], "before_id": before[1], "limit": limit}
         with self._database.read() as tx:
             return [_version(row) for row in tx.rows(QUERY["list_versions"], values)]
 
     def names(self, project: str, *, limit: int) -> list[tuple[str, str]]:
-        """The models of a project and their default versions, newest first."""
+        """The models of a project with their default versions, newest first."""
         with self._database.read() as tx:
             rows = tx.rows(QUERY["names_of_models"], {"project": project, "limit": limit})
         return [(row["id"], row["default_version"]) for row in rows]
 
     def version_lines(self, project: str) -> list[VersionSummary]:
-        """Every version of a project in short, newest first."""
+        """Summaries of all versions of a project, newest first."""
         with self._database.read() as tx:
             rows = tx.rows(QUERY["states_of_versions"], {"project": project})
         return [VersionSummary(row["model"], row["id"], VersionState(row["state"]), row["error"]) for row in rows]
@@ -200,53 +204,53 @@ class ModelStore:
             return [_model(row) for row in tx.rows(QUERY["every_model"])]
 
     def versions_to_serve(self) -> list[tuple[Model, Version]]:
-        """Every version of every project that has, had or shall have hosts, oldest first: all but FAILED ones."""
+        """All versions of all projects except FAILED ones, oldest first: those that have, had or will have hosts."""
         with self._database.read() as tx:
             models = {(row["project"], row["id"]): _model(row) for row in tx.rows(QUERY["models_to_serve"])}
-            found = [_version(row) for row in tx.rows(QUERY["versions_to_serve"])]
-        return [(models[version.project, version.model], version) for version in found]
+            versions = [_version(row) for row in tx.rows(QUERY["versions_to_serve"])]
+        return [(models[version.project, version.model], version) for version in versions]
 
     def record_version(self, version: Version, operation: Operation | None = None) -> Version:
-        """Write a changed version, and the changed operation that it comes of, over those they were made from.
+        """Write a changed version and, if given, the changed operation behind the change.
 
-        The first version of a model to be READY becomes its default in the same step, and the operation's response
-        says so. `WriteConflictError`, and nothing is written, if someone else wrote either since it was read: the
-        version may have been patched, the operation may have been asked to stop.
+        The first READY version of a model becomes its default in the same transaction, and the operation's response
+        says so. Raises `WriteConflictError`, without any write, if either row changed since it was read: a patch of the
+        version, or a cancellation of the operation.
         """
-        with self._held(version.project, version.model) as tx:
+        with self._locked(version.project, version.model) as tx:
             model = _get(tx, version.project, version.model)
-            welcoming = model.with_ready_version(version)
-            written = _update_version(tx, version)
-            if welcoming != model:
-                _update_model(tx, welcoming)
+            updated_model = model.with_ready_version(version)
+            stored = _update_version(tx, version)
+            if updated_model != model:
+                _update_model(tx, updated_model)
             if operation is not None:
-                if operation.response is not None and welcoming.default_version == version.id:
+                if operation.response is not None and updated_model.default_version == version.id:
                     operation = replace(operation, response={**operation.response, "isDefault": True})
                 update_operation(tx, operation)
-        return written
+        return stored
 
     def remove_version(self, version: Version, operation: Operation) -> None:
-        """Forget a version, and write the changed operation that deletes it.
+        """Delete a version and write its changed delete operation.
 
-        `WriteConflictError` as in `record_version`.
+        Raises `WriteConflictError` as in `record_version`.
         """
-        with self._held(version.project, version.model) as tx:
+        with self._locked(version.project, version.model) as tx:
             if tx.run(QUERY["delete_version"], _version_values(version)) == 0:
-                raise _overtaken(version)
+                raise _version_conflict(version)
             model = _get(tx, version.project, version.model)
-            left = model.without_version(version.id, _versions(tx, version.project, version.model))
-            if left != model:
-                _update_model(tx, left)
+            updated_model = model.without_version(version.id, _versions(tx, version.project, version.model))
+            if updated_model != model:
+                _update_model(tx, updated_model)
             update_operation(tx, operation)
 
     def files_used(self, project: str, files: str) -> bool:
-        """Whether any version of a project, in whatever state, has the files of this content hash."""
+        """Whether any version of a project, in any state, has the snapshot with this content hash."""
         with self._database.read() as tx:
             [row] = tx.rows(QUERY["versions_with_files"], {"project": project, "files": files})
         return bool(row["found"])
 
     @contextmanager
-    def _held(self, project: str, model_id: str) -> Iterator[Transaction]:
+    def _locked(self, project: str, model_id: str) -> Iterator[Transaction]:
         with self._database.write() as tx:
             tx.lock(QUERY["lock_model"], {"project": project, "id": model_id})
             yield tx
@@ -271,11 +275,11 @@ def _update_model(tx: Transaction, model: Model) -> Model:
 
 def _update_version(tx: Transaction, version: Version) -> Version:
     if tx.run(QUERY["update_version"], _version_values(version)) == 0:
-        raise _overtaken(version)
+        raise _version_conflict(version)
     return replace(version, generation=version.generation + 1)
 
 
-def _overtaken(version: Version) -> WriteConflictError:
+def _version_conflict(version: Version) -> WriteConflictError:
     return WriteConflictError(f"Version {version.id} was changed by someone else; read it again.")
 
 

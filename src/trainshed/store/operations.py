@@ -1,4 +1,4 @@
-"""Long-running operations as rows."""
+"""Rows of long-running operations."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ QUERY = load_queries("operations")
 
 
 class OperationStore:
-    """Each write is one transaction."""
+    """Rows of operations. Each write is one transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, operation: Operation) -> Operation:
-        """Store a new operation. `AlreadyExistsError` if its project ever had one of that id."""
+        """Store a new operation. Raises `AlreadyExistsError` if its project ever had an operation with this id."""
         try:
             with self._database.write() as tx:
                 tx.run(QUERY["insert_operation"], _values(operation))
@@ -41,7 +41,7 @@ class OperationStore:
         return _operation(rows[0])
 
     def record(self, operation: Operation) -> Operation:
-        """Write a changed operation over the one it was made from. `WriteConflictError` if someone else wrote since."""
+        """Write a changed operation. Raises `WriteConflictError` if the row changed since it was read."""
         with self._database.write() as tx:
             return update_operation(tx, operation)
 
@@ -53,7 +53,10 @@ class OperationStore:
 
 
 def insert_operation(tx: Transaction, operation: Operation) -> Operation:
-    """Store a new operation with what it is about. Of one whose id is taken, the number at its end grows."""
+    """Store a new operation in the transaction of its resource.
+
+    If its id exists, the number at its end is incremented.
+    """
     stem, _, number = operation.id.rpartition("-")
     while tx.run(QUERY["insert_if_free"], _values(operation)) == 0:
         number = str(int(number) + 1)
@@ -62,7 +65,7 @@ def insert_operation(tx: Transaction, operation: Operation) -> Operation:
 
 
 def update_operation(tx: Transaction, operation: Operation) -> Operation:
-    """What `OperationStore.record` does, together with what the operation is about."""
+    """Like `OperationStore.record`, in the transaction of its resource."""
     if tx.run(QUERY["update_operation"], _values(operation)) == 0:
         raise WriteConflictError(f"Operation {operation.id} was changed by someone else; read it again.")
     return replace(operation, generation=operation.generation + 1)

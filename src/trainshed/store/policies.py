@@ -1,4 +1,4 @@
-"""Access policies of single resources as rows."""
+"""Rows of IAM policies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ QUERY = load_queries("policies")
 
 
 class PolicyStore:
-    """Policies by the full name of their resource. A resource that never had one has the empty one, generation 0."""
+    """Rows of policies, by the full name of the resource.
+
+    A resource without a row has the empty policy, generation 0.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -31,17 +34,17 @@ class PolicyStore:
         return Policy(bindings=bindings, generation=rows[0]["generation"])
 
     def replace(self, resource: str, bindings: Sequence[Binding], *, generation: int) -> Policy:
-        """Write over the policy of that generation. `WriteConflictError` if someone else wrote since it was read."""
+        """Replace the policy of that generation. Raises `WriteConflictError` if it changed since it was read."""
         text = orjson.dumps([[binding.role, binding.members] for binding in bindings]).decode()
         values = {"resource": resource, "bindings": text, "generation": generation}
         try:
             with self._database.write() as tx:
-                written = tx.run(QUERY["update_policy" if generation else "insert_policy"], values)
+                changed_rows = tx.run(QUERY["update_policy" if generation else "insert_policy"], values)
         except sa.exc.IntegrityError as exc:
             if not is_duplicate(exc):
                 raise
-            written = 0
-        if written == 0:
+            changed_rows = 0
+        if changed_rows == 0:
             raise WriteConflictError(
                 "The policy was changed by someone else since it was read. Read it again, then write."
             )

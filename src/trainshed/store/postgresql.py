@@ -1,4 +1,4 @@
-"""PostgreSQL by URL, and the fence that keeps a second server out of the same database."""
+"""PostgreSQL by URL, and the fence that keeps a second server off a database."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ def postgresql_engine(url: str) -> sa.Engine:
 
 
 class Fence:
-    """A lock that a connection of its own holds, outside of any transaction, for as long as the connection lives."""
+    """A session-level advisory lock on a connection of its own. It is held until the connection closes."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
         self._connection: sa.Connection | None = None
 
     def take(self) -> None:
-        """`CannotProceedError` if another server has it."""
+        """Take the lock. Raises `CannotProceedError` if another server holds it."""
         connection = self._engine.connect()
         try:
-            taken = connection.exec_driver_sql(_LOCK).scalar()
-            connection.commit()  # the lock is the session's; a transaction left open would hold back the vacuum
+            acquired = connection.exec_driver_sql(_LOCK).scalar()
+            connection.commit()  # the lock belongs to the session; an open transaction would block vacuum
         except BaseException:
             connection.invalidate()
             connection.close()
             raise
-        if not taken:
+        if not acquired:
             connection.close()
             raise CannotProceedError(
                 f"Another server uses the database {self._engine.url.render_as_string()}. "
@@ -64,9 +64,9 @@ class Fence:
         self._connection = connection
 
     def check(self) -> None:
-        """Make sure that it is still held; take it again if its connection was lost.
+        """Verify that the lock is held, and take it again if its connection was lost.
 
-        `CannotProceedError` if another server was faster.
+        Raises `CannotProceedError` if another server took it first.
         """
         if self._connection is not None:
             try:
@@ -79,6 +79,6 @@ class Fence:
 
     def close(self) -> None:
         if self._connection is not None:
-            self._connection.invalidate()  # a session given back to the pool would keep the lock
+            self._connection.invalidate()  # a connection returned to the pool would keep the lock
             self._connection.close()
             self._connection = None

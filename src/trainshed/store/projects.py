@@ -1,4 +1,4 @@
-"""Projects as rows. A project comes into being when it is first used."""
+"""Rows of projects. A project is created at its first use."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from trainshed.errors import UnavailableError
 from trainshed.store.database import Database, is_duplicate, load_queries
 
 QUERY = load_queries("projects")
-_TRIES = 8
+_MAX_ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """A project and the number that Google's clients know it by besides its id."""
+    """A project and its number, which Google's clients use besides its id."""
 
     id: str
     number: int
@@ -35,21 +35,21 @@ class ProjectStore:
         return _project(rows[0]) if rows else None
 
     def used(self) -> list[str]:
-        """The ids of all projects that have a bucket, a job or a model, in order."""
+        """The ids of all projects that have a bucket, a job or a model, sorted."""
         with self._database.read() as tx:
             return [str(row["project"]) for row in tx.rows(QUERY["used_projects"], {})]
 
     def ensure(self, project_id: str, *, now_us: int) -> Project:
-        """The project, made if there was none. Two callers at once get the same one."""
-        for attempt in range(_TRIES):
-            if (found := self.find(project_id)) is not None:
-                return found
+        """Return the project, or create it. Concurrent callers get the same project."""
+        for attempt in range(_MAX_ATTEMPTS):
+            if (existing := self.find(project_id)) is not None:
+                return existing
             project = Project(id=project_id, number=_number(project_id, attempt), created_us=now_us)
             values = {"id": project.id, "number": project.number, "created_us": project.created_us}
             try:
                 with self._database.write() as tx:
                     tx.run(QUERY["insert_project"], values)
-            except sa.exc.IntegrityError as exc:  # someone else made it, or its number is taken: look again
+            except sa.exc.IntegrityError as exc:  # another caller created it, or its number is taken: read again
                 if not is_duplicate(exc):
                     raise
             else:
@@ -62,6 +62,6 @@ def _project(row: Mapping[str, Any]) -> Project:
 
 
 def _number(project_id: str, attempt: int) -> int:
-    """Twelve digits, the same for the same id on every server as long as nothing collides."""
+    """A number of twelve digits. It depends only on the id, unless numbers collide."""
     digest = hashlib.sha256(f"{project_id}/{attempt}".encode()).digest()
     return 10**11 + int.from_bytes(digest[:8], "big") % (9 * 10**11)

@@ -1,4 +1,4 @@
-"""Tokens as rows. Only a hash of the secret is ever stored."""
+"""Rows of tokens. Only a hash of the secret is stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUERY = load_queries("tokens")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """What is known of a token without its secret."""
+    """A token without its secret."""
 
     id: str
     principal: Principal
@@ -22,7 +22,7 @@ class Token:
     created_us: int
     expires_us: int | None = None
     revoked_us: int | None = None
-    parent: str = ""  #: the id of the token that it was got for, if it was
+    parent: str = ""  #: id of the token that was exchanged for it; empty if none was
 
     def good_at(self, now_us: int) -> bool:
         return self.revoked_us is None and (self.expires_us is None or now_us < self.expires_us)
@@ -33,7 +33,7 @@ class TokenStore:
         self._database = database
 
     def add(self, token: Token, *, digest: str) -> None:
-        """Store a new token, and forget those that expired a day ago."""
+        """Store a new token, and delete tokens that expired at least a day ago."""
         values = {
             "id": token.id,
             "hash": digest,
@@ -60,18 +60,18 @@ class TokenStore:
         return _token(rows[0]) if rows else None
 
     def of_project(self, project: str) -> Sequence[Token]:
-        """The tokens of one project; of all with EVERY_PROJECT."""
+        """The tokens of one project, or of all with ALL_PROJECTS."""
         with self._database.read() as tx:
             return [_token(row) for row in tx.rows(QUERY["list_tokens"], {"project": project})]
 
     def keep_newest(self, parent: str, *, label: str, most: int) -> bool:
-        """Forget all but so many of those with this label that were got for a token. Whether there were more."""
+        """Delete all but the newest `most` tokens with this label and parent. Returns whether any were deleted."""
         values = {"parent": parent, "label": label, "most": most}
         with self._database.write() as tx:
             return tx.run(QUERY["forget_older"], values) > 0
 
     def revoke(self, token_id: str, *, now_us: int) -> None:
-        """From now on it, and what was got for it, opens nothing. Revoking twice keeps the first time."""
+        """Revoke a token and its children. Idempotent: the first revocation time stays."""
         with self._database.write() as tx:
             tx.run(QUERY["revoke_token"], {"id": token_id, "now_us": now_us})
 

@@ -25,11 +25,11 @@ from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentia
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.control.jobs.local_attempt import LocalAttemptBuilder, free_ports
 from trainshed.control.uri_resolver import UriResolver
-from trainshed.domain.jobs.batch_prediction import PREDICTION, BatchPrediction
+from trainshed.domain.jobs.batch_prediction import BATCH_PREDICTION, BatchPrediction
 from trainshed.domain.jobs.gang import shortfall
 from trainshed.domain.jobs.job import LOCAL_ENGINE, RAY_ENGINE, Job
 from trainshed.domain.jobs.training import TRAINING, TRAINING_IN_CONTAINERS
-from trainshed.domain.models.version import HOSTED, HOSTED_CONTAINER
+from trainshed.domain.models.version import HOSTED_CONTAINER, HOSTED_VERSION
 from trainshed.domain.policies import JOBS, MODELS
 from trainshed.engines.base import AttemptSpec
 from trainshed.engines.hosts.base import HostEngine, HostEngineRouter
@@ -354,7 +354,7 @@ def _build_job_plane(
     local_engine = RegisteredEngine(
         engine=core.engine,
         prepare=prepare,
-        supports=frozenset({TRAINING, TRAINING_IN_CONTAINERS, PREDICTION, HOSTED, HOSTED_CONTAINER}),
+        supports=frozenset({TRAINING, TRAINING_IN_CONTAINERS, BATCH_PREDICTION, HOSTED_VERSION, HOSTED_CONTAINER}),
         shortfall=partial(shortfall, cpus=core.cpus, machines=core.machines),
     )
     registry = EngineRegistry(

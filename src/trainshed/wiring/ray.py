@@ -20,7 +20,7 @@ from trainshed.domain.capacity.placement import ResourceShares
 from trainshed.domain.jobs.accelerators import gpu_fields
 from trainshed.domain.jobs.job import RAY_ENGINE, Job
 from trainshed.domain.jobs.training import TRAINING, TRAINING_IN_CONTAINERS, Training
-from trainshed.domain.models.version import HOSTED
+from trainshed.domain.models.version import HOSTED_VERSION
 from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.engines.ray.bridge_process import BridgeProcess
@@ -91,7 +91,7 @@ class RayIntegration:
         self.site = RegisteredEngine(
             engine=self._engine,
             prepare=builder.prepare,
-            supports=frozenset({TRAINING, TRAINING_IN_CONTAINERS, HOSTED}),
+            supports=frozenset({TRAINING, TRAINING_IN_CONTAINERS, HOSTED_VERSION}),
             unavailable_reason=_unavailable_reason(settings, deps.nodes),
             gpus=True,
             shortfall=partial(_cuda_shortfall, machines=deps.machines),

@@ -10,7 +10,7 @@ from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.domain.capacity.machine_types import MachineType, MachineTypes
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.workload import Workload, workload_of
-from trainshed.domain.models.version import HOSTED, HOSTED_CONTAINER
+from trainshed.domain.models.version import HOSTED_CONTAINER, HOSTED_VERSION
 from trainshed.engines.base import AttemptSpec
 from trainshed.errors import InvalidArgumentError
 from trainshed.testing.contracts.engines import FakeEngine
@@ -82,10 +82,10 @@ def test_a_stored_job_has_the_site_of_its_engine() -> None:
 @pytest.mark.parametrize(
     ("labels", "what", "engine"),
     [
-        ({}, HOSTED, "far"),
+        ({}, HOSTED_VERSION, "far"),
         ({}, HOSTED_CONTAINER, "local"),
-        ({"trainshed-engine": "local"}, HOSTED, "local"),
-        ({"trainshed-engine": "far"}, HOSTED, "far"),
+        ({"trainshed-engine": "local"}, HOSTED_VERSION, "local"),
+        ({"trainshed-engine": "far"}, HOSTED_VERSION, "far"),
     ],
 )
 def test_a_version_gets_an_engine(labels: dict[str, str], what: str, engine: str) -> None:
@@ -95,9 +95,9 @@ def test_a_version_gets_an_engine(labels: dict[str, str], what: str, engine: str
 @pytest.mark.parametrize(
     ("named", "what", "words"),
     [
-        ("moon", HOSTED, "There is no engine 'moon'. The engines are: local, far, shut."),
+        ("moon", HOSTED_VERSION, "There is no engine 'moon'. The engines are: local, far, shut."),
         ("far", HOSTED_CONTAINER, "A version in a container does not run on engine far. Those that can do it: local."),
-        ("shut", HOSTED, "There is no way to shut. Open it."),
+        ("shut", HOSTED_VERSION, "There is no way to shut. Open it."),
     ],
 )
 def test_an_engine_that_cannot_host_it_is_refused(named: str, what: str, words: str) -> None:

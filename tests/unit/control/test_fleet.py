@@ -11,7 +11,7 @@ import pytest
 
 from trainshed.control.deployments.fleet import Fleet
 from trainshed.control.deployments.provisioner import HostResources
-from trainshed.domain.models.hosting import MANY_DEATHS, RETRY_S, STEADY_S, ServingState
+from trainshed.domain.models.hosting import CRASH_LIMIT, MAX_BACKOFF_S, STABLE_AFTER_S, ServingState
 from trainshed.domain.models.version import Version, VersionState
 from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.hosts.watcher import HostPhase, HostStatus
@@ -111,7 +111,7 @@ def version(nodes: int) -> Version:
 
 def test_a_version_that_recovered_is_as_healthy_as_any(fleet: Fleet, hosts: Hosts) -> None:
     served = version(1)
-    for _ in range(MANY_DEATHS):
+    for _ in range(CRASH_LIMIT):
         while not fleet.keys:
             hosts.now_s += 1
             fleet.reconcile(served, last_used_us=0)
@@ -119,13 +119,13 @@ def test_a_version_that_recovered_is_as_healthy_as_any(fleet: Fleet, hosts: Host
         fleet.reconcile(served, last_used_us=0)
     assert (fleet.serving_state(served), fleet.reason) == (ServingState.UNHEALTHY, "It fell.")
 
-    hosts.now_s += RETRY_S
+    hosts.now_s += MAX_BACKOFF_S
     fleet.reconcile(served, last_used_us=0)
     assert fleet.serving_state(served) is ServingState.READY
     more = version(2)
     assert fleet.converged(more)  # as long as it is doubtful, nobody waits for it
 
-    hosts.now_s += STEADY_S
+    hosts.now_s += STABLE_AFTER_S
     fleet.reconcile(served, last_used_us=0)
     assert (fleet.reason, fleet.converged(more)) == ("", False)
     hosts.kill(fleet.keys[0])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trainshed.domain.models.hosting import (
-    RETRY_S,
-    STEADY_S,
+    MAX_BACKOFF_S,
+    STABLE_AFTER_S,
     CrashHistory,
     ServingState,
     candidate_loaders,
@@ -37,12 +37,12 @@ def died(*lives_s: float, pause_s: float = 0.0) -> CrashHistory:
         ((1, 1), 1, False),
         ((1, 1, 1), 2, False),
         ((1, 1, 1, 1), 4, False),
-        ((1, 1, 1, 1, 1), RETRY_S, True),
-        ((1, 1, 1, 1, 1, 1), RETRY_S, True),  # 30 s later: still unhealthy, though only few died in that minute
-        ((1, 1, 1, 1, 1, 1, 1, 1), RETRY_S, True),
-        ((1, 1, 1, 1, 1, STEADY_S), 0, False),  # one that lived long clears it
-        ((1, 1, 1, 1, STEADY_S, 1), 1, False),
-        ((STEADY_S, STEADY_S, STEADY_S, STEADY_S, STEADY_S, STEADY_S), 0, False),
+        ((1, 1, 1, 1, 1), MAX_BACKOFF_S, True),
+        ((1, 1, 1, 1, 1, 1), MAX_BACKOFF_S, True),  # 30 s later: still unhealthy, though only few died in that minute
+        ((1, 1, 1, 1, 1, 1, 1, 1), MAX_BACKOFF_S, True),
+        ((1, 1, 1, 1, 1, STABLE_AFTER_S), 0, False),  # one that lived long clears it
+        ((1, 1, 1, 1, STABLE_AFTER_S, 1), 1, False),
+        ((STABLE_AFTER_S, STABLE_AFTER_S, STABLE_AFTER_S, STABLE_AFTER_S, STABLE_AFTER_S, STABLE_AFTER_S), 0, False),
         ((20, 20, 20, 20, 20), 2, False),  # slow to load: tried again and again, but never many in one minute
     ],
 )
@@ -58,8 +58,8 @@ def test_when_the_next_host_is_started(lives_s: tuple[float, ...], pause_s: floa
 def test_what_died_long_ago_says_nothing_of_a_host_that_is_ready() -> None:
     deaths = died(1, 1, 1, 1, 1)
     last_s = deaths.crashes_s[-1]
-    assert deaths.after_ready(now_s=last_s + STEADY_S - 1) == deaths
-    assert deaths.after_ready(now_s=last_s + STEADY_S) == CrashHistory()
+    assert deaths.after_ready(now_s=last_s + STABLE_AFTER_S - 1) == deaths
+    assert deaths.after_ready(now_s=last_s + STABLE_AFTER_S) == CrashHistory()
     assert CrashHistory().after_ready(now_s=last_s) == CrashHistory()
 
 
@@ -70,7 +70,7 @@ def test_pauses_grow_and_have_an_end() -> None:
         pauses.append(deaths.next_s - number)
     assert pauses == sorted(pauses)
     assert pauses[0] == 0
-    assert pauses[-1] == RETRY_S
+    assert pauses[-1] == MAX_BACKOFF_S
 
 
 @pytest.mark.parametrize(("nodes", "awake", "wanted"), [(0, False, 0), (0, True, 1), (1, True, 1), (3, False, 3)])
@@ -109,7 +109,7 @@ def test_when_it_sleeps(nodes: int, used_us: int, since_us: int, asleep: bool) -
     ],
 )
 def test_how_a_version_stands(ready: int, wanted: int, roused: bool, unhealthy: bool, expected: ServingState) -> None:
-    assert serving_state(ready=ready, wanted=wanted, roused=roused, unhealthy=unhealthy) is expected
+    assert serving_state(ready=ready, desired=wanted, activated=roused, unhealthy=unhealthy) is expected
 
 
 def test_shares_of_the_machine() -> None:

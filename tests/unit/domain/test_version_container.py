@@ -10,7 +10,7 @@ from trainshed.domain.models.version import Version
 from trainshed.domain.models.version_container import (
     aip_environment,
     container_of,
-    expanded,
+    expand_variables,
     model_folder,
     resolve_command,
 )
@@ -84,7 +84,7 @@ def test_the_variables_are_those_of_ai_platform() -> None:
     ],
 )
 def test_references_are_replaced_as_kubernetes_does(text: str, value: str) -> None:
-    assert expanded(text, {"A": "1"}) == value
+    assert expand_variables(text, {"A": "1"}) == value
 
 
 def test_later_variables_may_refer_to_earlier_ones_and_all_words_to_all() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainshed.domain.models.model import read_model, read_model_patch, read_split
-from trainshed.domain.models.version_request import PATCHABLE, patched, read_version, read_version_patch
+from trainshed.domain.models.version_request import PATCHABLE, apply_patch, read_version, read_version_patch
 from trainshed.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 
 SCHEMAS = json.loads((files("googleapiclient") / "discovery_cache" / "documents" / "ml.v1.json").read_text())["schemas"]
@@ -79,7 +79,7 @@ def test_whatever_comes_is_read_or_refused(body: dict[str, Any], paths: list[str
     for read in (
         lambda: read_version({"name": "v1", "deploymentUri": "gs://b/d"} | body).body,
         lambda: read_version(body),
-        lambda: patched(old, read_version_patch(body), paths),
+        lambda: apply_patch(old, read_version_patch(body), paths),
         lambda: read_model({"name": "m"} | body, "p", now_us=1),
         lambda: read_split({"weights": body}),
     ):

@@ -14,7 +14,7 @@ from trainshed.buckets import model_folders as model_folders
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
 from trainshed.domain.jobs.job import Job
-from trainshed.domain.models.sample_request import LARGE, sample_request
+from trainshed.domain.models.sample_request import MAX_SAMPLE_BYTES, sample_request
 from trainshed.errors import NotFoundError
 from trainshed.services.jobs.exports import Exports
 from trainshed.store.jobs import JobStore
@@ -168,7 +168,7 @@ def test_the_stored_sample_is_what_one_begins_with() -> None:
 
 
 def test_a_large_sample_is_cut_to_one_instance() -> None:
-    instances = [["x" * LARGE], ["y"]]
+    instances = [["x" * MAX_SAMPLE_BYTES], ["y"]]
     found = sample_request({"sample": {"instances": instances}})
     assert (found["instances"], found["cut"]) == (instances[:1], True)
     found = sample_request({"sample": {"instances": instances[:1]}})

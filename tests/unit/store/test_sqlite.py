@@ -13,7 +13,7 @@ from trainshed.errors import CannotProceedError
 from trainshed.store import database as database_module
 from trainshed.store.database import Database
 from trainshed.store.projects import ProjectStore
-from trainshed.store.sqlite import BACKUP_AGE_S
+from trainshed.store.sqlite import BACKUP_INTERVAL_S
 
 
 def opened(path: Path) -> Database:
@@ -102,7 +102,7 @@ def test_the_copy_is_made_anew_once_a_day(tmp_path: Path) -> None:
     first = copy.stat().st_ino, copy.stat().st_mtime_ns
     opened(path).close()
     assert (copy.stat().st_ino, copy.stat().st_mtime_ns) == first
-    yesterday = time.time() - BACKUP_AGE_S - 1
+    yesterday = time.time() - BACKUP_INTERVAL_S - 1
     os.utime(copy, (yesterday, yesterday))
     opened(path).close()
     assert copy.stat().st_mtime > yesterday + 1

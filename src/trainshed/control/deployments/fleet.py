@@ -125,8 +125,8 @@ class Fleet:
     def serving_state(self, version: Version) -> ServingState:
         return rules.serving_state(
             ready=len(self._ready()),
-            wanted=self._desired(version),
-            roused=self.roused,
+            desired=self._desired(version),
+            activated=self.roused,
             unhealthy=self._crashes.unhealthy,
         )
 

@@ -1,4 +1,4 @@
-"""Machine types: the names that users know, and what each stands for. An operator can add to them and change them."""
+"""Machine types: the names that users know and the resources behind each. An operator can add and override types."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from trainshed.errors import CannotProceedError, InvalidArgumentError
 
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 96)
 _N1 = re.compile(rf"n1-(standard|highmem|highcpu)-({'|'.join(map(str, _SIZES))})")
-SMALL = re.compile(r"mls1-c([14])-m([24])")  #: those that serve versions alone
-_SMALLEST = "mls1-c1-m2"
+SERVING_ONLY_TYPE = re.compile(r"mls1-c([14])-m([24])")  #: machine types that only versions can use
+_DEFAULT_SERVING_TYPE = "mls1-c1-m2"
 _GB_PER_CORE = {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9}
 _A2 = re.compile(r"a2-highgpu-([1248])g")
-_A2_CORES, _A2_GB = 12, 85  #: for each of its GPUs
+_A2_CORES, _A2_GB = 12, 85  #: for each GPU
 _TPU = "cloud_tpu"
 
-#: the old names, the machines behind them, and the GPUs that came with those
-_OLD = {
+#: legacy name -> the n1 machine type behind it and its number of GPUs
+_LEGACY_TYPES = {
     "standard": ("n1-standard-4", 0),
     "large_model": ("n1-highmem-8", 0),
     "complex_model_s": ("n1-highcpu-8", 0),
@@ -40,73 +40,87 @@ _OLD = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineType:
-    """What one replica on a machine of some type may count on."""
+    """Resources of one replica on a machine of this type."""
 
     cpu: float
     memory_gb: float
     gpu: float = 0
-    resources: Mapping[str, float] = field(default_factory=dict)  #: others, by the names that a cluster has for them
+    #: custom resources, by the names that the cluster uses
+    resources: Mapping[str, float] = field(default_factory=dict)
 
 
 class MachineTypes:
-    """The table of machine types: Google's, with those of the operator over them."""
+    """The table of machine types: Google's, overridden by the operator's."""
 
-    def __init__(self, own: Mapping[str, MachineType] | None = None) -> None:
-        self._own = dict(own or {})
+    def __init__(self, custom: Mapping[str, MachineType] | None = None) -> None:
+        self._custom = dict(custom or {})
 
     @classmethod
     def read(cls, tables: Mapping[str, Any]) -> Self:
-        """From the tables `[machines.NAME]` of config.toml.
+        """Read the tables `[machines.NAME]` of config.toml.
 
-        `CannotProceedError`, naming the part, if one makes no sense.
+        Raises `CannotProceedError`, which names the table, if one is invalid.
         """
         return cls({name: _read(name, table) for name, table in tables.items()})
 
-    def check(self, machine: str, *, field: str) -> None:
-        """`InvalidArgumentError` if this server can't stand in for such a machine."""
-        if machine in self._own:
+    def check(self, machine_type: str, *, field: str) -> None:
+        """Raises `InvalidArgumentError` if this server does not offer the machine type."""
+        if machine_type in self._custom:
             return
-        if machine == _TPU:
+        if machine_type == _TPU:
             raise InvalidArgumentError(
-                f"This server has no TPUs, and {machine} needs one. Use n1-standard-4, for example. "
+                f"This server has no TPUs, and {machine_type} needs one. Use n1-standard-4, for example. "
                 f"Machines of a cluster that have them can be named under [machines.NAME] in config.toml.",
                 field=field,
             )
-        if machine not in _OLD and not _N1.fullmatch(machine) and not _A2.fullmatch(machine):
-            wrong = f"{machine!r} is not a machine type" if machine else "scale_tier CUSTOM needs a machine type here"
+        if machine_type not in _LEGACY_TYPES and not _N1.fullmatch(machine_type) and not _A2.fullmatch(machine_type):
+            problem = (
+                f"{machine_type!r} is not a machine type"
+                if machine_type
+                else "scale_tier CUSTOM needs a machine type here"
+            )
             raise InvalidArgumentError(
-                f"{wrong}. Use n1-standard-4 or another of n1-standard, n1-highmem, n1-highcpu and a2-highgpu, or "
-                f"one of {', '.join((*_OLD, *self._own))}.",
+                f"{problem}. Use n1-standard-4 or another of n1-standard, n1-highmem, n1-highcpu and a2-highgpu, or "
+                f"one of {', '.join((*_LEGACY_TYPES, *self._custom))}.",
                 field=field,
             )
 
-    def family(self, machine: str) -> str:
-        """The roles of one job can't mix Google's families. An operator's own machine has none."""
-        return "old" if machine in _OLD else "" if machine in self._own else "new"
+    def family(self, machine_type: str) -> str:
+        """Return the family of a machine type. A custom type has none.
 
-    def of(self, machine: str) -> MachineType:
-        """What such a machine has. `InvalidArgumentError` if there is none of that name, or none any more."""
-        self.check(machine, field="machine_type")
-        if machine in self._own:
-            return self._own[machine]
-        if a2 := _A2.fullmatch(machine):
+        The roles of one job cannot mix Google's families.
+        """
+        return "old" if machine_type in _LEGACY_TYPES else "" if machine_type in self._custom else "new"
+
+    def of(self, machine_type: str) -> MachineType:
+        """Return the resources of a machine type.
+
+        Raises `InvalidArgumentError` if the type does not exist (any more).
+        """
+        self.check(machine_type, field="machine_type")
+        if machine_type in self._custom:
+            return self._custom[machine_type]
+        if a2 := _A2.fullmatch(machine_type):
             return MachineType(cpu=_A2_CORES * int(a2[1]), memory_gb=_A2_GB * int(a2[1]), gpu=int(a2[1]))
-        behind, gpus = _OLD.get(machine, (machine, 0))
-        _, kind, cores = behind.split("-")
+        n1_type, gpus = _LEGACY_TYPES.get(machine_type, (machine_type, 0))
+        _, kind, cores = n1_type.split("-")
         return MachineType(cpu=int(cores), memory_gb=int(cores) * _GB_PER_CORE[kind], gpu=gpus)
 
-    def serving(self, machine: str) -> MachineType:
-        """What a host on such a machine has; the smallest if none is named. `InvalidArgumentError` as above."""
-        if small := SMALL.fullmatch(machine or _SMALLEST):
+    def serving(self, machine_type: str) -> MachineType:
+        """Return the resources of a host. No name means the smallest type.
+
+        Raises `InvalidArgumentError` if the type is unknown.
+        """
+        if small := SERVING_ONLY_TYPE.fullmatch(machine_type or _DEFAULT_SERVING_TYPE):
             return MachineType(cpu=int(small[1]), memory_gb=int(small[2]))
-        return self.of(machine)
+        return self.of(machine_type)
 
     def __iter__(self) -> Iterator[str]:
-        """The names, but for the old ones."""
-        yield from dict.fromkeys((*self._own, *(f"n1-{kind}-{size}" for kind in _GB_PER_CORE for size in _SIZES)))
+        """Iterate over the names, without the legacy ones."""
+        yield from dict.fromkeys((*self._custom, *(f"n1-{kind}-{size}" for kind in _GB_PER_CORE for size in _SIZES)))
 
 
-STANDARD = MachineTypes()  #: as Google has them
+STANDARD = MachineTypes()  #: Google's types alone
 
 
 def _read(name: str, table: Any) -> MachineType:
@@ -115,17 +129,17 @@ def _read(name: str, table: Any) -> MachineType:
         machine_name(name)
     except InvalidArgumentError as exc:
         raise CannotProceedError(f"{where}: {exc}") from exc
-    known = ("cpu", "memory_gb", "gpu", "resources")
-    if not isinstance(table, Mapping) or set(table) - set(known) or not {"cpu", "memory_gb"} <= set(table):
+    keys = ("cpu", "memory_gb", "gpu", "resources")
+    if not isinstance(table, Mapping) or set(table) - set(keys) or not {"cpu", "memory_gb"} <= set(table):
         raise CannotProceedError(
             f"{where} must have cpu and memory_gb, and can have gpu and resources, and nothing else."
         )
-    others = table.get("resources", {})
-    if not isinstance(others, Mapping):
+    custom = table.get("resources", {})
+    if not isinstance(custom, Mapping):
         raise CannotProceedError(f"{where}: resources is a table of names and numbers, such as {{tpu = 1}}.")
     numbers = {key: table.get(key, 0) for key in ("cpu", "memory_gb", "gpu")}
-    numbers |= {f"resources.{key}": others[key] for key in others}
+    numbers |= {f"resources.{key}": custom[key] for key in custom}
     for key, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < 1e9:
             raise CannotProceedError(f"{where}: {key} is {number!r}; it must be a number that is not negative.")
-    return MachineType(cpu=table["cpu"], memory_gb=table["memory_gb"], gpu=table.get("gpu", 0), resources=dict(others))
+    return MachineType(cpu=table["cpu"], memory_gb=table["memory_gb"], gpu=table.get("gpu", 0), resources=dict(custom))

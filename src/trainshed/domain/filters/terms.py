@@ -1,4 +1,4 @@
-"""What a filter is made of, and what each part matches."""
+"""The nodes of a filter and what each matches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FRACTION = re.compile(r"\.\d{6}(\d{1,3})")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _ZONE = re.compile(r"([+-]\d\d)(\d\d)$")  #: google-cloud-logging writes +0000 for +00:00
 Predicate = Callable[[Any], bool]
-_ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {
+_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": lambda a, b: bool(a == b),
     "!=": lambda a, b: bool(a != b),
     "<": lambda a, b: bool(a < b),
@@ -36,19 +36,19 @@ _ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": lambda a, b: bool(a > b),
     ">=": lambda a, b: bool(a >= b),
 }
-MAX_PATTERN = 1000
+MAX_PATTERN_CHARACTERS = 1000
 Search = Callable[[str], bool]
 
 
 class TimeWindow(NamedTuple):
-    """An interval of microseconds, both ends included; None is open."""
+    """An interval of microseconds, both ends included. None means unbounded."""
 
     lower: int | None = None
     upper: int | None = None
 
 
 class FilterNode(Protocol):
-    """One part of a filter over JSON documents. `window` and `required` may say too little, never too much."""
+    """One node of a filter over JSON documents. `window` and `required` may be too wide, never too narrow."""
 
     def matches(self, document: Mapping[str, Any]) -> bool: ...
 
@@ -59,7 +59,7 @@ class FilterNode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of these. None of them: everything."""
+    """All parts match. Without parts it matches everything."""
 
     parts: tuple[FilterNode, ...]
 
@@ -73,13 +73,13 @@ class And:
         return TimeWindow(max(lowers, default=None), min(uppers, default=None))
 
     def required(self, path: Path) -> frozenset[str] | None:
-        named = [values for part in self.parts if (values := part.required(path)) is not None]
-        return frozenset.intersection(*named) if named else None
+        constraints = [values for part in self.parts if (values := part.required(path)) is not None]
+        return frozenset.intersection(*constraints) if constraints else None
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """At least one of these."""
+    """At least one part matches."""
 
     parts: tuple[FilterNode, ...]
 
@@ -95,8 +95,8 @@ class Or:
         )
 
     def required(self, path: Path) -> frozenset[str] | None:
-        named = [values for part in self.parts if (values := part.required(path)) is not None]
-        return frozenset.union(*named) if len(named) == len(self.parts) else None
+        constraints = [values for part in self.parts if (values := part.required(path)) is not None]
+        return frozenset.union(*constraints) if len(constraints) == len(self.parts) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +115,12 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class TextTerm:
-    """A word anywhere in a document's values, in either case. It is given in folded case."""
+    """A word anywhere in a document's values, case-insensitive. The word is case-folded already."""
 
     folded: str
 
     def matches(self, document: Mapping[str, Any]) -> bool:
-        return any(self.folded in _written(value).casefold() for value in _scalars(document))
+        return any(self.folded in _to_text(value).casefold() for value in _scalars(document))
 
     def window(self, path: Path) -> TimeWindow:
         return TimeWindow()
@@ -131,28 +131,29 @@ class TextTerm:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A field against a value. A field that is not there matches nothing, `!=` and `!~` included."""
+    """Compares a field with a value. A missing field matches nothing, not even `!=` and `!~`."""
 
     path: Path
     operator: str
     value: str
-    bare: bool  #: written without quotes, so that `*` at its ends stands for anything
+    bare: bool  #: unquoted, so a leading or trailing `*` is a wildcard
     test: Predicate = field(compare=False)
 
     @classmethod
     def build(cls, path: Path, operator: str, value: str, *, bare: bool) -> Self:
-        """`ValueError` with a sentence if the value can't be compared to that field."""
-        return cls(path, operator, value, bare, _test(path, operator, value, bare))
+        """Build a comparison. Raises `ValueError` with a sentence if the value cannot be compared with that field."""
+        return cls(path, operator, value, bare, _predicate(path, operator, value, bare))
 
     def matches(self, document: Mapping[str, Any]) -> bool:
-        return any(map(self.test, _look_up(document, self.path)))
+        return any(map(self.test, _values_at(document, self.path)))
 
     def window(self, path: Path) -> TimeWindow:
-        if path != self.path or not _is_time_field(path) or self.operator not in _ORDERED:
+        if path != self.path or not _is_time_field(path) or self.operator not in _OPERATORS:
             return TimeWindow()
-        at = _nanoseconds(self.value) // 1000
+        time_us = _nanoseconds(self.value) // 1000
         return TimeWindow(
-            at if self.operator in ("=", ">", ">=") else None, at if self.operator in ("=", "<", "<=") else None
+            time_us if self.operator in ("=", ">", ">=") else None,
+            time_us if self.operator in ("=", "<", "<=") else None,
         )
 
     def required(self, path: Path) -> frozenset[str] | None:
@@ -161,66 +162,70 @@ class Comparison:
         return frozenset({self.value})
 
 
-def _test(path: Path, operator: str, value: str, bare: bool) -> Predicate:
+def _predicate(path: Path, operator: str, value: str, bare: bool) -> Predicate:
     if operator in ("=~", "!~"):
-        return _pattern_test(value, wanted=operator == "=~")
-    starred = bare and (value.startswith("*") or value.endswith("*"))
+        return _pattern_predicate(value, expected=operator == "=~")
+    wildcard = bare and (value.startswith("*") or value.endswith("*"))
     if operator == ":":
-        return _wildcard_test(value, wanted=True) if starred and value != "*" else _has_test(value, anything=starred)
-    compare = _ORDERED[operator]
+        return (
+            _wildcard_predicate(value, expected=True)
+            if wildcard and value != "*"
+            else _has_predicate(value, anything=wildcard)
+        )
+    compare = _OPERATORS[operator]
     if _is_time_field(path):
-        moment = _nanoseconds(value)
-        return lambda found: _is_time(found) and compare(_nanoseconds(found), moment)
+        time_ns = _nanoseconds(value)
+        return lambda actual: _is_nonempty_string(actual) and compare(_nanoseconds(actual), time_ns)
     if path == ("severity",):
         rank = _rank(value)
-        return lambda found: compare(_rank(str(found)), rank)
-    if starred and operator in ("=", "!="):
-        return _wildcard_test(value, wanted=operator == "=")
-    return _plain_test(compare, value)
+        return lambda actual: compare(_rank(str(actual)), rank)
+    if wildcard and operator in ("=", "!="):
+        return _wildcard_predicate(value, expected=operator == "=")
+    return _plain_predicate(compare, value)
 
 
-def _pattern_test(pattern: str, *, wanted: bool) -> Predicate:
+def _pattern_predicate(pattern: str, *, expected: bool) -> Predicate:
     search: Search = compile_pattern(pattern)
-    return lambda found: search(_written(found)) is wanted
+    return lambda actual: search(_to_text(actual)) is expected
 
 
-def _has_test(value: str, *, anything: bool) -> Predicate:
+def _has_predicate(value: str, *, anything: bool) -> Predicate:
     folded = value.casefold()
 
-    def has(found: Any) -> bool:
+    def has(actual: Any) -> bool:
         if anything:
             return True
-        if isinstance(found, dict) and value in found:
+        if isinstance(actual, dict) and value in actual:
             return True
-        return any(folded in _written(scalar).casefold() for scalar in _scalars(found))
+        return any(folded in _to_text(scalar).casefold() for scalar in _scalars(actual))
 
     return has
 
 
-def _wildcard_test(value: str, *, wanted: bool) -> Predicate:
+def _wildcard_predicate(value: str, *, expected: bool) -> Predicate:
     core = value.strip("*")
 
-    def like(found: Any) -> bool:
-        text = _written(found)
+    def like(actual: Any) -> bool:
+        text = _to_text(actual)
         if value.startswith("*") and value.endswith("*"):
             return core in text
         return text.endswith(core) if value.startswith("*") else text.startswith(core)
 
-    return lambda found: like(found) is wanted
+    return lambda actual: like(actual) is expected
 
 
-def _plain_test(compare: Callable[[Any, Any], bool], value: str) -> Predicate:
+def _plain_predicate(compare: Callable[[Any, Any], bool], value: str) -> Predicate:
     try:
         number: float | None = float(value)
     except ValueError:
         number = None
 
-    def plain(found: Any) -> bool:
-        if isinstance(found, str):
-            return compare(found, value)
-        if isinstance(found, int | float) and not isinstance(found, bool) and number is not None:
-            return compare(found, number)
-        return not isinstance(found, dict) and compare(_written(found), value)
+    def plain(actual: Any) -> bool:
+        if isinstance(actual, str):
+            return compare(actual, value)
+        if isinstance(actual, int | float) and not isinstance(actual, bool) and number is not None:
+            return compare(actual, number)
+        return not isinstance(actual, dict) and compare(_to_text(actual), value)
 
     return plain
 
@@ -233,7 +238,7 @@ def _rank(name: str) -> int:
 
 
 def _nanoseconds(text: str) -> int:
-    """`ValueError` with a sentence if it is neither a time nor a date."""
+    """Parse a time or a date. Raises `ValueError` with a sentence if it is neither."""
     whole = f"{text}T00:00:00Z" if _DATE.fullmatch(text) else text
     try:
         microseconds = parse_rfc3339(_ZONE.sub(r"\1:\2", whole))
@@ -247,27 +252,27 @@ def _is_time_field(path: Path) -> bool:
     return len(path) == 1 and path[0] in TIMES
 
 
-def _is_time(value: Any) -> bool:
+def _is_nonempty_string(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def _look_up(document: Any, path: Path) -> list[Any]:
-    """The values at a path: none, one, or one for each element of a list on the way."""
-    for at, name in enumerate(path):
+def _values_at(document: Any, path: Path) -> list[Any]:
+    """The values at a path: none, one, or one for each element of a list along the path."""
+    for depth, name in enumerate(path):
         if isinstance(document, list | tuple):
-            return [found for element in document for found in _look_up(element, path[at:])]
+            return [value for element in document for value in _values_at(element, path[depth:])]
         if not isinstance(document, dict):
             return []
         if name in document:
             document = document[name]
-        elif (joined := ".".join(path[at:])) in document:  # labels.ml.googleapis.com/task_name, without quotes
-            return _look_up(document[joined], ())
+        elif (joined := ".".join(path[depth:])) in document:  # labels.ml.googleapis.com/task_name, unquoted
+            return _values_at(document[joined], ())
         elif (camel := _camel(name)) in document:
             document = document[camel]
         else:
             return []
     if isinstance(document, list | tuple):
-        return [found for element in document for found in _look_up(element, ())]
+        return [value for element in document for value in _values_at(element, ())]
     return [] if document is None else [document]
 
 
@@ -289,18 +294,23 @@ def _scalars(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _written(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else str(value)
 
 
 def compile_pattern(pattern: str) -> Search:
-    """A function that says whether the pattern is somewhere in a text. `ValueError`, a sentence, if it is not one."""
-    import re2  # type: ignore[import-untyped]  # only who searches pays for loading it
+    """Compile a regular expression to a search function.
 
-    if len(pattern) > MAX_PATTERN:
-        raise ValueError(f"the regular expression has {len(pattern):,} characters; {MAX_PATTERN:,} are allowed")
+    Raises `ValueError` with a sentence if the pattern is invalid.
+    """
+    import re2  # type: ignore[import-untyped]  # imported lazily: only searches pay for loading it
+
+    if len(pattern) > MAX_PATTERN_CHARACTERS:
+        raise ValueError(
+            f"the regular expression has {len(pattern):,} characters; {MAX_PATTERN_CHARACTERS:,} are allowed"
+        )
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
@@ -308,6 +318,6 @@ def compile_pattern(pattern: str) -> Search:
         compiled = re2.compile(pattern, options)
     except re2.error as exc:
         reason = exc.args[0]
-        said = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        raise ValueError(f"{pattern[:60]!r} is not a regular expression ({said})") from None
+        message = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(f"{pattern[:60]!r} is not a regular expression ({message})") from None
     return lambda text: compiled.search(text) is not None

@@ -1,4 +1,4 @@
-"""GPUs that a training job asks for beside its machines: which there are names for, and where the job names them."""
+"""Accelerators of a training job: the known types, and the fields of trainingInput that request GPUs."""
 
 from __future__ import annotations
 
@@ -9,28 +9,34 @@ from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.json_fields import snake
 from trainshed.errors import InvalidArgumentError
 
-#: role -> what the fields of trainingInput about it begin with
-_ROLES = {"master": "master", "worker": "worker", "ps": "parameterServer", "evaluator": "evaluator"}
+#: role -> prefix of its fields in trainingInput
+_FIELD_PREFIXES = {"master": "master", "worker": "worker", "ps": "parameterServer", "evaluator": "evaluator"}
 _MODELS = ("K80", "P4", "P100", "T4", "V100", "A100")
 TYPES = tuple(f"NVIDIA_TESLA_{model}" for model in _MODELS)
-MAX_GPUS = 64  #: of one replica
+MAX_GPUS = 64  #: per replica
 GPU_TIER = "BASIC_GPU"
 
 
-def read_accelerators(given: Mapping[str, Any]) -> dict[str, int]:
-    """How many each replica of a role asks for, by role, from a trainingInput that `check_accelerators` let through."""
-    counts = {role: int(_asked(given, name).get("count", 0)) for role, name in _ROLES.items()}
+def read_accelerators(training_input: Mapping[str, Any]) -> dict[str, int]:
+    """The number of GPUs per replica, by role. The input has passed `check_accelerators`."""
+    counts = {
+        role: int(_accelerator_config(training_input, name).get("count", 0)) for role, name in _FIELD_PREFIXES.items()
+    }
     return {role: count for role, count in counts.items() if count}
 
 
-def check_accelerators(given: Mapping[str, Any], machines: MachineTypes) -> None:
-    """`InvalidArgumentError` for accelerators that there are none of, or that do not go with the rest."""
-    for name in _ROLES.values():
-        asked = _asked(given, name)
-        if not asked:
+def check_accelerators(training_input: Mapping[str, Any], machines: MachineTypes) -> None:
+    """Raises `InvalidArgumentError` if the accelerators are unknown or do not match the other fields."""
+    for name in _FIELD_PREFIXES.values():
+        config = _accelerator_config(training_input, name)
+        if not config:
             continue
         field = snake(f"{name}Config.acceleratorConfig")
-        kind, count, machine = asked.get("type", ""), int(asked.get("count", 0)), given.get(f"{name}Type", "")
+        kind, count, machine = (
+            config.get("type", ""),
+            int(config.get("count", 0)),
+            training_input.get(f"{name}Type", ""),
+        )
         if kind.startswith("TPU"):
             raise InvalidArgumentError("This server has no TPUs. Leave this field out.", field=f"{field}.type")
         if kind not in TYPES:
@@ -49,18 +55,18 @@ def check_accelerators(given: Mapping[str, Any], machines: MachineTypes) -> None
             raise InvalidArgumentError(f"{machine} has GPUs of its own. Leave this field out.", field=field)
 
 
-def gpu_fields(given: Mapping[str, Any], machines: MachineTypes) -> Iterator[tuple[str, str]]:
-    """Where a trainingInput asks for GPUs, and by which word, as (scale_tier, BASIC_GPU)."""
-    if given.get("scaleTier") == GPU_TIER:
+def gpu_fields(training_input: Mapping[str, Any], machines: MachineTypes) -> Iterator[tuple[str, str]]:
+    """The fields that request GPUs, each with its value: (scale_tier, BASIC_GPU)."""
+    if training_input.get("scaleTier") == GPU_TIER:
         yield "scale_tier", GPU_TIER
-    for name in _ROLES.values():
-        machine = given.get(f"{name}Type", "")
+    for name in _FIELD_PREFIXES.values():
+        machine = training_input.get(f"{name}Type", "")
         if machine and machines.of(machine).gpu:
             yield snake(f"{name}Type"), machine
-        if asked := _asked(given, name):
-            yield snake(f"{name}Config.acceleratorConfig"), asked["type"]
+        if config := _accelerator_config(training_input, name):
+            yield snake(f"{name}Config.acceleratorConfig"), config["type"]
 
 
-def _asked(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    asked: Mapping[str, Any] = given.get(f"{name}Config", {}).get("acceleratorConfig", {})
-    return asked
+def _accelerator_config(training_input: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    config: Mapping[str, Any] = training_input.get(f"{name}Config", {}).get("acceleratorConfig", {})
+    return config

@@ -1,4 +1,4 @@
-"""What a user may ask of a batch prediction: reading it, checking it, and saying by name what is not offered here."""
+"""Batch prediction requests: parse and check a predictionInput. Options that are not offered are rejected by name."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 from trainshed.domain import json_fields as f
-from trainshed.domain.jobs.training import DEFAULT_RUNNING
+from trainshed.domain.jobs.training import DEFAULT_RUNNING_TIME
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 
-PREDICTION = "batch prediction"
-DEFAULT_BATCH = 64
-MAX_BATCH = 10_000
+BATCH_PREDICTION = "batch prediction"
+DEFAULT_BATCH_ROWS = 64
+MAX_BATCH_ROWS = 10_000
 MAX_PATHS = 1000
 
 
 class DataFormat(StrEnum):
-    """The API's own words for what the rows are."""
+    """The API's names for the format of input rows."""
 
-    JSON = "JSON"  #: one JSON value a line
-    TEXT = "TEXT"  #: the same; a whole line is the instance if the model takes one string
+    JSON = "JSON"  #: one JSON value per line
+    TEXT = "TEXT"  #: the same; if the model takes one string, a whole line is the instance
     TF_RECORD = "TF_RECORD"
     TF_RECORD_GZIP = "TF_RECORD_GZIP"
 
@@ -53,30 +53,30 @@ _VERSION = re.compile(r"projects/([^/]+)/models/([^/]+)/versions/([^/]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPrediction:
-    """A predictionInput that was checked, in the words that the rest of the program uses."""
+    """A checked predictionInput, in domain terms."""
 
     key: ClassVar[str] = "predictionInput"
-    what: ClassVar[str] = PREDICTION
+    what: ClassVar[str] = BATCH_PREDICTION
     python_version: ClassVar[str] = ""
     priority: ClassVar[int] = 0
-    max_running_s: ClassVar[float] = f.duration_s(DEFAULT_RUNNING)
+    max_running_s: ClassVar[float] = f.duration_s(DEFAULT_RUNNING_TIME)
 
-    project: str  #: of the model; empty if there is a uri
+    project: str  #: of the model; empty if there is a `uri`
     model: str
-    version: str  #: empty: the model's default one
+    version: str  #: empty: the model's default version
     uri: str  #: a gs:// folder with a model, if no model is named
-    input_paths: tuple[str, ...]  #: gs:// addresses, with wildcards
+    input_paths: tuple[str, ...]  #: gs:// URIs, with wildcards
     output_path: str
     data_format: DataFormat
     batch_size: int
     signature: str
     runtime_version: str
     region: str
-    input: Mapping[str, Any]  #: the whole of it, as stored
+    input: Mapping[str, Any]  #: the complete input, as stored
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is kept without an effect, for the job's log."""
+        """Options that are stored but have no effect, for the job's log."""
         notes = []
         if int(self.input.get("maxWorkerCount", 0)) > 1:
             notes.append("One process predicts the rows. max_worker_count is kept, and changes nothing.")
@@ -85,52 +85,53 @@ class BatchPrediction:
         return tuple(notes)
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Self:
-        """Read what `check_prediction` let through."""
-        name = given.get("versionName") or given.get("modelName", "")
-        found = _VERSION.fullmatch(name) or _MODEL.fullmatch(name)
-        project, model, version = (*found.groups(), "")[:3] if found else ("", "", "")
+    def parse(cls, prediction_input: Mapping[str, Any]) -> Self:
+        """Parse an input that `check_prediction` accepted."""
+        name = prediction_input.get("versionName") or prediction_input.get("modelName", "")
+        match = _VERSION.fullmatch(name) or _MODEL.fullmatch(name)
+        project, model, version = (*match.groups(), "")[:3] if match else ("", "", "")
         return cls(
             project=project,
             model=model,
             version=version,
-            uri=given.get("uri", ""),
-            input_paths=tuple(given["inputPaths"]),
-            output_path=given["outputPath"],
-            data_format=DataFormat(given["dataFormat"]),
-            batch_size=int(given.get("batchSize", 0)) or DEFAULT_BATCH,
-            signature=given.get("signatureName", ""),
-            runtime_version=given.get("runtimeVersion", ""),
-            region=given.get("region", ""),
-            input=given,
+            uri=prediction_input.get("uri", ""),
+            input_paths=tuple(prediction_input["inputPaths"]),
+            output_path=prediction_input["outputPath"],
+            data_format=DataFormat(prediction_input["dataFormat"]),
+            batch_size=int(prediction_input.get("batchSize", 0)) or DEFAULT_BATCH_ROWS,
+            signature=prediction_input.get("signatureName", ""),
+            runtime_version=prediction_input.get("runtimeVersion", ""),
+            region=prediction_input.get("region", ""),
+            input=prediction_input,
         )
 
 
-def check_prediction(given: Mapping[str, Any]) -> BatchPrediction:
-    """The prediction that an input of the right types asks for.
+def check_prediction(prediction_input: Mapping[str, Any]) -> BatchPrediction:
+    """Check and parse a predictionInput whose types are valid.
 
-    `InvalidArgumentError` if it makes no sense or is not offered.
+    Raises `InvalidArgumentError` if it is invalid or not offered.
     """
-    _check_model(given)
-    _check_formats(given)
-    if not given.get("inputPaths"):
+    _check_model(prediction_input)
+    _check_formats(prediction_input)
+    if not prediction_input.get("inputPaths"):
         raise InvalidArgumentError("There is nothing to predict: name at least one gs:// path.", field="input_paths")
-    if len(given["inputPaths"]) > MAX_PATHS:
+    if len(prediction_input["inputPaths"]) > MAX_PATHS:
         raise InvalidArgumentError(
-            f"There are {len(given['inputPaths'])} paths; {MAX_PATHS} are allowed. Use wildcards.", field="input_paths"
+            f"There are {len(prediction_input['inputPaths'])} paths; {MAX_PATHS} are allowed. Use wildcards.",
+            field="input_paths",
         )
-    if not given.get("outputPath"):
+    if not prediction_input.get("outputPath"):
         raise InvalidArgumentError("The gs:// folder for the results is missing.", field="output_path")
-    if not 0 <= int(given.get("batchSize", 0)) <= MAX_BATCH:
-        raise InvalidArgumentError(f"A batch has from 1 to {MAX_BATCH:,} rows.", field="batch_size")
-    if int(given.get("maxWorkerCount", 0)) < 0:
+    if not 0 <= int(prediction_input.get("batchSize", 0)) <= MAX_BATCH_ROWS:
+        raise InvalidArgumentError(f"A batch has from 1 to {MAX_BATCH_ROWS:,} rows.", field="batch_size")
+    if int(prediction_input.get("maxWorkerCount", 0)) < 0:
         raise InvalidArgumentError("A number of workers can't be negative.", field="max_worker_count")
-    return BatchPrediction.parse(given)
+    return BatchPrediction.parse(prediction_input)
 
 
-def _check_model(given: Mapping[str, Any]) -> None:
-    named = [name for name in ("modelName", "versionName", "uri") if given.get(name)]
-    if len(named) != 1:
+def _check_model(prediction_input: Mapping[str, Any]) -> None:
+    sources = [name for name in ("modelName", "versionName", "uri") if prediction_input.get(name)]
+    if len(sources) != 1:
         raise InvalidArgumentError(
             "Name the model in one way: by model_name, by version_name, or by uri, a gs:// folder.", field="model_name"
         )
@@ -139,24 +140,26 @@ def _check_model(given: Mapping[str, Any]) -> None:
         "versionName": (_VERSION, "projects/PROJECT/models/MODEL/versions/VERSION"),
     }
     for name, (pattern, form) in forms.items():
-        if given.get(name) and not pattern.fullmatch(given[name]):
-            raise InvalidArgumentError(f"{given[name]!r} does not have the form {form}.", field=f.snake(name))
+        if prediction_input.get(name) and not pattern.fullmatch(prediction_input[name]):
+            raise InvalidArgumentError(
+                f"{prediction_input[name]!r} does not have the form {form}.", field=f.snake(name)
+            )
 
 
-def _check_formats(given: Mapping[str, Any]) -> None:
-    if (found := given.get("dataFormat", "left out")) not in set(DataFormat):
+def _check_formats(prediction_input: Mapping[str, Any]) -> None:
+    if (data_format := prediction_input.get("dataFormat", "left out")) not in set(DataFormat):
         raise InvalidArgumentError(
-            f"The format of the rows must be one of {', '.join(DataFormat)}, not {found}.",
+            f"The format of the rows must be one of {', '.join(DataFormat)}, not {data_format}.",
             field="data_format",
         )
-    if given.get("outputDataFormat", _UNSPECIFIED) not in (_UNSPECIFIED, DataFormat.JSON):
+    if prediction_input.get("outputDataFormat", _UNSPECIFIED) not in (_UNSPECIFIED, DataFormat.JSON):
         raise InvalidArgumentError(
             "Results are written as JSON, one a line. Leave this field out.", field="output_data_format"
         )
 
 
 def cloud_output_unsupported(uri: str, cloud: str) -> FailedPreconditionError:
-    """For an output path in a bucket that is kept in a cloud."""
+    """The error for an output path in a cloud bucket."""
     return FailedPreconditionError(
         f"{uri} is kept in {cloud}, and results are written to plain files, bit by bit. Name an output path in a "
         f"bucket that is a folder of this server, and copy them from there.",

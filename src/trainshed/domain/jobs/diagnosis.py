@@ -1,4 +1,4 @@
-"""Why jobs fail and what to do about it: a table of causes, and the first of them that fits a job's error."""
+"""Diagnosis of failed jobs: a table of known causes. The first cause that matches a job's error wins."""
 
 from __future__ import annotations
 
@@ -6,45 +6,46 @@ import re
 from dataclasses import dataclass
 from itertools import product
 
-_OPENING = re.compile(r"The replica (\w+) (\d+) (.*)")
+_EXIT_LINE = re.compile(r"The replica (\w+) (\d+) (.*)")
 _STATUS = re.compile(r"exited with a non-zero status of (-?\d+)")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _POINTER = re.compile(r"\s*To find out more\b.*", re.DOTALL)
 _TRACEBACK = "Traceback (most recent call last):"
-_MODULES = re.compile(r"\A(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_]\w*(?::|\Z))")  #: in front of an exception's name
-_LONGEST = 400
+_MODULES = re.compile(r"\A(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_]\w*(?::|\Z))")  #: the module path before an exception's name
+_MAX_CHARACTERS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """A failure for people: the cause in a sentence, and what to do where that is known."""
+    """A failure for people: the cause in a sentence, and a remedy if one is known."""
 
     summary: str
     remedy: str = ""
-    replica: str = ""  #: whose end was the job's; empty if it was no replica's
-    cause: str = ""  #: its name in the table, if it is there
+    replica: str = ""  #: the replica that ended the job; empty if none did
+    cause: str = ""  #: its name in CAUSES; empty if no cause matches
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """`sign` is sought in how the replica ended and what it wrote last. Its named groups can stand in the sentences, as
-    can `who`, the replica.
+    """A known cause. `sign` is searched in the exit line and in the last output of the replica.
+
+    The sentences can use the named groups of `sign`, and `who`, the replica.
     """
 
     name: str
     sign: re.Pattern[str]
     summary: str
     remedy: str
-    runtime: str = ""  #: only on runtimes that begin so
+    runtime: str = ""  #: only for runtimes whose version starts with this
 
 
 def _cause(name: str, sign: str, summary: str, remedy: str, *, runtime: str = "") -> Cause:
     return Cause(name, re.compile(sign, re.MULTILINE), summary, remedy, runtime)
 
 
-_LESS_MEMORY = "Use a smaller batch size, read the data in parts, or run fewer jobs at once."
+_MEMORY_REMEDY = "Use a smaller batch size, read the data in parts, or run fewer jobs at once."
 
-#: The first that fits is told, so the narrow ones come first.
+#: The first match wins, so specific causes come before general ones.
 CAUSES = (
     _cause(
         "time limit",
@@ -75,13 +76,13 @@ CAUSES = (
         r"ran out-of-memory|^MemoryError|std::bad_alloc|OOM when allocating|ResourceExhaustedError: (?!.*space)"
         r"|Unable to allocate [\d.]+ \w+ for an array|Cannot allocate memory",
         "{who} ran out of memory.",
-        _LESS_MEMORY,
+        _MEMORY_REMEDY,
     ),
     _cause(
         "killed",
         r"was killed by signal 9 \(SIGKILL\)",
         "{who} was killed by signal 9 (SIGKILL), and not by Trainshed.",
-        "Most often it is the kernel, when the machine's memory runs out. " + _LESS_MEMORY,
+        "Most often it is the kernel, when the machine's memory runs out. " + _MEMORY_REMEDY,
     ),
     _cause(
         "crash",
@@ -242,57 +243,57 @@ CAUSES = (
 
 
 def diagnose(error: str, *, runtime: str = "") -> Diagnosis:
-    """What a job's error message comes down to."""
+    """Summarize a job's error message."""
     text = _POINTER.sub("", error)
     opening, _, excerpt = text.partition("\n\n")[0].partition("\n")
-    ended = _OPENING.match(opening)
-    if ended is None:
-        return _known((text,), "", runtime) or _in_our_own_words(text)
-    replica = f"{ended[1]}-replica-{ended[2]}"
-    last = _last_words(excerpt)
-    wider = () if _TRACEBACK in excerpt else (excerpt,)
-    return _known((opening, last, *wider), replica, runtime) or Diagnosis(
-        summary=_plainly(replica, opening, last), replica=replica
+    exit_line = _EXIT_LINE.match(opening)
+    if exit_line is None:
+        return _match_cause((text,), "", runtime) or _from_server_message(text)
+    replica = f"{exit_line[1]}-replica-{exit_line[2]}"
+    exception = _exception_text(excerpt)
+    fallback = () if _TRACEBACK in excerpt else (excerpt,)
+    return _match_cause((opening, exception, *fallback), replica, runtime) or Diagnosis(
+        summary=_fallback_summary(replica, opening, exception), replica=replica
     )
 
 
-def _known(texts: tuple[str, ...], replica: str, runtime: str) -> Diagnosis | None:
-    """The cause that fits, if one does. What is in a text further on counts only if nothing before it does."""
+def _match_cause(texts: tuple[str, ...], replica: str, runtime: str) -> Diagnosis | None:
+    """The first cause that matches, if any. A later text counts only if no earlier text matches."""
     for text, cause in product(texts, CAUSES):
         if runtime.startswith(cause.runtime) and (sign := cause.sign.search(text)):
-            words = {name: _short(value or "") for name, value in sign.groupdict().items()}
-            words |= {"who": replica or "The job"}
-            summary, remedy = cause.summary.format(**words), cause.remedy.format(**words)
+            fields = {name: _truncate(value or "") for name, value in sign.groupdict().items()}
+            fields |= {"who": replica or "The job"}
+            summary, remedy = cause.summary.format(**fields), cause.remedy.format(**fields)
             return Diagnosis(summary=summary, remedy=remedy, replica=replica, cause=cause.name)
     return None
 
 
-def _last_words(excerpt: str) -> str:
-    """What was raised, with its whole text; without a traceback, the last line."""
+def _exception_text(excerpt: str) -> str:
+    """The exception with its whole message. Without a traceback, the last line."""
     lines = [line for line in excerpt.split("\n") if line.strip()]
     if _TRACEBACK not in excerpt:
         return lines[-1].strip() if lines else ""
     frames = [number for number, line in enumerate(lines) if line.startswith((" ", _TRACEBACK))]
-    raised = lines[frames[-1] + 1 :] or lines[-1:]
-    return _MODULES.sub("", "\n".join(raised))
+    exception = lines[frames[-1] + 1 :] or lines[-1:]
+    return _MODULES.sub("", "\n".join(exception))
 
 
-def _in_our_own_words(text: str) -> Diagnosis:
-    """An error of the server or the supervisor says itself what to do, in its second sentence."""
+def _from_server_message(text: str) -> Diagnosis:
+    """Errors of the server and the supervisor state their remedy in the second sentence."""
     first, *rest = _SENTENCE.split(text.strip().partition("\n")[0], maxsplit=1)
-    return Diagnosis(summary=_short(first), remedy=_short(rest[0]) if rest else "")
+    return Diagnosis(summary=_truncate(first), remedy=_truncate(rest[0]) if rest else "")
 
 
-def _plainly(replica: str, opening: str, last: str) -> str:
-    """How it ended, and its last words."""
-    words = last.partition("\n")[0]
+def _fallback_summary(replica: str, opening: str, exception: str) -> str:
+    """The exit status and the first line of the exception."""
+    first_line = exception.partition("\n")[0]
     status = _STATUS.search(opening)
-    ended = f"{replica} ended with status {status[1]}" if status else opening.strip().rstrip(".")
-    return _short(f"{ended}: {words}" if words else ended, stop=True)
+    summary = f"{replica} ended with status {status[1]}" if status else opening.strip().rstrip(".")
+    return _truncate(f"{summary}: {first_line}" if first_line else summary, stop=True)
 
 
-def _short(text: str, *, stop: bool = False) -> str:
+def _truncate(text: str, *, stop: bool = False) -> str:
     text = text.strip()
-    if len(text) > _LONGEST:
-        return f"{text[:_LONGEST]}…"
+    if len(text) > _MAX_CHARACTERS:
+        return f"{text[:_MAX_CHARACTERS]}…"
     return text if not stop or text.endswith((".", "!", "?")) else f"{text}."

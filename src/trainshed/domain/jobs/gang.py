@@ -1,4 +1,4 @@
-"""From a scale tier to a gang of replicas, and from there to what each of them is told: TF_CONFIG and the rest."""
+"""Gangs: the replicas of a scale tier, and the environment of each replica, TF_CONFIG included."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKER = "worker"
 PS = "ps"
 EVALUATOR = "evaluator"
 
-#: tier -> for each role how many replicas it has and on which machines; CUSTOM says so itself
+#: tier -> number of replicas and machine type by role; CUSTOM comes from the request
 _TIERS: Mapping[ScaleTier, Mapping[str, tuple[int, str]]] = {
     ScaleTier.BASIC: {MASTER: (1, "n1-standard-4")},
     ScaleTier.BASIC_GPU: {MASTER: (1, "standard_gpu")},
@@ -31,7 +31,7 @@ _TIERS: Mapping[ScaleTier, Mapping[str, tuple[int, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAddress:
-    """Where a replica listens. Either part may be a word that stands for what is known only when the gang starts."""
+    """Where a replica listens. Either part may be a placeholder until the gang starts."""
 
     host: str
     port: str
@@ -42,9 +42,9 @@ class ReplicaAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSpec:
-    """One replica of a gang. The master is the primary one: the job ends as it ends."""
+    """One replica of a gang. The master is the primary: its exit ends the job."""
 
-    type: str  #: master, worker, ps or evaluator; the first one is a master whatever TF_CONFIG calls it
+    type: str  #: master, worker, ps or evaluator; the primary is `master`, whatever TF_CONFIG calls it
     index: int
 
     @property
@@ -68,9 +68,9 @@ def _roles(training: Training) -> Mapping[str, tuple[int, str]]:
     return {role: (count, training.machine_types[role]) for role, count in counts.items() if count}
 
 
-def gang(work: Workload) -> tuple[ReplicaSpec, ...]:
-    """Every replica of the job, the master first, then workers, parameter servers and evaluators by number."""
-    roles = _roles(work) if isinstance(work, Training) else {MASTER: (1, "")}
+def gang(workload: Workload) -> tuple[ReplicaSpec, ...]:
+    """All replicas of the job: the master, then workers, parameter servers and evaluators by index."""
+    roles = _roles(workload) if isinstance(workload, Training) else {MASTER: (1, "")}
     return tuple(ReplicaSpec(type=role, index=index) for role, (count, _) in roles.items() for index in range(count))
 
 
@@ -79,38 +79,38 @@ def machine_type_of(training: Training, role: str) -> str:
     return _roles(training)[role][1]
 
 
-def machine_types(work: Workload) -> dict[str, str]:
-    """The machine type of each replica of the job, by its name. A batch prediction asks for none."""
-    roles = _roles(work) if isinstance(work, Training) else {}
-    return {replica.name: roles[replica.type][1] if roles else "" for replica in gang(work)}
+def machine_types(workload: Workload) -> dict[str, str]:
+    """The machine type of each replica, by name. Empty for a batch prediction."""
+    roles = _roles(workload) if isinstance(workload, Training) else {}
+    return {replica.name: roles[replica.type][1] if roles else "" for replica in gang(workload)}
 
 
-def accelerators(work: Workload) -> dict[str, int]:
-    """How many GPUs each replica of the job has beside those of its machine, by its name; those with some alone."""
-    counts = work.accelerators if isinstance(work, Training) else {}
-    return {replica.name: counts[replica.type] for replica in gang(work) if replica.type in counts}
+def accelerators(workload: Workload) -> dict[str, int]:
+    """The number of extra GPUs by replica name, beside those of the machine type. Replicas without any are left out."""
+    counts = workload.accelerators if isinstance(workload, Training) else {}
+    return {replica.name: counts[replica.type] for replica in gang(workload) if replica.type in counts}
 
 
 def shortfall(training: Training, *, cpus: int, machines: MachineTypes = STANDARD) -> str:
-    """What the tier promises and this machine does not have, as a sentence; empty if it has enough."""
+    """A sentence about cores that the tier promises and this machine lacks. Empty if there are enough."""
     roles = _roles(training)
     replicas = sum(count for count, _ in roles.values())
     promised = sum(count * machines.of(machine).cpu for count, machine in roles.values())
     if promised <= cpus:
         return ""
-    stands = "1 machine" if replicas == 1 else f"{replicas} machines"
+    machine_count = "1 machine" if replicas == 1 else f"{replicas} machines"
     share = "its replica has" if replicas == 1 else f"its {replicas} replicas share"
     return (
-        f"{training.scale_tier} stands for {stands} with {promised:g} cores in all; "
+        f"{training.scale_tier} stands for {machine_count} with {promised:g} cores in all; "
         f"here {share} the {cpus} {'core' if cpus == 1 else 'cores'} of this machine."
     )
 
 
 def primary_key(training: Training, *, runtime: str) -> str:
-    """What TF_CONFIG calls the master: `chief` from runtime 2.1 on, `master` before.
+    """The master's name in TF_CONFIG: `chief` from runtime 2.1 on, `master` before.
 
-    In a container it is what the job says. Else the version that the user asked for decides, because the trainer was
-    written for that one; `runtime`, the one it runs on, decides if none was asked for.
+    A job with containers sets it itself. Otherwise the requested runtime version decides, because the trainer was
+    written for it. Without a request, `runtime` decides, the version that the job runs on.
     """
     if training.containers:
         return "chief" if training.use_chief else MASTER
@@ -123,31 +123,31 @@ def primary_key(training: Training, *, runtime: str) -> str:
 def tf_config(
     job: Job, training: Training, replica: ReplicaSpec, addresses: Mapping[str, ReplicaAddress]
 ) -> dict[str, Any]:
-    """TF_CONFIG as AI Platform wrote it. `addresses` has that of each replica by name, evaluators aside."""
+    """TF_CONFIG as AI Platform wrote it. `addresses` maps replica names to addresses, without evaluators."""
     key = primary_key(training, runtime=job.runtime)
     cluster: dict[str, list[str]] = {}
     for member in gang(training):
-        if member.type != EVALUATOR:  # evaluators watch; they are not part of the cluster
-            cluster.setdefault(_key(member, key), []).append(str(addresses[member.name]))
+        if member.type != EVALUATOR:  # evaluators are not part of the cluster
+            cluster.setdefault(_task_type(member, key), []).append(str(addresses[member.name]))
     return {
         "cluster": cluster,
-        "task": {"type": _key(replica, key), "index": replica.index, "cloud": job.project},
+        "task": {"type": _task_type(replica, key), "index": replica.index, "cloud": job.project},
         "job": snake_keys(dict(training.input)),
         "environment": "cloud",
     }
 
 
-def _key(replica: ReplicaSpec, primary: str) -> str:
+def _task_type(replica: ReplicaSpec, primary: str) -> str:
     return primary if replica.primary else replica.type
 
 
-def common_environment(job: Job, work: Workload, *, cpus: int) -> dict[str, str]:
-    """What every replica of the job has in its environment."""
+def common_environment(job: Job, workload: Workload, *, cpus: int) -> dict[str, str]:
+    """Environment variables of every replica of the job."""
     return {
         "CLOUD_ML_JOB_ID": job.id,
         "CLOUD_ML_PROJECT_ID": job.project,
-        "CLOUD_ML_REGION": work.region,
-        "KMP_AFFINITY": "none",  # replicas share the cores; pinning would put all of them on the first ones
+        "CLOUD_ML_REGION": workload.region,
+        "KMP_AFFINITY": "none",  # replicas share the cores; affinity would pin all of them to the first ones
         "KMP_BLOCKTIME": "0",
         "KMP_SETTINGS": "0",
         "OMP_NUM_THREADS": str(cpus),
@@ -159,27 +159,27 @@ def common_environment(job: Job, work: Workload, *, cpus: int) -> dict[str, str]
 def replica_environment(
     job: Job, training: Training, replica: ReplicaSpec, addresses: Mapping[str, ReplicaAddress]
 ) -> dict[str, str]:
-    """What this replica alone has in its environment: its name, and where the others are.
+    """Environment variables of one replica: its name and the addresses of the others.
 
-    TF_CONFIG and CLUSTER_SPEC are for TensorFlow and custom containers, the rest for PyTorch and JAX, whose processes
-    are the master and the workers, in this order.
+    TF_CONFIG and CLUSTER_SPEC are for TensorFlow and custom containers. The rest is for PyTorch and JAX, whose ranks
+    are the master and then the workers.
     """
     config = tf_config(job, training, replica, addresses)
-    told = {
+    environment = {
         "TF_CONFIG": orjson.dumps(config).decode(),
         "CLUSTER_SPEC": orjson.dumps(_cluster_spec(config, training, addresses)).decode(),
         "TRAINSHED_REPLICA": replica.name,
     }
-    return told | _ranks(training, replica, addresses)
+    return environment | _rank_environment(training, replica, addresses)
 
 
 def _cluster_spec(
     config: Mapping[str, Any], training: Training, addresses: Mapping[str, ReplicaAddress]
 ) -> dict[str, Any]:
-    """As TF_CONFIG, with the job as text and the first replica always called master."""
-    cluster = {_plain(key): hosts for key, hosts in config["cluster"].items()}
-    task = config["task"] | {"type": _plain(config["task"]["type"])}
-    ports = [int(each.port) if each.port.isdigit() else each.port for each in addresses.values()]
+    """CLUSTER_SPEC: like TF_CONFIG, but `job` is a string and the primary is always `master`."""
+    cluster = {_container_task_type(key): hosts for key, hosts in config["cluster"].items()}
+    task = config["task"] | {"type": _container_task_type(config["task"]["type"])}
+    ports = [int(address.port) if address.port.isdigit() else address.port for address in addresses.values()]
     return {
         "cluster": cluster,
         "task": task,
@@ -189,12 +189,14 @@ def _cluster_spec(
     }
 
 
-def _plain(key: str) -> str:
+def _container_task_type(key: str) -> str:
     return MASTER if key == "chief" else key
 
 
-def _ranks(training: Training, replica: ReplicaSpec, addresses: Mapping[str, ReplicaAddress]) -> dict[str, str]:
-    """The variables by which PyTorch's and JAX's processes find each other; none for other kinds of replicas."""
+def _rank_environment(
+    training: Training, replica: ReplicaSpec, addresses: Mapping[str, ReplicaAddress]
+) -> dict[str, str]:
+    """Rendezvous variables of PyTorch and JAX. Empty for parameter servers and evaluators."""
     ranked = [member for member in gang(training) if member.type in (MASTER, WORKER)]
     if replica not in ranked:
         return {}
@@ -213,16 +215,17 @@ def _ranks(training: Training, replica: ReplicaSpec, addresses: Mapping[str, Rep
 
 
 def loopback_addresses(replicas: Sequence[ReplicaSpec], ports: Sequence[int]) -> dict[str, ReplicaAddress]:
-    """Where each replica of a gang on one machine listens, by name. One port each; an evaluator has none."""
+    """Addresses of a gang on one machine, by replica name. One port each; evaluators have none."""
     return {
-        name: ReplicaAddress("127.0.0.1", str(port)) for name, port in zip(_listening(replicas), ports, strict=True)
+        name: ReplicaAddress("127.0.0.1", str(port))
+        for name, port in zip(_listening_names(replicas), ports, strict=True)
     }
 
 
 def placeholder_addresses(replicas: Sequence[ReplicaSpec]) -> dict[str, ReplicaAddress]:
-    """Words that stand for the addresses of a gang, by name, until each replica is on its machine and knows its own."""
-    return {name: ReplicaAddress(f"@host:{name}@", f"@port:{name}@") for name in _listening(replicas)}
+    """Placeholder addresses of a gang, by replica name. Each node fills in its own when its replica is placed."""
+    return {name: ReplicaAddress(f"@host:{name}@", f"@port:{name}@") for name in _listening_names(replicas)}
 
 
-def _listening(replicas: Sequence[ReplicaSpec]) -> list[str]:
+def _listening_names(replicas: Sequence[ReplicaSpec]) -> list[str]:
     return [replica.name for replica in replicas if replica.type != EVALUATOR]

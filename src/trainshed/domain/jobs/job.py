@@ -1,4 +1,4 @@
-"""A job, its states and the legal moves between them."""
+"""A job, its states and the legal transitions between them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from trainshed.errors import FailedPreconditionError
 
 
 class JobState(StrEnum):
-    """The API's own words."""
+    """The API's job states."""
 
-    QUEUED = "QUEUED"  #: stored; no engine has it yet
-    PREPARING = "PREPARING"  #: its runtime, its packages and its processes are being made ready
+    QUEUED = "QUEUED"  #: stored; waits for admission
+    PREPARING = "PREPARING"  #: its runtime, packages and processes are being set up
     RUNNING = "RUNNING"  #: the user's code runs in every replica
-    CANCELLING = "CANCELLING"  #: told to end; not all of it has
+    CANCELLING = "CANCELLING"  #: cancellation was requested; some replicas still run
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
 
 
-ENGINE_LABEL = "trainshed-engine"  #: by which any client can say where a job is to run
-LOCAL_ENGINE, RAY_ENGINE = "local", "ray"  #: the engines: this machine, which is always there, and a cluster
+ENGINE_LABEL = "trainshed-engine"  #: label with which any client selects the engine of a job
+LOCAL_ENGINE, RAY_ENGINE = "local", "ray"  #: this machine, which is always available; a Ray cluster
 
 TERMINAL_STATES = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
 TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.PREPARING, JobState.CANCELLED, JobState.FAILED}),
     JobState.PREPARING: TERMINAL_STATES
-    | {JobState.RUNNING, JobState.CANCELLING},  # a short job may end before it is seen
+    | {JobState.RUNNING, JobState.CANCELLING},  # a short job may end before it is observed
     JobState.RUNNING: TERMINAL_STATES | {JobState.CANCELLING},
     JobState.CANCELLING: frozenset({JobState.CANCELLED}),
 } | dict.fromkeys(TERMINAL_STATES, frozenset())
@@ -38,7 +38,7 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One job as the control plane knows it. A value: `to` returns a new one."""
+    """One job as the control plane knows it. Immutable: `to` returns a new one."""
 
     project: str
     id: str
@@ -47,13 +47,13 @@ class Job:
     state: JobState = JobState.QUEUED
     priority: int = 0
     attempt: int = 0
-    runtime: str = ""  #: the runtime chosen for it, such as "2.21"; empty until it is prepared
-    engine: str = LOCAL_ENGINE  #: where it runs, chosen when it was created
+    runtime: str = ""  #: resolved runtime version, such as "2.21"; empty until PREPARING
+    engine: str = LOCAL_ENGINE  #: chosen at creation
     created_us: int
     started_us: int | None = None
     ended_us: int | None = None
     error: str = ""
-    generation: int = 1  #: grows with each write; the etag is made of it
+    generation: int = 1  #: incremented by each write; the etag encodes it
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class Job:
         return self.state in TERMINAL_STATES
 
     def to(self, state: JobState, *, now_us: int, started_us: int | None = None, error: str = "") -> Job:
-        """This job in its next state. `FailedPreconditionError` if it cannot get there from where it is."""
+        """Return this job after a transition. Raises `FailedPreconditionError` if the transition is illegal."""
         if state not in TRANSITIONS[self.state]:
             raise FailedPreconditionError(f"Job {self.id} is {self.state} and can't become {state}.")
         started = self.started_us or started_us or (now_us if state is JobState.RUNNING else None)
@@ -80,9 +80,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent:
-    """A line of a job's history, written with the state change it tells of. People read these as `service` logs."""
+    """One entry of a job's history, written together with its transition. People read it as a `service` log."""
 
     message: str
     time_us: int
     severity: str = "INFO"
-    seq: int = 0  #: given by the store; grows
+    seq: int = 0  #: assigned by the store; increasing

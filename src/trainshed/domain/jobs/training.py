@@ -1,4 +1,4 @@
-"""What a user may ask of a training job: reading it, checking it, and saying by name what is not offered here."""
+"""Training requests: parse and check a trainingInput. Options that are not offered are rejected by name."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from trainshed.domain.jobs.containers import TrainingContainer, check_containers
 from trainshed.errors import InvalidArgumentError
 
 MAX_PACKAGES = 100
-MAX_REPLICAS = 64  #: of one job; each is a process of its own
-MAX_INPUT_BYTES = 96 * 1024  #: the kernel takes 128 KiB for one variable, and TF_CONFIG repeats the whole input
-DEFAULT_RUNNING = "604800s"
+MAX_REPLICAS = 64  #: per job; each is a process
+MAX_INPUT_BYTES = 96 * 1024  #: the kernel limits a variable to 128 KiB, and TF_CONFIG repeats the whole input
+DEFAULT_RUNNING_TIME = "604800s"
 TRAINING = "training job"
 TRAINING_IN_CONTAINERS = "training job with a container image"
 
 
 class ScaleTier(StrEnum):
-    """The API's own words."""
+    """The API's scale tiers."""
 
     BASIC = "BASIC"
     STANDARD_1 = "STANDARD_1"
@@ -80,93 +80,93 @@ TRAINING_INPUT = f.message(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """A trainingInput that was checked, in the words that the rest of the program uses."""
+    """A checked trainingInput, in domain terms."""
 
     key: ClassVar[str] = "trainingInput"
 
     module: str
-    args: tuple[str, ...]  #: the master's, and all others' unless these have containers with their own
+    args: tuple[str, ...]  #: of the master, and of all replicas whose container has none
     package_uris: tuple[str, ...]
     job_dir: str  #: a gs:// URI, or empty
-    runtime_version: str  #: as the user asked for it; empty if not
+    runtime_version: str  #: as requested; may be empty
     python_version: str
     region: str
     scale_tier: ScaleTier
-    machine_types: Mapping[str, str]  #: by role, as CUSTOM gives them: master, worker, ps, evaluator
-    accelerators: Mapping[str, int]  #: by role, how many GPUs a replica has beside those of its machine
-    worker_count: int  #: used by CUSTOM alone; the other tiers fix their numbers
+    machine_types: Mapping[str, str]  #: by role, for CUSTOM: master, worker, ps, evaluator
+    accelerators: Mapping[str, int]  #: by role: GPUs per replica beside those of the machine type
+    worker_count: int  #: only for CUSTOM; the other tiers have fixed counts
     parameter_server_count: int
     evaluator_count: int
     max_running_s: float
     priority: int
     use_chief: bool
     containers: Mapping[str, TrainingContainer]  #: by role; empty for a job that runs a module
-    input: Mapping[str, Any]  #: the whole of it, as stored
+    input: Mapping[str, Any]  #: the complete input, as stored
 
     @property
     def what(self) -> str:
-        """Which kind of work this is, for people and for engines."""
+        """The kind of workload, for people and for engines."""
         return TRAINING_IN_CONTAINERS if self.containers else TRAINING
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Self:
-        """Read what `read_job` let through, such as the stored `job.body["trainingInput"]`."""
-        scheduling = given.get("scheduling", {})
-        containers = read_containers(given)
+    def parse(cls, training_input: Mapping[str, Any]) -> Self:
+        """Parse an input that `read_job` accepted, such as the stored `job.body["trainingInput"]`."""
+        scheduling = training_input.get("scheduling", {})
+        containers = read_containers(training_input)
         return cls(
-            module=given.get("pythonModule", ""),
-            args=containers["master"].args if containers else tuple(given.get("args", ())),
-            package_uris=tuple(given.get("packageUris", ())),
-            job_dir=given.get("jobDir", ""),
-            runtime_version=given.get("runtimeVersion", ""),
-            python_version=given.get("pythonVersion", ""),
-            region=given.get("region", ""),
-            scale_tier=ScaleTier(given.get("scaleTier", ScaleTier.BASIC)),
+            module=training_input.get("pythonModule", ""),
+            args=containers["master"].args if containers else tuple(training_input.get("args", ())),
+            package_uris=tuple(training_input.get("packageUris", ())),
+            job_dir=training_input.get("jobDir", ""),
+            runtime_version=training_input.get("runtimeVersion", ""),
+            python_version=training_input.get("pythonVersion", ""),
+            region=training_input.get("region", ""),
+            scale_tier=ScaleTier(training_input.get("scaleTier", ScaleTier.BASIC)),
             machine_types={
-                role: given[name]
+                role: training_input[name]
                 for role, name in (
                     ("master", "masterType"),
                     ("worker", "workerType"),
                     ("ps", "parameterServerType"),
                     ("evaluator", "evaluatorType"),
                 )
-                if given.get(name)
+                if training_input.get(name)
             },
-            accelerators=read_accelerators(given),
-            worker_count=int(given.get("workerCount", 0)),
-            parameter_server_count=int(given.get("parameterServerCount", 0)),
-            evaluator_count=int(given.get("evaluatorCount", 0)),
-            max_running_s=f.duration_s(scheduling.get("maxRunningTime", DEFAULT_RUNNING)),
+            accelerators=read_accelerators(training_input),
+            worker_count=int(training_input.get("workerCount", 0)),
+            parameter_server_count=int(training_input.get("parameterServerCount", 0)),
+            evaluator_count=int(training_input.get("evaluatorCount", 0)),
+            max_running_s=f.duration_s(scheduling.get("maxRunningTime", DEFAULT_RUNNING_TIME)),
             priority=scheduling.get("priority", 0),
-            use_chief=given.get("useChiefInTfConfig", False),
+            use_chief=training_input.get("useChiefInTfConfig", False),
             containers=containers,
-            input=given,
+            input=training_input,
         )
 
 
-def check_training(given: Mapping[str, Any], machines: MachineTypes = STANDARD) -> Training:
-    """The training that an input of the right types asks for.
+def check_training(training_input: Mapping[str, Any], machines: MachineTypes = STANDARD) -> Training:
+    """Check and parse a trainingInput whose types are valid.
 
-    `InvalidArgumentError` if it makes no sense or is not offered.
+    Raises `InvalidArgumentError` if it is invalid or not offered.
     """
-    if len(orjson.dumps(given)) > MAX_INPUT_BYTES:
+    if len(orjson.dumps(training_input)) > MAX_INPUT_BYTES:
         raise InvalidArgumentError(
             f"The training input is larger than {MAX_INPUT_BYTES:,} bytes. Put long arguments into a file in a bucket.",
             field="training_input",
         )
-    _check_offered(given)
-    _check_tier(given, machines)
-    check_accelerators(given, machines)
-    check_containers(given)
-    training = Training.parse(given)
+    _check_offered(training_input)
+    _check_tier(training_input, machines)
+    check_accelerators(training_input, machines)
+    check_containers(training_input)
+    training = Training.parse(training_input)
     if not training.containers:
         _check_program(training)
-    elif asked := next(gpu_fields(given, machines), None):
+    elif gpu_field := next(gpu_fields(training_input, machines), None):
         raise InvalidArgumentError(
-            f"Images run without GPUs here, and {asked[1]} needs one. Submit a package.", field=asked[0]
+            f"Images run without GPUs here, and {gpu_field[1]} needs one. Submit a package.", field=gpu_field[0]
         )
-    _check_surroundings(training)
-    _check_scheduling(given.get("scheduling", {}))
+    _check_region_and_args(training)
+    _check_scheduling(training_input.get("scheduling", {}))
     return training
 
 
@@ -181,33 +181,33 @@ _NOT_OFFERED_TO_REPLICAS = {
     "diskConfig": "Jobs use the disk of the server's machine. Leave this field out.",
     "tpuTfVersion": "This server has no TPUs. Leave this field out.",
 }
-_REPLICAS = ("worker", "parameterServer", "evaluator")
+_REPLICA_ROLES = ("worker", "parameterServer", "evaluator")
 
 
-def _check_offered(given: Mapping[str, Any]) -> None:
+def _check_offered(training_input: Mapping[str, Any]) -> None:
     for name, sentence in _NOT_OFFERED.items():
-        if given.get(name):
+        if training_input.get(name):
             raise InvalidArgumentError(f"{sentence} Leave this field out.", field=f.snake(name))
-    for role in ("master", *_REPLICAS):
-        for name, value in given.get(f"{role}Config", {}).items():
+    for role in ("master", *_REPLICA_ROLES):
+        for name, value in training_input.get(f"{role}Config", {}).items():
             if value and name in _NOT_OFFERED_TO_REPLICAS:
                 raise InvalidArgumentError(_NOT_OFFERED_TO_REPLICAS[name], field=f.snake(f"{role}Config.{name}"))
 
 
-def _check_tier(given: Mapping[str, Any], machines: MachineTypes) -> None:
-    tier = ScaleTier(given.get("scaleTier", ScaleTier.BASIC))
+def _check_tier(training_input: Mapping[str, Any], machines: MachineTypes) -> None:
+    tier = ScaleTier(training_input.get("scaleTier", ScaleTier.BASIC))
     if tier is ScaleTier.BASIC_TPU:
         raise InvalidArgumentError(
             f"This server has no TPUs, and {tier} needs one. Use scale_tier BASIC.", field="scale_tier"
         )
-    for role in _REPLICAS:
-        if int(given.get(f"{role}Count", 0)) < 0:
+    for role in _REPLICA_ROLES:
+        if int(training_input.get(f"{role}Count", 0)) < 0:
             raise InvalidArgumentError("A number of replicas can't be negative.", field=f.snake(f"{role}Count"))
     if tier is ScaleTier.CUSTOM:
-        _check_custom(given, machines)
+        _check_custom(training_input, machines)
         return
-    for name in ("masterType", *(f"{role}{part}" for role in _REPLICAS for part in ("Count", "Type"))):
-        if given.get(name, "0") not in ("0", ""):
+    for name in ("masterType", *(f"{role}{part}" for role in _REPLICA_ROLES for part in ("Count", "Type"))):
+        if training_input.get(name, "0") not in ("0", ""):
             raise InvalidArgumentError(
                 f"This field goes with scale_tier CUSTOM, and this job's is {tier}. "
                 f"Leave it out, or set scale_tier to CUSTOM.",
@@ -215,20 +215,20 @@ def _check_tier(given: Mapping[str, Any], machines: MachineTypes) -> None:
             )
 
 
-def _check_custom(given: Mapping[str, Any], machines: MachineTypes) -> None:
-    """Counts and types of a gang that the user put together: each role has both or neither."""
-    machines.check(given.get("masterType", ""), field="master_type")
-    families = {machines.family(given["masterType"])}
-    for role in _REPLICAS:
-        count, machine = int(given.get(f"{role}Count", 0)), given.get(f"{role}Type", "")
-        if count and not machine:
+def _check_custom(training_input: Mapping[str, Any], machines: MachineTypes) -> None:
+    """Check the counts and machine types of a CUSTOM gang. Each role has both or neither."""
+    machines.check(training_input.get("masterType", ""), field="master_type")
+    families = {machines.family(training_input["masterType"])}
+    for role in _REPLICA_ROLES:
+        count, machine_type = int(training_input.get(f"{role}Count", 0)), training_input.get(f"{role}Type", "")
+        if count and not machine_type:
             raise InvalidArgumentError(
                 f"There are {count} of these, but their machine type is missing.", field=f.snake(f"{role}Type")
             )
-        if machine:
-            machines.check(machine, field=f.snake(f"{role}Type"))
-            families.add(machines.family(machine))
-        if machine and not count:
+        if machine_type:
+            machines.check(machine_type, field=f.snake(f"{role}Type"))
+            families.add(machines.family(machine_type))
+        if machine_type and not count:
             raise InvalidArgumentError(
                 "There is a machine type, but no number of replicas.", field=f.snake(f"{role}Count")
             )
@@ -237,7 +237,7 @@ def _check_custom(given: Mapping[str, Any], machines: MachineTypes) -> None:
             "All roles need machine types of one family: either n1-… or the old names such as standard.",
             field="master_type",
         )
-    total = 1 + sum(int(given.get(f"{role}Count", 0)) for role in _REPLICAS)
+    total = 1 + sum(int(training_input.get(f"{role}Count", 0)) for role in _REPLICA_ROLES)
     if total > MAX_REPLICAS:
         raise InvalidArgumentError(
             f"The gang has {total} replicas; one machine runs {MAX_REPLICAS} at most.", field="worker_count"
@@ -267,7 +267,7 @@ def _check_program(training: Training) -> None:
         )
 
 
-def _check_surroundings(training: Training) -> None:
+def _check_region_and_args(training: Training) -> None:
     if training.region and not _REGION.fullmatch(training.region):
         raise InvalidArgumentError(
             f"{training.region!r} is not the name of a region, such as us-central1.", field="region"
@@ -279,18 +279,18 @@ def _check_surroundings(training: Training) -> None:
             )
 
 
-def _check_scheduling(given: Mapping[str, Any]) -> None:
-    if f.duration_s(given.get("maxRunningTime", DEFAULT_RUNNING)) <= 0:
+def _check_scheduling(scheduling: Mapping[str, Any]) -> None:
+    if f.duration_s(scheduling.get("maxRunningTime", DEFAULT_RUNNING_TIME)) <= 0:
         raise InvalidArgumentError(
             "The longest running time must be more than 0s.", field="scheduling.max_running_time"
         )
-    if "maxWaitTime" in given:
+    if "maxWaitTime" in scheduling:
         raise InvalidArgumentError(
             "A limit on waiting is not offered on this server version: a job waits until there is room for it. "
             "Leave this field out.",
             field="scheduling.max_wait_time",
         )
-    if not 0 <= given.get("priority", 0) <= 1000:
+    if not 0 <= scheduling.get("priority", 0) <= 1000:
         raise InvalidArgumentError(
-            f"A priority is from 0 to 1000; {given['priority']} is not.", field="scheduling.priority"
+            f"A priority is from 0 to 1000; {scheduling['priority']} is not.", field="scheduling.priority"
         )

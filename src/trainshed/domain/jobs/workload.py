@@ -1,4 +1,4 @@
-"""What a job is to do, training or batch prediction, read from a request and from a stored job."""
+"""The workload of a job, training or batch prediction: read from a request or from a stored job."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from trainshed.errors import InvalidArgumentError
 
 Workload = Training | BatchPrediction
 
-#: fields that only the server writes; what a client sends in them is passed over, as Google does
-_OUTPUT = (
+#: written by the server only; values from clients are ignored, as Google does
+_OUTPUT_FIELDS = (
     "createTime",
     "endTime",
     "errorMessage",
@@ -35,13 +35,13 @@ _JOB = f.message(
         "predictionInput": f.anything,
         "trainingInput": f.anything,
     }
-    | dict.fromkeys(_OUTPUT, f.anything)
+    | dict.fromkeys(_OUTPUT_FIELDS, f.anything)
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """A Job as a client sent it, checked. The buckets, the model and the runtime that it names may still not exist."""
+    """A checked Job from a client. The buckets, the model and the runtime that it names may not exist."""
 
     job_id: str
     labels: Mapping[str, str]
@@ -49,24 +49,27 @@ class JobRequest:
 
 
 def read_job(body: Mapping[str, Any], machines: MachineTypes = STANDARD) -> JobRequest:
-    """The Job of a create request. `InvalidArgumentError`, naming the field, if it can't be run here."""
-    given = _JOB(body, "job")
-    if "jobId" not in given:
+    """Read the Job of a create request.
+
+    Raises `InvalidArgumentError`, which names the field, if the job cannot run here.
+    """
+    fields = _JOB(body, "job")
+    if "jobId" not in fields:
         raise InvalidArgumentError("The job has no id. Give it one, such as mnist_1.", field="job.job_id")
-    job_id = names.job_id(given["jobId"])
-    labels = names.labels(given.get("labels", {}), field="job.labels")
-    return JobRequest(job_id=job_id, labels=labels, work=_read_work(given, machines))
+    job_id = names.job_id(fields["jobId"])
+    labels = names.labels(fields.get("labels", {}), field="job.labels")
+    return JobRequest(job_id=job_id, labels=labels, work=_read_workload(fields, machines))
 
 
-def _read_work(given: Mapping[str, Any], machines: MachineTypes) -> Workload:
-    if "trainingInput" in given and "predictionInput" in given:
+def _read_workload(fields: Mapping[str, Any], machines: MachineTypes) -> Workload:
+    if "trainingInput" in fields and "predictionInput" in fields:
         raise InvalidArgumentError(
             "A job trains or predicts. Send training_input or prediction_input.", field="job.training_input"
         )
-    if "predictionInput" in given:
-        return check_prediction(PREDICTION_INPUT(given["predictionInput"], "job.prediction_input"))
-    if "trainingInput" in given:
-        return check_training(TRAINING_INPUT(given["trainingInput"], "job.training_input"), machines)
+    if "predictionInput" in fields:
+        return check_prediction(PREDICTION_INPUT(fields["predictionInput"], "job.prediction_input"))
+    if "trainingInput" in fields:
+        return check_training(TRAINING_INPUT(fields["trainingInput"], "job.training_input"), machines)
     raise InvalidArgumentError(
         "The job says nothing about what to run. Send a training_input or a prediction_input.",
         field="job.training_input",
@@ -74,13 +77,13 @@ def _read_work(given: Mapping[str, Any], machines: MachineTypes) -> Workload:
 
 
 def read_job_patch(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The Job of a patch request: known names only. What its mask doesn't name is not looked into."""
-    given: Mapping[str, Any] = _JOB(body, "job")
-    return given
+    """Read the Job of a patch request. Unknown names are rejected; fields outside the mask are not checked."""
+    fields: Mapping[str, Any] = _JOB(body, "job")
+    return fields
 
 
 def workload_of(body: Mapping[str, Any]) -> Workload:
-    """What a stored job is to do, from its `body`."""
+    """The workload of a stored job, from its `body`."""
     if BatchPrediction.key in body:
         return BatchPrediction.parse(body[BatchPrediction.key])
     return Training.parse(body[Training.key])

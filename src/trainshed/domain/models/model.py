@@ -1,4 +1,4 @@
-"""A model: the name that clients call, and the rules on which of its versions answers."""
+"""A model: the name that clients call, and the rules that select which version serves a request."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _REGION = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """One model as the control plane knows it. A value: every rule returns a new one."""
+    """One model as the control plane knows it. Immutable: every rule returns a new one."""
 
     project: str
     id: str
-    body: Mapping[str, Any]  #: the parts of the API's Model that the user wrote, but for name and labels
+    body: Mapping[str, Any]  #: the parts of the API's Model that the user wrote, without name and labels
     labels: Mapping[str, str] = field(default_factory=dict)
-    default_version: str = ""  #: empty: none of its versions has ever been READY
-    previous_version: str = ""  #: what the default was before; where `rolled_back` leads
-    split: Mapping[str, int] = field(default_factory=dict)  #: percents by version; empty: the default gets all
+    default_version: str = ""  #: empty: no version has been READY yet
+    previous_version: str = ""  #: the default before this one; the target of `rolled_back`
+    split: Mapping[str, int] = field(default_factory=dict)  #: percentages by version; empty: the default gets all
     created_us: int
-    generation: int = 1  #: grows with each write; the etag is made of it
+    generation: int = 1  #: incremented by each write; the etag encodes it
 
     @property
     def name(self) -> str:
@@ -43,7 +43,7 @@ class Model:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What its owner should know of it."""
+        """Notes for the owner of the model."""
         if not self.body.get("onlinePredictionConsoleLogging"):
             return ()
         return (
@@ -52,46 +52,46 @@ class Model:
         )
 
     def with_default(self, version: Version) -> Model:
-        """`version` answers from now on, alone: a split ends. `FailedPreconditionError` unless it is READY."""
+        """Make `version` the default and end a split. Raises `FailedPreconditionError` unless it is READY."""
         _check_serving(version)
         previous = self.previous_version if self.default_version in ("", version.id) else self.default_version
         return replace(self, default_version=version.id, previous_version=previous, split={})
 
     def with_split(self, weights: Mapping[str, int], versions: Iterable[Version]) -> Model:
-        """Requests that name no version are spread by these percents; no weights end a split.
+        """Split requests that name no version by these percentages. Without weights, the split ends.
 
-        `NotFoundError` or `FailedPreconditionError` unless each version is there and READY.
+        Raises `NotFoundError` if a version does not exist, and `FailedPreconditionError` if one is not READY.
         """
-        known = {version.id: version for version in versions}
+        by_id = {version.id: version for version in versions}
         for name in weights:
-            if name not in known:
+            if name not in by_id:
                 raise version_not_found(self.project, self.id, name)
-            _check_serving(known[name])
+            _check_serving(by_id[name])
         return replace(self, split=dict(weights))
 
     def rolled_back(self, versions: Iterable[Version]) -> Model:
-        """A split ends, and the default gets all; without one, the default of before is the default again.
+        """End a split. Without a split, restore the previous default.
 
-        `FailedPreconditionError` if there is nothing to go back to.
+        Raises `FailedPreconditionError` if there is none.
         """
         if self.split:
             return replace(self, split={})
-        before = [version for version in versions if version.id == self.previous_version]
-        if not before:
+        previous = [version for version in versions if version.id == self.previous_version]
+        if not previous:
             raise FailedPreconditionError(
                 f"Model {self.id} has no version to go back to: its default was never another one that is still "
                 f"there. Choose a version with: trainshed versions set-default VERSION --model {self.id}"
             )
-        return self.with_default(before[0])
+        return self.with_default(previous[0])
 
     def with_ready_version(self, version: Version) -> Model:
-        """The first version that is READY becomes the default; a later one changes nothing."""
+        """Make the first READY version the default. Later versions change nothing."""
         if self.default_version or not version.serving:
             return self
         return replace(self, default_version=version.id)
 
     def check_can_lose(self, version: Version, versions: Iterable[Version]) -> None:
-        """`FailedPreconditionError` if deleting `version` would leave requests without an answer."""
+        """Raises `FailedPreconditionError` if deleting `version` would leave requests without a version."""
         if version.state is VersionState.CREATING:
             raise FailedPreconditionError(
                 f"Version {version.id} is being created. Wait for it, or cancel its operation with: "
@@ -113,13 +113,16 @@ class Model:
                 f"another one the default first, with: trainshed versions set-default VERSION --model {self.id}"
             )
 
-    def without_version(self, version_id: str, left: Sequence[Version]) -> Model:
-        """This model when a version is gone. If it was the default, the oldest of those `left` that is READY is."""
+    def without_version(self, version_id: str, remaining: Sequence[Version]) -> Model:
+        """This model after a version was deleted.
+
+        The oldest READY version of those `remaining` replaces a deleted default.
+        """
         model = self
         if self.previous_version == version_id:
             model = replace(model, previous_version="")
         if self.default_version == version_id:
-            ready = sorted((v for v in left if v.serving), key=lambda v: (v.created_us, v.id))
+            ready = sorted((v for v in remaining if v.serving), key=lambda v: (v.created_us, v.id))
             model = replace(model, default_version=ready[0].id if ready else "")
         return model
 
@@ -140,7 +143,7 @@ def version_not_found(project: str, model: str, version: str) -> NotFoundError:
 
 
 def model_body(model: Model, default: Version | None, *, last_use_us: int | None = None) -> dict[str, Any]:
-    """A model in the API's own form. `last_use_us` is that of its default version."""
+    """The API's Model. `last_use_us` is that of the default version."""
     body: dict[str, Any] = {"name": model.name, **model.body, "etag": etag(model.generation)}
     if default is not None:
         body["defaultVersion"] = version_body(default, default=True, last_use_us=last_use_us)
@@ -161,34 +164,36 @@ _MODEL = f.message(
         "regions": f.repeated(f.string),
     }
 )
-_KEPT = ("description", "regions", "onlinePredictionLogging", "onlinePredictionConsoleLogging")
+_BODY_FIELDS = ("description", "regions", "onlinePredictionLogging", "onlinePredictionConsoleLogging")
 
 
 def read_model(body: Mapping[str, Any], project: str, *, now_us: int) -> Model:
-    """The model of a create request. `InvalidArgumentError`, naming the field, if it makes no sense."""
-    given = _MODEL(body, "model")
-    if not given.get("name"):
+    """Read the model of a create request. Raises `InvalidArgumentError`, which names the field, if it is invalid."""
+    fields = _MODEL(body, "model")
+    if not fields.get("name"):
         raise InvalidArgumentError("The model has no name. Give it one, such as mnist.", field="model.name")
-    name = names.model_name(given["name"])
-    kept = {key: given[key] for key in _KEPT if key in given} | {"regions": _regions(given.get("regions", []))}
-    check_size(kept, field="model.description")
-    labels = names.labels(given.get("labels", {}), field="model.labels")
-    return Model(project=project, id=name, body=kept, labels=labels, created_us=now_us)
+    name = names.model_name(fields["name"])
+    model_fields = {key: fields[key] for key in _BODY_FIELDS if key in fields} | {
+        "regions": _regions(fields.get("regions", []))
+    }
+    check_size(model_fields, field="model.description")
+    labels = names.labels(fields.get("labels", {}), field="model.labels")
+    return Model(project=project, id=name, body=model_fields, labels=labels, created_us=now_us)
 
 
-def _regions(given: list[str]) -> list[str]:
-    if len(given) > 1:
+def _regions(regions: list[str]) -> list[str]:
+    if len(regions) > 1:
         raise InvalidArgumentError(
-            f"A model is deployed to one region; {len(given)} are given. There is one machine here: name one region, "
+            f"A model is deployed to one region; {len(regions)} are given. There is one machine here: name one region, "
             f"such as {DEFAULT_REGION}, or none.",
             field="model.regions",
         )
-    for region in given:
+    for region in regions:
         if not _REGION.fullmatch(region):
             raise InvalidArgumentError(
                 f"{region!r} is not the name of a region, such as {DEFAULT_REGION}.", field="model.regions"
             )
-    return given or [DEFAULT_REGION]
+    return regions or [DEFAULT_REGION]
 
 
 def check_size(body: Mapping[str, Any], *, field: str) -> None:
@@ -198,23 +203,23 @@ def check_size(body: Mapping[str, Any], *, field: str) -> None:
 
 
 def read_model_patch(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The Model of a patch request: known names only. What its mask doesn't name is not looked into."""
-    given: Mapping[str, Any] = _MODEL(body, "model")
-    return given
+    """Read the Model of a patch request. Unknown names are rejected; fields outside the mask are not checked."""
+    fields: Mapping[str, Any] = _MODEL(body, "model")
+    return fields
 
 
 _SPLIT = f.message({"weights": f.anything})
 
 
 def read_split(body: Mapping[str, Any]) -> dict[str, int]:
-    """The percents by version of a split request, or none to end it.
+    """The percentages by version of a split request. Empty ends the split.
 
-    `InvalidArgumentError` unless they add up to 100.
+    Raises `InvalidArgumentError` unless they sum to 100.
     """
-    given = _SPLIT(body, "").get("weights", {})
-    if not isinstance(given, dict):
+    raw_weights = _SPLIT(body, "").get("weights", {})
+    if not isinstance(raw_weights, dict):
         raise InvalidArgumentError("The weights are a map from version names to percents.", field="weights")
-    weights = {names.version_name(name): f.int32(value, f"weights.{name}") for name, value in given.items()}
+    weights = {names.version_name(name): f.int32(value, f"weights.{name}") for name, value in raw_weights.items()}
     for name, weight in weights.items():
         if weight <= 0:
             raise InvalidArgumentError(

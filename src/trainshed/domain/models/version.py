@@ -1,4 +1,4 @@
-"""A version of a model: its states, the legal moves between them, and its form in the API."""
+"""A version of a model: its states, the legal transitions, and its form in the API."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 
 
 class VersionState(StrEnum):
-    """The API's own words."""
+    """The API's version states."""
 
-    CREATING = "CREATING"  #: its files are copied, its host is started and asked for the first time
-    READY = "READY"  #: it answers
-    UPDATING = "UPDATING"  #: it answers, while it gets more hosts or fewer
-    FAILED = "FAILED"  #: it can't be served; `error` says why
-    DELETING = "DELETING"  #: it takes no new requests and ends those that it has
+    CREATING = "CREATING"  #: its files are copied, and its first host is started and warmed up
+    READY = "READY"  #: it serves requests
+    UPDATING = "UPDATING"  #: it serves requests while its number of hosts changes
+    FAILED = "FAILED"  #: it cannot be served; `error` has the reason
+    DELETING = "DELETING"  #: it takes no new requests and drains in-flight ones
 
 
-HOSTED, HOSTED_CONTAINER = "version", "version in a container"  #: what an engine may be able to host
+HOSTED_VERSION, HOSTED_CONTAINER = "version", "version in a container"  #: what an engine can support for hosts
 
-#: states in which requests are answered
-SERVING = frozenset({VersionState.READY, VersionState.UPDATING})
+#: states in which requests are served
+SERVING_STATES = frozenset({VersionState.READY, VersionState.UPDATING})
 
-NEXT: Mapping[VersionState, frozenset[VersionState]] = {
+TRANSITIONS: Mapping[VersionState, frozenset[VersionState]] = {
     VersionState.CREATING: frozenset({VersionState.READY, VersionState.FAILED}),
     VersionState.READY: frozenset({VersionState.UPDATING, VersionState.DELETING}),
     VersionState.UPDATING: frozenset({VersionState.READY}),
     VersionState.FAILED: frozenset({VersionState.DELETING}),
-    VersionState.DELETING: frozenset(),  # what comes behind it is no row at all
+    VersionState.DELETING: frozenset(),  # then the row is deleted
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLogging:
-    """A share of the requests to a version is kept in a bucket."""
+    """Where a sample of a version's requests is logged."""
 
     folder: str  #: gs://BUCKET/FOLDER
     share: float  #: 0 to 1
@@ -48,22 +48,22 @@ class RequestLogging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One version as the control plane knows it. A value: `to` returns a new one."""
+    """One version as the control plane knows it. Immutable: `to` returns a new one."""
 
     project: str
     model: str
     id: str
-    body: Mapping[str, Any]  #: the parts of the API's Version that the user wrote, but for name and labels
+    body: Mapping[str, Any]  #: the parts of the API's Version that the user wrote, without name and labels
     labels: Mapping[str, str] = field(default_factory=dict)
     state: VersionState = VersionState.CREATING
     error: str = ""
-    files: str = ""  #: the content hash of its copied files; empty until they are copied
-    #: what the API has no field for: `runtime`, `engine` and `notes` from its creation on; `loader`, `detail`,
-    #: `parity`, `sample`, `signatures` and `size` when it is READY
+    files: str = ""  #: content hash of its snapshot; empty until the files are copied
+    #: facts without an API field: `runtime`, `engine` and `notes` from creation on; `loader`, `detail`, `parity`,
+    #: `sample`, `signatures` and `size` once it is READY
     details: Mapping[str, Any] = field(default_factory=dict)
-    operation: str = ""  #: the id of the operation that creates, updates or deletes it; empty if none does
+    operation: str = ""  #: id of the operation that creates, updates or deletes it; empty if there is none
     created_us: int
-    generation: int = 1  #: grows with each write; the etag is made of it
+    generation: int = 1  #: incremented by each write; the etag encodes it
 
     @property
     def name(self) -> str:
@@ -71,62 +71,62 @@ class Version:
 
     @property
     def serving(self) -> bool:
-        return self.state in SERVING
+        return self.state in SERVING_STATES
 
     @property
     def runtime(self) -> str:
-        """The runtime that hosts it, such as "2.21"; empty for a container, which needs none."""
+        """The runtime of its hosts, such as "2.21". Empty for a container, which needs none."""
         return str(self.details["runtime"])
 
     @property
     def engine(self) -> str:
-        """Where its hosts run, chosen when it was created."""
+        """The engine of its hosts, chosen at creation."""
         return str(self.details.get("engine", LOCAL_ENGINE))
 
     @property
     def framework(self) -> str:
-        """`TENSORFLOW`, `SCIKIT_LEARN` or `XGBOOST` if the user said so; empty: the files tell."""
+        """`TENSORFLOW`, `SCIKIT_LEARN` or `XGBOOST` as requested. Empty: detected from the files."""
         return str(self.body.get("framework", ""))
 
     @property
     def nodes(self) -> int:
-        """How many hosts it has while it is awake or can't sleep. 0: it sleeps when nobody calls."""
+        """The desired number of hosts. 0: it sleeps while it gets no requests."""
         if "manualScaling" in self.body:
             return int(self.body["manualScaling"].get("nodes", 1))
         return int(self.body.get("autoScaling", {}).get("minNodes", 1))
 
     @property
     def request_logging(self) -> RequestLogging | None:
-        given = self.body.get("requestLoggingConfig", {})
-        share = float(given.get("samplingPercentage", 0))
-        return RequestLogging(folder=given["bigqueryTableName"], share=share) if share else None
+        config = self.body.get("requestLoggingConfig", {})
+        share = float(config.get("samplingPercentage", 0))
+        return RequestLogging(folder=config["bigqueryTableName"], share=share) if share else None
 
     def with_body(self, body: Mapping[str, Any], operation: str) -> Version:
-        """This version with another body. One that answers is UPDATING, by that operation, if it has other `nodes` now.
+        """This version with another body. If `nodes` changes while it serves, it becomes UPDATING by `operation`.
 
-        `FailedPreconditionError` if these are to change while they are still being made to match the last change.
+        Raises `FailedPreconditionError` if `nodes` changes during an update.
         """
-        changed = replace(self, body=body)
-        if changed.nodes == self.nodes or not self.serving:
-            return changed
+        updated = replace(self, body=body)
+        if updated.nodes == self.nodes or not self.serving:
+            return updated
         if self.state is VersionState.UPDATING:
             raise FailedPreconditionError(
                 f"The hosts of version {self.id} are being changed already. Try again in a moment."
             )
-        return changed.to(VersionState.UPDATING, operation=operation)
+        return updated.to(VersionState.UPDATING, operation=operation)
 
-    def to(self, state: VersionState, *, error: str = "", operation: str = "", **known: Any) -> Version:
-        """This version in its next state; `known` are more fields to set, such as `files` and `details`.
+    def to(self, state: VersionState, *, error: str = "", operation: str = "", **changes: Any) -> Version:
+        """Return this version after a transition. `changes` are further fields, such as `files` and `details`.
 
-        `FailedPreconditionError` if it cannot get there from where it is.
+        Raises `FailedPreconditionError` if the transition is illegal.
         """
-        if state not in NEXT[self.state]:
+        if state not in TRANSITIONS[self.state]:
             raise FailedPreconditionError(f"Version {self.id} is {self.state} and can't become {state}.")
-        return replace(self, state=state, error=error, operation=operation, **known)
+        return replace(self, state=state, error=error, operation=operation, **changes)
 
 
 def version_body(version: Version, *, default: bool, last_use_us: int | None = None) -> dict[str, Any]:
-    """A version in the API's own form. `last_use_us`: when it last answered, if it ever did."""
+    """The API's Version. `last_use_us` is the time of its last response; None if it has had no request."""
     body: dict[str, Any] = {"name": version.name, **version.body, "createTime": rfc3339(version.created_us)}
     body |= {"state": version.state.value, "etag": etag(version.generation)}
     if default:
@@ -142,7 +142,7 @@ def version_body(version: Version, *, default: bool, last_use_us: int | None = N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeRequest:
-    """The runtime to look for, empty strings for the default one, and what the user should know about it."""
+    """A requested runtime and a note about it for the user. Empty strings mean the default."""
 
     runtime_version: str
     python_version: str
@@ -150,9 +150,9 @@ class RuntimeRequest:
 
 
 def serving_runtime(runtime_version: str, python_version: str) -> RuntimeRequest:
-    """What to host a version on that asks for this runtime. Hosts need a Python of today: 1.x can train, not serve.
+    """The runtime to serve a version with. Hosts need a current Python: runtimes 1.x can train but not serve.
 
-    `InvalidArgumentError` for the runtime without any framework.
+    Raises `InvalidArgumentError` for the runtime without a framework.
     """
     if runtime_version == "python":
         raise InvalidArgumentError(

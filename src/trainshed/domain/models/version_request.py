@@ -1,4 +1,4 @@
-"""What a user may ask of a version: reading it, checking it, and saying by name what is not offered here."""
+"""Version requests: parse and check a Version and its patches. Options that are not offered are rejected by name."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from trainshed.domain import json_fields as f
 from trainshed.domain import names
-from trainshed.domain.capacity.machine_types import SMALL, STANDARD
+from trainshed.domain.capacity.machine_types import SERVING_ONLY_TYPE, STANDARD
 from trainshed.domain.models.model import check_size
 from trainshed.domain.models.version_container import CONTAINER, ROUTES, check_container
 from trainshed.errors import InvalidArgumentError, UnimplementedError
 
 MAX_PACKAGES = 100
-MAX_NODES = 32  #: hosts of one version; each is a process that has loaded the model
-MAX_STEPS = 1000  #: of an explanation; each is a run of the model
+MAX_NODES = 32  #: hosts per version; each is a process that has loaded the model
+MAX_STEPS = 1000  #: of an explanation; each is one run of the model
 
 _NODES = f.int32
 _VERSION_FIELDS: Mapping[str, f.FieldReader] = {
@@ -60,8 +60,8 @@ _VERSION_FIELDS: Mapping[str, f.FieldReader] = {
     "serviceAccount": f.string,
 }
 
-#: fields that only the server writes; what a client sends in them is passed over, as Google does
-_OUTPUT = (
+#: written by the server only; values from clients are ignored, as Google does
+_OUTPUT_FIELDS = (
     "createTime",
     "errorMessage",
     "isDefault",
@@ -70,69 +70,72 @@ _OUTPUT = (
     "lastUseTime",
     "state",
 )
-_VERSION = f.message(dict(_VERSION_FIELDS) | dict.fromkeys(_OUTPUT, f.anything))
-_APART = ("name", "labels", "etag", *_OUTPUT)  #: not in the body that is kept
+_VERSION = f.message(dict(_VERSION_FIELDS) | dict.fromkeys(_OUTPUT_FIELDS, f.anything))
+_FIELDS_OUTSIDE_BODY = ("name", "labels", "etag", *_OUTPUT_FIELDS)  #: not stored in the body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRequest:
-    """A Version as a client sent it, checked. The buckets and the runtime that it names may still not exist."""
+    """A checked Version from a client. The buckets and the runtime that it names may not exist."""
 
     id: str
     labels: Mapping[str, str]
     body: Mapping[str, Any]
-    notes: tuple[str, ...]  #: what its owner should know
+    notes: tuple[str, ...]  #: for the owner of the version
 
 
 def read_version(body: Mapping[str, Any]) -> VersionRequest:
-    """The Version of a create request.
+    """Read the Version of a create request.
 
-    `InvalidArgumentError` or `UnimplementedError`, naming the field, if it can't be served here.
+    Raises `InvalidArgumentError` or `UnimplementedError`, which name the field, if it cannot be served here.
     """
-    given = _VERSION(body, "version")
-    if not given.get("name"):
+    fields = _VERSION(body, "version")
+    if not fields.get("name"):
         raise InvalidArgumentError("The version has no name. Give it one, such as v1.", field="version.name")
-    name = names.version_name(given["name"])
-    kept = {key: value for key, value in given.items() if key not in _APART and value not in ("", [], {})}
-    if kept.get("framework") == "FRAMEWORK_UNSPECIFIED":
-        del kept["framework"]
-    check_body(kept)
-    if not kept.get("deploymentUri") and "container" not in kept:
+    name = names.version_name(fields["name"])
+    stored_body = {
+        key: value for key, value in fields.items() if key not in _FIELDS_OUTSIDE_BODY and value not in ("", [], {})
+    }
+    if stored_body.get("framework") == "FRAMEWORK_UNSPECIFIED":
+        del stored_body["framework"]
+    check_body(stored_body)
+    if not stored_body.get("deploymentUri") and "container" not in stored_body:
         raise InvalidArgumentError(
             "The version doesn't say where its files are. Name the gs:// folder that the trainer exported.",
             field="version.deployment_uri",
         )
-    labels = names.labels(given.get("labels", {}), field="version.labels")
-    return VersionRequest(id=name, labels=labels, body=kept, notes=_notes(kept))
+    labels = names.labels(fields.get("labels", {}), field="version.labels")
+    return VersionRequest(id=name, labels=labels, body=stored_body, notes=_notes(stored_body))
 
 
 def read_version_patch(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The Version of a patch request: known names only. What its mask doesn't name is not looked into."""
-    given: Mapping[str, Any] = _VERSION(body, "version")
-    return given
+    """Read the Version of a patch request. Unknown names are rejected; fields outside the mask are not checked."""
+    fields: Mapping[str, Any] = _VERSION(body, "version")
+    return fields
 
 
-def check_body(kept: Mapping[str, Any]) -> None:
-    """`InvalidArgumentError` or `UnimplementedError`, naming the field, for what this server can't do or nobody
-    could.
+def check_body(body: Mapping[str, Any]) -> None:
+    """Check a version's body.
+
+    Raises `InvalidArgumentError` or `UnimplementedError`, which name the field, if it is invalid or not supported.
     """
-    check_size(kept, field="version")
-    _check_offered(kept)
-    check_container(kept)
-    _check_machine(kept.get("machineType", ""))
-    _check_code(kept)
-    _check_scaling(kept)
-    _check_explanation(kept)
-    _check_logging(kept.get("requestLoggingConfig"))
+    check_size(body, field="version")
+    _check_offered(body)
+    check_container(body)
+    _check_machine_type(body.get("machineType", ""))
+    _check_code(body)
+    _check_scaling(body)
+    _check_explanation(body)
+    _check_logging(body.get("requestLoggingConfig"))
 
 
-def _check_offered(kept: Mapping[str, Any]) -> None:
-    if "acceleratorConfig" in kept:
+def _check_offered(body: Mapping[str, Any]) -> None:
+    if "acceleratorConfig" in body:
         raise InvalidArgumentError(
             "This server has no GPUs or TPUs. Leave accelerators out: versions are served by its CPUs.",
             field="version.accelerator_config",
         )
-    if "serviceAccount" in kept:
+    if "serviceAccount" in body:
         raise InvalidArgumentError(
             "There are no service accounts here: a version is served as the user who runs the server. "
             "Leave this field out.",
@@ -140,12 +143,12 @@ def _check_offered(kept: Mapping[str, Any]) -> None:
         )
 
 
-def _check_machine(machine: str) -> None:
-    if machine and not SMALL.fullmatch(machine):
-        STANDARD.check(machine, field="version.machine_type")
-        if STANDARD.of(machine).gpu:
+def _check_machine_type(machine_type: str) -> None:
+    if machine_type and not SERVING_ONLY_TYPE.fullmatch(machine_type):
+        STANDARD.check(machine_type, field="version.machine_type")
+        if STANDARD.of(machine_type).gpu:
             raise InvalidArgumentError(
-                f"Versions are served by CPUs here, and {machine} has GPUs. Use n1-standard-4, for example.",
+                f"Versions are served by CPUs here, and {machine_type} has GPUs. Use n1-standard-4, for example.",
                 field="version.machine_type",
             )
 
@@ -153,26 +156,30 @@ def _check_machine(machine: str) -> None:
 _CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
-def _check_code(kept: Mapping[str, Any]) -> None:
-    """Code that the user brings along: a prediction class, or what a pickled pipeline refers to."""
-    given, packages, framework = kept.get("predictionClass"), kept.get("packageUris", []), kept.get("framework")
-    if given and not _CLASS.fullmatch(given):
+def _check_code(body: Mapping[str, Any]) -> None:
+    """Check the user's own code: a prediction class, or packages that a pickled pipeline refers to."""
+    prediction_class, packages, framework = (
+        body.get("predictionClass"),
+        body.get("packageUris", []),
+        body.get("framework"),
+    )
+    if prediction_class and not _CLASS.fullmatch(prediction_class):
         raise InvalidArgumentError(
-            f"{given[:200]!r} is not a module and a class in it, such as predictor.MyPredictor.",
+            f"{prediction_class[:200]!r} is not a module and a class in it, such as predictor.MyPredictor.",
             field="version.prediction_class",
         )
-    if given and not packages:
+    if prediction_class and not packages:
         raise InvalidArgumentError(
-            f"The package that holds {given} is missing. Name its gs:// address in package_uris.",
+            f"The package that holds {prediction_class} is missing. Name its gs:// address in package_uris.",
             field="version.package_uris",
         )
-    if given and framework:
+    if prediction_class and framework:
         raise InvalidArgumentError(
             f"A version with a prediction_class loads its model itself, so {framework} goes without a meaning. Leave "
             f"framework out.",
             field="version.framework",
         )
-    if packages and not given and framework == "TENSORFLOW":
+    if packages and not prediction_class and framework == "TENSORFLOW":
         raise InvalidArgumentError(
             "Packages go with a prediction_class, or with scikit-learn and XGBoost models that were pickled with code "
             "of their own. A TensorFlow SavedModel needs none: leave this field out.",
@@ -184,19 +191,19 @@ def _check_code(kept: Mapping[str, Any]) -> None:
         )
 
 
-def _check_scaling(kept: Mapping[str, Any]) -> None:
-    manual, automatic = kept.get("manualScaling"), kept.get("autoScaling")
+def _check_scaling(body: Mapping[str, Any]) -> None:
+    manual, automatic = body.get("manualScaling"), body.get("autoScaling")
     if manual is not None and automatic is not None:
         raise InvalidArgumentError(
             "A version is scaled by hand or by itself, not both.", field="version.manual_scaling"
         )
     if manual is not None:
-        _between(manual.get("nodes", 1), 1, "version.manual_scaling.nodes")
+        _check_nodes(manual.get("nodes", 1), 1, "version.manual_scaling.nodes")
     if automatic is not None:
-        least = automatic.get("minNodes", 1)
-        _between(least, 0, "version.auto_scaling.min_nodes")
+        minimum = automatic.get("minNodes", 1)
+        _check_nodes(minimum, 0, "version.auto_scaling.min_nodes")
         if "maxNodes" in automatic:
-            _between(automatic["maxNodes"], max(1, least), "version.auto_scaling.max_nodes")
+            _check_nodes(automatic["maxNodes"], max(1, minimum), "version.auto_scaling.max_nodes")
         for metric in automatic.get("metrics", []):
             if metric.get("name") == "GPU_DUTY_CYCLE":
                 raise InvalidArgumentError("This server has no GPUs.", field="version.auto_scaling.metrics")
@@ -207,53 +214,53 @@ def _check_scaling(kept: Mapping[str, Any]) -> None:
                 )
 
 
-def _between(nodes: int, least: int, field: str) -> None:
-    if not least <= nodes <= MAX_NODES:
+def _check_nodes(nodes: int, minimum: int, field: str) -> None:
+    if not minimum <= nodes <= MAX_NODES:
         raise InvalidArgumentError(
-            f"This is a number of processes, from {least} to {MAX_NODES} here; {nodes} is not.", field=field
+            f"This is a number of processes, from {minimum} to {MAX_NODES} here; {nodes} is not.", field=field
         )
 
 
-def _check_explanation(kept: Mapping[str, Any]) -> None:
-    given = kept.get("explanationConfig", {})
+def _check_explanation(body: Mapping[str, Any]) -> None:
+    config = body.get("explanationConfig", {})
     field = "version.explanation_config"
-    if "xraiAttribution" in given:
+    if "xraiAttribution" in config:
         raise UnimplementedError(
             f"XRAI ({field}.xrai_attribution) is not served by this server version. Use "
             f"integrated_gradients_attribution or sampled_shapley_attribution."
         )
-    if len(given) > 1:
+    if len(config) > 1:
         raise InvalidArgumentError("A version has one way of explaining; two are given.", field=field)
     for method, number in (
         ("integratedGradientsAttribution", "numIntegralSteps"),
         ("sampledShapleyAttribution", "numPaths"),
     ):
-        steps = given.get(method, {}).get(number, 1)
+        steps = config.get(method, {}).get(number, 1)
         if not 1 <= steps <= MAX_STEPS:
             raise InvalidArgumentError(
                 f"This is a number from 1 to {MAX_STEPS:,}; {steps} is not.",
                 field=f"{field}.{f.snake(method)}.{f.snake(number)}",
             )
-    if "integratedGradientsAttribution" in given and kept.get("framework", "TENSORFLOW") != "TENSORFLOW":
+    if "integratedGradientsAttribution" in config and body.get("framework", "TENSORFLOW") != "TENSORFLOW":
         raise InvalidArgumentError(
-            f"Integrated gradients need a TensorFlow model; {kept['framework']} has no gradients. Use "
+            f"Integrated gradients need a TensorFlow model; {body['framework']} has no gradients. Use "
             f"sampled_shapley_attribution.",
             field=f"{field}.integrated_gradients_attribution",
         )
 
 
-def _check_logging(given: Mapping[str, Any] | None) -> None:
-    if given is None:
+def _check_logging(config: Mapping[str, Any] | None) -> None:
+    if config is None:
         return
     field = "version.request_logging_config"
-    if not given.get("bigqueryTableName", "").startswith("gs://"):
+    if not config.get("bigqueryTableName", "").startswith("gs://"):
         raise InvalidArgumentError(
             "Trainshed logs requests into buckets, not into BigQuery. Write gs://BUCKET/FOLDER here.",
             field=f"{field}.bigquery_table_name",
         )
-    if not 0 <= given.get("samplingPercentage", 0) <= 1:
+    if not 0 <= config.get("samplingPercentage", 0) <= 1:
         raise InvalidArgumentError(
-            f"The share of requests to log is from 0 to 1; {given['samplingPercentage']} is not.",
+            f"The share of requests to log is from 0 to 1; {config['samplingPercentage']} is not.",
             field=f"{field}.sampling_percentage",
         )
 
@@ -268,19 +275,19 @@ _SCALING_NOTE = (
 )
 
 
-def _notes(kept: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is kept without an effect."""
-    scaling = kept.get("autoScaling", {})
+def _notes(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Notes about options that are stored but have no effect."""
+    scaling = body.get("autoScaling", {})
     scales = scaling.get("maxNodes", 1) > max(1, scaling.get("minNodes", 1)) or scaling.get("metrics")
-    return (*((_MACHINE_NOTE,) if "machineType" in kept else ()), *((_SCALING_NOTE,) if scales else ()))
+    return (*((_MACHINE_NOTE,) if "machineType" in body else ()), *((_SCALING_NOTE,) if scales else ()))
 
 
-def notes_after(kept: Mapping[str, Any], old: Sequence[str]) -> list[str]:
-    """The notes of a version whose body was changed to this."""
-    return [note for note in old if note not in (_MACHINE_NOTE, _SCALING_NOTE)] + list(_notes(kept))
+def notes_after(body: Mapping[str, Any], previous: Sequence[str]) -> list[str]:
+    """The notes of a version after its body changed."""
+    return [note for note in previous if note not in (_MACHINE_NOTE, _SCALING_NOTE)] + list(_notes(body))
 
 
-#: what a patch may name, and whether it stands for a whole field of the body or a part of one
+#: paths that a patch may name: a whole field of the body, or a part of one
 PATCHABLE = (
     "auto_scaling",
     "auto_scaling.max_nodes",
@@ -293,24 +300,24 @@ PATCHABLE = (
     "request_logging_config.bigquery_table_name",
     "request_logging_config.sampling_percentage",
 )
-_RIVALS = {"manualScaling": "autoScaling", "autoScaling": "manualScaling"}
+_EXCLUSIVE_FIELDS = {"manualScaling": "autoScaling", "autoScaling": "manualScaling"}
 
 
-def patched(body: Mapping[str, Any], given: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-    """The body of a version after a patch, checked. What the mask names and the patch doesn't hold is taken away."""
-    new = dict(body)
+def apply_patch(body: Mapping[str, Any], patch: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
+    """The checked body of a version after a patch. Paths in the mask without a value are removed."""
+    result = dict(body)
     for path in paths:
         name, _, part = _camel(path).partition(".")
-        value = given.get(name)
+        value = patch.get(name)
         if part:
-            inner = {key: item for key, item in new.get(name, {}).items() if key != part}
+            inner = {key: item for key, item in result.get(name, {}).items() if key != part}
             value = inner | ({part: value[part]} if value and part in value else {})
-        new.pop(name, None)
+        result.pop(name, None)
         if value not in (None, "", {}):
-            new[name] = value
-            new.pop(_RIVALS.get(name, ""), None)
-    check_body(new)
-    return new
+            result[name] = value
+            result.pop(_EXCLUSIVE_FIELDS.get(name, ""), None)
+    check_body(result)
+    return result
 
 
 def _camel(path: str) -> str:

@@ -14,8 +14,8 @@ from trainshed.domain.json_fields import mask_paths
 from trainshed.domain.models.model import Model, version_not_found
 from trainshed.domain.models.sample_request import sample_request
 from trainshed.domain.models.version import (
-    HOSTED,
     HOSTED_CONTAINER,
+    HOSTED_VERSION,
     Version,
     VersionState,
     serving_runtime,
@@ -24,8 +24,8 @@ from trainshed.domain.models.version import (
 from trainshed.domain.models.version_request import (
     PATCHABLE,
     VersionRequest,
+    apply_patch,
     notes_after,
-    patched,
     read_version,
     read_version_patch,
 )
@@ -133,7 +133,7 @@ class Versions:
                     f"label {ENGINE_LABEL} as it is, or create another version.",
                     field=f"version.labels.{ENGINE_LABEL}",
                 )
-            new_body = patched(version.body, patch, fields)
+            new_body = apply_patch(version.body, patch, fields)
             operation_id = OperationType.UPDATE_VERSION.id(model_id, version_id, now_us=now)
             changed = replace(
                 version.with_body(new_body, operation_id),
@@ -218,7 +218,7 @@ class Versions:
 
     def _engine(self, model: Model, request: VersionRequest) -> dict[str, Any]:
         """Return the engine of its hosts, from its own labels or else from those of its model."""
-        what = HOSTED_CONTAINER if "container" in request.body else HOSTED
+        what = HOSTED_CONTAINER if "container" in request.body else HOSTED_VERSION
         return {"engine": self._serving.choose_engine({**model.labels, **request.labels}, what)}
 
     def _check_uris(self, project: str, body: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from trainshed.domain import names
 from trainshed.domain.objects import MAX_PAGE, Bucket, Preconditions
 from trainshed.domain.times import now_us
 from trainshed.errors import CannotProceedError, ConditionNotMetError, InvalidArgumentError, NotFoundError, NotModified
-from trainshed.store.buckets import BucketStore, taken
+from trainshed.store.buckets import BucketStore, bucket_exists
 from trainshed.store.conflicts import retry_on_conflict
 
 #: current and former classes of Cloud Storage
@@ -54,7 +54,7 @@ class Buckets:
         checked_labels = names.labels(labels if labels is not None else {}, field="labels")
         with self._lock:
             if self._exists(bucket_name(name)):
-                raise taken(name)
+                raise bucket_exists(name)
             return self._new(project, name, location=location, storage_class=storage_class, labels=checked_labels)
 
     def _new(
