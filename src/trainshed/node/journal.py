@@ -1,4 +1,5 @@
-"""The journal of an attempt: an append-only file, one JSON event a line. It is what the world knows of it."""
+"""The journal of an attempt: an append-only file with one JSON event a line. It is all that
+others know of the attempt."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Journal:
-    """Appends events. A full disk delays an event, and never loses or tears one."""
+    """Appends events. A full disk delays events; it never loses or tears one."""
 
     def __init__(self, path: str) -> None:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -23,17 +24,17 @@ class Journal:
         self._pending = b""
 
     def started(self) -> bool:
-        """Whether anything was ever written: an attempt is made once."""
+        """Whether the journal has any event. An attempt starts only once."""
         return os.fstat(self._fd).st_size > 0
 
     def append(self, event: str, **facts: Any) -> None:
-        """Write one event down, now or, if the disk is full, with a later one."""
+        """Append an event now or, if the disk is full, with a later one."""
         line = json.dumps(dict(facts, t=now_us(), event=event), sort_keys=True)
         self._pending += line.encode() + b"\n"
         self.flush()
 
     def flush(self) -> bool:
-        """Write what a full disk held back. False if it still does."""
+        """Write pending events. Returns False if the disk is still full."""
         try:
             while self._pending:
                 self._pending = self._pending[os.write(self._fd, self._pending) :]
@@ -43,13 +44,13 @@ class Journal:
         return not self._pending
 
     def sync(self) -> None:
-        """Return when all of it is on the disk; waits for space as long as it takes."""
+        """Blocks until all events are on disk, and waits for space if the disk is full."""
         while not self.flush():
             time.sleep(0.2)
         os.fsync(self._fd)
 
     def ended(self) -> bool:
-        """Whether the end is written down. Also ends a line that its writer did not live to finish."""
+        """Whether the journal has the end of the job. Also terminates a line that a killed writer left unfinished."""
         os.lseek(self._fd, 0, os.SEEK_SET)
         content = b""
         while True:

@@ -1,11 +1,18 @@
-"""The node's entry: `supervise DIR` starts the supervisor of an attempt, `install DIR` installs its packages,
-`images DIR` finds its images, `contain DIR REPLICA` is a replica in a container, `warm DIR` is the warm process of a
-runtime, `board FILE` a TensorBoard. `stand-in DIR NAME INCARNATION` stands for a replica elsewhere; there, `keep DIR`
-keeps it, and `clear DIR` ends the container of one whose keeper was killed.
+"""Command line of the node.
 
-`supervise` returns as soon as the supervisor is at work. Behind it stay two processes: the supervisor, and above it a
-guardian that does nothing but wait, so that there is someone to clean up if the supervisor is killed. Both hold the
-lock on DIR/lock: while it is held, processes of the job may live; when it is free, none does.
+`supervise DIR`             start the supervisor of an attempt
+`install DIR`               install the packages of an attempt
+`images DIR`                pull the images of an attempt
+`run-container DIR REPLICA` run a replica in a container
+`warm DIR`                  run the warm process of a runtime
+`tensorboard FILE`          run TensorBoard
+`replica-proxy DIR NAME INCARNATION`  represent a remote replica
+`agent DIR`                 run a replica or host on a remote node
+`remove-containers DIR`     remove the container of a replica whose agent was killed
+
+`supervise` returns when the supervisor is ready. It leaves two processes: the supervisor and, as its parent, a reaper
+that only waits and cleans up if the supervisor is killed. Both hold the lock on DIR/lock. While it is held, processes
+of the job may live; when it is free, none does.
 """
 
 from __future__ import annotations
@@ -27,14 +34,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
-#: A lock of the open file, which forked processes share. Unlike with flock, others can ask for it without taking it.
-_SETLK = 37  # F_OFD_SETLK, which Python knows by name from 3.9 on
+#: An open file description lock, which forked processes share. Unlike flock, others can query it without taking it.
+_F_OFD_SETLK = 37  # in `fcntl` from Python 3.9 on
 _READY = b"ready"
 FORMAT = 1
 
 
 def main(argv: list[str]) -> int:
-    """Run a command; returns its exit status."""
+    """Run a command. Returns its exit status."""
     if len(argv) in (2, 3) and argv[0] == "supervise":
         spawn.cold_reason = "".join(argv[2:])
         return supervise(os.path.abspath(argv[1]))
@@ -76,7 +83,7 @@ def main(argv: list[str]) -> int:
 
 
 def supervise(folder: str) -> int:
-    """Start the attempt in `folder`, unless it was started before. 1: it can't be; a sentence on stderr says why."""
+    """Start the attempt in `folder`. Idempotent. Returns 1 if it can't be started, with the reason on stderr."""
     spawn.close_inherited_fds()
     try:
         lock = _take_lock(os.path.join(folder, "lock"))
@@ -88,22 +95,22 @@ def supervise(folder: str) -> int:
         return 1
     if journal.started():
         return 0
-    gc.freeze()  # what is there now stays, so the processes to come can share it
+    gc.freeze()  # forked processes share the objects that exist now
     ready_r, ready_w = os.pipe()
-    guardian = os.fork()
-    if guardian == 0:
+    reaper = os.fork()
+    if reaper == 0:
         try:
             os.close(ready_r)
-            _guard(folder, journal, ready_w)
+            _reap(folder, journal, ready_w)
         finally:
             os._exit(0)
     os.close(ready_w)
     with open(ready_r, "rb") as file:
-        answer = file.read()
-    if answer == _READY:
+        response = file.read()
+    if response == _READY:
         return 0
-    os.waitpid(guardian, 0)  # so that the lock is free again
-    sys.stderr.write(answer.decode("utf-8", "replace") or "The supervisor ended before it was ready.")
+    os.waitpid(reaper, 0)  # until the lock is free again
+    sys.stderr.write(response.decode("utf-8", "replace") or "The supervisor ended before it was ready.")
     sys.stderr.write("\n")
     return 1
 
@@ -111,7 +118,7 @@ def supervise(folder: str) -> int:
 def _take_lock(path: str) -> Optional[int]:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.fcntl(fd, _SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        fcntl.fcntl(fd, _F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     except OSError as exc:
         if exc.errno not in (errno.EAGAIN, errno.EACCES):
             raise
@@ -120,8 +127,8 @@ def _take_lock(path: str) -> Optional[int]:
     return fd
 
 
-def _guard(folder: str, journal: Journal, ready: int) -> None:
-    """The guardian: wait for the supervisor, then see to it that nothing is left and that the journal has an end."""
+def _reap(folder: str, journal: Journal, ready: int) -> None:
+    """The reaper: wait for the supervisor, kill all descendants, and close the journal if it has no end."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -129,51 +136,51 @@ def _guard(folder: str, journal: Journal, ready: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     tree.become_subreaper()
-    guardian = os.getpid()
+    reaper = os.getpid()
     supervisor = os.fork()
     if supervisor == 0:
         status = 1
         try:
-            status = _work(folder, journal, ready, guardian)
+            status = _run_supervisor(folder, journal, ready, reaper)
         finally:
             os._exit(status)
     os.close(ready)
     while os.waitpid(-1, 0)[0] != supervisor:
         pass
     tree.kill_descendants()
-    _clear_containers(folder, journal)
+    _remove_containers(folder, journal)
     if journal.started() and not journal.ended():
         journal.append("lost")
         journal.sync()
 
 
-def _clear_containers(folder: str, journal: Journal) -> None:
-    """What containers need beyond the end of their processes, if the supervisor did not come to do it."""
+def _remove_containers(folder: str, journal: Journal) -> None:
+    """Remove containers if the supervisor was killed before it did. They outlive their processes."""
     if not os.path.exists(os.path.join(folder, "containers.json")):
         return
-    from .containers.replica import remove_containers  # late: most jobs never need it
+    from .containers.replica import remove_containers  # late: most jobs need no containers
 
-    left = remove_containers(folder)
-    if left is not None:
-        journal.append("containers_left", reason=left)
+    reason = remove_containers(folder)
+    if reason is not None:
+        journal.append("containers_left", reason=reason)
     tree.kill_descendants()
 
 
-def _work(folder: str, journal: Journal, ready: int, guardian: int) -> int:
-    """The supervisor. 0: it wrote down how the job ended."""
+def _run_supervisor(folder: str, journal: Journal, ready: int, reaper: int) -> int:
+    """The supervisor. Returns 0 if the end of the job is in the journal."""
     from .supervisor.supervisor import REAPER_LOST, Supervisor
 
     tree.become_subreaper()
     signals = signal_pipe((signal.SIGCHLD, signal.SIGTERM, REAPER_LOST))
-    tree.set_parent_death_signal(guardian, REAPER_LOST)
+    tree.set_parent_death_signal(reaper, REAPER_LOST)
     try:
-        spec = _spec(folder)
+        spec = _read_spec(folder)
         supervisor = Supervisor(folder, spec, journal)
-        supervisor.listen(_control(os.path.join(folder, "control")), signals)
+        supervisor.listen(_make_control_fifo(os.path.join(folder, "control")), signals)
         journal.append(
             "supervisor_started",
             pid=os.getpid(),
-            guardian=guardian,
+            guardian=reaper,
             boot_id=_boot_id(),
             started=_start_time(),
             start="cold" if spawn.warm_runner is None else "warm",
@@ -194,7 +201,7 @@ def _work(folder: str, journal: Journal, ready: int, guardian: int) -> int:
     return 0
 
 
-def _spec(folder: str) -> dict[str, Any]:
+def _read_spec(folder: str) -> dict[str, Any]:
     with open(os.path.join(folder, "spec.json"), "rb") as file:
         spec = json.loads(file.read().decode())
     if spec["format"] != FORMAT:
@@ -202,8 +209,8 @@ def _spec(folder: str) -> dict[str, Any]:
     return spec  # type: ignore[no-any-return]
 
 
-def _control(path: str) -> int:
-    """The FIFO that the server writes commands to. Held for writing too, so that it never comes to an end."""
+def _make_control_fifo(path: str) -> int:
+    """Create the FIFO for the server's commands. Open for writing too, so that reads never see its end."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -218,5 +225,5 @@ def _boot_id() -> str:
 
 
 def _start_time() -> int:
-    """When this process started, in ticks since the boot: with its pid and the boot id, it and no other."""
+    """Start time of this process, in ticks since boot. Unique together with pid and boot id."""
     return int(tree.stat_fields(os.getpid())[19])

@@ -1,6 +1,6 @@
-"""TensorBoard, started with arguments from a file: what is in a command line can be read by everyone on the machine.
+"""Runs TensorBoard with arguments from a file, since everyone on the machine can read a command line.
 
-It reads event files by itself: TensorFlow would take seconds to import, and memory that trainings need.
+TensorBoard reads event files without TensorFlow here. The import would take seconds, and memory that jobs need.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import runpy
 import sys
 import types
 
-_NO_TENSORFLOW = "tensorboard.compat.notf"  #: TensorBoard's own name for the wish to do without
+_NO_TENSORFLOW = "tensorboard.compat.notf"  #: TensorBoard skips TensorFlow if this module exists
 
 
 def main(path: str) -> int:
-    """Run it until it is ended. `path` names a file with a list of arguments, in JSON."""
+    """Run TensorBoard until it exits. `path` names a file with a JSON list of arguments."""
     with open(path, "rb") as file:
-        words = json.loads(file.read().decode())
+        arguments = json.loads(file.read().decode())
     sys.modules[_NO_TENSORFLOW] = types.ModuleType(_NO_TENSORFLOW)
-    sys.argv = ["tensorboard", *words]
+    sys.argv = ["tensorboard", *arguments]
     runpy.run_module("tensorboard.main", run_name="__main__")
     return 0

@@ -1,4 +1,4 @@
-"""Why a job failed, in words: the replica, how it ended, its last lines, and what to do about it if that is known."""
+"""The error message of a failed job: the replica, its exit status, its log tail and, if known, a remedy."""
 
 from __future__ import annotations
 
@@ -12,38 +12,42 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_TEXT_LIMIT = 2048
-_LINES = 20
+_EXCERPT_MAX_BYTES = 2048
+_EXCERPT_MAX_LINES = 20
 _TRACEBACK = "Traceback (most recent call last):"
-_MISSING = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)'?")
-_NO_MODULE = re.compile(
+_MISSING_MODULE = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)'?")
+_MISSING_MAIN_MODULE = re.compile(
     r"(?:^|\n)\S*python[\d.]*: (?:Error while finding module specification for '([\w.]+)'|No module named '?([\w.]+)'?)"
 )
-_CONNECTION = re.compile(
+_CONNECTION_ERROR = re.compile(
     r"Unavailable|UNAVAILABLE|AbortedError|ABORTED:|Socket closed|[Cc]onnection (?:reset|refused|closed|aborted|lost)"
     r"|ConnectionError|Connection\w+Error|BrokenPipeError|Broken pipe|[Ff]ailed to connect|[Hh]eartbeat timeout"
 )
-_LOST_PACKAGE = re.compile(r"(?:DistributionNotFound|PackageNotFoundError): (.+)")
+_MISSING_PACKAGE = re.compile(r"(?:DistributionNotFound|PackageNotFoundError): (.+)")
 
 
 def is_peer_loss(tail: str) -> bool:
-    """Whether the last words of a replica are of a connection that broke: the effect of another replica's end."""
+    """Whether the log tail of a replica ends in a broken connection, the effect of another replica's exit."""
     lines = [line for line in tail.split("\n") if line.strip()]
     starts = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
-    return _CONNECTION.search("\n".join(lines[starts[-1] :] if starts else lines[-_LINES:])) is not None
+    return (
+        _CONNECTION_ERROR.search("\n".join(lines[starts[-1] :] if starts else lines[-_EXCERPT_MAX_LINES:])) is not None
+    )
 
 
 def explain(
-    spec: dict[str, Any], replica: dict[str, Any], end: ExitStatus, tail: str, oom: bool, more: str = ""
+    spec: dict[str, Any], replica: dict[str, Any], status: ExitStatus, tail: str, oom: bool, more: str = ""
 ) -> str:
-    """The job's errorMessage. `tail` is the end of what the replica wrote; `oom`: the kernel killed for memory;
-    `more` is what else there is to say about the replica."""
-    parts = ["%s\n%s" % (_opening(replica, end, tail, oom), _excerpt(tail))]
+    """The job's errorMessage. `tail` is the replica's log tail. `oom` means that the kernel killed a process for
+    memory. `more` is added to the message."""
+    parts = ["%s\n%s" % (_opening(replica, status, tail, oom), _excerpt(tail))]
     if more:
         parts.append(more)
     contained = "container" in replica
     advice = (
-        advise_container(replica["container"], end, tail, oom) if contained else advise(spec["module"], end, tail, oom)
+        advise_container(replica["container"], status, tail, oom)
+        if contained
+        else advise(spec["module"], status, tail, oom)
     )
     if advice:
         parts.append(advice)
@@ -53,18 +57,18 @@ def explain(
     return "\n\n".join(part.rstrip("\n") for part in parts)
 
 
-def _opening(replica: dict[str, Any], end: ExitStatus, tail: str, oom: bool) -> str:
-    who = "The replica %s %d" % (replica["type"], replica["index"])
-    if end.node_lost:
-        return "%s was lost with the machine that it ran on. " % who
-    if end.signal is not None:
-        name = _signal_name(end.signal)
-        if end.signal == signal.SIGKILL and oom:
-            return "%s ran out-of-memory and exited with a non-zero status of 9(SIGKILL). " % who
-        return "%s was killed by signal %d (%s). " % (who, end.signal, name)
+def _opening(replica: dict[str, Any], status: ExitStatus, tail: str, oom: bool) -> str:
+    subject = "The replica %s %d" % (replica["type"], replica["index"])
+    if status.node_lost:
+        return "%s was lost with the machine that it ran on. " % subject
+    if status.signal is not None:
+        name = _signal_name(status.signal)
+        if status.signal == signal.SIGKILL and oom:
+            return "%s ran out-of-memory and exited with a non-zero status of 9(SIGKILL). " % subject
+        return "%s was killed by signal %d (%s). " % (subject, status.signal, name)
     if _last_line(tail).startswith("MemoryError"):
-        return "%s ran out-of-memory and exited with a non-zero status of %s. " % (who, end.code)
-    return "%s exited with a non-zero status of %s. " % (who, end.code)
+        return "%s ran out-of-memory and exited with a non-zero status of %s. " % (subject, status.code)
+    return "%s exited with a non-zero status of %s. " % (subject, status.code)
 
 
 def _signal_name(number: int) -> str:
@@ -80,58 +84,58 @@ def _last_line(tail: str) -> str:
 
 
 def _excerpt(tail: str) -> str:
-    """The last traceback, else the last lines, in at most 2 KiB or so: what is left out is the oldest."""
+    """The last traceback, or else the last lines, in about 2 KiB. The oldest lines are dropped."""
     lines = [line for line in tail.split("\n") if line.strip()]
     starts = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     if starts:
         return "\n".join(_shorten(lines[starts[-1] + 1 :], [_TRACEBACK], "  [...]"))
-    return "\n".join(_shorten(lines[-_LINES:], [], "[...]"))
+    return "\n".join(_shorten(lines[-_EXCERPT_MAX_LINES:], [], "[...]"))
 
 
 def _shorten(lines: list[str], head: list[str], mark: str) -> list[str]:
-    kept: list[str] = []
-    room = _TEXT_LIMIT
+    newest: list[str] = []
+    free = _EXCERPT_MAX_BYTES
     for line in reversed(lines):
-        if len(line) + 1 > room:
-            if not kept:
-                kept.append(line[:room])
-            return [*head, mark, *reversed(kept)]
-        room -= len(line) + 1
-        kept.append(line)
-    return [*head, *reversed(kept)]
+        if len(line) + 1 > free:
+            if not newest:
+                newest.append(line[:free])
+            return [*head, mark, *reversed(newest)]
+        free -= len(line) + 1
+        newest.append(line)
+    return [*head, *reversed(newest)]
 
 
 _NO_PROGRAM = re.compile(r"failed to exec pid1|executable file .* not found|stat .*: no such file or directory: OCI")
 
 
-def advise_container(container: dict[str, Any], end: ExitStatus, tail: str, oom: bool) -> str:
-    """The same for a replica in a container."""
-    missing = _MISSING.search(_last_line(tail))
+def advise_container(container: dict[str, Any], status: ExitStatus, tail: str, oom: bool) -> str:
+    """Remedy for a replica in a container. Empty if the case is not a common one."""
+    missing = _MISSING_MODULE.search(_last_line(tail))
     if _NO_PROGRAM.search(tail):
         command = container["command"][0] if container["command"] else "its ENTRYPOINT"
         return "The image %s does not hold %s, or it can't be run there." % (container["image"], command)
     if missing:
         return "The module %s is not in the image %s. Install it there." % (missing.group(1), container["image"])
-    if end.signal == signal.SIGKILL and oom:
+    if status.signal == signal.SIGKILL and oom:
         return (
             "It needed more memory than the %g GB of its machine type, or than was left. Use a larger type, a smaller "
             "batch size, or read the data in parts." % (container["memory_bytes"] / 1e9)
         )
-    return _advise_any(end, tail, oom)
+    return _advise_any(status, tail, oom)
 
 
-def advise(module: str, end: ExitStatus, tail: str, oom: bool) -> str:
-    """What to do about it, or nothing if this is no common case."""
-    return _advise_any(end, tail, oom) or _advise_import(module, tail)
+def advise(module: str, status: ExitStatus, tail: str, oom: bool) -> str:
+    """Remedy for a replica. Empty if the case is not a common one."""
+    return _advise_any(status, tail, oom) or _advise_import(module, tail)
 
 
-def _advise_any(end: ExitStatus, tail: str, oom: bool) -> str:
-    if (end.signal == signal.SIGKILL and oom) or _last_line(tail).startswith("MemoryError"):
+def _advise_any(status: ExitStatus, tail: str, oom: bool) -> str:
+    if (status.signal == signal.SIGKILL and oom) or _last_line(tail).startswith("MemoryError"):
         return (
             "The machine had no memory left for it. Use a smaller batch size, read the data in parts, or run fewer "
             "jobs at once."
         )
-    if end.signal == signal.SIGKILL:
+    if status.signal == signal.SIGKILL:
         return (
             "Trainshed did not send this signal. Most often it is the kernel, when the machine's memory runs out: "
             "use a smaller batch size, read the data in parts, or run fewer jobs at once."
@@ -147,8 +151,8 @@ def _advise_any(end: ExitStatus, tail: str, oom: bool) -> str:
 
 
 def _advise_import(module: str, tail: str) -> str:
-    direct = _NO_MODULE.search(tail)
-    missing = _MISSING.search(_last_line(tail))
+    direct = _MISSING_MAIN_MODULE.search(tail)
+    missing = _MISSING_MODULE.search(_last_line(tail))
     name = (direct.group(1) or direct.group(2)) if direct else missing.group(1) if missing else ""
     own = name and (module == name or module.startswith(name + "."))
     if own or direct:
@@ -161,25 +165,25 @@ def _advise_import(module: str, tail: str) -> str:
             "The module %s is not in this runtime or in your package. If it belongs to another package, add that to "
             "install_requires in setup.py; if it is yours, check that its folder has an __init__.py." % name
         )
-    lost = _LOST_PACKAGE.search(tail)
+    lost = _MISSING_PACKAGE.search(tail)
     if lost:
         return "The package %s is not installed. Add it to install_requires in setup.py." % lost.group(1).strip()
     return ""
 
 
 def write_install_failure(folder: str, reason: str) -> None:
-    """Leave word of why a job's packages, or its images, can't be had, for `install_failure` to find."""
+    """Write why a job's packages or images can't be installed, for `install_failure`."""
     with open("%s/install.error" % folder, "w", encoding="utf-8", errors="backslashreplace") as out:
         out.write(reason)
 
 
-def install_failure(folder: str, job: str, end: ExitStatus) -> str:
-    """The job's errorMessage when its packages can't be installed: what the installer left, if it could."""
+def install_failure(folder: str, job: str, status: ExitStatus) -> str:
+    """The job's errorMessage after a failed installation: the installer's reason, or else its exit status."""
     try:
         with open("%s/install.error" % folder, "rb") as file:
-            reason = "\n".join(printable(line) for line in file.read(_TEXT_LIMIT * 2).split(b"\n"))
+            reason = "\n".join(printable(line) for line in file.read(_EXCERPT_MAX_BYTES * 2).split(b"\n"))
     except FileNotFoundError:
-        reason = "The installation of the job's packages was killed by signal %s." % end.signal
-        if end.signal is None:
-            reason = "The installation of the job's packages exited with the status %s." % end.code
+        reason = "The installation of the job's packages was killed by signal %s." % status.signal
+        if status.signal is None:
+            reason = "The installation of the job's packages exited with the status %s." % status.code
     return "%s\n\nTo find out more please check the logs: trainshed jobs logs %s" % (reason.rstrip(), job)

@@ -1,4 +1,5 @@
-"""From the bytes that replicas print to the lines of log.jsonl: cut, escaped, with a severity, a time and a limit."""
+"""Turns the output of replicas into records of log.jsonl: splits lines, escapes them, adds
+severity and time, limits size."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Optional
 
-    Entry = tuple[str, str, str]  # replica, severity, text
+    Entry = tuple[str, str, str]  # replica, severity, message
 
 LINE_LIMIT = 64 * 1024
 TAIL_BYTES = 16 * 1024
 _ELLIPSIS = "…".encode()
 
-STDOUT = "INFO"  #: the severity of a line that does not tell its own
+STDOUT = "INFO"  #: the default severity of a line on this stream
 STDERR = "ERROR"
 
 _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
@@ -40,12 +41,12 @@ _OWN_SEVERITY = re.compile(
 
 _PREFIX = re.compile(r"\A(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.-]+:")
 
-#: Control characters, but for the tab, as people write them down: a log must not steer the terminal that shows it.
+#: Control characters except the tab. Escaping them keeps a log from steering the terminal that shows it.
 _ESCAPES = {code: "\\x%02x" % code for code in [*range(32), *range(127, 160)] if code != 9}
 
 
 def severity(line: str, default: str) -> str:
-    """The severity that the line itself tells, in the way of TensorFlow, glog or Python's logging; else `default`."""
+    """Severity in the format of TensorFlow, glog or Python's logging. Returns `default` if the line has none."""
     match = _OWN_SEVERITY.match(line)
     if match is None:
         return default
@@ -54,75 +55,76 @@ def severity(line: str, default: str) -> str:
 
 
 def strip_prefix(line: str) -> str:
-    """The line without the level and the name that Python's logging puts in front: the level is its severity."""
+    """Strip the level and logger name that Python's logging prepends. The severity already has the level."""
     return _PREFIX.sub("", line, count=1) or line
 
 
 def printable(line: bytes) -> str:
-    """A line for people: bytes that are not UTF-8, and control characters, are spelled out."""
+    """Decode a line for people. Bytes that are not UTF-8 and control characters are escaped."""
     decoded = line.decode("utf-8", "backslashreplace")
     return decoded if decoded.isprintable() else decoded.translate(_ESCAPES)
 
 
 class LineSplitter:
-    """Cuts a stream of bytes into lines. Blank lines are left out; one over the limit comes as several, each but the
-    last ending in an ellipsis."""
+    """Splits a byte stream into lines. Blank lines are dropped. A line over the limit becomes several, and each but
+    the last ends in an ellipsis."""
 
     def __init__(self) -> None:
-        self.rest = b""  #: what has no line end yet
+        self.rest = b""  #: the unterminated last line
         self._continues = False
 
     def feed(self, data: bytes) -> list[bytes]:
         if b"\r" in data:
             data = data.replace(b"\r", b"\n")  # each state of a progress bar is a line
-        whole = (self.rest + data).split(b"\n")
-        unfinished = whole.pop()
-        found: list[bytes] = []
-        for line in whole:
-            last = self._cut(line, found)
+        complete = (self.rest + data).split(b"\n")
+        unfinished = complete.pop()
+        lines: list[bytes] = []
+        for line in complete:
+            last = self._cut(line, lines)
             if last.strip() or (self._continues and last):
-                found.append(last)
+                lines.append(last)
             self._continues = False
-        self.rest = self._cut(unfinished, found)
-        return found
+        self.rest = self._cut(unfinished, lines)
+        return lines
 
     def flush(self) -> list[bytes]:
-        """The end of the stream: what is left is a line."""
+        """End of the stream: returns the unterminated rest as a line."""
         return self.feed(b"\n") if self.rest else []
 
-    def _cut(self, line: bytes, found: list[bytes]) -> bytes:
-        """Put the pieces that a line is too long by into `found`; returns what is left of it."""
+    def _cut(self, line: bytes, lines: list[bytes]) -> bytes:
+        """Append the oversized line's leading chunks to `lines`. Returns the remainder."""
         while len(line) > LINE_LIMIT:
             end = LINE_LIMIT
             while end > LINE_LIMIT - 4 and line[end] & 0xC0 == 0x80:  # within a character
                 end -= 1
-            found.append(line[:end] + _ELLIPSIS)
+            lines.append(line[:end] + _ELLIPSIS)
             line = line[end:]
             self._continues = True
         return line
 
 
 class LogWriter:
-    """log.jsonl. Times grow from line to line, whatever the clock does. A full disk costs lines, never the job."""
+    """Appends to log.jsonl. Timestamps increase strictly, whatever the clock does. A full disk
+    costs lines, never the job."""
 
     def __init__(self, path: str) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._fd = os.open(path, flags, 0o600)
         self._last_us = 0
-        self._held: list[Entry] = []
+        self._pending: list[Entry] = []
 
     def hold(self, entry: Entry) -> None:
-        """Append a line that must not be lost: if there is no space now, it comes first when there is."""
-        self._held.append(entry)
+        """Append an entry that must not be lost. If the disk is full, it comes first in a later write."""
+        self._pending.append(entry)
         self.flush()
 
     def flush(self) -> bool:
-        """Append what is held. False: there is still no space."""
+        """Append pending entries. Returns False if the disk is still full."""
         return self.write([])
 
     def write(self, entries: list[Entry]) -> bool:
-        """Append these, in order, all or none. False: there was no space for them."""
-        entries = self._held + entries
+        """Append entries in order, all or none. Returns False if the disk is full."""
+        entries = self._pending + entries
         first_us = max(now_us(), self._last_us + 1)
         self._last_us = first_us + len(entries) - 1
         lines = [
@@ -132,7 +134,7 @@ class LogWriter:
         ]
         done = self._append("".join(lines).encode("utf-8", "backslashreplace"))
         if done:
-            self._held = []
+            self._pending = []
         return done
 
     def _append(self, data: bytes) -> bool:
@@ -150,9 +152,9 @@ class LogWriter:
 
 
 class ReplicaLog:
-    """The part of the log that one replica may fill: `limit_bytes` of output, then a mark, then only a count.
+    """The log of one replica: `limit_bytes` of output, then one notice, then only a count.
 
-    `watch` is shown the lines after they are written.
+    `watch` is called with the lines after they are written.
     """
 
     def __init__(
@@ -162,70 +164,70 @@ class ReplicaLog:
         self._file = file
         self._limit = limit_bytes
         self._watch = watch
-        self._kept = 0
-        self._dropping = False
-        self._lost_lines = 0
-        self._lost_bytes = 0
-        self._lines = {STDOUT: LineSplitter(), STDERR: LineSplitter()}
+        self._size = 0
+        self._full = False
+        self._dropped_lines = 0
+        self._dropped_bytes = 0
+        self._splitters = {STDOUT: LineSplitter(), STDERR: LineSplitter()}
         self._tails: dict[str, bytes] = {STDOUT: b"", STDERR: b""}
 
     def take(self, stream: str, data: bytes) -> None:
-        """Output of the replica, in pieces of any size. `stream` is STDOUT or STDERR."""
+        """Add output of the replica, in chunks of any size. `stream` is STDOUT or STDERR."""
         self._tails[stream] = (self._tails[stream] + data)[-TAIL_BYTES:]
-        if self._dropping:
-            self._lost_lines += data.count(b"\n")
-            self._lost_bytes += len(data)
+        if self._full:
+            self._dropped_lines += data.count(b"\n")
+            self._dropped_bytes += len(data)
         else:
-            self._keep(stream, self._lines[stream].feed(data))
+            self._write_lines(stream, self._splitters[stream].feed(data))
 
     def end(self, stream: str) -> None:
-        """The stream is at its end: what has no line end is a line. May be repeated."""
-        if not self._dropping:
-            self._keep(stream, self._lines[stream].flush())
+        """End of a stream: the unterminated rest becomes a line. Idempotent."""
+        if not self._full:
+            self._write_lines(stream, self._splitters[stream].flush())
         elif self._tails[stream] and not self._tails[stream].endswith(b"\n"):
-            self._lost_lines += 1
+            self._dropped_lines += 1
         self._tails[stream] = self._tails[stream].rstrip(b"\n") + b"\n"
 
     def say(self, message: str, level: str = "INFO") -> None:
-        """A line about the replica; these are few and not limited."""
+        """Write a line about the replica. These lines are few and not limited."""
         self._file.hold((self.name, level, printable(message.encode("utf-8", "surrogateescape"))))
 
     def tail(self) -> str:
-        """The last of what it wrote to stderr or, if that was nothing, to stdout."""
+        """The last output on stderr, or on stdout if stderr is empty."""
         data = self._tails[STDERR] if self._tails[STDERR].strip() else self._tails[STDOUT]
         return "\n".join(printable(line) for line in data.replace(b"\r", b"\n").split(b"\n"))
 
     def renew(self) -> None:
-        """A new copy of the replica begins: what the old one left has no more to do with it."""
+        """Reset before the replica restarts: the old output does not belong to the new process."""
         for stream in (STDOUT, STDERR):
             self.end(stream)
             self._tails[stream] = b""
 
     def close(self) -> None:
-        """Write what has no line end, and what had to be dropped."""
+        """Write unterminated lines and the count of dropped ones."""
         for stream in (STDOUT, STDERR):
             self.end(stream)
-        if self._lost_lines or self._lost_bytes:
+        if self._dropped_lines or self._dropped_bytes:
             self.say(
                 "Dropped %d lines (%d bytes): the log of %s is limited to %s MB."
-                % (self._lost_lines, self._lost_bytes, self.name, _mb(self._limit)),
+                % (self._dropped_lines, self._dropped_bytes, self.name, _mb(self._limit)),
                 "WARNING",
             )
 
-    def _keep(self, stream: str, lines: list[bytes]) -> None:
+    def _write_lines(self, stream: str, lines: list[bytes]) -> None:
         entries: list[Entry] = []
-        room = self._limit - self._kept
+        free_bytes = self._limit - self._size
         for index, line in enumerate(lines):
-            if len(line) >= room:
-                self._drop_from(lines[index:])
+            if len(line) >= free_bytes:
+                self._fill(lines[index:])
                 break
-            room -= len(line) + 1
-            whole = printable(line)
-            entries.append((self.name, severity(whole, stream), strip_prefix(whole)))
-        self._kept = self._limit - room
+            free_bytes -= len(line) + 1
+            decoded = printable(line)
+            entries.append((self.name, severity(decoded, stream), strip_prefix(decoded)))
+        self._size = self._limit - free_bytes
         if entries and not self._file.write(entries):
-            self._lose(lines[: len(entries)])
-        if self._dropping:
+            self._count_dropped(lines[: len(entries)])
+        if self._full:
             self.say(
                 "The log of %s has reached its limit of %s MB. What comes now is counted, but not kept."
                 % (self.name, _mb(self._limit)),
@@ -234,15 +236,15 @@ class ReplicaLog:
         if self._watch is not None:
             self._watch(lines)
 
-    def _drop_from(self, lines: list[bytes]) -> None:
-        self._dropping = True
-        self._lose(lines)
-        for unfinished in self._lines.values():
-            self._lost_bytes += len(unfinished.rest)
+    def _fill(self, lines: list[bytes]) -> None:
+        self._full = True
+        self._count_dropped(lines)
+        for splitter in self._splitters.values():
+            self._dropped_bytes += len(splitter.rest)
 
-    def _lose(self, lines: list[bytes]) -> None:
-        self._lost_lines += len(lines)
-        self._lost_bytes += sum(len(line) + 1 for line in lines)
+    def _count_dropped(self, lines: list[bytes]) -> None:
+        self._dropped_lines += len(lines)
+        self._dropped_bytes += sum(len(line) + 1 for line in lines)
 
 
 def _mb(size: int) -> str:

@@ -1,7 +1,7 @@
-"""What the end of one replica means for all of them. Decisions only: nothing here touches a process or a clock.
+"""Restart policy: what the exit of one replica means for its gang. Pure functions: no processes, no clock.
 
-The rules are in docs/training.md. `decide` is asked once for each replica that ended on its own, and its answer is
-carried out by the supervisor.
+docs/training.md has the rules. The supervisor calls `decide` once for each replica that exits on its own,
+and carries out the decision.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SUCCEEDED = "SUCCEEDED"
 FAILED = "FAILED"
 CANCELLED = "CANCELLED"
 
-REPLICA_RESTARTS = 5  #: of one replica, before the whole gang is started again
+REPLICA_RESTARTS = 5  #: of one replica, before the whole gang is restarted
 GANG_RESTARTS = 3  #: of one job, before it fails
 BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0)  #: before the first, second, ... restart of a replica
-CAUSE_WAIT_S = 2.0  #: how long the cause of a broken connection may come after its effect
-PEER_LOSS_WINDOW_S = 60.0  #: how long after the loss of a replica another may end over the connection to it
+CAUSE_WAIT_S = 2.0  #: how much later than its effect the cause of a broken connection may be observed
+PEER_LOSS_WINDOW_S = 60.0  #: how long after the loss of a replica a peer may fail over its connection to it
 
 GO_ON = "go on"
-HOLD = "hold"  #: it may be the effect of a loss not seen yet: ask again when one is, or end the job after HOLD_S
+HOLD = "hold"  #: maybe a peer's loss, not observed yet: decide again after a loss, or end the job after CAUSE_WAIT_S
 RESTART = "restart"  #: this replica alone
 RESTART_GANG = "restart gang"
 END = "end"
@@ -46,8 +46,8 @@ TOO_LONG = (
 
 
 class JobEnd:
-    """Why a job ends. `blame` is the replica at fault; `message` says why, or what there is to add about the replica.
-    `grace_s` is how long the replicas that still run have between SIGTERM and SIGKILL."""
+    """Why a job ends. `blame` is the replica at fault. `message` is the reason, or an addition about the replica.
+    `grace_s` is the time that running replicas have between SIGTERM and SIGKILL."""
 
     __slots__ = ("blame", "grace_s", "message", "outcome")
 
@@ -59,7 +59,7 @@ class JobEnd:
 
 
 class RestartDecision:
-    """What to do: one of the five words above. `delay_s` belongs to RESTART; `outcome` and `message` to END."""
+    """What to do: one of the five actions above. `delay_s` belongs to RESTART, `outcome` and `message` to END."""
 
     __slots__ = ("delay_s", "message", "outcome", "word")
 
@@ -71,7 +71,7 @@ class RestartDecision:
 
 
 class RestartHistory:
-    """What the gang has been through: who was restarted how often, and when a replica was last lost, and which."""
+    """The restarts of each replica and of the gang, and which replica was lost last, and when."""
 
     __slots__ = ("gang_restarts", "lost", "lost_s", "restarts")
 
@@ -88,59 +88,59 @@ class RestartHistory:
         self.lost_s = lost_s
 
     def losing(self, name: str, now_s: float) -> RestartHistory:
-        """The same, after `name` was lost."""
+        """The history after the loss of `name`."""
         return RestartHistory(self.restarts, self.gang_restarts, name, now_s)
 
-    def after(self, name: str, step: RestartDecision) -> RestartHistory:
-        """The same, after `step` was taken over `name`. With a new gang all counts of replicas begin again."""
-        if step.word == RESTART:
+    def after(self, name: str, decision: RestartDecision) -> RestartHistory:
+        """The history after `decision` on `name`. A gang restart resets the counts of all replicas."""
+        if decision.word == RESTART:
             restarts = dict(self.restarts)
             restarts[name] = restarts.get(name, 0) + 1
             return RestartHistory(restarts, self.gang_restarts, self.lost, self.lost_s)
-        if step.word == RESTART_GANG:
+        if decision.word == RESTART_GANG:
             return RestartHistory({}, self.gang_restarts + 1, self.lost, self.lost_s)
         return self
 
 
 def decide(
-    replicas: list[Replica], past: RestartHistory, name: str, end: ExitStatus, echo: bool, now_s: float
+    replicas: list[Replica], history: RestartHistory, name: str, status: ExitStatus, peer_loss: bool, now_s: float
 ) -> RestartDecision:
-    """What follows from the end of replica `name`.
+    """Decide what follows from the exit of replica `name`.
 
-    `echo`: its last words are of a broken connection. `past` knows of the loss already, if this is one.
+    `peer_loss`: its log tail ends in a broken connection. If this exit is a loss, `history` includes it already.
     """
     replica = next(each for each in replicas if each["name"] == name)
-    if end.ok:
+    if status.ok:
         return RestartDecision(END, outcome=SUCCEEDED) if replica["primary"] else RestartDecision(GO_ON)
-    if not end.lost:
-        if not echo:
+    if not status.lost:
+        if not peer_loss:
             return RestartDecision(END, outcome=FAILED)
-        if now_s - past.lost_s > PEER_LOSS_WINDOW_S:
+        if now_s - history.lost_s > PEER_LOSS_WINDOW_S:
             return RestartDecision(HOLD)
-    return _again(replicas, past, replica, end)
+    return _restart(replicas, history, replica, status)
 
 
-def _again(replicas: list[Replica], past: RestartHistory, replica: Replica, end: ExitStatus) -> RestartDecision:
-    """How to go on without the replica: with a new copy of it, with a new gang, or not at all."""
-    count = past.restarts.get(replica["name"], 0)
-    gone = end.node_lost or (replica["primary"] and end.lost)  # on another node it has another address
-    alone = replica["type"] == "evaluator" or (not all_reduce(replicas) and not gone)
-    if alone and count < REPLICA_RESTARTS:
+def _restart(replicas: list[Replica], history: RestartHistory, replica: Replica, status: ExitStatus) -> RestartDecision:
+    """Restart the replica, restart the gang, or fail the job."""
+    count = history.restarts.get(replica["name"], 0)
+    address_lost = status.node_lost or (replica["primary"] and status.lost)  # on another node it has another address
+    restartable = replica["type"] == "evaluator" or (not all_reduce(replicas) and not address_lost)
+    if restartable and count < REPLICA_RESTARTS:
         return RestartDecision(RESTART, delay_s=BACKOFF_S[count])
-    if past.gang_restarts < GANG_RESTARTS:
+    if history.gang_restarts < GANG_RESTARTS:
         return RestartDecision(RESTART_GANG)
-    return RestartDecision(END, outcome=FAILED, message=_spent(replicas, past, replica, count))
+    return RestartDecision(END, outcome=FAILED, message=_limit_message(replicas, history, replica, count))
 
 
 def all_reduce(replicas: list[Replica]) -> bool:
-    """Whether the members talk to each other directly, so that none can do without another."""
+    """Whether the members talk to each other directly, so that none runs without the others."""
     types = {each["type"] for each in replicas}
     return "worker" in types and "ps" not in types
 
 
-def _spent(replicas: list[Replica], past: RestartHistory, replica: Replica, count: int) -> str:
-    whole = "The job" if len(replicas) == 1 else "The whole gang"
-    said = "%s had been restarted %d times already, which is the limit." % (whole, past.gang_restarts)
+def _limit_message(replicas: list[Replica], history: RestartHistory, replica: Replica, count: int) -> str:
+    subject = "The job" if len(replicas) == 1 else "The whole gang"
+    message = "%s had been restarted %d times already, which is the limit." % (subject, history.gang_restarts)
     if count:
-        said = "%s had been restarted %d times since the gang last was. %s" % (replica["name"], count, said)
-    return said
+        message = "%s had been restarted %d times since the gang last was. %s" % (replica["name"], count, message)
+    return message

@@ -1,6 +1,6 @@
-"""Training steps, as the lines that replicas print tell of them: how far a gang had come before a restart, and after.
+"""Training steps parsed from the output of replicas: the last step before a restart and the first one after.
 
-Most lines are no news, so a line without the word is not looked at twice.
+Most lines have no step, so a line without the word is skipped by a substring test.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _RESTORED = re.compile(rb"restoring parameters from \S+-(\d{1,12})\s*$", re.IGNO
 
 
 def parse_step(line: bytes) -> Optional[int]:
-    """The step that a line tells of, or that a checkpoint it tells of was made at; None if there is none."""
-    found = None
+    """The step in a line, or the step of the checkpoint it names. Returns None if there is none."""
+    match = None
     if b"estoring" in line:
-        found = _RESTORED.search(line)
-    if found is None and (b"tep" in line or b"TEP" in line):
-        found = _STEP.search(line)
-    return int(found.group(1).replace(b",", b"")) if found else None
+        match = _RESTORED.search(line)
+    if match is None and (b"tep" in line or b"TEP" in line):
+        match = _STEP.search(line)
+    return int(match.group(1).replace(b",", b"")) if match else None
 
 
 class RestartCost:
-    """One restart: of the replica `name`, or of the gang because of it, and what it cost."""
+    """One restart of the replica `name`, or of the gang because of it, and its cost in steps."""
 
     __slots__ = ("after", "before", "gang", "name", "reason")
 
@@ -52,14 +52,14 @@ class RestartCost:
 
     @property
     def cost(self) -> str:
-        """Such as: resumed at step 1,204, 37 steps repeated. Nothing while it is not known."""
+        """Such as: resumed at step 1,204, 37 steps repeated. Empty until the first step after the restart."""
         if self.after is None:
             return ""
-        said = "resumed at step {:,}".format(self.after)
+        message = "resumed at step {:,}".format(self.after)
         if self.before is None:
-            return said
+            return message
         repeated = max(0, self.before - self.after)
-        return "%s, %s repeated" % (said, "1 step" if repeated == 1 else "{:,} steps".format(repeated))
+        return "%s, %s repeated" % (message, "1 step" if repeated == 1 else "{:,} steps".format(repeated))
 
     @property
     def sentence(self) -> str:
@@ -67,43 +67,43 @@ class RestartCost:
 
 
 class StepTracker:
-    """The last step of each replica, and the restarts that wait for a first one. `resumed` is told when it comes."""
+    """The last step of each replica, and the restarts without a first step yet. `resumed` is called when it comes."""
 
     def __init__(self, resumed: Callable[[RestartCost], None]) -> None:
         self._resumed = resumed
         self._last: dict[str, int] = {}
-        self._waiting: list[tuple[RestartCost, set[str]]] = []
+        self._pending: list[tuple[RestartCost, set[str]]] = []
 
     def watch(self, name: str) -> Callable[[list[bytes]], None]:
-        """What to call with the lines that this replica prints."""
-        return lambda lines: self._see(name, lines)
+        """The callback for the output lines of this replica."""
+        return lambda lines: self._parse(name, lines)
 
-    def _see(self, name: str, lines: list[bytes]) -> None:
+    def _parse(self, name: str, lines: list[bytes]) -> None:
         for line in lines:
             step = parse_step(line)
             if step is None:
                 continue
             self._last[name] = step
-            if self._waiting:
+            if self._pending:
                 self._resume(name, step)
 
     def _resume(self, name: str, step: int) -> None:
-        waiting, self._waiting = self._waiting, []
-        for restart, tellers in waiting:
-            if name in tellers:
+        pending, self._pending = self._pending, []
+        for restart, replicas in pending:
+            if name in replicas:
                 restart.after = step
                 self._resumed(restart)
             else:
-                self._waiting.append((restart, tellers))
+                self._pending.append((restart, replicas))
 
-    def last(self, tellers: set[str]) -> Optional[int]:
-        """The furthest of the steps that these replicas told of last."""
-        known = [step for name, step in self._last.items() if name in tellers]
-        return max(known) if known else None
+    def last(self, replicas: set[str]) -> Optional[int]:
+        """The furthest of the last steps of these replicas. Returns None if there is none."""
+        steps = [step for name, step in self._last.items() if name in replicas]
+        return max(steps) if steps else None
 
-    def restarted(self, restart: RestartCost, tellers: set[str]) -> None:
-        """From now on a step that one of these tells of is one after this restart."""
+    def restarted(self, restart: RestartCost, replicas: set[str]) -> None:
+        """Track a restart: the next step of one of `replicas` is the first one after it."""
         if restart.gang:
-            self._waiting = []
-        self._waiting = [waiting for waiting in self._waiting if waiting[0].name != restart.name]
-        self._waiting.append((restart, tellers))
+            self._pending = []
+        self._pending = [pending for pending in self._pending if pending[0].name != restart.name]
+        self._pending.append((restart, replicas))
