@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Journal:
@@ -39,7 +39,7 @@ class Journal:
             while self._pending:
                 self._pending = self._pending[os.write(self._fd, self._pending) :]
         except OSError as exc:
-            if exc.errno not in FULL:
+            if exc.errno not in DISK_FULL:
                 raise
         return not self._pending
 

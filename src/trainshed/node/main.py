@@ -70,9 +70,9 @@ def main(argv: list[str]) -> int:
 
         return run_agent(argv[1])
     if len(argv) == 2 and argv[0] == "remove-containers":
-        from .remote.agent import clear_containers
+        from .remote.agent import remove_replica_containers
 
-        clear_containers(argv[1])
+        remove_replica_containers(argv[1])
         return 0
     if len(argv) == 2 and argv[0] == "tensorboard":
         from .tensorboard import main as board

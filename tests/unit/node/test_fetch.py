@@ -176,7 +176,7 @@ def test_a_server_that_is_not_ours_is_asked_nothing(shop: Shop, tmp_path: Path) 
 def test_one_that_never_answers_is_given_up_with_a_sentence(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(fetch, "STALL_TIMEOUT_S", 0.1)
     package = shop.package()
     shop.script = [refuse(503)] * 1000
     with pytest.raises(FetchError, match="has not answered for 0 s") as told:

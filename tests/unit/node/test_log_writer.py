@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainshed.node.supervisor.log_writer import (
-    LINE_LIMIT,
+    LINE_MAX_BYTES,
     STDERR,
     STDOUT,
     LineSplitter,
@@ -69,7 +69,9 @@ def test_how_output_is_split_into_reads_makes_no_difference(chunks: list[bytes])
 
 
 @given(
-    size=st.integers(LINE_LIMIT - 3, 4 * LINE_LIMIT), letter=st.sampled_from(["x", "ä", "日", "𝄞"]), ended=st.booleans()
+    size=st.integers(LINE_MAX_BYTES - 3, 4 * LINE_MAX_BYTES),
+    letter=st.sampled_from(["x", "ä", "日", "𝄞"]),
+    ended=st.booleans(),
 )
 def test_an_endless_line_comes_in_whole_characters_and_nothing_is_lost(size: int, letter: str, ended: bool) -> None:
     line = letter * (size // len(letter.encode()))
@@ -82,7 +84,7 @@ def test_an_endless_line_comes_in_whole_characters_and_nothing_is_lost(size: int
     pieces = [piece.decode() for piece in found]
     assert all(piece.endswith("…") for piece in pieces[:-1])
     assert "".join(pieces[:-1]).replace("…", "") + pieces[-1] == line
-    assert max(len(piece) for piece in found) <= LINE_LIMIT + 3
+    assert max(len(piece) for piece in found) <= LINE_MAX_BYTES + 3
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

@@ -14,11 +14,11 @@ from trainshed.node.supervisor.restart_policy import (
     BACKOFF_S,
     END,
     FAILED,
-    GANG_RESTARTS,
     GO_ON,
     HOLD,
+    MAX_GANG_RESTARTS,
+    MAX_REPLICA_RESTARTS,
     PEER_LOSS_WINDOW_S,
-    REPLICA_RESTARTS,
     RESTART,
     RESTART_GANG,
     SUCCEEDED,
@@ -78,7 +78,7 @@ def _expected(shape: str, kind: str, past: RestartHistory, name: str, end: ExitS
 @pytest.mark.parametrize("lost_s", [float("-inf"), NOW - PEER_LOSS_WINDOW_S - 0.1, NOW - PEER_LOSS_WINDOW_S, NOW])
 def test_every_end_of_every_replica_of_every_gang(shape: str, echo: bool, lost_s: float) -> None:
     ends = OK + PERMANENT + LOST
-    counts, gangs = range(REPLICA_RESTARTS + 1), range(GANG_RESTARTS + 1)
+    counts, gangs = range(MAX_REPLICA_RESTARTS + 1), range(MAX_GANG_RESTARTS + 1)
     for each, end, count, restarted in itertools.product(GANGS[shape], ends, counts, gangs):
         name = each["name"]
         past = RestartHistory({name: count, "another": 5}, restarted, "another", lost_s)
@@ -90,7 +90,7 @@ def test_every_end_of_every_replica_of_every_gang(shape: str, echo: bool, lost_s
         )
         assert step.delay_s == ((0, 1, 2, 4, 8)[count] if step.word == RESTART else 0)
         if step.message:
-            assert (step.word, restarted) == (END, GANG_RESTARTS)
+            assert (step.word, restarted) == (END, MAX_GANG_RESTARTS)
 
 
 @pytest.mark.parametrize("shape", GANGS)
@@ -128,7 +128,7 @@ def test_an_effect_that_comes_before_its_cause_waits_for_it() -> None:
 
 
 def test_the_limits_are_those_of_the_page_on_training() -> None:
-    assert (REPLICA_RESTARTS, GANG_RESTARTS, BACKOFF_S) == (5, 3, (0, 1, 2, 4, 8))
+    assert (MAX_REPLICA_RESTARTS, MAX_GANG_RESTARTS, BACKOFF_S) == (5, 3, (0, 1, 2, 4, 8))
     assert restart_policy.CAUSE_WAIT_S <= 2
     assert PEER_LOSS_WINDOW_S == 60
 
@@ -163,6 +163,6 @@ def test_after_the_loss_of_a_node_all_are_started_anew_but_for_those_whom_nobody
         past = RestartHistory().losing(replica["name"], NOW)
         step = decide(GANGS[shape], past, replica["name"], ExitStatus(None, NODE_LOST), False, NOW)
         assert step.word == (RESTART if replica["type"] == "evaluator" else RESTART_GANG)
-    spent = RestartHistory({}, GANG_RESTARTS, "x", NOW)
+    spent = RestartHistory({}, MAX_GANG_RESTARTS, "x", NOW)
     step = decide(GANGS[shape], spent, "master-replica-0", ExitStatus(None, NODE_LOST), False, NOW)
     assert (step.word, step.outcome) == (END, FAILED)

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from trainshed.node.supervisor.start_order import LOOK_S, MAX_DELAY_S, StartOrder, connected, workers_would_sleep
+from trainshed.node.supervisor.start_order import (
+    CHECK_INTERVAL_S,
+    MAX_DELAY_S,
+    StartOrder,
+    connected,
+    workers_would_sleep,
+)
 
 NOW = 1000.0
 SLEEPY = "import tensorflow.compat.v1 as tf\nwith tf.train.MonitoredTrainingSession(master) as session: ...\n"
@@ -55,10 +61,10 @@ def _types(replicas: list[dict[str, Any]]) -> list[str]:
 def test_workers_wait_for_the_master_to_come_to_a_parameter_server(network: Network, site: Path) -> None:
     order = StartOrder(network)
     assert _types(order.begin(SERVERS, str(site), NOW)) == ["master", "ps", "ps", "evaluator"]
-    assert order.look_at == NOW + LOOK_S
-    assert order.due(NOW + LOOK_S) == []
+    assert order.look_at == NOW + CHECK_INTERVAL_S
+    assert order.due(NOW + CHECK_INTERVAL_S) == []
     network.connected = True
-    assert _types(order.due(NOW + 2 * LOOK_S)) == ["worker", "worker"]
+    assert _types(order.due(NOW + 2 * CHECK_INTERVAL_S)) == ["worker", "worker"]
     assert network.asked == [{3, 4}, {3, 4}]
     assert order.look_at == float("inf")
     assert order.due(NOW + 100.0) == []
@@ -93,7 +99,7 @@ def test_a_gang_that_is_started_again_begins_in_the_same_order(network: Network,
     order.begin(SERVERS, str(site), NOW)
     order.due(NOW + MAX_DELAY_S)
     assert _types(order.begin(SERVERS, str(site), NOW + 50.0)) == ["master", "ps", "ps", "evaluator"]
-    assert order.due(NOW + 50.0 + LOOK_S) == []
+    assert order.due(NOW + 50.0 + CHECK_INTERVAL_S) == []
     assert len(order.due(NOW + 50.0 + MAX_DELAY_S)) == 2
 
 

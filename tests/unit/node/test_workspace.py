@@ -124,7 +124,7 @@ def test_other_machines_with_the_same_cache_see_to_their_own(node: Node, monkeyp
 
 class TestModels:
     def test_one_that_nobody_started_with_of_late_is_removed(self, node: Node) -> None:
-        old = node.model(FILES, age_s=workspace.MODELS_S + 60)
+        old = node.model(FILES, age_s=workspace.MODEL_RETENTION_S + 60)
         fresh = node.model([{**FILES[0], "sha256": "1" * 64}], age_s=60)
         node.sweep()
         assert sorted(path.name for path in old.parent.iterdir()) == [fresh.name, f"{fresh.name}.lock"]
@@ -134,7 +134,7 @@ class TestModels:
         with monkeypatch.context() as there:
             there.setattr(socket, "gethostname", lambda: "another")
             _, held = node.copy(files=FILES)
-        old = node.model(FILES, age_s=workspace.MODELS_S + 60)
+        old = node.model(FILES, age_s=workspace.MODEL_RETENTION_S + 60)
         node.sweep()
         assert (old / "saved_model.pb").exists()
         os.close(held)
@@ -144,7 +144,7 @@ class TestModels:
             there.setattr(socket, "gethostname", lambda: "another")
             folder, held = node.copy()
         (folder / "order.json").write_bytes(b"")
-        old = node.model(FILES, age_s=workspace.MODELS_S + 60)
+        old = node.model(FILES, age_s=workspace.MODEL_RETENTION_S + 60)
         node.sweep()
         assert not old.exists()
         os.close(held)

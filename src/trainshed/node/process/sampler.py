@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 
-from ..journal import FULL, now_us
+from ..journal import DISK_FULL, now_us
 from . import tree
 
-EVERY_S = 1.0
+SAMPLE_INTERVAL_S = 1.0
 LOOK_S = 5.0  #: between two looks at which processes a replica has
 FINE_S = 3600.0  #: for so long there is a line a second; then they come further and further apart
 COARSEST_S = 10.0
@@ -22,7 +22,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 def gap_s(running_s: float) -> float:
     """The time between two lines of a replica in a job that has run for so long, so that no file grows too large."""
-    return min(max(EVERY_S, running_s / FINE_S), COARSEST_S)
+    return min(max(SAMPLE_INTERVAL_S, running_s / FINE_S), COARSEST_S)
 
 
 class _Tally:
@@ -67,14 +67,14 @@ class ProcessSampler:
             cpu_s, rss, count = _sum(self._families[name])
             tally = self._tallies.get(name)
             if tally is None or tally.pid != pid:
-                tally = self._tallies[name] = _Tally(pid, now_s - EVERY_S, 0.0)
+                tally = self._tallies[name] = _Tally(pid, now_s - SAMPLE_INTERVAL_S, 0.0)
             tally.peak, tally.count = max(tally.peak, rss), max(tally.count, count)
             if due:
                 lines.append(_line(name, tally, cpu_s, now_s))
                 self._tallies[name] = _Tally(pid, now_s, cpu_s)
         if due:
             # A little less than the gap: the caller's clock is not exact, and a line should not wait for its next call.
-            self._write_at = now_s + gap_s(now_s - self._begun_s) - EVERY_S / 2
+            self._write_at = now_s + gap_s(now_s - self._begun_s) - SAMPLE_INTERVAL_S / 2
         return "".join(lines)
 
 
@@ -92,7 +92,7 @@ class SampleWriter:
         try:
             os.write(self._fd, lines.encode())
         except OSError as exc:
-            if exc.errno not in FULL:
+            if exc.errno not in DISK_FULL:
                 raise
 
 

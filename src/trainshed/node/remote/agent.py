@@ -1,11 +1,12 @@
-"""The keeper: what runs on a node beside one replica of a gang that is supervised from elsewhere.
+"""The node agent: the process on a node that sets it up and runs one replica of a gang, or one host.
 
-It gets the node ready, says where the replica will listen, starts it when the whole gang is ready, and writes all that
-comes of it to a stream, which whoever started the keeper reads. That one holds the keeper's stdin: by it come orders,
-a line of JSON each, and when it is closed, for whatever reason, everything below the keeper is killed.
+The agent reports the address of the replica, starts it when the whole gang is ready, and writes output and status to a
+stream. The process that started the agent reads the stream and holds the agent's stdin. Commands come over stdin, one
+line of JSON each. When stdin is closed, for whatever reason, all descendants of the agent are killed.
 
-Two processes, as with a supervisor: the outer one does nothing but wait, so that there is someone to clean up if the
-inner one is killed. A lock that both hold keeps a new copy of the replica waiting until nothing of the old one is left.
+The agent is two processes, like a supervisor: a reaper that only waits, and its child that works. The reaper
+cleans up if the child is killed. Both hold a lock, so a new incarnation of the replica starts only when
+nothing of the old one is left.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import time
 
 from ..process import spawn, tree
 from ..process.exit_status import ExitStatus
-from ..process.sampler import EVERY_S, ProcessSampler, oom_kills
+from ..process.sampler import SAMPLE_INTERVAL_S, ProcessSampler, oom_kills
 from ..process.tree import signal_pipe
 from . import placeholders, streams
 from .workspace import SPEC_FILE
@@ -34,70 +35,70 @@ if TYPE_CHECKING:
 
     from .sidecar_proxy import SidecarProxy
 
-STREAM = "stream"  #: in the keeper's folder: what came of it
-PREPARED = "prepared.json"  #: in the keeper's folder: what `prepare_node` found or made
-_CHUNK = 1 << 16
-_DRAIN_LIMIT = 64 << 20
-_HELD_LIMIT = 4 << 20  #: bytes that wait for space on the disk before the replica has to wait too
-_LOOK_S = 0.02
-_TRIES_S = 20.0  #: for the port that a replica had before
-_EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
-_LOWEST_PORT, _HIGHEST_PORT, _ENOUGH_PORTS = 10000, 65535, 1000
+STREAM_FOLDER = "stream"  #: in the agent's folder: output and status frames
+SETUP_FILE = "prepared.json"  #: in the agent's folder: the results of `prepare_node`
+_CHUNK_BYTES = 1 << 16
+_DRAIN_MAX_BYTES = 64 << 20
+_PENDING_MAX_BYTES = 4 << 20  #: bytes that wait for disk space before the replica is paused
+_POLL_INTERVAL_S = 0.02
+_BIND_TIMEOUT_S = 20.0  #: for the port that the replica had before
+_EPHEMERAL_PORTS_FILE = "/proc/sys/net/ipv4/ip_local_port_range"
+_PORT_MIN, _PORT_MAX, _BIND_MAX_ATTEMPTS = 10000, 65535, 1000
 
 
 def run_agent(folder: str) -> int:
-    """Keep the replica that the order in `folder` is about; returns when nothing of it is left."""
+    """Run the replica of the spec in `folder`. Blocks until nothing of it is left."""
     tree.become_subreaper()
-    _be_normal()
+    _reset_priority()
     with open(os.path.join(folder, SPEC_FILE), "rb") as file:
-        order = json.loads(file.read().decode())
-    if not _take(order["lock"]):
+        spec = json.loads(file.read().decode())
+    if not _take_lock(spec["lock"]):
         return 1
-    inner = os.fork()
-    if inner == 0:
+    child = os.fork()
+    if child == 0:
         status = 1
         try:
-            status = _keep(folder, order)
+            status = _run_child(folder, spec)
         finally:
             os._exit(status)
     os.close(0)
-    while os.waitpid(-1, 0)[0] != inner:
+    while os.waitpid(-1, 0)[0] != child:
         pass
     tree.kill_descendants()
-    clear_containers(folder)
+    remove_replica_containers(folder)
     return 0
 
 
-def clear_containers(folder: str) -> None:
-    """What a container needs beyond the end of its processes, if the replica had one."""
+def remove_replica_containers(folder: str) -> None:
+    """Remove the replica's container, if it has one. A container outlives its processes."""
     if not os.path.exists(os.path.join(folder, "containers.json")):
         return
-    from ..containers.replica import remove_containers  # late: most replicas never need it
+    from ..containers.replica import remove_containers  # late: most replicas need no containers
 
-    left = remove_containers(folder)
-    if left is not None:
-        sys.stderr.write("A container is left, and can't be removed: %s.\n" % left)
+    reason = remove_containers(folder)
+    if reason is not None:
+        sys.stderr.write("A container is left, and can't be removed: %s.\n" % reason)
     tree.kill_descendants()
 
 
-def _keep(folder: str, order: dict[str, Any]) -> int:
+def _run_child(folder: str, spec: dict[str, Any]) -> int:
     tree.become_subreaper()
     signals = signal_pipe((signal.SIGCHLD, signal.SIGTERM))
-    return Agent(folder, order, signals, _orders()).run()
+    return Agent(folder, spec, signals, _detach_stdin()).run()
 
 
-def _orders() -> int:
-    """What stdin is, out of the way of the processes to come: a replica that reads its stdin must not get orders."""
-    orders = os.dup(0)
-    os.set_blocking(orders, False)
+def _detach_stdin() -> int:
+    """Move stdin to another descriptor, so that a replica that reads its stdin does not get commands."""
+    commands = os.dup(0)
+    os.set_blocking(commands, False)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    return orders
+    return commands
 
 
-def _be_normal() -> None:
-    """Give the replica the priority that it has elsewhere, where that is allowed: Ray's own processes have less."""
+def _reset_priority() -> None:
+    """Give the replica normal priority, where that is allowed. Ray starts its processes with a lower one."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, 0)
         with open("/proc/self/oom_score_adj", "r+b", 0) as file:
@@ -106,10 +107,8 @@ def _be_normal() -> None:
         return
 
 
-def _take(path: str) -> bool:
-    """Wait for the lock, which is held until this process and those forked from it have ended. False: nobody wants the
-    replica any more.
-    """
+def _take_lock(path: str) -> bool:
+    """Wait for the lock, which this process and its forks hold until they exit. Returns False if stdin is closed."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     while True:
         try:
@@ -118,67 +117,67 @@ def _take(path: str) -> bool:
         except BlockingIOError:
             poll = select.poll()
             poll.register(0, select.POLLHUP)
-            if poll.poll(_LOOK_S * 1000):
+            if poll.poll(_POLL_INTERVAL_S * 1000):
                 return False
 
 
 class Agent:
-    """One replica on this node. `run` is called once."""
+    """Runs one replica or host on this node. `run` is called once."""
 
-    def __init__(self, folder: str, order: dict[str, Any], signals: int, orders: int) -> None:
-        """`orders` is a pipe, by which they come."""
+    def __init__(self, folder: str, spec: dict[str, Any], signals: int, commands: int) -> None:
+        """`commands` is a non-blocking pipe."""
         self._folder = folder
-        self._source = orders
-        self._order = order
-        self._stream = streams.StreamWriter(os.path.join(folder, STREAM))
-        self._looks = ProcessSampler(folder if order.get("container") else "")
+        self._commands_fd = commands
+        self._spec = spec
+        self._stream = streams.StreamWriter(os.path.join(folder, STREAM_FOLDER))
+        self._sampler = ProcessSampler(folder if spec.get("container") else "")
         self._selector = selectors.DefaultSelector()
-        self._selector.register(orders, selectors.EVENT_READ, self._on_orders)
+        self._selector.register(commands, selectors.EVENT_READ, self._on_commands)
         self._selector.register(signals, selectors.EVENT_READ, lambda: self._on_signals(signals))
-        self._orders = b""
-        self._pipes: dict[int, int] = {}  # what the child prints to, and which kind of frame it becomes
-        self._paused = False  # the disk is full, and what the child prints has to wait
+        self._commands = b""
+        self._pipes: dict[int, int] = {}  # the child's pipes, with the kind of frame for each
+        self._paused = False  # the disk is full, so output stays in the pipes
         self._child = 0
-        self._then: Callable[[ExitStatus], None] = self._prepared  # what to do when the child has ended
-        self._port: Optional[socket.socket] = None  # held until the replica takes it
+        self._on_child_exit: Callable[[ExitStatus], None] = self._on_prepared  # called when the child exits
+        self._port: Optional[socket.socket] = None  # held until the replica binds it
         self._sample_at = float("inf")
         self._oom_kills = oom_kills()
-        self._end: Optional[ExitStatus] = None
-        self._wanted = True
-        self._relay: Optional[SidecarProxy] = None
-        self._relay_pid = 0
+        self._exit_status: Optional[ExitStatus] = None
+        self._running = True
+        self._sidecar: Optional[SidecarProxy] = None
+        self._sidecar_pid = 0
 
     def run(self) -> int:
-        """Until the replica has ended and all of its output is written down, or nobody wants it any more."""
-        self._start(["prepare"], _inherited(), self._folder, self._prepare)
-        while self._wanted and self._end is None:
-            self._step()
+        """Run until the replica has exited and its output is written, or stdin is closed."""
+        self._start(["prepare"], _node_environment(), self._folder, self._prepare)
+        while self._running and self._exit_status is None:
+            self._run_once()
         tree.kill_descendants()
-        if not self._wanted:
+        if not self._running:
             return 1
         self._drain()
-        assert self._end is not None
-        self._stream.append(streams.EXIT, _json(code=self._end.code, signal=self._end.signal))
-        while self._wanted and not self._stream.flush():
-            self._step(0.2)
+        assert self._exit_status is not None
+        self._stream.append(streams.EXIT, _json(code=self._exit_status.code, signal=self._exit_status.signal))
+        while self._running and not self._stream.flush():
+            self._run_once(0.2)
         return 0
 
     # -- the loop
 
-    def _step(self, longest_s: float = 3600.0) -> None:
-        wait_s = min(max(0.0, self._sample_at - time.monotonic()), longest_s, 0.2 if self._paused else longest_s)
+    def _run_once(self, timeout_s: float = 3600.0) -> None:
+        wait_s = min(max(0.0, self._sample_at - time.monotonic()), timeout_s, 0.2 if self._paused else timeout_s)
         for key, _ in self._selector.select(wait_s):
-            if self._selector.get_map().get(key.fd) is key:  # else one before it closed the file
+            if self._selector.get_map().get(key.fd) is key:  # else an earlier callback closed it
                 key.data()
-        self._pause(self._stream.held > _HELD_LIMIT and not self._stream.flush())
+        self._pause(self._stream.held > _PENDING_MAX_BYTES and not self._stream.flush())
         if time.monotonic() >= self._sample_at and self._child:
-            self._sample_at = time.monotonic() + EVERY_S
-            lines = self._looks.lines({self._order["replica"]: self._child}, time.monotonic())
+            self._sample_at = time.monotonic() + SAMPLE_INTERVAL_S
+            lines = self._sampler.lines({self._spec["replica"]: self._child}, time.monotonic())
             if lines:
                 self._stream.append(streams.SAMPLE, lines.encode())
 
     def _pause(self, full: bool) -> None:
-        """Leave what the child prints in its pipes for as long as there is no space for it."""
+        """Leave the child's output in its pipes while the disk is full."""
         if full == self._paused:
             return
         self._paused = full
@@ -188,52 +187,54 @@ class Agent:
             else:
                 self._selector.register(fd, selectors.EVENT_READ, self._reader(fd))
 
-    def _on_orders(self) -> None:
-        data = os.read(self._source, _CHUNK)
+    def _on_commands(self) -> None:
+        data = os.read(self._commands_fd, _CHUNK_BYTES)
         if not data:
-            self._wanted = False
+            self._running = False
             return
-        lines = (self._orders + data).split(b"\n")
-        self._orders = lines.pop()
+        lines = (self._commands + data).split(b"\n")
+        self._commands = lines.pop()
         for line in lines:
-            order = json.loads(line.decode())
-            if order["do"] == "signal":
-                self._pass_on(order["number"])
-            elif order["do"] == "addresses" and self._port is not None:
-                self._run(order["addresses"])
+            command = json.loads(line.decode())
+            if command["do"] == "signal":
+                self._send_signal(command["number"])
+            elif command["do"] == "addresses" and self._port is not None:
+                self._run_replica(command["addresses"])
 
-    def _pass_on(self, number: int) -> None:
+    def _send_signal(self, number: int) -> None:
         if self._child:
             tree.send_signal(self._child, number)
-            tree.send_signal(self._child, signal.SIGCONT)  # one that was stopped could not hear it
+            tree.send_signal(self._child, signal.SIGCONT)  # a stopped process can't receive it
         else:
-            self._end = ExitStatus(None, number)
+            self._exit_status = ExitStatus(None, number)
 
     def _on_signals(self, fd: int) -> None:
         if signal.SIGTERM in os.read(fd, 4096):
-            self._wanted = False
+            self._running = False
         tree.reap(self._on_exit)
 
     def _on_exit(self, pid: int, status: int) -> None:
-        if self._relay is not None and pid == self._relay_pid:
-            self._relay_pid = self._relay.start()
+        if self._sidecar is not None and pid == self._sidecar_pid:
+            self._sidecar_pid = self._sidecar.start()
         if pid == self._child:
             self._drain()
             self._child = 0
-            self._then(ExitStatus.of(status))
+            self._on_child_exit(ExitStatus.of(status))
 
     # -- the child
 
     def _prepare(self) -> int:
-        """In a process of its own: get the node ready."""
+        """Set up the node. Runs in a child process."""
         from .setup import prepare_node
 
-        return prepare_node(self._folder, self._order, os.path.join(self._folder, PREPARED))
+        return prepare_node(self._folder, self._spec, os.path.join(self._folder, SETUP_FILE))
 
-    def _start(self, argv: list[str], env: dict[str, str], folder: str, be: Optional[Callable[[], int]] = None) -> None:
-        started = spawn.spawn(argv, env, folder, be)
-        self._child = started.pid
-        self._pipes = {started.stdout: streams.OUT, started.stderr: streams.ERR}
+    def _start(
+        self, argv: list[str], env: dict[str, str], folder: str, target: Optional[Callable[[], int]] = None
+    ) -> None:
+        process = spawn.spawn(argv, env, folder, target)
+        self._child = process.pid
+        self._pipes = {process.stdout: streams.OUT, process.stderr: streams.ERR}
         for fd in self._pipes:
             self._selector.register(fd, selectors.EVENT_READ, self._reader(fd))
 
@@ -241,9 +242,9 @@ class Agent:
         return lambda: self._read(fd)
 
     def _read(self, fd: int) -> bool:
-        """Take what a pipe holds. False: nothing now, or nothing ever again."""
+        """Read once from a pipe. Returns False if it is empty or closed."""
         try:
-            data = os.read(fd, _CHUNK)
+            data = os.read(fd, _CHUNK_BYTES)
         except BlockingIOError:
             return False
         if data:
@@ -256,95 +257,95 @@ class Agent:
         return False
 
     def _drain(self) -> None:
-        """Take what is in the pipes now; someone may hold them for ever, so don't wait for their end."""
+        """Read what the pipes hold now. Does not wait for their end: a descendant may hold them open for ever."""
         for fd in list(self._pipes):
-            for _ in range(_DRAIN_LIMIT // _CHUNK):
+            for _ in range(_DRAIN_MAX_BYTES // _CHUNK_BYTES):
                 if not self._read(fd):
                     break
 
-    def _say(self, line: str, kind: int = streams.OUT) -> None:
+    def _log(self, line: str, kind: int = streams.OUT) -> None:
         self._stream.append(kind, line.encode("utf-8", "backslashreplace") + b"\n")
 
-    # -- from a node that is ready to a replica that runs
+    # -- starting the replica
 
-    def _prepared(self, end: ExitStatus) -> None:
-        if not end.ok:
-            self._end = end
+    def _on_prepared(self, status: ExitStatus) -> None:
+        if not status.ok:
+            self._exit_status = status
             return
         try:
-            self._port = reserve_port(self._order["host"], self._order["port"])
+            self._port = reserve_port(self._spec["host"], self._spec["port"])
         except OSError as exc:
-            self._say("No port is free on %s: %s." % (self._order["host"], exc.strerror), streams.ERR)
-            self._end = ExitStatus(1)
+            self._log("No port is free on %s: %s." % (self._spec["host"], exc.strerror), streams.ERR)
+            self._exit_status = ExitStatus(1)
             return
-        self._stream.append(streams.ADDRESS, _json(host=self._order["host"], port=self._port.getsockname()[1]))
+        self._stream.append(streams.ADDRESS, _json(host=self._spec["host"], port=self._port.getsockname()[1]))
 
-    def _run(self, addresses: dict[str, list[str]]) -> None:
-        with open(os.path.join(self._folder, PREPARED), "rb") as file:
+    def _run_replica(self, addresses: dict[str, list[str]]) -> None:
+        with open(os.path.join(self._folder, SETUP_FILE), "rb") as file:
             prepared = json.loads(file.read().decode())
-        known = dict(self._equip(), node=self._folder)
-        ours = not self._order["module"] and not self._order.get("container")  # a host, and no code of a user's
-        if ours:
-            known.update(site=prepared["site"], model=prepared["model"])
-        fill = placeholders.substitution(known, addresses)
-        if self._order["kit"]["files"]:
+        values = dict(self._start_sidecar(), node=self._folder)
+        is_host = not self._spec["module"] and not self._spec.get("container")  # a host runs no user code
+        if is_host:
+            values.update(site=prepared["site"], model=prepared["model"])
+        substitute = placeholders.substitution(values, addresses)
+        if self._spec["kit"]["files"]:
             from . import credentials
 
             credentials.unpack_credentials(
-                self._order["kit"], self._folder, fill, for_all=bool(self._order.get("container"))
+                self._spec["kit"], self._folder, substitute, for_all=bool(self._spec.get("container"))
             )
-        env = dict(_inherited(), **{key: fill(value) for key, value in self._order["env"].items()})
+        env = dict(_node_environment(), **{key: substitute(value) for key, value in self._spec["env"].items()})
         env["PYTHONUNBUFFERED"] = "1"
-        args = [fill(arg) for arg in self._order["args"]]
-        if not ours:
-            for line in spawn.log_header(self._order, {"env": env, "container": self._order.get("container") or {}}):
-                self._say(line)
+        args = [substitute(arg) for arg in self._spec["args"]]
+        if not is_host:
+            for line in spawn.log_header(self._spec, {"env": env, "container": self._spec.get("container") or {}}):
+                self._log(line)
             if prepared["site"]:
                 env["PYTHONPATH"] = prepared["site"] + (os.pathsep + env["PYTHONPATH"] if env.get("PYTHONPATH") else "")
-            argv = [prepared["python"], "-m", self._order["module"], *args]
+            argv = [prepared["python"], "-m", self._spec["module"], *args]
         else:
             argv = spawn.runtime_command(prepared["python"], *args)
-        if self._order.get("container"):
+        if self._spec.get("container"):
             from ..containers import replica as container_replica
 
-            container_replica.write_spec(self._folder, self._order, fill)
+            container_replica.write_spec(self._folder, self._spec, substitute)
             argv, env = (
-                spawn.node_command(prepared["python"], "run-container", self._folder, self._order["replica"]),
-                _inherited(),
+                spawn.node_command(prepared["python"], "run-container", self._folder, self._spec["replica"]),
+                _node_environment(),
             )
         work = os.path.join(self._folder, "work")
         os.makedirs(work, mode=0o700, exist_ok=True)
         assert self._port is not None
         self._port.close()
         self._port = None
-        self._then = self._ended
+        self._on_child_exit = self._on_replica_exit
         try:
             self._start(argv, env, work)
         except OSError as exc:
-            self._say("%s can't be started: %s." % (prepared["python"], exc.strerror), streams.ERR)
-            self._end = ExitStatus(1)
+            self._log("%s can't be started: %s." % (prepared["python"], exc.strerror), streams.ERR)
+            self._exit_status = ExitStatus(1)
             return
         self._stream.append(streams.STARTED, b"")
-        self._sample_at = time.monotonic() + EVERY_S
+        self._sample_at = time.monotonic() + SAMPLE_INTERVAL_S
 
-    def _equip(self) -> dict[str, str]:
-        """What stands for the way to the server, if the replica is to have one."""
-        if self._order["kit"]["relay"] is None:
+    def _start_sidecar(self) -> dict[str, str]:
+        """Start the sidecar proxy if the replica needs one. Returns its placeholder values."""
+        if self._spec["kit"]["relay"] is None:
             return {}
         from .sidecar_proxy import SidecarProxy
 
-        self._relay = SidecarProxy(self._order["kit"]["relay"])
-        self._relay_pid = self._relay.start()
-        return {"relay": self._relay.address}
+        self._sidecar = SidecarProxy(self._spec["kit"]["relay"])
+        self._sidecar_pid = self._sidecar.start()
+        return {"relay": self._sidecar.address}
 
-    def _ended(self, end: ExitStatus) -> None:
-        if end.signal == signal.SIGKILL and oom_kills() > self._oom_kills:
-            self._say("The memory of %s ran out, and its kernel killed a process." % self._order["host"], streams.ERR)
-        self._end = end
+    def _on_replica_exit(self, status: ExitStatus) -> None:
+        if status.signal == signal.SIGKILL and oom_kills() > self._oom_kills:
+            self._log("The memory of %s ran out, and its kernel killed a process." % self._spec["host"], streams.ERR)
+        self._exit_status = status
 
 
-def _inherited() -> dict[str, str]:
-    """The node's environment, without what Ray put there for its own processes."""
+def _node_environment() -> dict[str, str]:
+    """The node's environment without the variables that Ray sets for its own processes."""
     env = spawn.inherited_environment()
     return {key: value for key, value in env.items() if not key.startswith("RAY_") and key != "OMP_NUM_THREADS"}
 
@@ -353,19 +354,19 @@ def _json(**facts: Any) -> bytes:
     return json.dumps(facts).encode()
 
 
-def reserve_port(host: str, wanted: int = 0) -> socket.socket:
-    """A port of this host that nobody else has, `wanted` if that is not 0. It stays ours until the socket is closed.
+def reserve_port(host: str, preferred: int = 0) -> socket.socket:
+    """Bind a free port of this host, or `preferred` if that is not 0. It stays reserved until the socket is closed.
 
-    Others are below those that the kernel gives to outgoing connections: one of those could be taken by anybody
-    between now and the moment when the trainer listens.
+    Free ports are chosen below the kernel's ephemeral range. Any outgoing connection could take an ephemeral port
+    before the trainer listens.
     """
-    if wanted:
-        return _bind_patiently(host, wanted)
-    with open(_EPHEMERAL) as file:
+    if preferred:
+        return _bind_with_retry(host, preferred)
+    with open(_EPHEMERAL_PORTS_FILE) as file:
         first = int(file.read().split()[0])
-    below = first if first >= _LOWEST_PORT + _ENOUGH_PORTS else _HIGHEST_PORT + 1
+    stop = first if first >= _PORT_MIN + _BIND_MAX_ATTEMPTS else _PORT_MAX + 1
     failure = OSError(0, "none was tried")
-    for port in random.sample(range(_LOWEST_PORT, below), _ENOUGH_PORTS):
+    for port in random.sample(range(_PORT_MIN, stop), _BIND_MAX_ATTEMPTS):
         try:
             return _bind(host, port, shared=False)
         except OSError as exc:
@@ -373,19 +374,19 @@ def reserve_port(host: str, wanted: int = 0) -> socket.socket:
     raise failure
 
 
-def _bind_patiently(host: str, port: int) -> socket.socket:
-    deadline = time.monotonic() + _TRIES_S
+def _bind_with_retry(host: str, port: int) -> socket.socket:
+    deadline = time.monotonic() + _BIND_TIMEOUT_S
     while True:
         try:
             return _bind(host, port, shared=True)
         except OSError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
 
 
 def _bind(host: str, port: int, shared: bool) -> socket.socket:
-    """`shared`: although connections of an earlier listener are not forgotten yet."""
+    """`shared` allows the port while connections of an earlier listener are in TIME_WAIT."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         if shared:

@@ -1,4 +1,4 @@
-"""What a replica on a machine other than the server's is given, unpacked there: credentials, and whom to trust."""
+"""Unpacks the credentials bundle of a remote replica on its node: credential files and the CA bundle."""
 
 from __future__ import annotations
 
@@ -9,46 +9,48 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-FOLDER = "credentials"  #: in the replica's own, which is `@node@` in all texts of the kit
-BUNDLE = "bundle.pem"
-_SYSTEM = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
-_SAID = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+CREDENTIALS_FOLDER = "credentials"  #: in the replica's folder, which is `@node@` in the bundle's files
+CA_FILE = "bundle.pem"
+_SYSTEM_CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+_CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
-def unpack_credentials(kit: dict[str, Any], folder: str, fill: Callable[[str], str], for_all: bool = False) -> None:
-    """Write the files of a kit below `folder`, readable by this user alone. `fill` puts in what stands for something.
+def unpack_credentials(
+    bundle: dict[str, Any], folder: str, substitute: Callable[[str], str], for_all: bool = False
+) -> None:
+    """Write the bundle's files below `folder`, readable by this user only. `substitute` replaces placeholders.
 
-    `for_all`: whoever sees them may read them, for a container with a user of its own. `folder` must then be closed.
+    `for_all` makes them readable by every user, for a container with its own user. Then `folder` must be private.
 
-    Beside them lies a bundle with the authorities that this machine trusts and the server's own.
+    Adds a PEM file with the authorities that this machine trusts and the server's own.
     """
-    if not kit["files"]:
+    if not bundle["files"]:
         return
-    place = os.path.join(folder, FOLDER)
-    os.makedirs(place, mode=0o700, exist_ok=True)
-    for name, text in kit["files"].items():
+    target = os.path.join(folder, CREDENTIALS_FOLDER)
+    os.makedirs(target, mode=0o700, exist_ok=True)
+    for name, content in bundle["files"].items():
         if name != os.path.basename(name) or name in ("", ".", ".."):
             raise ValueError("The kit has a file %r, which is no plain name." % name)
-        _write(os.path.join(place, name), fill(text).encode())
-    _write(os.path.join(place, BUNDLE), b"\n".join([*trusted_authorities(), kit["ca"].encode()]))
+        _write(os.path.join(target, name), substitute(content).encode())
+    _write(os.path.join(target, CA_FILE), b"\n".join([*trusted_authorities(), bundle["ca"].encode()]))
     if for_all:
-        os.chmod(place, 0o755)  # noqa: S103 - see above
-        for name in (*kit["files"], BUNDLE):
-            os.chmod(os.path.join(place, name), 0o644)
+        os.chmod(target, 0o755)  # noqa: S103 - see the docstring
+        for name in (*bundle["files"], CA_FILE):
+            os.chmod(os.path.join(target, name), 0o644)
 
 
 def trusted_authorities() -> list[bytes]:
-    """The authorities of this machine: those that its environment names, else the system's own; none if it has none."""
-    said = [os.environ[name] for name in _SAID if os.environ.get(name)]
-    known = [path for path in dict.fromkeys(said) if os.path.isfile(path)]
-    if not known:
+    """CA certificates that the environment names, or else the system's. Empty if there are none."""
+    configured = [os.environ[name] for name in _CA_VARIABLES if os.environ.get(name)]
+    paths = [path for path in dict.fromkeys(configured) if os.path.isfile(path)]
+    if not paths:
         compiled_in = ssl.get_default_verify_paths().openssl_cafile
-        known = [path for path in (*_SYSTEM, compiled_in) if path and os.path.isfile(path)][:1]
-    found = []
-    for path in known:
+        paths = [path for path in (*_SYSTEM_CA_FILES, compiled_in) if path and os.path.isfile(path)][:1]
+    contents = []
+    for path in paths:
         with open(path, "rb") as file:
-            found.append(file.read())
-    return found
+            contents.append(file.read())
+    return contents
 
 
 def _write(path: str, data: bytes) -> None:

@@ -1,7 +1,7 @@
-"""Fetching the packages of a job, or the files of a version, from the server, on a machine with no other way to them.
+"""Downloads the packages of a job, or the files of a version, from the server to a node.
 
-What was fetched lies under its digest and may be shared by all replicas on the machine. It appears whole and with the
-right content, or not at all. The token is sent to the server alone: there are no redirects, and no proxy is asked.
+A downloaded file is stored by digest, and all replicas on the node share it. It appears complete and verified, or not
+at all. Only the server gets the token: redirects are not followed, and no proxy is used.
 """
 
 from __future__ import annotations
@@ -21,79 +21,79 @@ if TYPE_CHECKING:
     from typing import Any, Callable
     from urllib.parse import SplitResult
 
-PATIENCE_S = 300.0  #: without a single new byte
-_SILENCE_S = 30.0  #: of one connection
-_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
-_PIECE = 1 << 16
-_NOT_NOW = (429, 500, 502, 503, 504)  #: any other refusal is for good
+STALL_TIMEOUT_S = 300.0  #: without a single new byte
+_SOCKET_TIMEOUT_S = 30.0  #: of one connection
+_RETRY_INTERVALS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+_CHUNK_BYTES = 1 << 16
+_RETRYABLE = (429, 500, 502, 503, 504)  #: any other error status is final
 
 
 class FetchError(NodeSetupError):
-    """A package can't be had. The text is for the user whose job it is."""
+    """A package or file can't be downloaded. The message is for the user."""
 
 
 def fetch_all(
-    packages: list[dict[str, Any]], kit: dict[str, Any], folder: str, say: Callable[[str], None]
+    packages: list[dict[str, Any]], bundle: dict[str, Any], folder: str, log: Callable[[str], None]
 ) -> list[dict[str, str]]:
-    """Have all packages of an attempt below `folder`. They come back with a `path`, as `packages.install` wants."""
-    context = ssl.create_default_context(cadata=kit["ca"])
-    found = []
+    """Download all packages of an attempt below `folder`. Returns them with a `path`, as `package_install` expects."""
+    context = ssl.create_default_context(cadata=bundle["ca"])
+    result = []
     for package in packages:
-        path = _place(folder, package)
-        if not _is_there(path, package):
-            say("Downloading the package: %s" % package["uri"])
-            _Download(package, kit["token"], context).to(path)
-        found.append({"uri": package["uri"], "sha256": package["sha256"], "path": path})
-    return found
+        path = _package_path(folder, package)
+        if not _is_complete(path, package):
+            log("Downloading the package: %s" % package["uri"])
+            _Download(package, bundle["token"], context).to(path)
+        result.append({"uri": package["uri"], "sha256": package["sha256"], "path": path})
+    return result
 
 
-def fetch_files(files: list[dict[str, Any]], kit: dict[str, Any], folder: str) -> None:
-    """Have the files of a version below `folder`, by their names there."""
-    context = ssl.create_default_context(cadata=kit["ca"])
+def fetch_files(files: list[dict[str, Any]], bundle: dict[str, Any], folder: str) -> None:
+    """Download the files of a version below `folder`, under their own names."""
+    context = ssl.create_default_context(cadata=bundle["ca"])
     for file in files:
         parts = file["name"].split("/")
         if not all(parts) or ".." in parts or "." in parts:
             raise FetchError("The version has a file %r, which can't be one's name." % file["name"])
-        _Download(file, kit["token"], context).to(os.path.join(folder, *parts))
+        _Download(file, bundle["token"], context).to(os.path.join(folder, *parts))
 
 
-def _place(folder: str, package: dict[str, Any]) -> str:
-    """Where a package lies: its own name, which says what it is, in a folder of its digest's name."""
+def _package_path(folder: str, package: dict[str, Any]) -> str:
+    """Path of a package: its own name, which shows its format, in a folder named by digest."""
     name = package["uri"].rpartition("/")[2]
     return os.path.join(folder, package["sha256"], "package" if name in ("", ".", "..") else name)
 
 
-def _is_there(path: str, package: dict[str, Any]) -> bool:
+def _is_complete(path: str, package: dict[str, Any]) -> bool:
     digest = hashlib.sha256()
     try:
         with open(path, "rb") as file:
-            for piece in iter(lambda: file.read(_PIECE), b""):
-                digest.update(piece)
+            for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
+                digest.update(chunk)
     except FileNotFoundError:
         return False
     return bool(digest.hexdigest() == package["sha256"])
 
 
 class _TransferInterruptedError(Exception):
-    """It can be tried again."""
+    """The transfer broke off and can be retried."""
 
 
 class _Download:
-    """One package on its way. What has come stays when a connection breaks: the next one asks for the rest."""
+    """One download. Received bytes are kept when a connection breaks, and the next one requests the rest."""
 
     def __init__(self, package: dict[str, Any], token: str, context: ssl.SSLContext) -> None:
         from urllib.parse import urlsplit
 
         self._package = package
-        self._what = package.get("what", "package")
+        self._kind = package.get("what", "package")
         self._url: SplitResult = urlsplit(package["url"])
         self._headers = {"Authorization": "Bearer " + token, "Accept-Encoding": "identity"}
         self._context = context
-        self._got = 0
+        self._received = 0
         self._digest = hashlib.sha256()
 
     def to(self, path: str) -> None:
-        """Fetch it. `FetchError` if it can't be had, or is not what it should be."""
+        """Download to `path`. Raises `FetchError` if that fails or the digest differs."""
         folder = os.path.dirname(path)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         fd, draft = tempfile.mkstemp(prefix=".fetching-", dir=folder)
@@ -112,40 +112,40 @@ class _Download:
         if self._digest.hexdigest() != self._package["sha256"]:
             raise FetchError(
                 "The %s %s came with another content than it should have. Submit the job, or create the version, again."
-                % (self._what, self._package["uri"])
+                % (self._kind, self._package["uri"])
             )
 
     def _fetch(self, file: Any) -> None:
-        tries, before, since = 0, 0, time.monotonic()
+        attempts, progress, progress_s = 0, 0, time.monotonic()
         while True:
             try:
-                self._once(file)
+                self._request(file)
                 return
             except _TransferInterruptedError as exc:
-                if self._got > before:
-                    tries, before, since = 0, self._got, time.monotonic()
-                if time.monotonic() - since > PATIENCE_S:
+                if self._received > progress:
+                    attempts, progress, progress_s = 0, self._received, time.monotonic()
+                if time.monotonic() - progress_s > STALL_TIMEOUT_S:
                     raise FetchError(
                         "The %s %s can't be fetched: the server at %s has not answered for %d s (%s). See that it "
                         "runs, and that this machine can reach it there."
-                        % (self._what, self._package["uri"], self._url.netloc, PATIENCE_S, exc)
+                        % (self._kind, self._package["uri"], self._url.netloc, STALL_TIMEOUT_S, exc)
                     ) from exc
-                time.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
-                tries += 1
+                time.sleep(_RETRY_INTERVALS_S[min(attempts, len(_RETRY_INTERVALS_S) - 1)])
+                attempts += 1
 
-    def _once(self, file: Any) -> None:
-        """Ask for what is missing, on a connection of its own."""
+    def _request(self, file: Any) -> None:
+        """Request the missing bytes on a new connection."""
         assert self._url.hostname is not None
         connection = http.client.HTTPSConnection(
-            self._url.hostname, self._url.port, context=self._context, timeout=_SILENCE_S
+            self._url.hostname, self._url.port, context=self._context, timeout=_SOCKET_TIMEOUT_S
         )
         try:
             headers = dict(self._headers)
-            if self._got:
-                headers["Range"] = "bytes=%d-" % self._got
+            if self._received:
+                headers["Range"] = "bytes=%d-" % self._received
             connection.request("GET", self._url.path, headers=headers)
-            with connection.getresponse() as answer:
-                self._take(answer, file)
+            with connection.getresponse() as response:
+                self._receive(response, file)
         except ssl.SSLCertVerificationError as exc:
             raise FetchError(
                 "The server at %s shows a certificate that is not the one of this job's server: %s. See that the "
@@ -156,28 +156,28 @@ class _Download:
         finally:
             connection.close()
 
-    def _take(self, answer: http.client.HTTPResponse, file: Any) -> None:
-        if answer.status in _NOT_NOW:
-            raise _TransferInterruptedError("status %d" % answer.status)
-        if answer.status != (206 if self._got else 200):
-            raise FetchError("The %s %s can't be fetched: %s" % (self._what, self._package["uri"], _reason(answer)))
-        if self._got and not answer.headers.get("Content-Range", "").startswith("bytes %d-" % self._got):
+    def _receive(self, response: http.client.HTTPResponse, file: Any) -> None:
+        if response.status in _RETRYABLE:
+            raise _TransferInterruptedError("status %d" % response.status)
+        if response.status != (206 if self._received else 200):
+            raise FetchError("The %s %s can't be fetched: %s" % (self._kind, self._package["uri"], _reason(response)))
+        if self._received and not response.headers.get("Content-Range", "").startswith("bytes %d-" % self._received):
             raise FetchError(
                 "The %s %s can't be fetched: what the server sent is not what was missing."
-                % (self._what, self._package["uri"])
+                % (self._kind, self._package["uri"])
             )
-        while self._got < self._package["size"]:
-            piece = answer.read(min(_PIECE, self._package["size"] - self._got))
-            if not piece:
+        while self._received < self._package["size"]:
+            chunk = response.read(min(_CHUNK_BYTES, self._package["size"] - self._received))
+            if not chunk:
                 raise _TransferInterruptedError("the connection ended early")
-            file.write(piece)
-            self._digest.update(piece)
-            self._got += len(piece)
+            file.write(chunk)
+            self._digest.update(chunk)
+            self._received += len(chunk)
 
 
-def _reason(answer: http.client.HTTPResponse) -> str:
-    """The server's own sentence."""
+def _reason(response: http.client.HTTPResponse) -> str:
+    """The server's error message, or else its status."""
     try:
-        return str(json.loads(answer.read(_PIECE).decode())["error"]["message"])
+        return str(json.loads(response.read(_CHUNK_BYTES).decode())["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        return "the server answers with status %d." % answer.status
+        return "the server answers with status %d." % response.status

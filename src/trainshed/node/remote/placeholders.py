@@ -1,7 +1,7 @@
-"""Words in a replica's environment, arguments and files that stand for what only its node knows.
+"""Placeholders in a replica's environment, arguments and files, for values that only its node knows.
 
-`@host:NAME@` and `@port:NAME@` are where the replica NAME listens. A port that is all of a string in JSON becomes a
-number. Any other word, such as `@node@`, is given by the caller.
+`@host:NAME@` and `@port:NAME@` are the address of replica NAME. A port that is a whole JSON string becomes a number.
+The caller provides all other placeholders, such as `@node@`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from typing import Callable
 
 
-def substitution(words: dict[str, str], addresses: dict[str, list[str]]) -> Callable[[str], str]:
-    """A function that puts in what the words stand for. `addresses`: host and port of each replica, by name."""
-    table = [("@%s@" % word, value) for word, value in words.items()]
+def substitution(values: dict[str, str], addresses: dict[str, list[str]]) -> Callable[[str], str]:
+    """Returns a function that replaces placeholders. `addresses` has host and port of each replica by name."""
+    table = [("@%s@" % placeholder, value) for placeholder, value in values.items()]
     for name, (host, port) in addresses.items():
         table += [('"@port:%s@"' % name, port), ("@port:%s@" % name, port), ("@host:%s@" % name, host)]
 
-    def fill(text: str) -> str:
+    def substitute(text: str) -> str:
         if "@" in text:
-            for word, value in table:
-                text = text.replace(word, value)
+            for placeholder, value in table:
+                text = text.replace(placeholder, value)
         return text
 
-    return fill
+    return substitute

@@ -1,8 +1,8 @@
-"""Getting a node ready for a replica: the runtime, the job's packages, the files of the version that it is to serve.
+"""Sets up a node for a replica: the runtime, the job's packages, or the files of the version to serve.
 
-A process of its own, below the keeper. What is made here is kept on the node for the replicas to come, in the same
-folders and by the same names as a server keeps its own: `runtimes/KEY`, `packages/DIGEST`, `models/DIGEST`. Each
-appears whole or not at all, and is made once. What is left of replicas that nobody saw to the end of is removed first.
+Runs as a child of the agent. The results stay on the node for later replicas, in the layout of a server:
+`runtimes/KEY`, `packages/DIGEST`, `models/DIGEST`. Each appears complete or not at all, and is made once. Orphaned
+workspaces are removed first.
 """
 
 from __future__ import annotations
@@ -21,90 +21,90 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def prepare_node(folder: str, order: dict[str, Any], into: str) -> int:
-    """Do so for an order, in the keeper's folder. 1: it can't be; the reason is on stderr.
+def prepare_node(folder: str, spec: dict[str, Any], result_file: str) -> int:
+    """Set up the node for `spec` in the agent's folder. Returns 1 on failure, with the reason on stderr.
 
-    What was found or made is written into the file `into`.
+    Writes the paths of interpreter, packages and model to `result_file`.
     """
-    workspace.sweep(order["cache"])
-    if order.get("container"):
+    workspace.sweep(spec["cache"])
+    if spec.get("container"):
         from ..containers import (
             images,
-            replica,  # late, as all that most replicas don't need
+            replica,  # late: most replicas need no containers
         )
 
-        replica.remove_orphaned_containers(order)
-        replica.write_spec(folder, order, lambda text: text)
-        return images.prepare_images(folder) or _keep(into, order["python"], "", "")
+        replica.remove_orphaned_containers(spec)
+        replica.write_spec(folder, spec, lambda text: text)
+        return images.prepare_images(folder) or _write_result(result_file, spec["python"], "", "")
     site = model = ""
     try:
         python = runtime_build.ensure(
-            os.path.join(order["cache"], "runtimes"), order["runtime"], lambda: _uv(order), _say
+            os.path.join(spec["cache"], "runtimes"), spec["runtime"], lambda: _find_uv(spec), _log
         )
-        if order["packages"]:
-            site = _site(order, python)
-            if not _install(folder, order, python, site):
+        if spec["packages"]:
+            site = _site_folder(spec, python)
+            if not _install(folder, spec, python, site):
                 return 1
-        if order.get("files"):
-            model = _model(order)
+        if spec.get("files"):
+            model = _fetch_model(spec)
     except (runtime_build.NodeSetupError, OSError) as exc:
         sys.stderr.write("%s\n" % exc)
         return 1
-    return _keep(into, python, site, model)
+    return _write_result(result_file, python, site, model)
 
 
-def _keep(into: str, python: str, site: str, model: str) -> int:
-    with open(into + ".new", "w") as out:
+def _write_result(result_file: str, python: str, site: str, model: str) -> int:
+    with open(result_file + ".new", "w") as out:
         json.dump({"python": python, "site": site, "model": model}, out)
-    os.rename(into + ".new", into)
+    os.rename(result_file + ".new", result_file)
     return 0
 
 
-def _uv(order: dict[str, Any]) -> str:
-    return runtime_build.find_uv(order["cache"], _say)
+def _find_uv(spec: dict[str, Any]) -> str:
+    return runtime_build.find_uv(spec["cache"], _log)
 
 
-def _site(order: dict[str, Any], python: str) -> str:
-    """Where these packages are installed for this runtime, on this node."""
-    total = hashlib.sha256(python.encode())
-    for each in order["packages"]:
-        total.update(("\n%s %s" % (each["uri"].rpartition("/")[2], each["sha256"])).encode())
-    return os.path.join(order["cache"], "packages", total.hexdigest()[:32])
+def _site_folder(spec: dict[str, Any], python: str) -> str:
+    """Folder in which these packages are installed for this runtime on this node."""
+    digest = hashlib.sha256(python.encode())
+    for package in spec["packages"]:
+        digest.update(("\n%s %s" % (package["uri"].rpartition("/")[2], package["sha256"])).encode())
+    return os.path.join(spec["cache"], "packages", digest.hexdigest()[:32])
 
 
-def _install(folder: str, order: dict[str, Any], python: str, site: str) -> bool:
-    """False: it can't be, and the reason was said."""
+def _install(folder: str, spec: dict[str, Any], python: str, site: str) -> bool:
+    """Install the packages. Returns False if that fails; then the reason is in the output."""
     if os.path.isdir(site):
-        for each in order["packages"]:
-            _say("The package is installed already: %s" % each["uri"])
+        for package in spec["packages"]:
+            _log("The package is installed already: %s" % package["uri"])
         return True
     from .. import package_install
     from .fetch import fetch_all
 
-    fetched = fetch_all(order["packages"], order["kit"], os.path.join(order["cache"], "fetched"), _say)
+    packages = fetch_all(spec["packages"], spec["kit"], os.path.join(spec["cache"], "fetched"), _log)
     with open(os.path.join(folder, "spec.json"), "w") as out:
-        json.dump({"python": python, "uv": _uv(order), "site": site, "packages": fetched}, out)
+        json.dump({"python": python, "uv": _find_uv(spec), "site": site, "packages": packages}, out)
     return package_install.install(folder) == 0
 
 
-def _model(order: dict[str, Any]) -> str:
-    """The folder with the files of the version, which are fetched if they are not there. One copy for all its hosts."""
-    folder = workspace.model_folder(order["cache"], order["files"])
+def _fetch_model(spec: dict[str, Any]) -> str:
+    """Folder with the files of the version, which are downloaded if missing. All hosts of the version share it."""
+    folder = workspace.model_folder(spec["cache"], spec["files"])
     os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
     with open(folder + ".lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.isdir(folder):
-            _say("Downloading the files of the model.")
+            _log("Downloading the files of the model.")
             draft = folder + ".draft"
             shutil.rmtree(draft, ignore_errors=True)
             from .fetch import fetch_files
 
-            fetch_files(order["files"], order["kit"], draft)
+            fetch_files(spec["files"], spec["kit"], draft)
             os.rename(draft, folder)
-        os.utime(folder)  # it is in use
+        os.utime(folder)  # marks it as in use
     return folder
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     sys.stdout.write("%s\n" % line)
     sys.stdout.flush()

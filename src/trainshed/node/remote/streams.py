@@ -1,7 +1,7 @@
-"""What a keeper tells of its replica, for a reader elsewhere: frames, one after the other, in files that only grow.
+"""The stream of an agent: frames with output and status of its replica, in append-only files.
 
-Whoever reads says from which byte on. So a reader that was away, or an answer that got lost, costs nothing: it is read
-again. The stream is cut into files of one size, so that those that were read can be removed while it goes on.
+A reader names the offset to read from. So a reader that reconnects, or a lost response, costs nothing: the bytes are
+read again. The stream is split into segments of one size, so that segments that were read can be removed meanwhile.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import struct
 
-from ..journal import FULL
+from ..journal import DISK_FULL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 OUT, ERR = 1, 2  #: bytes that the replica wrote to stdout or stderr
 SAMPLE = 3  #: lines for samples.jsonl
 ADDRESS = 4  #: JSON: `host` and `port` that the replica will listen on
-STARTED = 5  #: the replica runs; it was given the addresses of all
+STARTED = 5  #: the replica runs; it has the addresses of the gang
 EXIT = 6  #: JSON: `code` or `signal`, the other one null. The last frame
 
-SEGMENT = 16 << 20  #: bytes of one file
-PIECE = 1 << 20  #: bytes of one read
-LONGEST = 1 << 24  #: bytes of a frame; more is no frame of ours
-_HEAD = struct.Struct(">BI")
+SEGMENT_BYTES = 16 << 20  #: of one file
+READ_MAX_BYTES = 1 << 20  #: of one read
+FRAME_MAX_BYTES = 1 << 24  #: of a frame; a longer one is invalid
+_HEADER = struct.Struct(">BI")
 
 
 class StreamWriter:
-    """Appends frames below `folder`. A full disk delays them; `held` are the bytes that still wait for space."""
+    """Appends frames below `folder`. A full disk delays them; `held` is the number of pending bytes."""
 
-    def __init__(self, folder: str, segment: int = SEGMENT) -> None:
+    def __init__(self, folder: str, segment: int = SEGMENT_BYTES) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         self._folder = folder
         self._segment = segment
-        self._place = 0
+        self._offset = 0
         self._fd = -1
         self._pending = b""
 
     def append(self, kind: int, payload: bytes) -> None:
-        self._pending += _HEAD.pack(kind, len(payload)) + payload
+        self._pending += _HEADER.pack(kind, len(payload)) + payload
         self.flush()
 
     @property
@@ -47,94 +47,95 @@ class StreamWriter:
         return len(self._pending)
 
     def flush(self) -> bool:
-        """Write what waits. False: there is no space for all of it."""
+        """Write pending bytes. Returns False if the disk is full."""
         try:
             while self._pending:
                 self._write()
         except OSError as exc:
-            if exc.errno not in FULL:
+            if exc.errno not in DISK_FULL:
                 raise
         return not self._pending
 
     def _write(self) -> None:
-        number, within = divmod(self._place, self._segment)
-        if within == 0 or self._fd < 0:
+        index, position = divmod(self._offset, self._segment)
+        if position == 0 or self._fd < 0:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
             self._fd = os.open(
-                _path(self._folder, number),
+                _path(self._folder, index),
                 os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
                 0o600,
             )
-        written = os.write(self._fd, self._pending[: self._segment - within])
-        self._place += written
+        written = os.write(self._fd, self._pending[: self._segment - position])
+        self._offset += written
         self._pending = self._pending[written:]
 
 
 class StreamReader:
-    """Reads what a writer, in this process or another, has written so far."""
+    """Reads what a writer in this or another process has written so far."""
 
-    def __init__(self, folder: str, segment: int = SEGMENT) -> None:
+    def __init__(self, folder: str, segment: int = SEGMENT_BYTES) -> None:
         self._folder = folder
         self._segment = segment
 
-    def read(self, offset: int, limit: int = PIECE) -> bytes:
-        """Bytes from `offset` on, up to `limit` of them; none if there are none yet."""
-        number, within = divmod(offset, self._segment)
+    def read(self, offset: int, limit: int = READ_MAX_BYTES) -> bytes:
+        """Up to `limit` bytes from `offset`. Empty if there are none yet."""
+        index, position = divmod(offset, self._segment)
         try:
-            fd = os.open(_path(self._folder, number), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = os.open(_path(self._folder, index), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             return b""
         try:
-            return os.pread(fd, limit, within)
+            return os.pread(fd, limit, position)
         finally:
             os.close(fd)
 
     def forget(self, offset: int) -> None:
-        """Remove the files before `offset`: they were read."""
-        for number in range(offset // self._segment - 1, -1, -1):
+        """Remove segments before `offset`, which the reader has read."""
+        for index in range(offset // self._segment - 1, -1, -1):
             try:
-                os.unlink(_path(self._folder, number))
+                os.unlink(_path(self._folder, index))
             except FileNotFoundError:
-                return  # and so are those before it
+                return  # earlier segments are removed too
 
 
 class StreamDecoder:
-    """Cuts bytes into frames. `offset` is where the first frame begins that is not whole yet: read on from there."""
+    """Splits bytes into frames. `offset` is the start of the first incomplete frame: resume reading there."""
 
     def __init__(self) -> None:
         self.offset = 0
-        self._rest = b""
+        self._buffer = b""
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The frames, as kind and payload, that are whole now. `ValueError` if these are none."""
-        self._rest += data
-        found: list[tuple[int, bytes]] = []
+        """Returns the frames that are complete now, as kind and payload. Raises `ValueError`
+        if the bytes are no frames."""
+        self._buffer += data
+        frames: list[tuple[int, bytes]] = []
         while True:
             frame = self._next()
             if frame is None:
-                return found
-            found.append(frame)
+                return frames
+            frames.append(frame)
 
     def again(self) -> None:
-        """The reader goes on from `offset`: forget what came of a frame that is not whole."""
-        self._rest = b""
+        """Drop the incomplete frame, since the reader resumes at `offset`."""
+        self._buffer = b""
 
     def _next(self) -> Optional[tuple[int, bytes]]:
-        if len(self._rest) < _HEAD.size:
+        if len(self._buffer) < _HEADER.size:
             return None
-        kind, length = _HEAD.unpack_from(self._rest)
-        if not OUT <= kind <= EXIT or length > LONGEST:
+        kind, length = _HEADER.unpack_from(self._buffer)
+        if not OUT <= kind <= EXIT or length > FRAME_MAX_BYTES:
             raise ValueError("the stream of a replica holds no frame at byte %d" % self.offset)
-        end = _HEAD.size + length
-        if len(self._rest) < end:
+        end = _HEADER.size + length
+        if len(self._buffer) < end:
             return None
-        payload = self._rest[_HEAD.size : end]
-        self._rest = self._rest[end:]
+        payload = self._buffer[_HEADER.size : end]
+        self._buffer = self._buffer[end:]
         self.offset += end
         return kind, payload
 
 
-def _path(folder: str, number: int) -> str:
-    return os.path.join(folder, "%06d" % number)
+def _path(folder: str, index: int) -> str:
+    return os.path.join(folder, "%06d" % index)

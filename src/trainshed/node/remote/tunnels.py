@@ -1,4 +1,4 @@
-"""The connections of a relay: what it does for each that comes in."""
+"""Connections of the sidecar proxy: accepts CONNECT requests and forwards bytes."""
 
 from __future__ import annotations
 
@@ -16,154 +16,155 @@ if TYPE_CHECKING:
 
     Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-CONNECT_S = 20.0  #: also for a server that is being started again
-HEAD_S = 15.0
-LINGER_S = 300.0  #: for the other direction, once one has ended
-CONNECTIONS = 500
-_AGAIN_S = 0.5
-_HEAD_LIMIT = 8192
-_PIECE = 65_536
-_HTTPS = 443
+CONNECT_TIMEOUT_S = 20.0  #: also covers a server that is restarting
+HEADERS_TIMEOUT_S = 15.0
+HALF_CLOSE_TIMEOUT_S = 300.0  #: for the other direction, once one has ended
+MAX_CONNECTIONS = 500
+_RETRY_INTERVAL_S = 0.5
+_HEADERS_MAX_BYTES = 8192
+_CHUNK_BYTES = 65_536
+_HTTPS_PORT = 443
 _CONNECT = re.compile(rb"CONNECT (\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):(\d{1,5}) HTTP/1\.[01]")
-_GO_ON = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
 class EgressRoutes:
-    """How connections to each host go: to the server, through this machine's own proxy, or directly."""
+    """The egress of each host: to the server, through this machine's own proxy, or direct."""
 
-    def __init__(self, way: dict[str, Any], env: Any) -> None:
-        self._server = (way["host"], way["port"])
-        self._led = re.compile(way["names"])
+    def __init__(self, route: dict[str, Any], env: Any) -> None:
+        self._server = (route["host"], route["port"])
+        self._intercepted = re.compile(route["names"])
         self._bypass = (env.get("no_proxy") or env.get("NO_PROXY") or "").strip()
-        self._proxy = _proxy(env.get("https_proxy") or env.get("HTTPS_PROXY") or "")
+        self._proxy = _parse_proxy(env.get("https_proxy") or env.get("HTTPS_PROXY") or "")
 
     def place(self, host: str, port: int) -> tuple[tuple[str, int], Optional[str]]:
-        """Whom to connect to, and how to introduce oneself to a proxy; None if there is none between."""
-        if port == _HTTPS and self._led.fullmatch(host.lower()):
+        """Address to connect to, and the credentials header for a proxy. The header is None
+        if the address is no proxy."""
+        if port == _HTTPS_PORT and self._intercepted.fullmatch(host.lower()):
             return self._server, None
-        if self._proxy is None or self._is_aside(host.lower()):
+        if self._proxy is None or self._bypasses_proxy(host.lower()):
             return (host, port), None
         return self._proxy
 
-    def leads(self, place: tuple[str, int]) -> bool:
-        return place == self._server
+    def leads(self, address: tuple[str, int]) -> bool:
+        return address == self._server
 
-    def _is_aside(self, name: str) -> bool:
+    def _bypasses_proxy(self, name: str) -> bool:
         entries = [entry.strip().lower().lstrip("*").lstrip(".") for entry in self._bypass.split(",")]
         return self._bypass == "*" or any(name == e or name.endswith("." + e) for e in entries if e)
 
 
-def _proxy(text: str) -> Optional[tuple[tuple[str, int], str]]:
-    parts = urlsplit(text if "://" in text else "http://" + text)
-    if not text or parts.scheme != "http" or not parts.hostname:
+def _parse_proxy(url: str) -> Optional[tuple[tuple[str, int], str]]:
+    parts = urlsplit(url if "://" in url else "http://" + url)
+    if not url or parts.scheme != "http" or not parts.hostname:
         return None
-    given = ""
+    header = ""
     if parts.username is not None:
-        pair = "%s:%s" % (unquote(parts.username), unquote(parts.password or ""))
-        given = "Proxy-Authorization: Basic %s\r\n" % base64.b64encode(pair.encode()).decode()
-    return (parts.hostname, parts.port or 80), given
+        login = "%s:%s" % (unquote(parts.username), unquote(parts.password or ""))
+        header = "Proxy-Authorization: Basic %s\r\n" % base64.b64encode(login.encode()).decode()
+    return (parts.hostname, parts.port or 80), header
 
 
 class _ProxyError(Exception):
-    """The client gets this status and these words."""
+    """The client gets this status and message."""
 
 
-def serve(listener: socket.socket, way: dict[str, Any]) -> None:
-    """Answer on `listener` for ever."""
-    asyncio.new_event_loop().run_until_complete(_serve(listener, EgressRoutes(way, os.environ)))
+def serve(listener: socket.socket, route: dict[str, Any]) -> None:
+    """Serve on `listener`. Never returns."""
+    asyncio.new_event_loop().run_until_complete(_serve(listener, EgressRoutes(route, os.environ)))
 
 
-async def _serve(listener: socket.socket, way: EgressRoutes) -> None:
+async def _serve(listener: socket.socket, routes: EgressRoutes) -> None:
     listener.setblocking(False)
-    open_now: set[Any] = set()
+    connections: set[Any] = set()
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        mark = object()
-        open_now.add(mark)
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = object()
+        connections.add(connection)
         try:
-            if len(open_now) > CONNECTIONS:
-                raise _ProxyError("503 Service Unavailable", "There are %d connections already." % CONNECTIONS)
-            host, port = await _asked(reader)
-            far = await _connect(way, host, port)
-            writer.write(_GO_ON)
-            await _join((reader, writer), far)
+            if len(connections) > MAX_CONNECTIONS:
+                raise _ProxyError("503 Service Unavailable", "There are %d connections already." % MAX_CONNECTIONS)
+            host, port = await _read_request(reader)
+            upstream = await _connect(routes, host, port)
+            writer.write(_ESTABLISHED)
+            await _forward((reader, writer), upstream)
         except _ProxyError as exc:
-            status, words = exc.args
-            body = (words + "\n").encode()
-            head = "HTTP/1.1 %s\r\ncontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            writer.write((head % (status, len(body))).encode() + body)
-        except (OSError, EOFError, asyncio.TimeoutError):  # the client is gone or slow; nobody is left to be told
+            status, message = exc.args
+            body = (message + "\n").encode()
+            headers = "HTTP/1.1 %s\r\ncontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+            writer.write((headers % (status, len(body))).encode() + body)
+        except (OSError, EOFError, asyncio.TimeoutError):  # the client is gone or slow
             pass
         finally:
-            open_now.discard(mark)
+            connections.discard(connection)
             writer.close()
 
-    await asyncio.start_server(answer, sock=listener, limit=_HEAD_LIMIT)
+    await asyncio.start_server(handle, sock=listener, limit=_HEADERS_MAX_BYTES)
     while True:
         await asyncio.sleep(3600)
 
 
-async def _asked(reader: asyncio.StreamReader) -> tuple[str, int]:
+async def _read_request(reader: asyncio.StreamReader) -> tuple[str, int]:
     try:
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_S)
+        headers = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEADERS_TIMEOUT_S)
     except asyncio.LimitOverrunError:
         raise _ProxyError("431 Request Header Fields Too Large", "The head of the request is too long.") from None
-    match = _CONNECT.fullmatch(head.split(b"\r\n", 1)[0])
+    match = _CONNECT.fullmatch(headers.split(b"\r\n", 1)[0])
     if match is None or not 0 < int(match.group(2)) <= 65_535:
         raise _ProxyError("400 Bad Request", "This proxy knows one request only: 'CONNECT HOST:PORT HTTP/1.1'.")
     return match.group(1).decode("ascii").strip("[]"), int(match.group(2))
 
 
-async def _connect(way: EgressRoutes, host: str, port: int) -> Streams:
-    """A connection to that host. A server that does not answer is given time: it may be about to."""
-    place, introduction = way.place(host, port)
-    until = time.monotonic() + CONNECT_S
+async def _connect(routes: EgressRoutes, host: str, port: int) -> Streams:
+    """Connect to a host. Retries a server that does not respond until the timeout, because it may be restarting."""
+    address, header = routes.place(host, port)
+    deadline = time.monotonic() + CONNECT_TIMEOUT_S
     while True:
-        left = until - time.monotonic()
+        timeout_s = deadline - time.monotonic()
         try:
-            far = await asyncio.wait_for(asyncio.open_connection(*place), max(0.1, left))
-            if introduction is not None:
-                await asyncio.wait_for(_ask(far, host, port, introduction), CONNECT_S)
-            return far
+            upstream = await asyncio.wait_for(asyncio.open_connection(*address), max(0.1, timeout_s))
+            if header is not None:
+                await asyncio.wait_for(_connect_through_proxy(upstream, host, port, header), CONNECT_TIMEOUT_S)
+            return upstream
         except asyncio.TimeoutError:
-            raise _ProxyError("504 Gateway Timeout", "%s:%d did not answer." % place) from None
+            raise _ProxyError("504 Gateway Timeout", "%s:%d did not answer." % address) from None
         except (OSError, EOFError, asyncio.LimitOverrunError) as exc:
-            if not way.leads(place) or left < _AGAIN_S:
-                raise _ProxyError("502 Bad Gateway", "%s:%d can't be reached: %s." % (*place, exc)) from exc
-            await asyncio.sleep(_AGAIN_S)
+            if not routes.leads(address) or timeout_s < _RETRY_INTERVAL_S:
+                raise _ProxyError("502 Bad Gateway", "%s:%d can't be reached: %s." % (*address, exc)) from exc
+            await asyncio.sleep(_RETRY_INTERVAL_S)
 
 
-async def _ask(far: Streams, host: str, port: int, introduction: str) -> None:
-    at = "[%s]:%d" % (host, port) if ":" in host else "%s:%d" % (host, port)
-    far[1].write(("CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n" % (at, at, introduction)).encode())
-    answer = await far[0].readuntil(b"\r\n\r\n")
-    if answer.split(b" ", 2)[1:2] != [b"200"]:
-        far[1].close()
-        raise _ProxyError("502 Bad Gateway", "The proxy of this machine does not let us through to %s." % at)
+async def _connect_through_proxy(upstream: Streams, host: str, port: int, header: str) -> None:
+    target = "[%s]:%d" % (host, port) if ":" in host else "%s:%d" % (host, port)
+    upstream[1].write(("CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n" % (target, target, header)).encode())
+    response = await upstream[0].readuntil(b"\r\n\r\n")
+    if response.split(b" ", 2)[1:2] != [b"200"]:
+        upstream[1].close()
+        raise _ProxyError("502 Bad Gateway", "The proxy of this machine does not let us through to %s." % target)
 
 
-async def _join(near: Streams, far: Streams) -> None:
-    """Pass bytes both ways until both sides have ended, or one has and the other is silent."""
-    pumps = [asyncio.ensure_future(_pump(near[0], far[1])), asyncio.ensure_future(_pump(far[0], near[1]))]
+async def _forward(client: Streams, upstream: Streams) -> None:
+    """Forward bytes in both directions until both have ended, or until one has and the other is idle."""
+    tasks = [asyncio.ensure_future(_pump(client[0], upstream[1])), asyncio.ensure_future(_pump(upstream[0], client[1]))]
     try:
-        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait(pumps, timeout=LINGER_S)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, timeout=HALF_CLOSE_TIMEOUT_S)
     finally:
-        for pump in pumps:
-            pump.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
-        far[1].close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        upstream[1].close()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One direction. A connection that breaks takes the other side with it."""
+    """Forward one direction. A broken connection aborts the other one."""
     try:
         while True:
-            data = await reader.read(_PIECE)
+            data = await reader.read(_CHUNK_BYTES)
             if not data:
                 break
             writer.write(data)
             await writer.drain()
         writer.write_eof()
-    except (OSError, RuntimeError):  # the latter if the other side was closed in between
+    except (OSError, RuntimeError):  # RuntimeError: the other connection was closed in between
         writer.transport.abort()

@@ -1,8 +1,8 @@
-"""The folders that replicas have on a machine of a cluster, and what is left there of those whose end nobody saw to.
+"""Workspaces of replicas on a node, and the removal of orphaned ones.
 
-A machine that is lost keeps what its replicas wrote. When something is started there again, it is removed. A folder is
-in use for as long as someone holds the lock on the order in it, or its keeper the lock of the replica: the kernel lets
-go of both when they end, however they do. Machines that share a cache have a folder each, and see to that alone.
+A lost node keeps the workspaces of its replicas. They are removed when something starts there again. A workspace is in
+use while a process holds the lock on its spec file, or its agent holds the replica's lock. The kernel releases both
+when their holders exit, however they exit. Nodes that share a cache have a folder each and clean up only their own.
 """
 
 from __future__ import annotations
@@ -22,69 +22,69 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-SPEC_FILE = "order.json"  #: in the folder of each copy of a replica: what its keeper is to do
-MODELS_S = 7 * 86400.0  #: for which the files of a version are kept that no host is started with
+SPEC_FILE = "order.json"  #: in each workspace: the spec of its agent
+MODEL_RETENTION_S = 7 * 86400.0  #: of model files with which no host is started
 _LOCK = ".lock"
-_GUARD = ".guard"  #: whoever holds it is alone in making and removing folders of this machine
-_COPY = re.compile(r"\d+\.\d+")  #: how the folders of copies are called, and nothing above them is
+_NODE_LOCK = ".guard"  #: held to create or remove workspaces of this node
+_INCARNATION = re.compile(r"\d+\.\d+")  #: names of workspaces; no folder above them matches
 
 
 def replica_folder(cache: str, gang: str, replica: str) -> str:
-    """Where the copies of a replica are on this machine."""
-    return os.path.join(_own(cache), *gang.split("/"), replica)
+    """Folder of a replica's workspaces on this node."""
+    return os.path.join(_node_folder(cache), *gang.split("/"), replica)
 
 
 def model_folder(cache: str, files: list[dict[str, Any]]) -> str:
-    """Where the files of a version are: a folder for each content."""
-    total = hashlib.sha256()
-    for each in files:
-        total.update(("%d %s %s\n" % (len(each["name"]), each["name"], each["sha256"])).encode())
-    return os.path.join(cache, "models", total.hexdigest()[:32])
+    """Folder of a version's files, named by content."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(("%d %s %s\n" % (len(file["name"]), file["name"], file["sha256"])).encode())
+    return os.path.join(cache, "models", digest.hexdigest()[:32])
 
 
 def lock_of(replica: str) -> str:
-    """What the keeper of a replica holds, by the replica's folder."""
+    """Path of the lock that a replica's agent holds. `replica` is the replica's folder."""
     return replica + _LOCK
 
 
-def create(folder: str, order: dict[str, Any]) -> int:
-    """Make the folder of a copy, with its order in it. It is in use until the file that this returns is closed."""
-    with _guard(order["cache"]):
+def create(folder: str, spec: dict[str, Any]) -> int:
+    """Create a workspace with its spec. It is in use until the returned descriptor is closed."""
+    with _node_lock(spec["cache"]):
         os.makedirs(folder, mode=0o700, exist_ok=True)
         draft = os.path.join(folder, "." + SPEC_FILE)
-        held = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with open(held, "wb", closefd=False) as file:
-            file.write(json.dumps(order).encode())
+        lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with open(lock, "wb", closefd=False) as file:
+            file.write(json.dumps(spec).encode())
         os.rename(draft, os.path.join(folder, SPEC_FILE))
-    return held
+    return lock
 
 
 def remove(cache: str, folder: str) -> None:
-    """Remove the folder of a copy that has ended, and those above it that are empty then."""
+    """Remove the workspace of an ended replica, and parent folders that are empty then."""
     shutil.rmtree(folder, ignore_errors=True)
-    with _guard(cache):
-        above = os.path.dirname(folder)
-        while above != _own(cache) and _removed(above):
-            _remove_lock(lock_of(above))
-            above = os.path.dirname(above)
+    with _node_lock(cache):
+        parent = os.path.dirname(folder)
+        while parent != _node_folder(cache) and _remove_if_empty(parent):
+            _remove_lock(lock_of(parent))
+            parent = os.path.dirname(parent)
 
 
 def sweep(cache: str) -> None:
-    """Remove what nobody uses any more: of replicas that were on this machine, and of models."""
-    with _guard(cache):
-        _sweep(_own(cache))
+    """Remove workspaces and model files of this node that are not in use."""
+    with _node_lock(cache):
+        _sweep(_node_folder(cache))
         _sweep_models(cache)
 
 
-def _own(cache: str) -> str:
+def _node_folder(cache: str) -> str:
     return os.path.join(cache, "replicas", socket.gethostname())
 
 
 @contextlib.contextmanager
-def _guard(cache: str) -> Iterator[None]:
-    os.makedirs(_own(cache), mode=0o700, exist_ok=True)
-    with open(os.path.join(_own(cache), _GUARD), "ab") as file:
+def _node_lock(cache: str) -> Iterator[None]:
+    os.makedirs(_node_folder(cache), mode=0o700, exist_ok=True)
+    with open(os.path.join(_node_folder(cache), _NODE_LOCK), "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -94,34 +94,34 @@ def _sweep(folder: str) -> None:
         path = os.path.join(folder, name)
         if os.path.islink(path) or not os.path.isdir(path):
             continue
-        if not _COPY.fullmatch(name):
+        if not _INCARNATION.fullmatch(name):
             _sweep(path)
-            _removed(path)
-        elif _is_free(os.path.join(path, SPEC_FILE)) and _is_free(lock_of(folder)) and _has_no_containers(path):
+            _remove_if_empty(path)
+        elif _is_free(os.path.join(path, SPEC_FILE)) and _is_free(lock_of(folder)) and _remove_containers(path):
             shutil.rmtree(path, ignore_errors=True)
     for name in os.listdir(folder):
         if name.endswith(_LOCK):
             _remove_lock(os.path.join(folder, name))
 
 
-def _has_no_containers(folder: str) -> bool:
-    """Whether none of a copy is left. What is left is removed, if it can be."""
-    from ..containers.replica import remove_containers  # late: most machines never need it
+def _remove_containers(folder: str) -> bool:
+    """Remove containers of a workspace. Returns True if none is left."""
+    from ..containers.replica import remove_containers  # late: most nodes need no containers
 
     try:
         return remove_containers(folder) is None
-    except ValueError:  # the machine was lost while the note of them was written: there is none yet
+    except ValueError:  # the node was lost while the file was written, so there are no containers yet
         return True
 
 
 def _sweep_models(cache: str) -> None:
-    """Those that no copy there is was started with, on whichever machine shares the cache, nor any of late."""
+    """Remove models that no host uses, on any node that shares the cache, and that none used recently."""
     models = os.path.dirname(model_folder(cache, []))
     used = {os.path.basename(model_folder(cache, files)) for files in _files_of_hosts(cache)}
     for name in os.listdir(models) if os.path.isdir(models) else ():
         digest = name.partition(".")[0]
-        with contextlib.suppress(FileNotFoundError):  # another machine was faster
-            if digest not in used and time.time() - os.stat(os.path.join(models, name)).st_mtime > MODELS_S:
+        with contextlib.suppress(FileNotFoundError):  # another node was faster
+            if digest not in used and time.time() - os.stat(os.path.join(models, name)).st_mtime > MODEL_RETENTION_S:
                 _remove(os.path.join(models, name), digest)
 
 
@@ -129,26 +129,26 @@ def _remove(path: str, digest: str) -> None:
     if not os.path.isdir(path):
         os.unlink(path)
         return
-    doomed = tempfile.mkdtemp(prefix=digest + ".", dir=os.path.dirname(path))
-    os.rename(path, doomed)  # what is half there must not look whole
-    shutil.rmtree(doomed, ignore_errors=True)
+    trash = tempfile.mkdtemp(prefix=digest + ".", dir=os.path.dirname(path))
+    os.rename(path, trash)  # a partly removed folder must not look complete
+    shutil.rmtree(trash, ignore_errors=True)
 
 
 def _files_of_hosts(cache: str) -> Iterator[list[dict[str, Any]]]:
-    for folder, below, names in os.walk(os.path.dirname(_own(cache))):
+    for folder, subfolders, names in os.walk(os.path.dirname(_node_folder(cache))):
         if SPEC_FILE not in names:
             continue
-        del below[:]
+        del subfolders[:]
         try:
             with open(os.path.join(folder, SPEC_FILE), "rb") as file:
-                order = json.loads(file.read().decode())
-        except (FileNotFoundError, ValueError):  # another machine removes it, or was lost when it wrote it
+                spec = json.loads(file.read().decode())
+        except (FileNotFoundError, ValueError):  # another node removes it, or was lost while writing it
             continue
-        yield order.get("files", [])
+        yield spec.get("files", [])
 
 
 def _is_free(path: str) -> bool:
-    """Whether nobody holds the lock on a file."""
+    """Whether no process holds the lock on a file."""
     try:
         with open(path, "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -160,13 +160,14 @@ def _is_free(path: str) -> bool:
 
 
 def _remove_lock(path: str) -> None:
-    """Remove the lock of a replica that has no copies. Nobody waits for it: each who does has one."""
+    """Remove the lock of a replica without workspaces. No process waits for it, because each
+    that waits has a workspace."""
     if not os.path.isdir(path[: -len(_LOCK)]) and os.path.isfile(path) and _is_free(path):
         os.unlink(path)
 
 
-def _removed(folder: str) -> bool:
-    """Whether a folder was empty, and is gone."""
+def _remove_if_empty(folder: str) -> bool:
+    """Remove a folder if it is empty. Returns whether it is gone."""
     try:
         os.rmdir(folder)
     except OSError:

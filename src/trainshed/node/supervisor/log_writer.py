@@ -7,7 +7,7 @@ import os
 import re
 from json.encoder import encode_basestring
 
-from ..journal import FULL, now_us
+from ..journal import DISK_FULL, now_us
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     Entry = tuple[str, str, str]  # replica, severity, message
 
-LINE_LIMIT = 64 * 1024
-TAIL_BYTES = 16 * 1024
+LINE_MAX_BYTES = 64 * 1024
+TAIL_MAX_BYTES = 16 * 1024
 _ELLIPSIS = "…".encode()
 
 STDOUT = "INFO"  #: the default severity of a line on this stream
@@ -93,9 +93,9 @@ class LineSplitter:
 
     def _cut(self, line: bytes, lines: list[bytes]) -> bytes:
         """Append the oversized line's leading chunks to `lines`. Returns the remainder."""
-        while len(line) > LINE_LIMIT:
-            end = LINE_LIMIT
-            while end > LINE_LIMIT - 4 and line[end] & 0xC0 == 0x80:  # within a character
+        while len(line) > LINE_MAX_BYTES:
+            end = LINE_MAX_BYTES
+            while end > LINE_MAX_BYTES - 4 and line[end] & 0xC0 == 0x80:  # within a character
                 end -= 1
             lines.append(line[:end] + _ELLIPSIS)
             line = line[end:]
@@ -144,7 +144,7 @@ class LogWriter:
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
         except OSError as exc:
-            if exc.errno not in FULL:
+            if exc.errno not in DISK_FULL:
                 raise
             os.ftruncate(self._fd, size)
             return False
@@ -173,7 +173,7 @@ class ReplicaLog:
 
     def take(self, stream: str, data: bytes) -> None:
         """Add output of the replica, in chunks of any size. `stream` is STDOUT or STDERR."""
-        self._tails[stream] = (self._tails[stream] + data)[-TAIL_BYTES:]
+        self._tails[stream] = (self._tails[stream] + data)[-TAIL_MAX_BYTES:]
         if self._full:
             self._dropped_lines += data.count(b"\n")
             self._dropped_bytes += len(data)

@@ -18,8 +18,8 @@ SUCCEEDED = "SUCCEEDED"
 FAILED = "FAILED"
 CANCELLED = "CANCELLED"
 
-REPLICA_RESTARTS = 5  #: of one replica, before the whole gang is restarted
-GANG_RESTARTS = 3  #: of one job, before it fails
+MAX_REPLICA_RESTARTS = 5  #: of one replica, before the whole gang is restarted
+MAX_GANG_RESTARTS = 3  #: of one job, before it fails
 BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0)  #: before the first, second, ... restart of a replica
 CAUSE_WAIT_S = 2.0  #: how much later than its effect the cause of a broken connection may be observed
 PEER_LOSS_WINDOW_S = 60.0  #: how long after the loss of a replica a peer may fail over its connection to it
@@ -125,9 +125,9 @@ def _restart(replicas: list[Replica], history: RestartHistory, replica: Replica,
     count = history.restarts.get(replica["name"], 0)
     address_lost = status.node_lost or (replica["primary"] and status.lost)  # on another node it has another address
     restartable = replica["type"] == "evaluator" or (not all_reduce(replicas) and not address_lost)
-    if restartable and count < REPLICA_RESTARTS:
+    if restartable and count < MAX_REPLICA_RESTARTS:
         return RestartDecision(RESTART, delay_s=BACKOFF_S[count])
-    if history.gang_restarts < GANG_RESTARTS:
+    if history.gang_restarts < MAX_GANG_RESTARTS:
         return RestartDecision(RESTART_GANG)
     return RestartDecision(END, outcome=FAILED, message=_limit_message(replicas, history, replica, count))
 

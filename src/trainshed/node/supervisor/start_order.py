@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Replica = dict[str, Any]  # as in spec.json
 
 MAX_DELAY_S = 2.0  #: after the other replicas, whatever the master does
-LOOK_S = 0.02
+CHECK_INTERVAL_S = 0.02
 _NEVER = float("inf")
 _SCAN_MAX_BYTES = 32 << 20
 #: What makes workers wait for the master, and the argument with which a trainer sets the wait itself.
@@ -80,7 +80,7 @@ class StartOrder:
         if self._ports and workers_would_sleep(site):
             self._delayed = [each for each in replicas if each["type"] == "worker"]
             self._deadline_s = now_s + MAX_DELAY_S
-            self.look_at = now_s + LOOK_S if self._delayed else _NEVER
+            self.look_at = now_s + CHECK_INTERVAL_S if self._delayed else _NEVER
         return [each for each in replicas if each not in self._delayed]
 
     def due(self, now_s: float) -> list[Replica]:
@@ -88,7 +88,7 @@ class StartOrder:
         if now_s < self.look_at:
             return []
         if now_s < self._deadline_s and not self._ready(self._ports):
-            self.look_at = min(now_s + LOOK_S, self._deadline_s)
+            self.look_at = min(now_s + CHECK_INTERVAL_S, self._deadline_s)
             return []
         delayed = self._delayed
         self.clear()

@@ -16,7 +16,7 @@ import time
 from ..journal import Journal
 from ..process import spawn, tree
 from ..process.exit_status import STARTED, ExitStatus
-from ..process.sampler import EVERY_S, SampleWriter, oom_kills
+from ..process.sampler import SAMPLE_INTERVAL_S, SampleWriter, oom_kills
 from . import restart_policy
 from .log_writer import STDERR, STDOUT, LogWriter, ReplicaLog
 from .restart_policy import CANCELLED, CAUSE_WAIT_S, END, FAILED, GO_ON, HOLD, RESTART_GANG, JobEnd
@@ -125,7 +125,7 @@ class Supervisor:
         if self._spec.get("cluster"):  # nodes sample; proxies write the samples and report the first running replica
             self._start_all()
             return
-        self._sample_at = time.monotonic() + EVERY_S
+        self._sample_at = time.monotonic() + SAMPLE_INTERVAL_S
         if self._start_all():
             self._mark_running()
 
@@ -206,7 +206,7 @@ class Supervisor:
         for name in [name for name, (due_s, _) in self._due.items() if now >= due_s]:
             self._restart_replica(name)
         if now >= self._sample_at:
-            self._sample_at = now + EVERY_S
+            self._sample_at = now + SAMPLE_INTERVAL_S
             pids = {child.name: pid for pid, child in self._children.items()}
             self._sampler.sample(pids, now)
             self._journal.flush()
