@@ -27,7 +27,7 @@ from uvicorn.server import ServerState
 
 from trainshed import __version__
 from trainshed.api.app import Api
-from trainshed.api.protocol import HEADER_S, TimedProtocol
+from trainshed.api.protocol import HEADERS_TIMEOUT_S, TimedProtocol
 from trainshed.certificates import Certificates, ensure_certificates, write_bundle
 from trainshed.config import Home, MachineEnvironment, Settings, environment
 from trainshed.errors import CannotProceedError
@@ -321,7 +321,7 @@ def uvicorn_config(app: Api, certificates: Certificates | None = None) -> uvicor
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=HEADER_S,
+        timeout_keep_alive=HEADERS_TIMEOUT_S,
         timeout_graceful_shutdown=10,
         limit_concurrency=1000,
         h11_max_incomplete_event_size=65_536,

@@ -34,21 +34,21 @@ def send_all(client: socket.socket, data: bytes) -> None:
 
 def test_a_head_without_end_is_cut_off(server: RunningServer) -> None:
     with connected(server) as client:
-        send_all(client, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * (4 * protocol.HEAD_BYTES))
+        send_all(client, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * (4 * protocol.MAX_HEADERS_BYTES))
         said = answer(client)  # nothing, if the reset overtook it
         assert said == b"" or said.startswith(b"HTTP/1.1 431")
     assert Caller(server.url)("GET", "/healthz")[0] == 200
 
 
 def test_too_many_headers_are_refused(server: RunningServer) -> None:
-    headers = b"".join(b"x%d: y\r\n" % number for number in range(protocol.HEADERS + 1))
+    headers = b"".join(b"x%d: y\r\n" % number for number in range(protocol.MAX_HEADERS + 1))
     with connected(server) as client:
         send_all(client, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n" + headers + b"\r\n")
         assert answer(client).startswith(b"HTTP/1.1 400")
 
 
 def test_a_body_larger_than_a_head_may_be_arrives_whole(server: RunningServer) -> None:
-    body = b" " * (4 * protocol.HEAD_BYTES)
+    body = b" " * (4 * protocol.MAX_HEADERS_BYTES)
     status, _ = Caller(server.url)("POST", "/trainshed/v1/tokens", token=server.token, body=body)
     assert status == 400  # blank: no user name, but read to its end
 

@@ -82,7 +82,7 @@ def test_only_these_are_public() -> None:
         *(f"{method} /tensorboard/{{key}}/{{path*}}" for method in ("GET", "POST", "OPTIONS")),  # the key opens them
         "GET /tensorboard/{key}/trainshed-storage.js",
     }
-    assert all(route.path.startswith("/tensorboard/{key}/") for route in ROUTES if route.from_anywhere)
+    assert all(route.path.startswith("/tensorboard/{key}/") for route in ROUTES if route.cross_origin)
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=NAMES)
@@ -145,7 +145,7 @@ def test_a_courier_asks_for_packages_of_its_own_job_and_gets_no_other_token(call
 
 
 @pytest.mark.parametrize(
-    "route", [route for route in ROUTES if not route.from_anywhere], ids=lambda r: f"{r.method} {r.path}"
+    "route", [route for route in ROUTES if not route.cross_origin], ids=lambda r: f"{r.method} {r.path}"
 )
 @pytest.mark.parametrize(
     "headers",

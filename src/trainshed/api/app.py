@@ -1,4 +1,4 @@
-"""The whole HTTP side as one ASGI app: every request goes through `auth`, then to one route."""
+"""The ASGI app: every request passes through `auth`, then goes to one route."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ ROUTES: tuple[Route, ...] = (
 
 
 class Api:
-    """Answers every request, whatever comes. Handlers run only after `auth` has let the request through."""
+    """Responds to every request. Handlers run only after `auth` has accepted the request."""
 
     def __init__(
         self, services: Services, *, allowed_hosts: Collection[str], authentication: bool, body_limit: int
@@ -84,24 +84,25 @@ class Api:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
             return
-        began = time.perf_counter()
+        started = time.perf_counter()
         try:
-            response = await self._answer(Request(scope, receive))
-        except Exception as exc:  # noqa: BLE001  the edge: whatever went wrong becomes an answer, and unforeseen errors a log entry
+            response = await self._dispatch(Request(scope, receive))
+        except Exception as exc:  # noqa: BLE001  the edge: every error becomes a response; unforeseen ones are logged
             response = error_response(exc)
         for name, value in SECURITY_HEADERS.items():
             response.headers.setdefault(name, value)
-        if scope.get("trainshed.session") is not None:  # a cookie tells no cache that the answer is one person's
+        # a cookie does not keep a cache from storing one user's response
+        if scope.get("trainshed.session") is not None:
             response.headers.setdefault("cache-control", "no-store")
         await response(scope, receive, send)
         if "trainshed.quiet" not in scope:
-            ms = (time.perf_counter() - began) * 1000
+            ms = (time.perf_counter() - started) * 1000
             LOG.info(
                 "request method=%s path=%s status=%d ms=%.1f",
                 *(scope["method"], _as_sent(scope["raw_path"]), response.status_code, ms),
             )
 
-    async def _answer(self, request: Request) -> Response:
+    async def _dispatch(self, request: Request) -> Response:
         scope = request.scope
         auth.check_host(request, allowed_hosts=self._hosts)
         _check_transfer(request)
@@ -141,7 +142,7 @@ class Api:
 
 
 def _check_transfer(request: Request) -> None:
-    """Chunks are put together on the way here. Any other coding would be taken for the body itself."""
+    """Raises `UnimplementedError` for a transfer coding other than chunked, which would be read as the body itself."""
     codings = ", ".join(request.headers.getlist("transfer-encoding"))
     if codings.lower() not in ("", "chunked"):
         raise UnimplementedError(
@@ -150,9 +151,9 @@ def _check_transfer(request: Request) -> None:
 
 
 def _as_sent(raw_path: bytes) -> str:
-    """The path before it is decoded, and the rest of what is not plain ASCII escaped: one line, whatever was sent.
+    """Return the path as sent, with non-ASCII bytes escaped, so that it stays one line of the log.
 
-    What follows /tensorboard/ is a secret.
+    The rest of a path below /tensorboard/ is a secret and is left out.
     """
     if raw_path.startswith(b"/tensorboard/"):
         return "/tensorboard/..."

@@ -1,4 +1,4 @@
-"""Logs over HTTP: Cloud Logging's `entries:list`, and a cheap way to follow one job."""
+"""Logs over HTTP: Cloud Logging's `entries:list`, and following the log of one job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.api.http.bodies import read_json_object
-from trainshed.api.http.long_poll import wait_for_news, wait_s
+from trainshed.api.http.long_poll import wait_for_entries, wait_s
 from trainshed.api.http.request import principal, project, services
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
@@ -19,8 +19,8 @@ from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import InvalidArgumentError
 from trainshed.services.logs.entries import LogBatch, LogQuery
 
-_LISTED = frozenset({"resourceNames", "projectIds", "filter", "orderBy", "pageSize", "pageToken"})
-_FOLLOWED = frozenset({"replica", "since", "grep", "tail", "after", "until", "wait_s"})
+_LIST_FIELDS = frozenset({"resourceNames", "projectIds", "filter", "orderBy", "pageSize", "pageToken"})
+_FOLLOW_PARAMETERS = frozenset({"replica", "since", "grep", "tail", "after", "until", "wait_s"})
 
 
 async def list_entries(request: Request) -> Response:
@@ -31,33 +31,36 @@ async def list_entries(request: Request) -> Response:
 
 
 async def follow(request: Request) -> Response:
-    asked = _asked(request)
-    selection, until = _selection(asked), _cursor(asked, "until")
-    reader, job, where = services(request).logs, request.path_params["job"], project(request)
-    batch = await wait_for_news(
-        lambda after: reader.follow(where, job, selection, after, until),
-        lambda cursor: reader.sizes(where, job, cursor),
-        _cursor(asked, "after"),
-        wait_s=wait_s(asked["wait_s"]),
-        gone=request.is_disconnected,
+    parameters = _parameters(request)
+    selection, until = _selection(parameters), _cursor(parameters, "until")
+    reader, job, project_id = services(request).logs, request.path_params["job"], project(request)
+    batch = await wait_for_entries(
+        lambda after: reader.follow(project_id, job, selection, after, until),
+        lambda cursor: reader.sizes(project_id, job, cursor),
+        _cursor(parameters, "after"),
+        wait_s=wait_s(parameters["wait_s"]),
+        is_disconnected=request.is_disconnected,
     )
-    since_then = {"since": rfc3339(selection.since_us)} if asked["since"] else {}  # a duration, by this clock
-    return _json(_batch_body(batch) | since_then)
+    # a duration, resolved by this server's clock
+    since = {"since": rfc3339(selection.since_us)} if parameters["since"] else {}
+    return _json(_batch_body(batch) | since)
 
 
 def _batch_body(batch: LogBatch) -> dict[str, Any]:
-    body = {"entries": [_line(entry) for entry in batch.entries], "next": str(batch.cursor)}
+    body = {"entries": [_entry_body(entry) for entry in batch.entries], "next": str(batch.cursor)}
     end = {"end": str(batch.end)} if batch.end is not None else {}
     return body | end | {"more": batch.more, "ended": batch.ended}
 
 
-def _cursor(asked: dict[str, str], name: str) -> LogCursor | None:
-    return LogCursor.read(asked[name], field=name) if asked[name] else None
+def _cursor(parameters: dict[str, str], name: str) -> LogCursor | None:
+    return LogCursor.read(parameters[name], field=name) if parameters[name] else None
 
 
 def _query(body: dict[str, Any]) -> LogQuery:
-    if unknown := set(body) - _LISTED:
-        raise InvalidArgumentError(f"Unknown field {min(unknown)!r}. The fields are: {', '.join(sorted(_LISTED))}.")
+    if unknown := set(body) - _LIST_FIELDS:
+        raise InvalidArgumentError(
+            f"Unknown field {min(unknown)!r}. The fields are: {', '.join(sorted(_LIST_FIELDS))}."
+        )
     resources = [*_strings(body, "resourceNames"), *(f"projects/{name}" for name in _strings(body, "projectIds"))]
     return LogQuery(
         resource_names=tuple(resources),
@@ -68,21 +71,21 @@ def _query(body: dict[str, Any]) -> LogQuery:
     )
 
 
-def _asked(request: Request) -> dict[str, str]:
-    given = dict(request.query_params)
-    if unknown := set(given) - _FOLLOWED:
+def _parameters(request: Request) -> dict[str, str]:
+    parameters = dict(request.query_params)
+    if unknown := set(parameters) - _FOLLOW_PARAMETERS:
         raise InvalidArgumentError(
-            f"Unknown parameter {min(unknown)!r}. The parameters are: {', '.join(sorted(_FOLLOWED))}."
+            f"Unknown parameter {min(unknown)!r}. The parameters are: {', '.join(sorted(_FOLLOW_PARAMETERS))}."
         )
-    return dict.fromkeys(_FOLLOWED, "") | given
+    return dict.fromkeys(_FOLLOW_PARAMETERS, "") | parameters
 
 
-def _selection(asked: dict[str, str]) -> LogSelection:
+def _selection(parameters: dict[str, str]) -> LogSelection:
     return LogSelection(
-        replica=asked["replica"],
-        since_us=parse_since(asked["since"], now_us=now_us()) if asked["since"] else 0,
-        grep=asked["grep"],
-        tail=_count(asked["tail"], "tail") if asked["tail"] else None,
+        replica=parameters["replica"],
+        since_us=parse_since(parameters["since"], now_us=now_us()) if parameters["since"] else 0,
+        grep=parameters["grep"],
+        tail=_count(parameters["tail"], "tail") if parameters["tail"] else None,
     )
 
 
@@ -107,7 +110,7 @@ def _count(value: object, name: str) -> int:
     return int(text)
 
 
-def _line(entry: LogEntry) -> dict[str, str]:
+def _entry_body(entry: LogEntry) -> dict[str, str]:
     return {
         "time": rfc3339(entry.time_us),
         "insertId": entry.insert_id,

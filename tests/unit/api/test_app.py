@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from trainshed.api.app import Api, _as_sent
 from trainshed.api.http.auth import check_host, check_origin
-from trainshed.api.protocol import HEADER_S
+from trainshed.api.protocol import HEADERS_TIMEOUT_S
 from trainshed.errors import PermissionDeniedError
 from trainshed.server import uvicorn_config
 from trainshed.services.registry import Services
@@ -50,7 +50,7 @@ def test_a_path_is_one_line_of_ascii_in_the_log(raw: bytes, line: str) -> None:
 
 def test_an_idle_connection_has_one_limit() -> None:
     api = Api(cast(Services, None), allowed_hosts=(), authentication=True, body_limit=1)  # it is asked nothing here
-    assert uvicorn_config(api).timeout_keep_alive == HEADER_S
+    assert uvicorn_config(api).timeout_keep_alive == HEADERS_TIMEOUT_S
 
 
 WRITER = """

@@ -48,7 +48,7 @@ async def _let_go(request: bytes) -> bool:
 
 @pytest.mark.parametrize("header", [b"", b"connection: close\r\n"])
 def test_who_takes_nothing_of_an_answer_is_let_go(monkeypatch: pytest.MonkeyPatch, header: bytes) -> None:
-    monkeypatch.setattr(protocol, "LOOK_S", 0.05)
-    monkeypatch.setattr(protocol, "HEADER_S", 0.2)
-    monkeypatch.setattr(protocol, "BODY_S", 0.5)
+    monkeypatch.setattr(protocol, "CHECK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(protocol, "HEADERS_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(protocol, "BODY_TIMEOUT_S", 0.5)
     assert asyncio.run(_let_go(b"GET / HTTP/1.1\r\nhost: localhost\r\n" + header + b"\r\n"))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainshed.api.http.long_poll import wait_for_news
+from trainshed.api.http.long_poll import wait_for_entries
 from trainshed.attempts import log_file as log_files
 from trainshed.attempts.log_file import AttemptLog
 from trainshed.config import Home
@@ -272,7 +272,7 @@ def test_the_last_matches_of_a_long_log_are_sought_in_steps(
 
 
 async def news(logs: LogEntries, selection: LogSelection, after: LogCursor | None, *, wait_s: float) -> LogBatch:
-    return await wait_for_news(
+    return await wait_for_entries(
         lambda cursor: logs.follow("proj", "j", selection, cursor),
         lambda cursor: logs.sizes("proj", "j", cursor),
         after,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainshed.api.http.long_poll import HeldRequests, wait_for_news
+from trainshed.api.http.long_poll import HeldRequests, wait_for_entries
 from trainshed.config import Home
 from trainshed.domain.jobs.job import JobState
 from trainshed.domain.logs import LogCursor, LogEntry, LogSelection
@@ -232,12 +232,12 @@ def read_news(shelf: Shelf, after: LogCursor, *, gone: Callable[[], bool]) -> Lo
 
     async def read() -> LogPage:
         wanted = LogPageRequest(selection=LogSelection())
-        return await wait_for_news(
+        return await wait_for_entries(
             lambda cursor: shelf.lines.page("proj", "j", wanted.since(cursor)),
             lambda cursor: shelf.lines.sizes("proj", "j", cursor),
             after,
             wait_s=60,
-            gone=is_gone,
+            is_disconnected=is_gone,
         )
 
     return asyncio.run(asyncio.wait_for(read(), 55))
@@ -253,12 +253,12 @@ def test_a_held_request_ends_when_its_client_is_gone(shelf: Shelf) -> None:
 def test_the_more_requests_are_held_the_less_often_each_of_them_looks() -> None:
     crowd = HeldRequests()
     with ExitStack() as held:
-        held.enter_context(crowd.one_more())
-        alone = crowd.look_s
+        held.enter_context(crowd.hold())
+        alone = crowd.check_interval_s
         for _ in range(599):
-            held.enter_context(crowd.one_more())
-        assert crowd.look_s >= 20 * alone
-    assert crowd.look_s == alone
+            held.enter_context(crowd.hold())
+        assert crowd.check_interval_s >= 20 * alone
+    assert crowd.check_interval_s == alone
 
 
 def test_a_held_request_ends_with_the_job(shelf: Shelf) -> None:

@@ -1,4 +1,4 @@
-"""The console's files over HTTP. They hold nothing of anyone's, so they are public; what they show needs a session."""
+"""The console's files over HTTP. They hold no user data and are public; the data they show needs a session."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from trainshed.console.files import PAGE, Asset, console
 from trainshed.domain.iam import Access
 from trainshed.errors import NotFoundError
 
-_FOR_GOOD = "public, max-age=31536000, immutable"
-_ASK_AGAIN = "no-cache"
+_IMMUTABLE = "public, max-age=31536000, immutable"
+_REVALIDATE = "no-cache"
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -28,7 +28,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-_GUARDED = {
+_PAGE_HEADERS = {
     "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
@@ -39,25 +39,23 @@ _GUARDED = {
 
 async def page(request: Request) -> Response:
     files = await run_in_threadpool(console)
-    return _sent(request, files.assets.get(PAGE), keep=_ASK_AGAIN)
+    return _asset_response(request, files.assets.get(PAGE), cache_control=_REVALIDATE)
 
 
 async def file(request: Request) -> Response:
     files = await run_in_threadpool(console)
     asset, versioned = files.find(request.path_params["path"])
-    return _sent(request, asset, keep=_FOR_GOOD if versioned else _ASK_AGAIN)
+    return _asset_response(request, asset, cache_control=_IMMUTABLE if versioned else _REVALIDATE)
 
 
-def _sent(request: Request, asset: Asset | None, *, keep: str) -> Response:
-    request.scope["trainshed.quiet"] = True  # a page is dozens of files; none of them is news
+def _asset_response(request: Request, asset: Asset | None, *, cache_control: str) -> Response:
+    request.scope["trainshed.quiet"] = True  # one page loads dozens of files, which would flood the log
     if asset is None:
         raise NotFoundError(
             "The console has no such file. If it was open before the server was updated, load it again."
         )
-    headers = {**_GUARDED, "etag": asset.etag, "cache-control": keep}
-    if asset.etag in [
-        given.strip().removeprefix("W/") for given in request.headers.get("if-none-match", "").split(",")
-    ]:
+    headers = {**_PAGE_HEADERS, "etag": asset.etag, "cache-control": cache_control}
+    if asset.etag in [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]:
         return Response(status_code=304, headers=headers)
     body = asset.body
     if asset.gzipped is not None and "gzip" in request.headers.get("accept-encoding", ""):
@@ -65,11 +63,11 @@ def _sent(request: Request, asset: Asset | None, *, keep: str) -> Response:
     return Response(body, headers={**headers, "content-type": asset.content_type})
 
 
-def _public(path: str, *, whole: bool = False) -> Route:
-    handler = page if whole else file
+def _public(path: str, *, is_page: bool = False) -> Route:
+    handler = page if is_page else file
     return Route(
-        method="GET", path=path, access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=handler, linked=whole
+        method="GET", path=path, access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=handler, linked=is_page
     )
 
 
-ROUTES = (_public("/", whole=True), _public("/console/{path*}"))
+ROUTES = (_public("/", is_page=True), _public("/console/{path*}"))

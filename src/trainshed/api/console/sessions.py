@@ -1,4 +1,4 @@
-"""Sessions of the console: begun with a token or by a link, and what the console is told about one."""
+"""Sessions of the console: sign-in with a token or by a sign-in link, sign-out, and a description of the session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainshed.services.access.sessions import CODE_S, SESSION_S
 BODY_LIMIT = 4096
 _PATH = "/trainshed/v1/session"
 _PRIVATE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
-_USED = (
+_LINK_EXPIRED = (
     f"This link was opened before, or it is older than {CODE_S} seconds. Run `trainshed console` again, or go to the "
     f"console's own address and sign in with a token.\n"
 )
@@ -31,21 +31,21 @@ async def begin(request: Request) -> Response:
     body = await read_json_object(request, limit=BODY_LIMIT)
     _check_fields(body, {"token"})
     if not request.scope["trainshed.authentication"]:
-        return await _described(request, auth.ANONYMOUS)
+        return await _session_response(request, auth.ANONYMOUS)
     if not isinstance(token := body.get("token"), str) or not token.strip():
         raise InvalidArgumentError('The body must hold the token to sign in with: {"token": "..."}.', field="token")
     sessions, tokens = services(request).sessions, services(request).tokens
     session = await run_in_threadpool(sessions.begin, token.strip(), address=_address(request))
     holder = await run_in_threadpool(tokens.find, session)
-    if holder is None:  # revoked in between
+    if holder is None:  # revoked in the meantime
         raise cookies.ended()
-    response = await _described(request, holder)
+    response = await _session_response(request, holder)
     cookies.set_session(request, response, session, max_age_s=SESSION_S)
     return response
 
 
 async def show(request: Request) -> Response:
-    return await _described(request, principal(request))
+    return await _session_response(request, principal(request))
 
 
 async def end(request: Request) -> Response:
@@ -70,22 +70,22 @@ async def link(request: Request) -> Response:
 
 
 async def enter(request: Request) -> Response:
-    """A person is at the other end, so what goes wrong is told in plain text."""
+    """Sign in by a link. Errors are plain text, because a person reads them in a browser."""
     sessions = services(request).sessions
     code = request.query_params.get("code", "")[:200]
     try:
-        led = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
-        entry = await run_in_threadpool(sessions.enter, code, address=_address(request), from_elsewhere=led)
+        cross_site = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        entry = await run_in_threadpool(sessions.enter, code, address=_address(request), from_elsewhere=cross_site)
     except ResourceExhaustedError as exc:
         return PlainTextResponse(f"{exc}\n", 429, {**_PRIVATE, "retry-after": str(exc.retry_after_s)})
     if entry is None:
-        return PlainTextResponse(_USED, 401, _PRIVATE)
+        return PlainTextResponse(_LINK_EXPIRED, 401, _PRIVATE)
     response = RedirectResponse(_page_of(entry.project), 303, _PRIVATE)
     cookies.set_session(request, response, entry.session, max_age_s=SESSION_S)
     return response
 
 
-async def _described(request: Request, holder: Principal) -> JSONResponse:
+async def _session_response(request: Request, holder: Principal) -> JSONResponse:
     projects = await run_in_threadpool(services(request).projects.known_to, holder)
     body = {
         "user": holder.user,
@@ -109,11 +109,14 @@ def _page_of(project: str) -> str:
 
 
 def _base(request: Request) -> str:
-    """The address by which the caller reached this server; "every address" is none that a browser can open."""
+    """Return the base URL by which the caller reached this server.
+
+    A wildcard address becomes the loopback address, since no browser can open a wildcard.
+    """
     host = request.headers["host"]
-    for every, here in (("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")):  # noqa: S104  it is what a client wrote
-        if host == every or host.startswith(f"{every}:"):
-            host = here + host.removeprefix(every)
+    for wildcard, loopback in (("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")):  # noqa: S104  compared, not bound
+        if host == wildcard or host.startswith(f"{wildcard}:"):
+            host = loopback + host.removeprefix(wildcard)
     return f"{request.url.scheme}://{host}"
 
 

@@ -1,8 +1,8 @@
-"""TensorBoard over HTTP: started for a job, and everything below its address passed on to it.
+"""TensorBoard over HTTP: starts one for a job and proxies all paths below its URL.
 
-It shows what users wrote, by code that is not ours, so it may not act as the console: its pages are told to live in an
-origin of their own (`sandbox`), which has no cookie and to which no other part of this server answers. The key in the
-address is what opens it; whoever may read the job gets it.
+TensorBoard is third-party code that shows what users wrote, so it must not act as the console. Its pages run in an
+origin of their own (`sandbox`), which has no cookie and to which no other part of this server responds. The key in the
+URL grants access. Everyone who may read the job gets the key.
 """
 
 from __future__ import annotations
@@ -24,15 +24,23 @@ from trainshed.errors import InvalidArgumentError
 from trainshed.gateway.reverse_proxy import ProxiedResponse, forward
 
 _PATH = "/tensorboard/{key}/{path*}"
-_STARTS = CapacityLimiter(8)  #: threads of their own for those that wait for a start, which may take minutes
-#: of a request: what TensorBoard has use for. Who asks is none of its business.
-_THERE = ("accept", "accept-encoding", "accept-language", "content-type", "if-none-match", "range", "x-xsrf-protected")
-_BACK = (
+_START_LIMITER = CapacityLimiter(8)  #: own threads for callers that wait for a start, which may take minutes
+#: request headers that TensorBoard needs; it gets no credentials
+_REQUEST_HEADERS = (
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "content-type",
+    "if-none-match",
+    "range",
+    "x-xsrf-protected",
+)
+_RESPONSE_HEADERS = (
     *("content-type", "content-encoding", "content-length", "content-disposition", "content-security-policy"),
     *("cache-control", "etag", "expires", "last-modified", "location", "vary"),
 )
-_ORIGIN_OF_ITS_OWN: Mapping[str, str] = {
-    "access-control-allow-origin": "*",  # its own pages are strangers to it now; the key keeps the others out
+_CROSS_ORIGIN_HEADERS: Mapping[str, str] = {
+    "access-control-allow-origin": "*",  # its own pages are cross-origin to it; the key keeps other pages out
     "cross-origin-resource-policy": "cross-origin",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
@@ -63,45 +71,47 @@ Object.defineProperty(document, "cookie", { value: "", writable: true });
 
 async def start(request: Request) -> Response:
     boards = services(request).tensorboards
-    path = await to_thread.run_sync(boards.open, project(request), request.path_params["job"], limiter=_STARTS)
+    path = await to_thread.run_sync(boards.open, project(request), request.path_params["job"], limiter=_START_LIMITER)
     return JSONResponse({"url": path}, headers={"cache-control": "no-store"})
 
 
-async def passed(request: Request) -> Response:
+async def proxy(request: Request) -> Response:
     request.scope["trainshed.quiet"] = True
     port = await run_in_threadpool(services(request).tensorboards.port, request.path_params["key"])
     body = await read_body(request, limit=request.scope["trainshed.body_limit"])
     target = _target(request.scope)
-    headers = [(name, request.headers[name]) for name in _THERE if name in request.headers]
+    headers = [(name, request.headers[name]) for name in _REQUEST_HEADERS if name in request.headers]
     if request.method == "GET" and not request.path_params["path"]:
-        plain = [header for header in headers if header[0] not in ("accept-encoding", "if-none-match", "range")]
-        return await _page(await forward(port, request.method, target, plain, body))
-    return _Passing(await forward(port, request.method, target, headers, body))
+        page_headers = [header for header in headers if header[0] not in ("accept-encoding", "if-none-match", "range")]
+        return await _page(await forward(port, request.method, target, page_headers, body))
+    return _StreamedProxyResponse(await forward(port, request.method, target, headers, body))
 
 
 async def storage(request: Request) -> Response:
     request.scope["trainshed.quiet"] = True
-    return Response(_STORAGE, headers={**_ORIGIN_OF_ITS_OWN, "cache-control": "no-cache"}, media_type="text/javascript")
+    return Response(
+        _STORAGE, headers={**_CROSS_ORIGIN_HEADERS, "cache-control": "no-cache"}, media_type="text/javascript"
+    )
 
 
-async def _page(answer: ProxiedResponse) -> Response:
-    """TensorBoard's page, made fit for an origin of its own: with a storage, and with its fonts by relative paths."""
-    page = b"".join([piece async for piece in answer.pieces])
+async def _page(proxied: ProxiedResponse) -> Response:
+    """Adapt TensorBoard's page to an origin of its own: add a storage, and make the paths of its fonts relative."""
+    page = b"".join([chunk async for chunk in proxied.pieces])
     page = page.replace(b"<!doctype html>", b'<!doctype html><script src="trainshed-storage.js"></script>', 1)
     page = page.replace(b"url(/font-roboto/", b"url(font-roboto/")
-    kept = [header for header in answer.headers if header[0].lower() != "content-length"]
+    other_headers = [header for header in proxied.headers if header[0].lower() != "content-length"]
 
-    async def whole() -> AsyncIterator[bytes]:
+    async def chunks() -> AsyncIterator[bytes]:
         yield page
 
-    headers = [*kept, ("content-length", str(len(page)))]
-    return _Passing(ProxiedResponse(status=answer.status, headers=headers, pieces=whole()))
+    headers = [*other_headers, ("content-length", str(len(page)))]
+    return _StreamedProxyResponse(ProxiedResponse(status=proxied.status, headers=headers, pieces=chunks()))
 
 
 async def preflight(request: Request) -> Response:
     request.scope["trainshed.quiet"] = True
     allowed = {"access-control-allow-methods": "GET, POST", "access-control-allow-headers": "*"}
-    return Response(status_code=204, headers={**_ORIGIN_OF_ITS_OWN, **allowed, "access-control-max-age": "600"})
+    return Response(status_code=204, headers={**_CROSS_ORIGIN_HEADERS, **allowed, "access-control-max-age": "600"})
 
 
 def _target(scope: AsgiScope) -> bytes:
@@ -112,27 +122,27 @@ def _target(scope: AsgiScope) -> bytes:
     return target
 
 
-class _Passing(Response):
-    """Sends what another process answers, piece by piece."""
+class _StreamedProxyResponse(Response):
+    """Streams the response of the TensorBoard process."""
 
-    def __init__(self, answer: ProxiedResponse) -> None:
-        super().__init__(None, answer.status, _ORIGIN_OF_ITS_OWN)
-        kept = [(name.lower(), value) for name, value in answer.headers if name.lower() in _BACK]
-        own = [(name.decode(), value.decode()) for name, value in self.raw_headers if name != b"content-length"]
-        both = [*own, *kept, ("content-security-policy", _SANDBOX)]
-        self.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in both]
-        self._pieces = answer.pieces
+    def __init__(self, proxied: ProxiedResponse) -> None:
+        super().__init__(None, proxied.status, _CROSS_ORIGIN_HEADERS)
+        forwarded = [(name.lower(), value) for name, value in proxied.headers if name.lower() in _RESPONSE_HEADERS]
+        defaults = [(name.decode(), value.decode()) for name, value in self.raw_headers if name != b"content-length"]
+        headers = [*defaults, *forwarded, ("content-security-policy", _SANDBOX)]
+        self.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        self._pieces = proxied.pieces
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async for piece in self._pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        async for chunk in self._pieces:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
 
-def _of_a_key(method: str, path: str, handler: Handler) -> Route:
+def _key_route(method: str, path: str, handler: Handler) -> Route:
     return Route(
-        method=method, path=path, access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=handler, from_anywhere=True
+        method=method, path=path, access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=handler, cross_origin=True
     )
 
 
@@ -144,8 +154,8 @@ ROUTES = (
         scope=ProjectScope.PATH,
         handler=start,
     ),
-    _of_a_key("GET", _STORAGE_PATH, storage),
-    _of_a_key("GET", _PATH, passed),
-    _of_a_key("POST", _PATH, passed),
-    _of_a_key("OPTIONS", _PATH, preflight),
+    _key_route("GET", _STORAGE_PATH, storage),
+    _key_route("GET", _PATH, proxy),
+    _key_route("POST", _PATH, proxy),
+    _key_route("OPTIONS", _PATH, preflight),
 )

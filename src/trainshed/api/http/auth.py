@@ -1,4 +1,4 @@
-"""The one layer around every route: Host and Origin, the token, the project, the access. It denies by default."""
+"""Authentication around every route: Host, Origin, token, project, access. Denies by default."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ANONYMOUS = Principal(user="anonymous", project=ALL_PROJECTS, role=Role.OWNER)
 
 
 def check_host(request: Request, *, allowed_hosts: Collection[str]) -> None:
-    """`PermissionDeniedError` for a Host that is not ours (DNS rebinding).
+    """Raises `PermissionDeniedError` for a Host that is not this server's (DNS rebinding).
 
-    An address in digits can't be rebound, so it is fine.
+    An IP address is allowed, because it can't be rebound.
     """
     if len(hosts := request.headers.getlist("host")) != 1:
         raise PermissionDeniedError(f"A request names one Host; this one names {len(hosts)}.")
@@ -34,25 +34,25 @@ def check_host(request: Request, *, allowed_hosts: Collection[str]) -> None:
 
 
 def check_origin(request: Request, route: Route | None) -> None:
-    """`PermissionDeniedError` for requests made by another site's page.
+    """Raises `PermissionDeniedError` for a request that another site's page makes.
 
-    That it may link to a route that says so is no request.
+    Following a link to a route with `linked` is allowed.
     """
-    if route is not None and route.from_anywhere:
+    if route is not None and route.cross_origin:
         return
     origin = request.headers.get("origin")
     if origin is not None and _netloc(origin) != request.headers["host"]:
         raise PermissionDeniedError("Pages of other sites may not call this server.")
     if request.headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
         return
-    if route is None or not route.linked or not _follows_a_link(request):
+    if route is None or not route.linked or not _is_navigation(request):
         raise PermissionDeniedError("Pages of other sites may not call this server.")
 
 
-def _follows_a_link(request: Request) -> bool:
-    """Whether a browser goes to this address with a window of its own, not for another page's use."""
-    asked = (request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-dest"))
-    return asked == ("navigate", "document")
+def _is_navigation(request: Request) -> bool:
+    """Return whether a browser navigates a window of its own to this URL."""
+    fetch_metadata = (request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-dest"))
+    return fetch_metadata == ("navigate", "document")
 
 
 def _host_name(host: str) -> str:
@@ -63,7 +63,7 @@ def _host_name(host: str) -> str:
 
 
 def _netloc(origin: str) -> str | None:
-    """None for what is no URL, such as `http://[::1`; it equals no Host."""
+    """Return None for an invalid URL such as `http://[::1`. None equals no Host."""
     try:
         return urlsplit(origin).netloc
     except ValueError:
@@ -79,11 +79,11 @@ def _is_address(name: str) -> bool:
 
 
 def bearer_token(request: Request) -> str:
-    """The token that the request carries, good or not. `UnauthenticatedError` if it carries none."""
-    given = request.headers.getlist("authorization")
-    if len(given) > 1:
+    """Return the bearer token, which may be invalid. Raises `UnauthenticatedError` if there is none."""
+    headers = request.headers.getlist("authorization")
+    if len(headers) > 1:
         raise UnauthenticatedError("This request has more than one Authorization header. Send one.")
-    scheme, _, token = "".join(given).partition(" ")
+    scheme, _, token = "".join(headers).partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise UnauthenticatedError(
             "This request has no bearer token. Send 'Authorization: Bearer TOKEN'; "
@@ -99,20 +99,21 @@ def unknown_token() -> UnauthenticatedError:
 
 
 def authorise(request: Request, route: Route, principal: Principal, owner: Callable[[str], str]) -> str:
-    """The project that the request is about; else `PermissionDeniedError`, or `NotFoundError` where it is none of
-    their business.
+    """Return the project of the request.
+
+    Raises `PermissionDeniedError` if the principal may not do this, and `NotFoundError` for a bucket it may not see.
     """
     match route.scope:
         case ProjectScope.PATH:
             project = names.project_id(request.path_params["project"])
         case ProjectScope.QUERY:
-            if not (given := request.query_params.get("project", "")):
+            if not (name := request.query_params.get("project", "")):
                 raise InvalidArgumentError("The query parameter 'project' is missing.")
-            project = names.project_id(given)
+            project = names.project_id(name)
         case ProjectScope.BUCKET:
             project = _owner(request.path_params["bucket"], principal, owner)
         case ProjectScope.BODY:
-            if principal.role.access < Access.READ:  # nobody who may so little has business here
+            if principal.role.access < Access.READ:  # a role below READ has no use for these routes
                 raise _denied(principal, route, "this server")
             return ""
         case ProjectScope.SERVER:
@@ -122,9 +123,9 @@ def authorise(request: Request, route: Route, principal: Principal, owner: Calla
     return project
 
 
-def _denied(principal: Principal, route: Route, where: str) -> PermissionDeniedError:
+def _denied(principal: Principal, route: Route, scope: str) -> PermissionDeniedError:
     return PermissionDeniedError(
-        f"This token ({principal.role} of {_named(principal.project)}) may not do this in {where}. "
+        f"This token ({principal.role} of {_project_phrase(principal.project)}) may not do this in {scope}. "
         f"The request needs {route.access.name.lower()} access."
     )
 
@@ -132,9 +133,9 @@ def _denied(principal: Principal, route: Route, where: str) -> PermissionDeniedE
 def _owner(bucket: str, principal: Principal, owner: Callable[[str], str]) -> str:
     project = owner(bucket)
     if not principal.sees(project):
-        raise bucket_not_found(bucket)  # in the very words for one that is not there
+        raise bucket_not_found(bucket)  # the same error as for a missing bucket, so that nothing is revealed
     return project
 
 
-def _named(project: str) -> str:
+def _project_phrase(project: str) -> str:
     return "every project" if project == ALL_PROJECTS else f"project {project}"

@@ -12,13 +12,13 @@ from starlette.requests import ClientDisconnect, Request
 from trainshed.errors import InvalidArgumentError, PayloadTooLargeError
 
 MAX_DEPTH = 64
-_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # possessive: one pass, whatever comes
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # possessive: one pass over any input
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_SMALL = 65_536  #: bytes that are parsed at once; more is left to a thread, so that others are answered meanwhile
+_MAX_INLINE_BYTES = 65_536  #: bytes parsed on the event loop; a thread parses more, so that other requests go on
 
 
 async def read_body(request: Request, *, limit: int) -> bytes:
-    """The body, or `PayloadTooLargeError` after at most `limit` bytes of it."""
+    """Read the body. Raises `PayloadTooLargeError` after at most `limit` bytes."""
     declared = request.headers.get("content-length", "")
     if len(declared) > 18 or (declared.isdigit() and declared.isascii() and int(declared) > limit):
         raise _too_large(limit)
@@ -40,7 +40,7 @@ def _too_large(limit: int) -> PayloadTooLargeError:
 
 
 def parse_json(body: bytes) -> Any:
-    """Strict JSON of bounded depth: no NaN, no lone surrogates."""
+    """Parse strict JSON of bounded depth: no NaN, no lone surrogates."""
     _check_depth(body)
     try:
         return orjson.loads(body)
@@ -49,23 +49,23 @@ def parse_json(body: bytes) -> Any:
 
 
 def _check_depth(body: bytes) -> None:
-    """Take the innermost pairs of brackets away, level by level: what is left after so many levels is too deep."""
+    """Remove the innermost pairs of brackets level by level. What remains after MAX_DEPTH levels is too deep."""
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return
-    left = _STRINGS.sub(b"", body).translate(None, _NO_BRACKETS)
+    brackets = _STRINGS.sub(b"", body).translate(None, _NO_BRACKETS)
     for _ in range(MAX_DEPTH):
-        left = left.replace(b"[]", b"").replace(b"{}", b"")
-        if not left:
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if not brackets:
             return
     raise InvalidArgumentError(f"The request body is nested more than {MAX_DEPTH} deep, or its brackets don't match.")
 
 
 async def read_json_object(request: Request, *, limit: int | None = None) -> dict[str, Any]:
-    """The JSON object in a request; no body at all counts as an empty one. The limit is the server's unless given."""
+    """Read a JSON object. No body is an empty object. The default limit is the server's."""
     body = await read_body(request, limit=limit or request.scope["trainshed.body_limit"])
     if not body.strip():
         return {}
-    value = parse_json(body) if len(body) <= _SMALL else await run_in_threadpool(parse_json, body)
+    value = parse_json(body) if len(body) <= _MAX_INLINE_BYTES else await run_in_threadpool(parse_json, body)
     if not isinstance(value, dict):
         raise InvalidArgumentError("The request body must be a JSON object.")
     return value

@@ -1,7 +1,7 @@
-"""The cookie of a browser's session: when it counts, and what it looks like.
+"""The session cookie of a browser: when it is accepted, and its attributes.
 
-A browser sends cookies also with requests that other pages make, so a cookie counts only where our own page is behind
-the request. Cookies know no ports: each server of a machine has a name of its own for its cookie.
+A browser also sends cookies with requests that other pages make, so a cookie is accepted only if the console's page
+made the request. Cookies ignore ports, so each server of a machine has its own cookie name.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from starlette.responses import Response
 
 from trainshed.errors import PermissionDeniedError, UnauthenticatedError
 
-HEADER = "x-trainshed-console"  #: a page of another origin can't set it without asking us first, and we say no
-_SAFE = ("GET", "HEAD")
+HEADER = "x-trainshed-console"  #: a page of another origin can't set it without a preflight, which is denied
+_SAFE_METHODS = ("GET", "HEAD")
 
 
 def session_of(request: Request) -> str | None:
-    """The session that the request's cookie holds, good or not; None without a cookie, or beside another credential.
+    """Return the session of the request's cookie, which may be invalid.
 
-    `PermissionDeniedError` if it comes with a change that is not provably our own page's. That a page of another
-    origin has no part
-    in a request that only reads was seen to before; what it could do with the answer, the answer's headers forbid.
+    Returns None without a cookie, or beside an Authorization header. Raises `PermissionDeniedError` for a change that
+    is not provably made by the console's page. Pages of other origins were denied before, and headers of the response
+    keep them from reading it.
     """
     if "authorization" in request.headers:
         return None
-    session = request.cookies.get(_name(request)) or None
-    if session is not None and request.method not in _SAFE:
+    session = request.cookies.get(_cookie_name(request)) or None
+    if session is not None and request.method not in _SAFE_METHODS:
         _check_own_page(request)
     return session
 
@@ -35,21 +35,21 @@ def ended() -> UnauthenticatedError:
 
 
 def _check_own_page(request: Request) -> None:
-    if "origin" not in request.headers or HEADER not in request.headers:  # another's Origin was denied before
+    if "origin" not in request.headers or HEADER not in request.headers:  # another Origin was denied before
         raise PermissionDeniedError(
             f"With a session's cookie only the console's own page may change anything: the request needs an Origin "
             f"of this server, and the header {HEADER}. Programs send a token instead."
         )
 
 
-def _name(request: Request) -> str:
+def _cookie_name(request: Request) -> str:
     port = request.headers["host"].rpartition(":")[2]
     return f"trainshed-{port}" if port.isascii() and port.isdigit() else "trainshed"
 
 
 def set_session(request: Request, response: Response, session: str, *, max_age_s: int) -> None:
     response.set_cookie(
-        _name(request),
+        _cookie_name(request),
         session,
         max_age=max_age_s,
         path="/",
@@ -61,5 +61,5 @@ def set_session(request: Request, response: Response, session: str, *, max_age_s
 
 def clear_session(request: Request, response: Response) -> None:
     response.delete_cookie(
-        _name(request), path="/", secure=request.url.scheme == "https", httponly=True, samesite="strict"
+        _cookie_name(request), path="/", secure=request.url.scheme == "https", httponly=True, samesite="strict"
     )

@@ -1,4 +1,4 @@
-"""Long polls: a request that has nothing to tell yet is held, without a thread, until there is something."""
+"""Long polls: a request without entries to send is held, without a thread, until there are some."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from trainshed.domain.logs import LogCursor, LogEntry
 from trainshed.errors import InvalidArgumentError
 
 MAX_WAIT_S = 20.0
-_LOOK_S = 0.1  #: between looks at the size of the files
-_LOOKS = 3  #: between looks at the job and its events
-_FEW = 30  #: held requests; if there are more, each of them looks less often, so that all together cost no more
+_CHECK_INTERVAL_S = 0.1  #: between checks of the size of the files
+_CHECKS_PER_READ = 3  #: checks of the size between two reads of the job and its events
+#: held requests at the full rate; with more, each checks less often, so that the total cost stays the same
+_FULL_RATE_MAX = 30
 
 
 class PollResult(Protocol):
-    """An answer to what has come since a cursor."""
+    """What one read since a cursor returns."""
 
     @property
     def entries(self) -> Sequence[LogEntry]: ...
@@ -35,7 +36,7 @@ class PollResult(Protocol):
     def ended(self) -> bool: ...
 
 
-Answer = TypeVar("Answer", bound=PollResult)
+Result = TypeVar("Result", bound=PollResult)
 
 
 async def _never() -> bool:
@@ -43,63 +44,65 @@ async def _never() -> bool:
 
 
 class HeldRequests:
-    """The requests that are held at the moment, on one event loop."""
+    """Counts the held requests. Event loop only."""
 
     def __init__(self) -> None:
-        self._held = 0
+        self._count = 0
 
     @contextmanager
-    def one_more(self) -> Iterator[None]:
-        self._held += 1
+    def hold(self) -> Iterator[None]:
+        self._count += 1
         try:
             yield
         finally:
-            self._held -= 1
+            self._count -= 1
 
     @property
-    def look_s(self) -> float:
-        """How long each of them waits between two looks."""
-        return _LOOK_S * max(1.0, self._held / _FEW)
+    def check_interval_s(self) -> float:
+        """The interval between two checks of one request."""
+        return _CHECK_INTERVAL_S * max(1.0, self._count / _FULL_RATE_MAX)
 
 
-_CROWD = HeldRequests()
+_HELD_REQUESTS = HeldRequests()
 
 
-async def wait_for_news(
-    read: Callable[[LogCursor | None], Answer],
+async def wait_for_entries(
+    read: Callable[[LogCursor | None], Result],
     sizes: Callable[[LogCursor], tuple[int, ...]],
     after: LogCursor | None,
     *,
     wait_s: float,
-    gone: Callable[[], Awaitable[bool]] = _never,
-) -> Answer:
-    """What there is beyond `after`, as soon as there is something, the job has ended, the time is up, or the client is
-    gone. `read` may block and runs in a thread; `sizes` costs microseconds.
+    is_disconnected: Callable[[], Awaitable[bool]] = _never,
+) -> Result:
+    """Return the entries after `after`.
+
+    Blocks until there are some, the job ends, `wait_s` passes or the client disconnects. `read` may block and runs in a
+    thread; `sizes` takes microseconds.
     """
     clock = asyncio.get_running_loop().time
-    until = clock() + wait_s
-    with _CROWD.one_more():
+    deadline = clock() + wait_s
+    with _HELD_REQUESTS.hold():
         while True:
-            answer = await run_in_threadpool(read, after)
-            if answer.entries or answer.ended or clock() >= until or await gone():
-                return answer
-            after = answer.cursor
-            if not answer.more:
-                await _changed(partial(sizes, after), until)
+            result = await run_in_threadpool(read, after)
+            if result.entries or result.ended or clock() >= deadline or await is_disconnected():
+                return result
+            after = result.cursor
+            if not result.more:
+                await _wait_for_change(partial(sizes, after), deadline)
 
 
-async def _changed(seen: Callable[[], tuple[int, ...]], until: float) -> None:
-    """Wait until it is something else, the time is up, or it is time to look at more than that."""
+async def _wait_for_change(sizes: Callable[[], tuple[int, ...]], deadline: float) -> None:
+    """Wait until the sizes change, the deadline passes, or a full read is due."""
     clock = asyncio.get_running_loop().time
-    before = seen()
-    for _ in range(_LOOKS):
-        await asyncio.sleep(min(_CROWD.look_s, max(0.0, until - clock())))
-        if clock() >= until or seen() != before:
+    before = sizes()
+    for _ in range(_CHECKS_PER_READ):
+        await asyncio.sleep(min(_HELD_REQUESTS.check_interval_s, max(0.0, deadline - clock())))
+        if clock() >= deadline or sizes() != before:
             return
 
 
 def wait_s(text: str) -> float:
-    """How long a request may be held. `InvalidArgumentError` if it is no such number."""
+    """Parse how long a request may be held. Raises `InvalidArgumentError` if it is no such number."""
     try:
         seconds = float(text or 0)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Sending an object's bytes: one range at most, in pieces, and never as something that a browser would run."""
+"""Sending an object's bytes: at most one range, in chunks, and never in a form that a browser would run."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from trainshed.domain.objects import ObjectInfo
 from trainshed.errors import OutOfRangeError, PermissionDeniedError
 from trainshed.services.storage.objects import PIECE, ObjectReader, Objects, ObjectSource
 
-_HARMLESS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "text/plain"})
-#: what browsers want an object for, with a session: a script's own use, a window, a picture. Never as a part of a page.
-_USES = frozenset({"", "empty", "document", "image"})
+_INLINE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "text/plain"})
+#: what a browser with a session may use an object for: a script's fetch, a window, an image. Never a part of a page.
+_ALLOWED_USES = frozenset({"", "empty", "document", "image"})
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """The bytes to send, from `start` up to but not including `stop`."""
+    """The bytes to send, from `start` up to but excluding `stop`."""
 
     start: int
     stop: int
@@ -32,7 +32,7 @@ class ByteRange:
 
 
 def parse_range(header: str, size: int) -> ByteRange:
-    """What a Range header asks for. Several ranges, and what is no range, ask for the whole; RFC 9110 allows it."""
+    """Parse a Range header. Several ranges, and invalid ones, mean the whole object, as RFC 9110 allows."""
     match = _RANGE.fullmatch(header.replace(" ", ""))
     if match is None or match[0] == "bytes=-":
         return ByteRange(0, size, partial=False)
@@ -49,22 +49,22 @@ def parse_range(header: str, size: int) -> ByteRange:
 
 
 async def media(request: Request, objects: Objects, source: ObjectSource) -> Response:
-    """The answer to a read of an object's bytes."""
+    """Respond to a read of an object's bytes."""
     _check_use(request)
-    asked = request.headers.get("range", "")
-    reader, part, data = await run_in_threadpool(_opened, objects, source, asked)
-    headers = _headers(reader.info, part) | _shown(reader.info, request)
+    range_header = request.headers.get("range", "")
+    reader, part, data = await run_in_threadpool(_open, objects, source, range_header)
+    headers = _headers(reader.info, part) | _display_headers(reader.info, request)
     status = 206 if part.partial else 200
     if data is not None:
         return Response(data, status, headers)
     return StreamedResponse(reader, part, status, headers)
 
 
-def _opened(objects: Objects, source: ObjectSource, asked: str) -> tuple[ObjectReader, ByteRange, bytes | None]:
-    """The object and the part of it to send; with the bytes, and closed, if they're few."""
+def _open(objects: Objects, source: ObjectSource, range_header: str) -> tuple[ObjectReader, ByteRange, bytes | None]:
+    """Open the object and find the range to send. Short ranges are read here, and the object is closed."""
     reader = objects.open(source)
     try:
-        part = parse_range(asked, reader.info.size)
+        part = parse_range(range_header, reader.info.size)
         if part.stop - part.start > PIECE:
             return reader, part, None
         data = reader.read(part.start, part.stop - part.start)
@@ -76,17 +76,17 @@ def _opened(objects: Objects, source: ObjectSource, asked: str) -> tuple[ObjectR
 
 
 class SeekableBytes(Protocol):
-    """Bytes of which any part can be read."""
+    """Bytes with random access."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """So many bytes from there on. Blocks."""
+        """Read `size` bytes at `offset`. Blocks."""
 
     def close(self) -> None:
-        """Nobody reads any more."""
+        """Release the bytes."""
 
 
 class StreamedResponse(Response):
-    """Sends the pieces one by one. If the bytes turn out to be damaged, the connection is cut before the last."""
+    """Streams a range in chunks. Cuts the connection before the last chunk if the bytes are damaged."""
 
     def __init__(self, reader: SeekableBytes, part: ByteRange, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(None, status, headers)
@@ -102,33 +102,40 @@ class StreamedResponse(Response):
                 await send({"type": "http.response.body", "body": b""})
             while offset < self._part.stop and not await client.is_disconnected():
                 size = min(PIECE, self._part.stop - offset)
-                piece = await run_in_threadpool(self._reader.read, offset, size)
+                chunk = await run_in_threadpool(self._reader.read, offset, size)
                 offset += size
-                await send({"type": "http.response.body", "body": piece, "more_body": offset < self._part.stop})
+                await send({"type": "http.response.body", "body": chunk, "more_body": offset < self._part.stop})
         finally:
             self._reader.close()
 
 
 def _check_use(request: Request) -> None:
-    """`PermissionDeniedError` where a page would run an object, or dress in it: to browsers it is a file of its own
-    server.
+    """Raises `PermissionDeniedError` if a page would run an object or use it as a style.
+
+    To browsers an object is a file of the console's own server.
     """
     use = request.headers.get("sec-fetch-dest", "")
-    if request.scope.get("trainshed.session") is not None and use not in _USES:
+    if request.scope.get("trainshed.session") is not None and use not in _ALLOWED_USES:
         raise PermissionDeniedError(f"An object is not for use as a {use[:20]} of a page.")
 
 
-def _shown(info: ObjectInfo, request: Request) -> dict[str, str]:
-    """An object is anyone's content on the console's own origin: nothing in it may run. A browser with a session may
-    look at pictures and plain text, for which it needs no program, and saves the rest.
+def _display_headers(info: ObjectInfo, request: Request) -> dict[str, str]:
+    """Return the headers that keep a browser from running an object.
+
+    An object is anyone's content on the console's own origin. A browser with a session shows images and plain text,
+    which run nothing, and saves the rest.
     """
-    whole = info.traits.content_type
-    kind = "" if "," in whole else whole.partition(";")[0].strip().lower()  # of several, browsers take the last
+    content_type = info.traits.content_type
+    kind = (
+        "" if "," in content_type else content_type.partition(";")[0].strip().lower()
+    )  # of several types browsers use the last
     signed_in = request.scope.get("trainshed.session") is not None
-    harmless = signed_in and kind in _HARMLESS
-    own = {"cache-control": "private, no-cache, no-transform"} if signed_in else {}  # whatever the writer said
-    return own | {
-        "content-disposition": "inline" if harmless else "attachment",
+    inline = signed_in and kind in _INLINE_TYPES
+    cache_headers = (
+        {"cache-control": "private, no-cache, no-transform"} if signed_in else {}
+    )  # overrides what the writer set
+    return cache_headers | {
+        "content-disposition": "inline" if inline else "attachment",
         "x-content-type-options": "nosniff",
         "content-security-policy": "sandbox; default-src 'none'",
     }

@@ -1,7 +1,7 @@
-"""Multipart bodies: an upload's two parts as they stream in, and the requests in a batch.
+"""Multipart bodies: the two parts of a streamed upload, and the requests of a batch.
 
-Clients of Google's write them in two ways: lines that end in CRLF, or in LF alone; a boundary in double quotes, in
-single quotes, or in none. How the first line ends says how all of them do, so that no byte of the media is guessed at.
+Google's clients vary: lines end in CRLF or in LF; a boundary has double quotes, single quotes or none. The end of the
+first line decides for all lines, so no byte of the media is guessed.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator
 
 from trainshed.errors import InvalidArgumentError, PayloadTooLargeError
 
-MAX_HEAD = 1 << 20  #: bytes before the media begins
-MAX_PARTS = 100  #: requests in a batch, as many as Cloud Storage takes
+MAX_HEADERS_BYTES = 1 << 20  #: before the media begins
+MAX_PARTS = 100  #: requests in a batch, the limit of Cloud Storage
 
 _BOUNDARY = re.compile(r"""boundary\s*=\s*("[^"]*"|'[^']*'|[^;\s]+)""", re.IGNORECASE)
 
 
 def boundaries(content_type: str) -> tuple[bytes, ...]:
-    """What may separate the parts. In single quotes it is one of two: with the quotes and without."""
+    """Return the possible boundaries. One in single quotes has two forms: with the quotes and without."""
     match = _BOUNDARY.search(content_type)
     text = match[1] if match else ""
     bare = text[1:-1] if text[:1] in ('"', "'") else text
@@ -30,7 +30,7 @@ def boundaries(content_type: str) -> tuple[bytes, ...]:
 
 
 class Related:
-    """The two parts of an upload: what the object is, then its bytes."""
+    """The two parts of an upload: the metadata of the object, then its bytes."""
 
     def __init__(self, content_type: str, stream: AsyncIterator[bytes]) -> None:
         self._boundaries = boundaries(content_type)
@@ -38,46 +38,46 @@ class Related:
         self._buffer = b""
         self._line_end = b""
         self._delimiter = b""
-        self.media_type = ""  #: what the second part says that it is
+        self.media_type = ""  #: the Content-Type of the second part
 
     async def description(self) -> bytes:
-        """The body of the first part. Read it first."""
-        await self._find_beginning()
+        """Return the body of the first part. Call it first."""
+        await self._find_first_boundary()
         while (at := self._buffer.find(self._delimiter)) < 0:
-            await self._more(limit=MAX_HEAD)
+            await self._read_more(limit=MAX_HEADERS_BYTES)
         _, _, body = self._buffer[:at].partition(self._line_end * 2)
         self._buffer = self._buffer[at + len(self._delimiter) :]
         return body
 
     async def begin_media(self) -> None:
-        """Read the head of the second part. Then `media_type` is known."""
+        """Read the headers of the second part, which set `media_type`."""
         blank = self._line_end * 2
         while blank not in self._buffer:
-            await self._more(limit=MAX_HEAD)
+            await self._read_more(limit=MAX_HEADERS_BYTES)
         head, _, self._buffer = self._buffer.partition(blank)
         self.media_type = headers_of(head).get("content-type", "")
 
     async def media(self) -> AsyncIterator[bytes]:
-        """The bytes of the second part, in pieces.
+        """Yield the bytes of the second part in chunks.
 
-        `InvalidArgumentError` at their end if the request was not complete.
+        Raises `InvalidArgumentError` at their end if the request was incomplete.
         """
-        keep = len(self._delimiter) - 1
+        overlap = len(self._delimiter) - 1
         while (at := self._buffer.find(self._delimiter)) < 0:
-            if len(self._buffer) > keep:
-                yield self._buffer[: len(self._buffer) - keep]
-                self._buffer = self._buffer[len(self._buffer) - keep :]
-            await self._more()
+            if len(self._buffer) > overlap:
+                yield self._buffer[: len(self._buffer) - overlap]
+                self._buffer = self._buffer[len(self._buffer) - overlap :]
+            await self._read_more()
         if at:
             yield self._buffer[:at]
         self._buffer = self._buffer[at + len(self._delimiter) :]
         while len(self._buffer) < 2:
-            await self._more()
+            await self._read_more()
         if not self._buffer.startswith(b"--"):
             raise InvalidArgumentError("An upload has two parts, and this one has more.")
 
-    async def _find_beginning(self) -> None:
-        """Find the first boundary line and see by it how this client writes them."""
+    async def _find_first_boundary(self) -> None:
+        """Find the first boundary line, which shows the line ends and the boundary of this client."""
         while True:
             for boundary in self._boundaries:
                 match = re.search(rb"(?:\A|\n)--" + re.escape(boundary) + rb"[ \t]*(\r?\n)", self._buffer)
@@ -86,9 +86,9 @@ class Related:
                     self._delimiter = self._line_end + b"--" + boundary
                     self._buffer = self._line_end + self._buffer[match.end() :]
                     return
-            await self._more(limit=MAX_HEAD)
+            await self._read_more(limit=MAX_HEADERS_BYTES)
 
-    async def _more(self, *, limit: int | None = None) -> None:
+    async def _read_more(self, *, limit: int | None = None) -> None:
         if limit is not None and len(self._buffer) > limit:
             raise PayloadTooLargeError(f"The part of an upload that describes the object has at most {limit:,} bytes.")
         try:
@@ -100,30 +100,30 @@ class Related:
 
 
 def headers_of(head: bytes) -> dict[str, str]:
-    """The lines of a head as a map with lower-case names."""
-    found = {}
+    """Parse header lines into a mapping with lower-case names."""
+    headers = {}
     for line in head.splitlines():
         name, colon, value = line.decode("latin-1").partition(":")
         if colon:
-            found[name.strip().lower()] = value.strip()
-    return found
+            headers[name.strip().lower()] = value.strip()
+    return headers
 
 
 def split_parts(content_type: str, body: bytes) -> list[tuple[dict[str, str], bytes]]:
-    """The parts of a body that is all there: the headers of each, and what is behind them."""
+    """Split a complete body into parts: the headers and the content of each."""
     for boundary in boundaries(content_type):
-        pieces = re.split(rb"(?:\A|\r?\n)--" + re.escape(boundary) + rb"(?=--|[ \t]*\r?\n)", body)
-        if len(pieces) > 1:
+        parts = re.split(rb"(?:\A|\r?\n)--" + re.escape(boundary) + rb"(?=--|[ \t]*\r?\n)", body)
+        if len(parts) > 1:
             break
     else:
         raise InvalidArgumentError("The body holds no line with the boundary that its Content-Type names.")
-    if len(pieces) < 3 or not pieces[-1].startswith(b"--"):
+    if len(parts) < 3 or not parts[-1].startswith(b"--"):
         raise InvalidArgumentError("The request ended before its multipart body was complete.")
-    if len(pieces) - 2 > MAX_PARTS:
-        raise PayloadTooLargeError(f"A batch has at most {MAX_PARTS} requests; this one has {len(pieces) - 2}.")
-    return [_part(piece) for piece in pieces[1:-1]]
+    if len(parts) - 2 > MAX_PARTS:
+        raise PayloadTooLargeError(f"A batch has at most {MAX_PARTS} requests; this one has {len(parts) - 2}.")
+    return [_part(part) for part in parts[1:-1]]
 
 
-def _part(piece: bytes) -> tuple[dict[str, str], bytes]:
-    halves = re.split(rb"\r?\n\r?\n", re.sub(rb"\A[ \t]*\r?\n", b"", piece), maxsplit=1)
+def _part(part: bytes) -> tuple[dict[str, str], bytes]:
+    halves = re.split(rb"\r?\n\r?\n", re.sub(rb"\A[ \t]*\r?\n", b"", part), maxsplit=1)
     return headers_of(halves[0]), halves[1] if len(halves) > 1 else b""

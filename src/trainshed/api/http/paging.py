@@ -15,12 +15,12 @@ MAX_SIZE = 100
 
 
 def page_request(query: Mapping[str, str]) -> PageRequest:
-    """The page that pageSize, pageToken and filter ask for."""
+    """Read the page request from pageSize, pageToken and filter."""
     return PageRequest(size=_size(query), after=_cursor(query), query=query.get("filter", ""))
 
 
 def _size(query: Mapping[str, str]) -> int:
-    """How many items a page has: 20 unless said, 100 at most. `InvalidArgumentError` for a negative number."""
+    """Return the page size: 20 by default, at most 100. Raises `InvalidArgumentError` if it is negative."""
     size = number(query, "pageSize")
     if size < 0:
         raise InvalidArgumentError(f"A page can't have {size} items. Use 1 to {MAX_SIZE}.", field="page_size")
@@ -28,7 +28,10 @@ def _size(query: Mapping[str, str]) -> int:
 
 
 def _cursor(query: Mapping[str, str]) -> RowCursor | None:
-    """Where the page begins: None at the start. `InvalidArgumentError` for a token that this server never gave."""
+    """Return where the page begins; None is the start.
+
+    Raises `InvalidArgumentError` for a token this server did not issue.
+    """
     token = query.get("pageToken", "")
     if not token:
         return None
@@ -39,7 +42,7 @@ def _cursor(query: Mapping[str, str]) -> RowCursor | None:
 
 
 def page_body(name: str, page: ResourcePage) -> dict[str, Any]:
-    """The answer of a list method; an empty list is an empty object, as Google has it."""
+    """Return the body of a list response. An empty list is an empty object, as in Google's API."""
     body: dict[str, Any] = {name: page.items} if page.items else {}
     if page.next is not None:
         body["nextPageToken"] = encode_page_token(page.next)

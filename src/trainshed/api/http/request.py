@@ -1,4 +1,4 @@
-"""What the outer layer has settled before a handler runs, with its types."""
+"""Typed access to what the app sets on a request before its handler runs, and to the query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainshed.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from trainshed.services.registry import Services
 
-#: what every method of Google's APIs takes. None of it changes an answer here; `alt` is checked.
+#: parameters of every method of Google's APIs; none of them changes a response here, but `alt` is checked
 _STANDARD = frozenset(
     (
         "$.xgafv",
@@ -36,23 +36,23 @@ def services(request: Request) -> Services:
 
 
 def principal(request: Request) -> Principal:
-    """Whose token it is."""
+    """The owner of the request's token."""
     return cast(Principal, request.scope["trainshed.principal"])
 
 
 def project(request: Request) -> str:
-    """The project that this request is about and that the caller may use in the way the route declares."""
+    """The project of the request. The caller has the access to it that the route declares."""
     return cast(str, request.scope["trainshed.project"])
 
 
 def read_query(request: Request, *names: str, repeated: Collection[str] = ()) -> Mapping[str, str]:
-    """The parameters of these names. `InvalidArgumentError` for any other, one given twice, and an `alt` that is not
-    JSON.
+    """Return the named query parameters.
 
-    Those in `repeated` may be given more than once: they come with commas between them.
+    Raises `InvalidArgumentError` for an unknown parameter, a duplicate, and an `alt` that is not JSON. Parameters in
+    `repeated` may occur more than once; their values are joined with commas.
     """
     known = {name: name for name in names} | {snake(name): name for name in names}
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for key, value in request.query_params.multi_items():
         if key in ("alt", "$alt") and value not in ("json", ""):
             raise InvalidArgumentError(
@@ -65,14 +65,14 @@ def read_query(request: Request, *names: str, repeated: Collection[str] = ()) ->
                 f'Invalid JSON payload received. Unknown name "{key[:80]}": Cannot bind query parameter. '
                 f"Field '{key[:80]}' could not be found in request message."
             )
-        if known[key] in found and known[key] in repeated:
-            value = f"{found[known[key]]},{value}"
-        elif known[key] in found:
+        if known[key] in values and known[key] in repeated:
+            value = f"{values[known[key]]},{value}"
+        elif known[key] in values:
             raise InvalidArgumentError(f"The query parameter {key} is given twice.", field=snake(known[key]))
-        found[known[key]] = value
-    return found
+        values[known[key]] = value
+    return values
 
 
 def number(query: Mapping[str, str], name: str, *, default: int = 0) -> int:
-    """A whole number of the query. `InvalidArgumentError` if it is none."""
+    """Return an integer of the query. Raises `InvalidArgumentError` if it is none."""
     return int32(query[name], snake(name)) if query.get(name) else default

@@ -1,4 +1,4 @@
-"""What every answer has, and JSON answers of the ml API."""
+"""Headers of every response, JSON responses of the ml API, and error responses."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from starlette.responses import Response
 
 from trainshed import errors as e
 
-#: a browser takes an answer for what it says it is, and gives it to no page of another origin
+#: browsers use the declared type, and give the response to no page of another origin
 SECURITY_HEADERS: Mapping[str, str] = {
     "x-content-type-options": "nosniff",
     "cross-origin-resource-policy": "same-origin",
 }
 LOG = logging.getLogger("trainshed.api")
-#: error -> (HTTP status, google.rpc status, the reason that Cloud Storage clients look for)
+#: error -> (HTTP status, google.rpc status, the reason that Cloud Storage clients read)
 STATUS: Mapping[type[e.TrainshedError], tuple[int, str, str]] = {
     e.InvalidArgumentError: (400, "INVALID_ARGUMENT", "invalid"),
     e.UnauthenticatedError: (401, "UNAUTHENTICATED", "required"),
@@ -46,7 +46,7 @@ def json_response(body: Mapping[str, Any]) -> Response:
 
 
 def error_response(exc: Exception) -> Response:
-    """The answer for an error. One that nobody foresaw is logged under an id, and only the id is sent."""
+    """Return the response for an error. An unforeseen error is logged under an id, and only the id is sent."""
     if not isinstance(exc, e.TrainshedError):
         incident = secrets.token_hex(4)
         LOG.error("request.failed incident=%s", incident, exc_info=exc)
@@ -60,10 +60,10 @@ def error_response(exc: Exception) -> Response:
 def problem_response(
     code: int, status: str, reason: str, message: str, *, field: str = "", headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Google's error body. `errors` is what Cloud Storage clients read, `status` and `details` what the others do."""
+    """Return Google's error body. Cloud Storage clients read `errors`; other clients read `status` and `details`."""
     body: dict[str, Any] = {"code": code, "message": message, "status": status}
     if field:
-        if f"'{field}'" not in message:  # a body that can't be read says where by itself, as Google's parser does
+        if f"'{field}'" not in message:  # a parse error names the field in its message, as Google's parser does
             body["message"] = f"Field: {field} Error: {message}"
         violation = {"field": field, "description": message}
         body["details"] = [{"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [violation]}]

@@ -1,4 +1,4 @@
-"""The route table. A route can't be written down without saying who may call it and about which project it is."""
+"""Routes and their lookup. Every route declares its access and its project scope."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class ProjectScope(StrEnum):
-    """Where a request says which project it is about."""
+    """Where a request names its project."""
 
     PATH = "path"  #: {project} in the path
     QUERY = "query"  #: project= in the query
-    BUCKET = "bucket"  #: {bucket} in the path; the project is the one that owns it
-    BODY = "body"  #: in the body; the service asks the principal
-    SERVER = "server"  #: the server itself; the token must be good for every project, unless the access is READ
+    BUCKET = "bucket"  #: {bucket} in the path; the project is the bucket's owner
+    BODY = "body"  #: in the body; the service checks the principal
+    SERVER = "server"  #: the server itself; the token must be valid for all projects, unless the access is READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One method of one path. `{name}` stands for one segment, decoded once, slashes in it included; `{name*}`, at the
-    end, for all that follow, also none.
+    """One method of one path.
+
+    `{name}` matches one segment, decoded once, with any slashes in it. `{name*}` at the end matches all remaining
+    segments, or none.
     """
 
     method: str
@@ -37,46 +39,46 @@ class Route:
     access: Access
     scope: ProjectScope
     handler: Handler
-    linked: bool = False  #: a link on a page of another site may lead a browser here
-    from_anywhere: bool = False  #: the address is a secret: who knows it may ask from a page of any origin
+    linked: bool = False  #: a browser may follow a link from another site to it
+    cross_origin: bool = False  #: the URL is a secret, so pages of any origin may call it
 
 
 class Router:
-    """Finds the route of a request. Segments are split before they are decoded, so %2F never makes a new one."""
+    """Finds the route of a request. Segments are split before they are decoded, so %2F never separates."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
         self._by_length: dict[int, list[tuple[Route, tuple[str, ...]]]] = {}
-        self._open: list[tuple[Route, tuple[str, ...]]] = []  #: those that go on with any number of segments
+        self._open_ended: list[tuple[Route, tuple[str, ...]]] = []  #: routes that end in any number of segments
         for route in self.routes:
             pattern = tuple(route.path.strip("/").split("/"))
             if pattern[-1].endswith("*}"):
-                self._open.append((route, pattern))
+                self._open_ended.append((route, pattern))
             else:
                 self._by_length.setdefault(len(pattern), []).append((route, pattern))
         for candidates in self._by_length.values():  # `{job}:cancel` before `{job}`, literals before both
             candidates.sort(key=lambda item: [_looseness(segment) for segment in item[1]])
 
     def find(self, method: str, raw_path: bytes) -> tuple[Route | None, Mapping[str, str], tuple[str, ...]]:
-        """The route, its path parameters, and the methods that the path knows.
+        """Return the route, its path parameters, and, without a route, the methods of the path.
 
-        `InvalidArgumentError` if it is not UTF-8.
+        Raises `InvalidArgumentError` if the path is not UTF-8.
         """
-        segments = [_decoded(part) for part in raw_path.strip(b"/").split(b"/")]
-        known: list[str] = []
+        segments = [_decode(part) for part in raw_path.strip(b"/").split(b"/")]
+        methods: list[str] = []
         for route, pattern in self._by_length.get(len(segments), ()):
             if (params := _match(pattern, segments)) is None:
                 continue
             if route.method == method:
                 return route, params, ()
-            known.append(route.method)
-        for route, pattern in self._open:
+            methods.append(route.method)
+        for route, pattern in self._open_ended:
             if (params := _match_open(pattern, segments)) is None:
                 continue
             if route.method == method:
                 return route, params, ()
-            known.append(route.method)
-        return None, {}, tuple(known)
+            methods.append(route.method)
+        return None, {}, tuple(methods)
 
 
 def _looseness(segment: str) -> int:
@@ -87,15 +89,15 @@ def _looseness(segment: str) -> int:
 
 def _match(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
     params: dict[str, str] = {}
-    for wanted, given in zip(pattern, segments, strict=True):
-        if not wanted.startswith("{"):
-            if wanted != given:
+    for template, segment in zip(pattern, segments, strict=True):
+        if not template.startswith("{"):
+            if template != segment:
                 return None
             continue
-        name, _, verb = wanted[1:].partition("}")
-        if not given.endswith(verb) or len(given) == len(verb):
+        name, _, verb = template[1:].partition("}")
+        if not segment.endswith(verb) or len(segment) == len(verb):
             return None
-        params[name] = given[: len(given) - len(verb)]
+        params[name] = segment[: len(segment) - len(verb)]
     return params
 
 
@@ -106,7 +108,7 @@ def _match_open(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str]
     return params | {rest: "/".join(segments[len(fixed) :])}
 
 
-def _decoded(segment: bytes) -> str:
+def _decode(segment: bytes) -> str:
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:

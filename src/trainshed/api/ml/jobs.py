@@ -1,4 +1,4 @@
-"""projects.jobs of the ml v1 API, and what Trainshed itself has to say about a job."""
+"""projects.jobs of the ml v1 API, and the details of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""projects.models of the ml v1 API, and what Trainshed itself can do with a model."""
+"""projects.models of the ml v1 API, and details, splits and rollbacks of a model."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def rollback(request: Request) -> Response:
 
 _MODELS = "/v1/projects/{project}/models"
 _MODEL = "/v1/projects/{project}/models/{model}"
-_OWN = f"/trainshed{_MODEL}"
+_NATIVE_MODEL = f"/trainshed{_MODEL}"
 
 ROUTES = (
     Route(method="POST", path=_MODELS, access=Access.WRITE, scope=ProjectScope.PATH, handler=create),
@@ -80,7 +80,9 @@ ROUTES = (
     Route(method="PATCH", path=_MODEL, access=Access.WRITE, scope=ProjectScope.PATH, handler=patch),
     Route(method="DELETE", path=_MODEL, access=Access.WRITE, scope=ProjectScope.PATH, handler=delete),
     *policy_routes(_MODEL, "model", lambda services: services.model_policies),
-    Route(method="GET", path=_OWN, access=Access.READ, scope=ProjectScope.PATH, handler=details),
-    Route(method="POST", path=f"{_OWN}:split", access=Access.WRITE, scope=ProjectScope.PATH, handler=split),
-    Route(method="POST", path=f"{_OWN}:rollback", access=Access.WRITE, scope=ProjectScope.PATH, handler=rollback),
+    Route(method="GET", path=_NATIVE_MODEL, access=Access.READ, scope=ProjectScope.PATH, handler=details),
+    Route(method="POST", path=f"{_NATIVE_MODEL}:split", access=Access.WRITE, scope=ProjectScope.PATH, handler=split),
+    Route(
+        method="POST", path=f"{_NATIVE_MODEL}:rollback", access=Access.WRITE, scope=ProjectScope.PATH, handler=rollback
+    ),
 )

@@ -1,4 +1,4 @@
-"""The three methods on access policies that jobs and models have alike."""
+"""The three access policy methods that jobs and models share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainshed.services.registry import Services
 
 
 def policy_routes(path: str, parameter: str, choose: Callable[[Services], Policies]) -> tuple[Route, ...]:
-    """The routes of resources at `path`, whose id is that parameter of it."""
+    """Return the policy routes of the resources at `path`, whose id is the path parameter `parameter`."""
 
     async def get_policy(request: Request) -> Response:
         version = number(read_query(request, "options.requestedPolicyVersion"), "options.requestedPolicyVersion")

@@ -1,4 +1,4 @@
-"""Predictions over HTTP. Requests that are like one that went through here take the short way from then on."""
+"""Predictions over HTTP. Requests with the URL and Host of an accepted one take the fast path."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _MODEL = f"{_PROJECT}/models/{{model}}"
 _VERSION = f"{_MODEL}/versions/{{version}}"
 
 
-def _asking(kind: FrameKind) -> Handler:
-    async def ask(request: Request) -> Response:
+def _handler(kind: FrameKind) -> Handler:
+    async def predict(request: Request) -> Response:
         params = request.path_params
         target = PredictTarget(
             project=project(request), model=params["model"], version=params.get("version", ""), kind=kind
@@ -36,14 +36,14 @@ def _asking(kind: FrameKind) -> Handler:
         body = await read_body(request, limit=request.scope["trainshed.body_limit"])
         if kind is FrameKind.RAW:
             body = pack_raw(request.headers.get("content-type", ""), body)
-        request.scope["trainshed.quiet"] = True  # its model's settings say whether there is a line for it
+        request.scope["trainshed.quiet"] = True  # the model's settings decide whether the gateway logs it
         client = cast("RequestClient | None", request.scope.get("trainshed.client"))
-        answer = await services(request).predictions.send(target, body, client)
+        result = await services(request).predictions.send(target, body, client)
         if kind is not FrameKind.RAW:
             request.scope["trainshed.app"].fast_path.remember(request.scope, target)
-        return _response(answer, kind)
+        return _response(result, kind)
 
-    return ask
+    return predict
 
 
 def _check_encoding(request: Request) -> None:
@@ -54,21 +54,21 @@ def _check_encoding(request: Request) -> None:
         )
 
 
-def _response(answer: Answer | None, kind: FrameKind) -> Response:
-    if answer is None:
-        return Response(status_code=499)  # nobody reads it
-    status, body = answer
+def _response(result: Answer | None, kind: FrameKind) -> Response:
+    if result is None:
+        return Response(status_code=499)  # the client is gone
+    status, body = result
     if kind is FrameKind.RAW and status == 200:
         content_type, body = unpack_raw(body)
         return Response(body, status, {"content-security-policy": "sandbox"}, media_type=content_type)
-    return Response(body, status, _retry(status), media_type="application/json")
+    return Response(body, status, _retry_headers(status), media_type="application/json")
 
 
-def _retry(status: int) -> dict[str, str]:
+def _retry_headers(status: int) -> dict[str, str]:
     return {"retry-after": "1"} if status in (429, 503) else {}
 
 
-async def without_a_model(request: Request) -> Response:
+async def model_missing(request: Request) -> Response:
     raise InvalidArgumentError(
         "Name the model, and a version if you like: projects/PROJECT/models/MODEL[/versions/VERSION]."
     )
@@ -80,7 +80,7 @@ ROUTES = tuple(
         path=f"{path}:{verb}",
         access=ACCESS,
         scope=ProjectScope.PATH,
-        handler=without_a_model if path == _PROJECT else _asking(kind),
+        handler=model_missing if path == _PROJECT else _handler(kind),
     )
     for verb, kind in _KINDS.items()
     for path in (_PROJECT, _MODEL, _VERSION)

@@ -20,7 +20,7 @@ async def get_config(request: Request) -> Response:
 
 async def list_locations(request: Request) -> Response:
     query = read_query(request, "pageSize", "pageToken")
-    page_request(query)  # there is one location, so one page; nonsense is refused all the same
+    page_request(query)  # there is one location, so one page; invalid parameters are rejected all the same
     return json_response({"locations": services(request).projects.locations(project(request))})
 
 

@@ -1,4 +1,4 @@
-"""The methods of the ml v1 API that this server does not offer yet. Each is known, guarded, and answers 501."""
+"""The methods of the ml v1 API that this server does not serve. Each checks access and responds with 501."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STUDY = f"{_LOCATION}/studies/{{study}}"
 _TRIAL = f"{_STUDY}/trials/{{trial}}"
 _READ, _WRITE = Access.READ, Access.WRITE
 
-#: the API's own name of a method -> HTTP method, path, access
+#: the API's name of a method, HTTP method, path, access
 METHODS: tuple[tuple[str, str, str, Access], ...] = (
     ("projects.locations.operations.get", "GET", f"{_LOCATION}/operations/{{operation}}", _READ),
     ("projects.locations.operations.cancel", "POST", f"{_LOCATION}/operations/{{operation}}:cancel", _WRITE),
@@ -36,17 +36,17 @@ METHODS: tuple[tuple[str, str, str, Access], ...] = (
 )
 
 
-def _refusing(name: str) -> Handler:
-    async def refuse(request: Request) -> Response:
+def _handler(name: str) -> Handler:
+    async def respond(request: Request) -> Response:
         raise UnimplementedError(
             f"The method ml.{name} is not served by this server version. "
             f"It serves projects.jobs, projects.models, projects.operations, projects.locations and projects.getConfig."
         )
 
-    return refuse
+    return respond
 
 
 ROUTES = tuple(
-    Route(method=method, path=path, access=access, scope=ProjectScope.PATH, handler=_refusing(name))
+    Route(method=method, path=path, access=access, scope=ProjectScope.PATH, handler=_handler(name))
     for name, method, path, access in METHODS
 )

@@ -1,4 +1,4 @@
-"""projects.models.versions of the ml v1 API, and what Trainshed itself has to say about a version."""
+"""projects.models.versions of the ml v1 API, and details and sample requests of a version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_FIELDS = message({})
 
 
 def _names(request: Request) -> tuple[str, str, str]:
-    """The project, the model and the version that a request is about."""
+    """Return the project, the model and the version of a request."""
     return project(request), request.path_params["model"], request.path_params["version"]
 
 
@@ -35,8 +35,8 @@ async def get(request: Request) -> Response:
 
 async def list_versions(request: Request) -> Response:
     query = read_query(request, "filter", "pageSize", "pageToken")
-    model, wanted = request.path_params["model"], page_request(query)
-    page = await run_in_threadpool(services(request).versions.page, project(request), model, wanted)
+    model, page_args = request.path_params["model"], page_request(query)
+    page = await run_in_threadpool(services(request).versions.page, project(request), model, page_args)
     return json_response(page_body("versions", page))
 
 

@@ -1,6 +1,4 @@
-"""The packages of a job and the files of a version, fetched by the machines that run them with a token that can do only
-that.
-"""
+"""Downloads of job packages and version files by remote nodes, with a fetch token."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from trainshed.api.http.request import principal, project, read_query, services
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 
-#: it is a file to save, whatever it holds
+#: browsers save the file, whatever it holds
 _HEADERS = {
     "content-type": "application/octet-stream",
     "content-disposition": "attachment",
@@ -26,36 +24,36 @@ _HEADERS = {
 
 
 class ArtifactFile(SeekableBytes, Protocol):
-    """An open file."""
+    """An open artifact file."""
 
     size: int
 
 
-async def fetch(request: Request) -> Response:
+async def fetch_package(request: Request) -> Response:
     read_query(request)
     job, sha256 = request.path_params["job"], request.path_params["sha256"]
-    found = await run_in_threadpool(services(request).packages.open, principal(request), project(request), job, sha256)
-    return _sent(request, found)
+    file = await run_in_threadpool(services(request).packages.open, principal(request), project(request), job, sha256)
+    return _file_response(request, file)
 
 
-async def fetch_of_version(request: Request) -> Response:
+async def fetch_version_file(request: Request) -> Response:
     read_query(request)
     names = [request.path_params[name] for name in ("model", "version", "sha256")]
-    opening = services(request).version_files.open
-    return _sent(request, await run_in_threadpool(opening, principal(request), project(request), *names))
+    open_file = services(request).version_files.open
+    return _file_response(request, await run_in_threadpool(open_file, principal(request), project(request), *names))
 
 
-def _sent(request: Request, found: ArtifactFile) -> Response:
-    """What was found, or the part of it that was asked for."""
+def _file_response(request: Request, file: ArtifactFile) -> Response:
+    """Send the file, or the range that the request names."""
     try:
-        part = parse_range(request.headers.get("range", ""), found.size)
+        part = parse_range(request.headers.get("range", ""), file.size)
     except BaseException:
-        found.close()
+        file.close()
         raise
     headers = _HEADERS | {"content-length": str(part.stop - part.start)}
     if part.partial:
-        headers["content-range"] = f"bytes {part.start}-{part.stop - 1}/{found.size}"
-    return StreamedResponse(found, part, 206 if part.partial else 200, headers)
+        headers["content-range"] = f"bytes {part.start}-{part.stop - 1}/{file.size}"
+    return StreamedResponse(file, part, 206 if part.partial else 200, headers)
 
 
 ROUTES = (
@@ -64,13 +62,13 @@ ROUTES = (
         path="/trainshed/v1/projects/{project}/models/{model}/versions/{version}/files/{sha256}",
         access=Access.FETCH,
         scope=ProjectScope.PATH,
-        handler=fetch_of_version,
+        handler=fetch_version_file,
     ),
     Route(
         method="GET",
         path="/trainshed/v1/projects/{project}/jobs/{job}/packages/{sha256}",
         access=Access.FETCH,
         scope=ProjectScope.PATH,
-        handler=fetch,
+        handler=fetch_package,
     ),
 )

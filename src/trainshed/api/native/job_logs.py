@@ -1,4 +1,4 @@
-"""A job's lines for a view that can be scrolled, searched and left open."""
+"""Log pages of a job for a view that scrolls, searches and stays open."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainshed.api.http.long_poll import wait_for_news, wait_s
+from trainshed.api.http.long_poll import wait_for_entries, wait_s
 from trainshed.api.http.request import number, project, read_query, services
 from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import ProjectScope, Route
@@ -21,24 +21,24 @@ _PARAMETERS = ("replica", "severity", "search", "after", "before", "limit", "wai
 
 async def lines(request: Request) -> Response:
     query = read_query(request, *_PARAMETERS)
-    page = await _page(request, _wanted(query), wait_s(query.get("wait_s", "")))
+    page = await _page(request, _page_request(query), wait_s(query.get("wait_s", "")))
     return json_response(page.body())
 
 
-async def _page(request: Request, wanted: LogPageRequest, held_s: float) -> LogPage:
-    reader, job, where = services(request).lines, request.path_params["job"], project(request)
-    if wanted.after is None:
-        return await run_in_threadpool(reader.page, where, job, wanted)
-    return await wait_for_news(
-        lambda after: reader.page(where, job, wanted.since(after)),
-        lambda cursor: reader.sizes(where, job, cursor),
-        wanted.after,
-        wait_s=held_s,
-        gone=request.is_disconnected,
+async def _page(request: Request, page_args: LogPageRequest, hold_s: float) -> LogPage:
+    reader, job, project_id = services(request).lines, request.path_params["job"], project(request)
+    if page_args.after is None:
+        return await run_in_threadpool(reader.page, project_id, job, page_args)
+    return await wait_for_entries(
+        lambda after: reader.page(project_id, job, page_args.since(after)),
+        lambda cursor: reader.sizes(project_id, job, cursor),
+        page_args.after,
+        wait_s=hold_s,
+        is_disconnected=request.is_disconnected,
     )
 
 
-def _wanted(query: Mapping[str, str]) -> LogPageRequest:
+def _page_request(query: Mapping[str, str]) -> LogPageRequest:
     return LogPageRequest(
         selection=LogSelection(
             replica=query.get("replica", ""), severity=query.get("severity", ""), words=query.get("search", "")

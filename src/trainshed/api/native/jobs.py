@@ -20,8 +20,8 @@ _JOB = f"{_JOBS}/{{job}}"
 async def show(request: Request) -> Response:
     query = read_query(request, "search", "state", "label", "kind", "limit", "page", repeated=("state", "label"))
     limit = number(query, "limit", default=DEFAULT_ROWS)
-    wanted = JobSearchRequest(**{name: text for name, text in query.items() if name != "limit"}, limit=limit)
-    return json_response(await run_in_threadpool(services(request).job_rows.page, project(request), wanted))
+    search = JobSearchRequest(**{name: text for name, text in query.items() if name != "limit"}, limit=limit)
+    return json_response(await run_in_threadpool(services(request).job_rows.page, project(request), search))
 
 
 async def progress(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Replaying logged requests on a version, before it becomes the default."""
+"""Replays of logged requests on a version, before it becomes the default."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from trainshed.domain.iam import Access
 async def replay(request: Request) -> Response:
     read_query(request)
     body, params = await read_json_object(request), request.path_params
-    found = await run_in_threadpool(
+    report = await run_in_threadpool(
         services(request).replays.run, project(request), params["model"], params["version"], body
     )
-    return json_response(found)
+    return json_response(report)
 
 
 ROUTES = (

@@ -1,4 +1,4 @@
-"""A project at a glance."""
+"""The overview of a project."""
 
 from __future__ import annotations
 

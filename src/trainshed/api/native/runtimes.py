@@ -1,4 +1,4 @@
-"""Runtimes: seen by everyone, installed and removed by owners of the server."""
+"""Runtimes: everyone lists them, owners of the server install and remove them."""
 
 from __future__ import annotations
 

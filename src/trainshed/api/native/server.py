@@ -1,4 +1,4 @@
-"""What the server says about itself."""
+"""The server's description, settings and health."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens: made, listed and revoked by owners."""
+"""Tokens: owners create, list and revoke them. Clients exchange refresh tokens for access tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 
 FORM_LIMIT = 16_384
-ACCESS_TOKEN_S = 3600
+ACCESS_TOKEN_TTL_S = 3600
 
 
 async def create(request: Request) -> JSONResponse:
@@ -28,7 +28,7 @@ async def show_all(request: Request) -> JSONResponse:
 
 
 async def revoke(request: Request) -> JSONResponse:
-    """Its holder may know the addresses of TensorBoards, which need no token: they end too."""
+    """Revoke a token and stop the TensorBoards of its project: its holder may know their URLs, which need no token."""
     tokens, boards = services(request).tokens, services(request).tensorboards
     body = await run_in_threadpool(tokens.revoke, principal(request), request.path_params["token"])
     await run_in_threadpool(boards.end_of, body["project"])
@@ -40,10 +40,10 @@ async def token(request: Request) -> JSONResponse:
     if form.get("grant_type") != ["refresh_token"]:
         return JSONResponse({"error": "unsupported_grant_type"}, 400)
     issue = services(request).tokens.exchange
-    access_token = await run_in_threadpool(issue, form.get("refresh_token", [""])[0], ttl_s=ACCESS_TOKEN_S)
+    access_token = await run_in_threadpool(issue, form.get("refresh_token", [""])[0], ttl_s=ACCESS_TOKEN_TTL_S)
     if access_token is None:
         return JSONResponse({"error": "invalid_grant", "error_description": "The refresh token is not known."}, 400)
-    return JSONResponse({"access_token": access_token, "token_type": "Bearer", "expires_in": ACCESS_TOKEN_S})
+    return JSONResponse({"access_token": access_token, "token_type": "Bearer", "expires_in": ACCESS_TOKEN_TTL_S})
 
 
 ROUTES = (

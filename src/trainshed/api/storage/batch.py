@@ -1,4 +1,4 @@
-"""Many small requests in one. Each goes through the whole of the outer layer, as if it had come alone."""
+"""Batches of requests. Each part passes through the whole app, as if it were sent alone."""
 
 from __future__ import annotations
 
@@ -17,42 +17,46 @@ from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
 from trainshed.errors import InvalidArgumentError, PayloadTooLargeError, TrainshedError
 
-MAX_ANSWERS = 32 << 20  #: bytes of answers after which the parts that are left have to be asked in another batch
+MAX_RESPONSE_BYTES = 32 << 20  #: of responses; the remaining parts have to be sent in another batch
 
-Answered = tuple[int, list[tuple[bytes, bytes]], bytes]  #: status, headers, body
+PartResponse = tuple[int, list[tuple[bytes, bytes]], bytes]  #: status, headers, body
 
-_TOO_MUCH = PayloadTooLargeError("The answers of this batch are too large together. Ask for this one in another batch.")
-_LENGTH = re.compile(r"[0-9]{1,19}")
+_RESPONSES_TOO_LARGE = PayloadTooLargeError(
+    "The answers of this batch are too large together. Ask for this one in another batch."
+)
+_CONTENT_LENGTH = re.compile(r"[0-9]{1,19}")
 _REQUEST_LINE = re.compile(r"(GET|POST|PUT|PATCH|DELETE) (\S+)(?: HTTP/1\.[01])?")
-#: of the outer request, what counts for each part that doesn't say otherwise
+#: headers of the outer request that apply to each part without its own
 _INHERITED = ("authorization", "host", "origin", "sec-fetch-site", "user-agent")
 _REASONS = {200: "OK", 204: "No Content", 304: "Not Modified", 404: "Not Found"}
 
 
 async def batch(request: Request) -> Response:
     body = await read_body(request, limit=request.scope["trainshed.body_limit"])
-    answers: list[bytes] = []
+    parts: list[bytes] = []
     size = 0
     for headers, inner in split_parts(request.headers.get("content-type", ""), body):
-        answered = await _answered(request, inner) if size < MAX_ANSWERS else _refused(_TOO_MUCH)
-        answers.append(_part(headers.get("content-id", ""), *answered))
-        size += len(answers[-1])
+        response = await _send_part(request, inner) if size < MAX_RESPONSE_BYTES else _error_part(_RESPONSES_TOO_LARGE)
+        parts.append(_part(headers.get("content-id", ""), *response))
+        size += len(parts[-1])
     boundary = f"batch_{secrets.token_hex(16)}"
-    whole = b"".join(b"--" + boundary.encode() + b"\r\n" + answer + b"\r\n" for answer in answers)
-    return Response(whole + b"--" + boundary.encode() + b"--\r\n", media_type=f'multipart/mixed; boundary="{boundary}"')
+    content = b"".join(b"--" + boundary.encode() + b"\r\n" + part + b"\r\n" for part in parts)
+    return Response(
+        content + b"--" + boundary.encode() + b"--\r\n", media_type=f'multipart/mixed; boundary="{boundary}"'
+    )
 
 
-def _refused(error: TrainshedError) -> Answered:
+def _error_part(error: TrainshedError) -> PartResponse:
     response = error_response(error)
     return response.status_code, response.raw_headers, bytes(response.body)
 
 
-async def _answered(request: Request, inner: bytes) -> Answered:
-    """Send one request through the app. What is wrong with it is the answer to it alone."""
+async def _send_part(request: Request, inner: bytes) -> PartResponse:
+    """Send one request through the app. An error is the response to this part alone."""
     try:
         scope, body = _scope(request, inner)
     except TrainshedError as exc:
-        return _refused(exc)
+        return _error_part(exc)
     status, headers, parts = 500, [], [b""]
     sent = False
 
@@ -75,7 +79,7 @@ async def _answered(request: Request, inner: bytes) -> Answered:
 
 
 def _scope(request: Request, inner: bytes) -> tuple[dict[str, object], bytes]:
-    """A request written out in a part, as the server would have got it."""
+    """Build the ASGI scope and the body of the request in a part."""
     halves = re.split(rb"\r?\n\r?\n", inner.lstrip(b"\r\n"), maxsplit=1)
     first, _, rest = halves[0].partition(b"\n")
     match = _REQUEST_LINE.fullmatch(first.decode("latin-1").strip())
@@ -83,7 +87,7 @@ def _scope(request: Request, inner: bytes) -> tuple[dict[str, object], bytes]:
         raise InvalidArgumentError(
             "A part of this batch does not begin with a line like 'DELETE /storage/v1/b/... HTTP/1.1'."
         )
-    target = _split(match[2], what="address")
+    target = _split(match[2], name="address")
     body = halves[1] if len(halves) > 1 else b""
     headers = {name: request.headers[name] for name in _INHERITED if name in request.headers}
     headers |= _own_headers(rest) | {"content-length": str(len(body))}
@@ -105,22 +109,22 @@ def _scope(request: Request, inner: bytes) -> tuple[dict[str, object], bytes]:
 
 
 def _own_headers(head: bytes) -> dict[str, str]:
-    """What a part says for itself. How long its body is, is seen."""
+    """Return the headers of a part. Its Content-Length is recomputed."""
     headers = headers_of(head)
-    if not _LENGTH.fullmatch(headers.pop("content-length", "0")):
+    if not _CONTENT_LENGTH.fullmatch(headers.pop("content-length", "0")):
         raise InvalidArgumentError("The Content-Length of a part of this batch is not a number of bytes.")
-    _split(headers.get("origin", ""), what="Origin")
+    _split(headers.get("origin", ""), name="Origin")
     headers.pop("host", None)
     return headers
 
 
-def _split(address: str, *, what: str) -> SplitResult:
+def _split(url: str, *, name: str) -> SplitResult:
     try:
-        if address.isascii():
-            return urlsplit(address)
+        if url.isascii():
+            return urlsplit(url)
     except ValueError:
         pass
-    raise InvalidArgumentError(f"The {what} of a part of this batch can't be read: {address[:100]!r}.")
+    raise InvalidArgumentError(f"The {name} of a part of this batch can't be read: {url[:100]!r}.")
 
 
 def _asks_for_media(query: str) -> bool:
@@ -140,7 +144,7 @@ def _part(content_id: str, status: int, headers: list[tuple[bytes, bytes]], body
 
 
 def _response_id(content_id: str) -> str:
-    """`<x+1>` becomes `<response-x+1>`, as clients expect."""
+    """Turn `<x+1>` into `<response-x+1>`, as clients expect."""
     return f"<response-{content_id.strip().removeprefix('<').removesuffix('>')}>"
 
 

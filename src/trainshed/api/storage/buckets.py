@@ -1,4 +1,4 @@
-"""Routes of the Cloud Storage JSON API that are about buckets."""
+"""Routes of the Cloud Storage JSON API for buckets."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from starlette.responses import Response
 from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.request import principal, project, services
 from trainshed.api.http.routing import Handler, ProjectScope, Route
-from trainshed.api.storage.requests import conditions, known_only, number, page_start, page_token, parameters
-from trainshed.api.storage.resources import NO_ACLS, base_url, bucket_acl, bucket_body, json_answer, object_acl
+from trainshed.api.storage.requests import known_only, number, page_start, page_token, parameters, preconditions
+from trainshed.api.storage.resources import NO_ACLS, base_url, bucket_acl, bucket_body, object_acl, storage_response
 from trainshed.domain.iam import Access
 from trainshed.domain.objects import MAX_PAGE, Bucket
 from trainshed.errors import InvalidArgumentError, UnimplementedError
@@ -22,9 +22,9 @@ from trainshed.services.storage.buckets import BucketChange
 
 LOG = logging.getLogger("trainshed.api")
 
-KEPT = frozenset({"name", "location", "storageClass", "labels"})
-#: what the server itself says of a bucket, and what changes nothing here; access lists are among them
-ECHOES = frozenset(
+STORED_FIELDS = frozenset({"name", "location", "storageClass", "labels"})
+#: fields that the server sets, or that change nothing here, such as access lists
+READ_ONLY_FIELDS = frozenset(
     {
         "acl",
         "defaultObjectAcl",
@@ -46,8 +46,8 @@ ECHOES = frozenset(
         "updated",
     }
 )
-#: what would be promised and not kept, unless it says no
-PROMISES = frozenset(
+#: features that are not supported: rejected unless they are off
+UNSUPPORTED_FIELDS = frozenset(
     {
         "autoclass",
         "billing",
@@ -68,7 +68,7 @@ PROMISES = frozenset(
 
 
 def acls_ignored(body: Mapping[str, Any]) -> dict[str, str]:
-    """The header, and the line in the log, that say so when a request sets access lists."""
+    """Return a warning header, and log, if a request sets access lists."""
     if not {"acl", "defaultObjectAcl"} & set(body):
         return {}
     LOG.info("acl.ignored reason=tokens-decide-who-may-read-and-write")
@@ -76,19 +76,19 @@ def acls_ignored(body: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _check(body: Mapping[str, Any]) -> None:
-    known_only(body, KEPT | ECHOES | PROMISES, what="a bucket")
+    known_only(body, STORED_FIELDS | READ_ONLY_FIELDS | UNSUPPORTED_FIELDS, what="a bucket")
     for key in ("name", "location", "storageClass"):
         if not isinstance(body.get(key, ""), str | None):
             raise InvalidArgumentError(f"The field {key} must be a string.", field=key)
-    for key in sorted(PROMISES & set(body)):
-        if not _says_no(body[key]):
+    for key in sorted(UNSUPPORTED_FIELDS & set(body)):
+        if not _is_off(body[key]):
             raise UnimplementedError(f"Buckets can't have {key} here. Leave it out.")
 
 
-def _says_no(value: object) -> bool:
-    """Whether a setting is nothing, or a thing whose every part is nothing."""
+def _is_off(value: object) -> bool:
+    """Return whether a setting is empty or false, or has only such parts."""
     if isinstance(value, dict):
-        return all(_says_no(part) for part in value.values())
+        return all(_is_off(part) for part in value.values())
     return not value
 
 
@@ -104,20 +104,20 @@ async def insert(request: Request) -> Response:
         storage_class=body.get("storageClass") or "",
         labels=body.get("labels"),
     )
-    return _answer(request, query, bucket)
+    return _bucket_response(request, query, bucket)
 
 
 async def show(request: Request) -> Response:
     query = parameters(request)
     bucket = await run_in_threadpool(
-        services(request).buckets.get, request.path_params["bucket"], conditions(query, headers=request.headers)
+        services(request).buckets.get, request.path_params["bucket"], preconditions(query, headers=request.headers)
     )
-    return _answer(request, query, bucket)
+    return _bucket_response(request, query, bucket)
 
 
 async def index(request: Request) -> Response:
     query = parameters(request)
-    found, after = await run_in_threadpool(
+    buckets, after = await run_in_threadpool(
         services(request).buckets.list,
         project(request),
         prefix=query.get("prefix", ""),
@@ -126,14 +126,14 @@ async def index(request: Request) -> Response:
     )
     full = query.get("projection") == "full"
     body: dict[str, Any] = {"kind": "storage#buckets"}
-    if found:
-        body["items"] = [bucket_body(bucket, base_url(request), full=full) for bucket in found]
+    if buckets:
+        body["items"] = [bucket_body(bucket, base_url(request), full=full) for bucket in buckets]
     if after:
         body["nextPageToken"] = page_token(after)
-    return json_answer(body)
+    return storage_response(body)
 
 
-def _changes(*, replace: bool) -> Handler:
+def _change_handler(*, replace: bool) -> Handler:
     async def change(request: Request) -> Response:
         query = parameters(request)
         body = await read_json_object(request)
@@ -145,18 +145,20 @@ def _changes(*, replace: bool) -> Handler:
             replace_labels = replace
         if labels is not None and not isinstance(labels, dict):
             raise InvalidArgumentError("Labels are a map from strings to strings.", field="labels")
-        wanted = BucketChange(labels=labels, storage_class=body.get("storageClass") or None, replace=replace_labels)
-        bucket = await run_in_threadpool(
-            services(request).buckets.patch, request.path_params["bucket"], wanted, conditions(query)
+        bucket_change = BucketChange(
+            labels=labels, storage_class=body.get("storageClass") or None, replace=replace_labels
         )
-        return _answer(request, query, bucket, headers=acls_ignored(body))
+        bucket = await run_in_threadpool(
+            services(request).buckets.patch, request.path_params["bucket"], bucket_change, preconditions(query)
+        )
+        return _bucket_response(request, query, bucket, headers=acls_ignored(body))
 
     return change
 
 
 async def delete(request: Request) -> Response:
-    wanted = conditions(parameters(request))
-    await run_in_threadpool(services(request).buckets.delete, request.path_params["bucket"], wanted)
+    required = preconditions(parameters(request))
+    await run_in_threadpool(services(request).buckets.delete, request.path_params["bucket"], required)
     return Response(status_code=204)
 
 
@@ -169,7 +171,7 @@ async def layout(request: Request) -> Response:
         "locationType": "region" if "-" in bucket.location else "multi-region",
         "hierarchicalNamespace": {"enabled": False},
     }
-    return json_answer(body)
+    return storage_response(body)
 
 
 async def policy(request: Request) -> Response:
@@ -182,36 +184,36 @@ async def policy(request: Request) -> Response:
         "etag": "CAE=",
         "bindings": bindings,
     }
-    return json_answer(body)
+    return storage_response(body)
 
 
 async def test_permissions(request: Request) -> Response:
-    asked = request.query_params.getlist("permissions")
+    permissions = request.query_params.getlist("permissions")
     may_write = principal(request).may(Access.WRITE, project(request))
-    reading = (".get", ".list", ".getIamPolicy")
-    given = [name for name in asked if may_write or name.endswith(reading)]
-    return json_answer({"kind": "storage#testIamPermissionsResponse", "permissions": given})
+    read_suffixes = (".get", ".list", ".getIamPolicy")
+    granted = [name for name in permissions if may_write or name.endswith(read_suffixes)]
+    return storage_response({"kind": "storage#testIamPermissionsResponse", "permissions": granted})
 
 
 async def acl(request: Request) -> Response:
     items = bucket_acl(request.path_params["bucket"], project(request))
-    return json_answer({"kind": "storage#bucketAccessControls", "items": items}, headers=NO_ACLS)
+    return storage_response({"kind": "storage#bucketAccessControls", "items": items}, headers=NO_ACLS)
 
 
 async def default_object_acl(request: Request) -> Response:
-    return json_answer({"kind": "storage#objectAccessControls", "items": []}, headers=NO_ACLS)
+    return storage_response({"kind": "storage#objectAccessControls", "items": []}, headers=NO_ACLS)
 
 
 async def object_acls(request: Request) -> Response:
     items = object_acl(request.path_params["bucket"], request.path_params["object"], project(request))
-    return json_answer({"kind": "storage#objectAccessControls", "items": items}, headers=NO_ACLS)
+    return storage_response({"kind": "storage#objectAccessControls", "items": items}, headers=NO_ACLS)
 
 
-def _answer(
+def _bucket_response(
     request: Request, query: Mapping[str, str], bucket: Bucket, *, headers: Mapping[str, str] | None = None
 ) -> Response:
     full = query.get("projection") == "full"
-    return json_answer(bucket_body(bucket, base_url(request), full=full), headers=headers)
+    return storage_response(bucket_body(bucket, base_url(request), full=full), headers=headers)
 
 
 _BUCKETS = "/storage/v1/b"
@@ -222,9 +224,19 @@ ROUTES = (
     Route(method="GET", path=_BUCKETS, access=Access.READ, scope=ProjectScope.QUERY, handler=index),
     Route(method="GET", path=_BUCKET, access=Access.READ, scope=ProjectScope.BUCKET, handler=show),
     Route(
-        method="PATCH", path=_BUCKET, access=Access.WRITE, scope=ProjectScope.BUCKET, handler=_changes(replace=False)
+        method="PATCH",
+        path=_BUCKET,
+        access=Access.WRITE,
+        scope=ProjectScope.BUCKET,
+        handler=_change_handler(replace=False),
     ),
-    Route(method="PUT", path=_BUCKET, access=Access.WRITE, scope=ProjectScope.BUCKET, handler=_changes(replace=True)),
+    Route(
+        method="PUT",
+        path=_BUCKET,
+        access=Access.WRITE,
+        scope=ProjectScope.BUCKET,
+        handler=_change_handler(replace=True),
+    ),
     Route(method="DELETE", path=_BUCKET, access=Access.WRITE, scope=ProjectScope.BUCKET, handler=delete),
     Route(method="GET", path=f"{_BUCKET}/storageLayout", access=Access.READ, scope=ProjectScope.BUCKET, handler=layout),
     Route(method="GET", path=f"{_BUCKET}/iam", access=Access.READ, scope=ProjectScope.BUCKET, handler=policy),

@@ -1,4 +1,4 @@
-"""What requests to Cloud Storage say, as values: query parameters, conditions, and the metadata in their bodies."""
+"""Requests to Cloud Storage as values: query parameters, preconditions, and the metadata in their bodies."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from trainshed.domain.times import parse_rfc3339
 from trainshed.errors import InvalidArgumentError, UnimplementedError
 from trainshed.services.storage.objects import ObjectSource
 
-#: parameters that ask for something else than what would be done without them
-UNSERVED = {
+#: parameters that change the meaning of a request and are not supported
+UNSUPPORTED_PARAMETERS = {
     "matchGlob": "Listing by pattern is not offered; list with a prefix, and match what comes.",
     "softDeleted": "Deleted objects are not kept.",
     "restoreToken": "Deleted objects are not kept.",
     "kmsKeyName": "Objects are not encrypted by keys of a key service.",
     "destinationKmsKeyName": "Objects are not encrypted by keys of a key service.",
 }
-_LATER = "; leave it out"
+_REMEDY = "; leave it out"
 _NUMBER = re.compile(r"\d{1,19}")
 
-#: the API's name of each thing that a writer may say, and ours
-TRAITS = {
+#: the API's name of a field that a writer may set -> the name in `ObjectMetadata`
+METADATA_FIELDS = {
     "contentType": "content_type",
     "contentEncoding": "content_encoding",
     "contentLanguage": "content_language",
@@ -38,10 +38,12 @@ TRAITS = {
     "customTime": "custom_time",
     "storageClass": "storage_class",
 }
-#: in the fields that a client wants of a listing: items as a whole, or what may take a look at each object
-_LOOKED_UP = re.compile(rf"\*|\bitems\b(?![/(])|\b(?:md5Hash|crc32c|metadata|componentCount|{'|'.join(TRAITS)})\b")
-#: what the server itself says of an object, and clients send back; access lists, which are not kept, are among them
-OBJECT_ECHOES = frozenset(
+#: fields of a listing that need a look at each object: whole items, or one of these
+_PER_OBJECT_FIELDS = re.compile(
+    rf"\*|\bitems\b(?![/(])|\b(?:md5Hash|crc32c|metadata|componentCount|{'|'.join(METADATA_FIELDS)})\b"
+)
+#: fields that the server sets and clients send back, and access lists, which are not stored
+OBJECT_READ_ONLY_FIELDS = frozenset(
     {
         "acl",
         "bucket",
@@ -65,8 +67,8 @@ OBJECT_ECHOES = frozenset(
         "updated",
     }
 )
-#: what would be promised and not kept, unless it says no
-OBJECT_PROMISES = frozenset(
+#: features that are not supported: rejected unless they are off
+OBJECT_UNSUPPORTED_FIELDS = frozenset(
     {
         "eventBasedHold",
         "temporaryHold",
@@ -78,9 +80,9 @@ OBJECT_PROMISES = frozenset(
 
 
 def parameters(request: Request) -> dict[str, str]:
-    """The query.
+    """Return the query parameters.
 
-    `InvalidArgumentError` if it is not UTF-8; `UnimplementedError` where it asks for what is not offered.
+    Raises `InvalidArgumentError` if the query is not UTF-8, and `UnimplementedError` for an unsupported parameter.
     """
     try:
         pairs = parse_qsl(
@@ -90,19 +92,19 @@ def parameters(request: Request) -> dict[str, str]:
         raise InvalidArgumentError(
             "The query of this request is not UTF-8 in percent encoding, or has too many parts."
         ) from None
-    found = dict(pairs)
-    for name, sentence in UNSERVED.items():
-        if found.get(name, "").lower() not in ("", "false"):
-            raise UnimplementedError(f"{sentence} The parameter {name} can't be used here{_LATER}.")
+    values = dict(pairs)
+    for name, sentence in UNSUPPORTED_PARAMETERS.items():
+        if values.get(name, "").lower() not in ("", "false"):
+            raise UnimplementedError(f"{sentence} The parameter {name} can't be used here{_REMEDY}.")
     if "x-goog-encryption-key" in request.headers:
         raise UnimplementedError(
             "Keys that come with requests are not used: objects would lie unencrypted. Leave the key out."
         )
-    return found
+    return values
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:
-    """A whole number in the query; None if it isn't there."""
+    """Return an integer of the query. Returns None if it is missing."""
     if (text := query.get(name, "")) == "":
         return None
     if not _NUMBER.fullmatch(text):
@@ -114,8 +116,10 @@ def flag(query: Mapping[str, str], name: str) -> bool:
     return query.get(name, "").lower() == "true"
 
 
-def conditions(query: Mapping[str, str], *, of: str = "if", headers: Mapping[str, str] | None = None) -> Preconditions:
-    """The conditions of a request; `of` is `ifSource` for those on the object that is read."""
+def preconditions(
+    query: Mapping[str, str], *, of: str = "if", headers: Mapping[str, str] | None = None
+) -> Preconditions:
+    """Return the preconditions of a request; `of` is `ifSource` for those of the object that is read."""
     headers = headers or {}
     return Preconditions(
         generation=number(query, f"{of}GenerationMatch"),
@@ -132,13 +136,13 @@ def _etags(header: str) -> tuple[str, ...]:
 
 
 def source(request: Request, query: Mapping[str, str]) -> ObjectSource:
-    """The object in the path of a request."""
+    """Return the object that the path names."""
     params = request.path_params
     return ObjectSource(
         bucket=params["bucket"],
         name=params["object"],
         generation=number(query, "generation"),
-        conditions=conditions(query, headers=request.headers),
+        conditions=preconditions(query, headers=request.headers),
     )
 
 
@@ -153,12 +157,12 @@ def list_query(query: Mapping[str, str]) -> ListQuery:
         after=page_start(query),
         limit=min(limit or MAX_PAGE, MAX_PAGE),
         delimiter_objects=flag(query, "includeTrailingDelimiter"),
-        checksums=not fields or _LOOKED_UP.search(fields) is not None,
+        checksums=not fields or _PER_OBJECT_FIELDS.search(fields) is not None,
     )
 
 
 def page_start(query: Mapping[str, str]) -> str:
-    """The name that a page token stands for."""
+    """Return the object name in a page token."""
     token = query.get("pageToken", "")
     try:
         return base64.urlsafe_b64decode(token).decode()
@@ -173,7 +177,7 @@ def page_token(name: str) -> str:
 
 
 def draft(bucket: str, query: Mapping[str, str], body: Mapping[str, Any], headers: Mapping[str, str]) -> ObjectDraft:
-    """An object to be written: its name from the query or the metadata, and what its bytes must amount to."""
+    """Describe an object to write: its name from the query or the body, its metadata, and its expected checksums."""
     name = body.get("name") or query.get("name", "")
     if not isinstance(name, str):
         raise InvalidArgumentError("The name of an object is a string.")
@@ -181,33 +185,35 @@ def draft(bucket: str, query: Mapping[str, str], body: Mapping[str, Any], header
     return ObjectDraft(
         bucket=bucket,
         name=name,
-        traits=traits(ObjectMetadata(), body, merge=False),
-        conditions=conditions(query),
+        traits=object_metadata(ObjectMetadata(), body, merge=False),
+        conditions=preconditions(query),
         md5=_text(body, "md5Hash") or hashes.get("md5", "") or headers.get("content-md5", ""),
         crc32c=_text(body, "crc32c") or hashes.get("crc32c", ""),
     )
 
 
-def traits(old: ObjectMetadata, body: Mapping[str, Any], *, merge: bool) -> ObjectMetadata:
-    """The traits after a body was applied: over the old ones, or in their place.
+def object_metadata(old: ObjectMetadata, body: Mapping[str, Any], *, merge: bool) -> ObjectMetadata:
+    """Apply a body to the metadata: merge it into the old one, or replace it.
 
-    `InvalidArgumentError` names what isn't known.
+    Raises `InvalidArgumentError` for an unknown field.
     """
     new = old if merge else ObjectMetadata()
     for key, value in body.items():
-        if key in TRAITS:
-            said: dict[str, Any] = {TRAITS[key]: _trait(body, key) or getattr(ObjectMetadata(), TRAITS[key])}
-            new = replace(new, **said)
+        if key in METADATA_FIELDS:
+            change: dict[str, Any] = {
+                METADATA_FIELDS[key]: _metadata_value(body, key) or getattr(ObjectMetadata(), METADATA_FIELDS[key])
+            }
+            new = replace(new, **change)
         elif key == "metadata":
             new = replace(new, metadata=_metadata(dict(new.metadata) if merge else {}, value))
-        elif key in OBJECT_PROMISES and value:
+        elif key in OBJECT_UNSUPPORTED_FIELDS and value:
             raise UnimplementedError(f"Objects can't have {key} here. Leave it out.")
-        elif key not in OBJECT_ECHOES and key not in OBJECT_PROMISES:
+        elif key not in OBJECT_READ_ONLY_FIELDS and key not in OBJECT_UNSUPPORTED_FIELDS:
             raise InvalidArgumentError(f"Unknown field {key!r} of an object.", field=key)
     return new
 
 
-def _trait(body: Mapping[str, Any], key: str) -> str:
+def _metadata_value(body: Mapping[str, Any], key: str) -> str:
     text = _text(body, key)
     if len(text) > 1024 or any(ord(char) < 32 or ord(char) == 127 for char in text):
         raise InvalidArgumentError(f"The {key} is too long, or holds a control character.", field=key)
@@ -228,15 +234,15 @@ def _text(body: Mapping[str, Any], key: str) -> str:
     return value or ""
 
 
-def _metadata(old: dict[str, str], given: object) -> dict[str, str]:
-    if given is None:
+def _metadata(old: dict[str, str], changes: object) -> dict[str, str]:
+    if changes is None:
         return {}
-    if not isinstance(given, dict) or not all(value is None or isinstance(value, str) for value in given.values()):
+    if not isinstance(changes, dict) or not all(value is None or isinstance(value, str) for value in changes.values()):
         raise InvalidArgumentError("The field metadata is a map from strings to strings.", field="metadata")
-    return {key: value for key, value in (old | given).items() if value is not None}
+    return {key: value for key, value in (old | changes).items() if value is not None}
 
 
 def known_only(body: Mapping[str, Any], known: Iterable[str], *, what: str) -> None:
-    """`InvalidArgumentError` for a field that this kind of thing doesn't have."""
+    """Raises `InvalidArgumentError` for an unknown field."""
     if unknown := sorted(set(body) - set(known)):
         raise InvalidArgumentError(f"Unknown field {unknown[0]!r} of {what}.", field=unknown[0])

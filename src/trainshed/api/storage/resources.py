@@ -17,12 +17,14 @@ from trainshed.domain.times import rfc3339
 NO_ACLS = {"warning": '299 trainshed "ACLs are not kept: tokens decide who may read and write"'}
 
 
-def json_answer(body: Mapping[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def storage_response(
+    body: Mapping[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     return Response(orjson.dumps(body), status, dict(headers or {}), media_type="application/json; charset=UTF-8")
 
 
 def base_url(request: Request) -> str:
-    """The server's own address, as this client knows it."""
+    """The base URL of this server, as the client knows it."""
     return f"{request.scope['scheme']}://{request.headers.get('host', '')}"
 
 
@@ -56,7 +58,7 @@ def bucket_body(bucket: Bucket, base: str, *, full: bool = False) -> dict[str, A
 
 
 def bucket_acl(bucket: str, project: str) -> list[dict[str, Any]]:
-    """The one list that every bucket has."""
+    """Return the access list that every bucket has."""
     return [{"kind": "storage#bucketAccessControl", "bucket": bucket, **_owners(project)}]
 
 
@@ -73,7 +75,10 @@ def _owners(project: str) -> dict[str, Any]:
 
 
 def object_body(info: ObjectInfo, base: str, *, full_for: str = "") -> dict[str, Any]:
-    """An object's resource. `full_for` names the project whose owners its access list shows, if it is asked for."""
+    """Return the resource of an object.
+
+    `full_for` names the project whose owners are in its access list, if it is included.
+    """
     path = f"/b/{info.bucket}/o/{quote(info.name, safe='')}"
     generation = str(info.generation)
     body: dict[str, Any] = {
@@ -94,7 +99,7 @@ def object_body(info: ObjectInfo, base: str, *, full_for: str = "") -> dict[str,
         "timeStorageClassUpdated": rfc3339(info.created_us),
     }
     traits = info.traits
-    said = {
+    optional = {
         "md5Hash": info.md5,
         "crc32c": info.crc32c,
         "contentEncoding": traits.content_encoding,
@@ -104,7 +109,7 @@ def object_body(info: ObjectInfo, base: str, *, full_for: str = "") -> dict[str,
         "customTime": traits.custom_time,
         "metadata": dict(traits.metadata),
     }
-    body |= {key: value for key, value in said.items() if value}
+    body |= {key: value for key, value in optional.items() if value}
     if info.components:
         body["componentCount"] = info.components
     if full_for:

@@ -1,6 +1,6 @@
-"""Routes by which objects come in: in one piece, with their description before them, or in pieces over time.
+"""Routes of uploads: media alone, multipart with metadata, and resumable.
 
-Bytes go to the disk as they come, a megabyte at a time, whatever the size of the object.
+Bytes are written to disk as they arrive, in chunks of a megabyte, whatever the size of the object.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from trainshed.api.http.request import project, services
 from trainshed.api.http.routing import Handler, ProjectScope, Route
 from trainshed.api.storage.buckets import acls_ignored
 from trainshed.api.storage.requests import draft, parameters
-from trainshed.api.storage.resources import base_url, json_answer, object_body
+from trainshed.api.storage.resources import base_url, object_body, storage_response
 from trainshed.domain.iam import Access
 from trainshed.domain.objects import ObjectDraft, ObjectInfo
 from trainshed.errors import InvalidArgumentError
 from trainshed.services.storage.objects import PIECE, Objects, StagedObject, UploadSession
 
-_SPAN = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19}|\*)|\*)/(\d{1,19}|\*)")
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19}|\*)|\*)/(\d{1,19}|\*)")
 
 
 async def insert(request: Request) -> Response:
-    """One upload, or the beginning of a resumable one. Some clients also go on with those by POST."""
+    """Upload an object, or start a resumable upload. Some clients also continue a resumable upload by POST."""
     query = parameters(request)
     if "upload_id" in query:
         return await resume(request)
@@ -41,175 +41,177 @@ async def insert(request: Request) -> Response:
 
 
 async def _insert_media(request: Request, query: Mapping[str, str]) -> Response:
-    """The body is the object's bytes and nothing else."""
+    """Upload a body that is only the object's bytes."""
     body = {"contentType": request.headers.get("content-type", "")}
     if encoding := query.get("contentEncoding"):
         body["contentEncoding"] = encoding
-    wanted = draft(request.path_params["bucket"], query, body, request.headers)
-    info = await _stored(services(request).objects, request.stream(), wanted)
-    return _answer(request, query, info)
+    object_draft = draft(request.path_params["bucket"], query, body, request.headers)
+    info = await _store(services(request).objects, request.stream(), object_draft)
+    return _object_response(request, query, info)
 
 
 async def _insert_multipart(request: Request, query: Mapping[str, str]) -> Response:
-    """A description in JSON, then the bytes."""
+    """Upload metadata in JSON, then the bytes."""
     related = Related(request.headers.get("content-type", ""), request.stream())
     try:
         text = await related.description()
         await related.begin_media()
     except ClientDisconnect:
-        raise _cut_short() from None
+        raise _incomplete_body() from None
     body = parse_json(text) if text.strip() else {}
     if not isinstance(body, dict):
         raise InvalidArgumentError("The first part of a multipart upload must be a JSON object.")
     body.setdefault("contentType", related.media_type)
-    wanted = draft(request.path_params["bucket"], query, body, request.headers)
-    info = await _stored(services(request).objects, related.media(), wanted)
-    return _answer(request, query, info, headers=acls_ignored(body))
+    object_draft = draft(request.path_params["bucket"], query, body, request.headers)
+    info = await _store(services(request).objects, related.media(), object_draft)
+    return _object_response(request, query, info, headers=acls_ignored(body))
 
 
 async def _begin(request: Request, query: Mapping[str, str]) -> Response:
-    """The answer says where to send the bytes."""
+    """Start a resumable upload. The response has the URL for the bytes."""
     body = await read_json_object(request)
     body.setdefault("contentType", request.headers.get("x-upload-content-type", ""))
-    wanted = draft(request.path_params["bucket"], query, body, request.headers)
-    upload = await run_in_threadpool(services(request).objects.begin, wanted)
-    again = {key: query[key] for key in ("projection", "alt") if key in query}
-    address = urlencode({"uploadType": "resumable", "name": wanted.name, "upload_id": upload, **again})
-    location = f"{base_url(request)}{request.scope['raw_path'].decode('ascii')}?{address}"
+    object_draft = draft(request.path_params["bucket"], query, body, request.headers)
+    upload = await run_in_threadpool(services(request).objects.begin, object_draft)
+    repeated = {key: query[key] for key in ("projection", "alt") if key in query}
+    location_query = urlencode({"uploadType": "resumable", "name": object_draft.name, "upload_id": upload, **repeated})
+    location = f"{base_url(request)}{request.scope['raw_path'].decode('ascii')}?{location_query}"
     headers = {"location": location, "x-guploader-uploadid": upload}
     return Response(b"", 200, headers | acls_ignored(body))
 
 
-async def _stored(objects: Objects, stream: AsyncIterator[bytes], wanted: ObjectDraft) -> ObjectInfo:
+async def _store(objects: Objects, stream: AsyncIterator[bytes], object_draft: ObjectDraft) -> ObjectInfo:
     staged: StagedObject | None = None
     try:
-        rest = b""
-        async for piece in _pieces(stream):
-            if rest:
+        last = b""
+        async for chunk in _chunks(stream):
+            if last:
                 if staged is None:
-                    staged = await run_in_threadpool(objects.stage, wanted)
-                await run_in_threadpool(staged.write, rest)
-            rest = piece
-        return await run_in_threadpool(objects.store, staged, rest, wanted)
+                    staged = await run_in_threadpool(objects.stage, object_draft)
+                await run_in_threadpool(staged.write, last)
+            last = chunk
+        return await run_in_threadpool(objects.store, staged, last, object_draft)
     except BaseException:
         if staged is not None:
             staged.discard()
         raise
 
 
-async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes, gathered to pieces that are worth a trip to the disk."""
-    gathered = bytearray()
+async def _chunks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Join chunks until they are large enough for a write to disk."""
+    buffer = bytearray()
     try:
         async for data in stream:
-            gathered += data
-            if len(gathered) >= PIECE:
-                yield bytes(gathered)
-                gathered.clear()
+            buffer += data
+            if len(buffer) >= PIECE:
+                yield bytes(buffer)
+                buffer.clear()
     except ClientDisconnect:
-        if gathered:
-            yield bytes(gathered)  # a resumable upload keeps what has come
-        raise _cut_short() from None
-    if gathered:
-        yield bytes(gathered)
+        if buffer:
+            yield bytes(buffer)  # a resumable upload keeps the bytes received so far
+        raise _incomplete_body() from None
+    if buffer:
+        yield bytes(buffer)
 
 
-def _cut_short() -> InvalidArgumentError:
+def _incomplete_body() -> InvalidArgumentError:
     return InvalidArgumentError("The request ended before its body was complete.")
 
 
 @dataclass(frozen=True, slots=True)
 class UploadRange:
-    """Which bytes of the whole a request brings. `total` is None while the client doesn't know it."""
+    """The range of bytes in a request. `total` is None while the client does not know it."""
 
-    start: int | None  #: None: it brings none, and asks how far the upload is
-    stop: int | None  #: None: as many as come
+    start: int | None  #: None: the request has no bytes and asks for the offset of the upload
+    stop: int | None  #: None: open-ended
     total: int | None
 
 
 def parse_content_range(header: str) -> UploadRange:
-    """What a Content-Range says. Without one, the request brings the whole from its beginning."""
+    """Parse a Content-Range. Without one, the request has the whole object from its start."""
     if not header:
         return UploadRange(0, None, None)
-    match = _SPAN.fullmatch(header.strip())
+    match = _CONTENT_RANGE.fullmatch(header.strip())
     if match is None:
         raise InvalidArgumentError(
             f"The Content-Range {header!r} is not like 'bytes 0-99/100', 'bytes 0-99/*' or 'bytes */100'."
         )
     first, last, total = match.groups()
-    found = UploadRange(
+    upload_range = UploadRange(
         None if first is None else int(first),
         None if last in (None, "*") else int(last) + 1,
         None if total == "*" else int(total),
     )
-    if found.start is not None and found.stop is not None and found.stop <= found.start:
+    if upload_range.start is not None and upload_range.stop is not None and upload_range.stop <= upload_range.start:
         raise InvalidArgumentError(f"The Content-Range {header!r} ends before it begins.")
-    return found
+    return upload_range
 
 
 async def resume(request: Request) -> Response:
-    """Bytes of a resumable upload, or the question how far it is."""
+    """Append bytes to a resumable upload, or return its offset."""
     query = parameters(request)
     objects = services(request).objects
-    sent = parse_content_range(request.headers.get("content-range", ""))
-    found = await run_in_threadpool(
+    upload_range = parse_content_range(request.headers.get("content-range", ""))
+    session = await run_in_threadpool(
         objects.resume, request.path_params["bucket"], query.get("upload_id", ""), query.get("name", "")
     )
-    if isinstance(found, ObjectInfo):
-        return _answer(request, query, found)
+    if isinstance(session, ObjectInfo):
+        return _object_response(request, query, session)
     try:
-        complete = await _received(request, found, sent)
-        hashes = draft(found.draft.bucket, {}, {"name": found.draft.name}, request.headers)
+        complete = await _append(request, session, upload_range)
+        hashes = draft(session.draft.bucket, {}, {"name": session.draft.name}, request.headers)
     except BaseException:
-        await run_in_threadpool(objects.keep, found)
+        await run_in_threadpool(objects.keep, session)
         raise
     if not complete:
-        size = found.size
-        await run_in_threadpool(objects.keep, found)
+        size = session.size
+        await run_in_threadpool(objects.keep, session)
         return Response(b"", 308, {"range": f"bytes=0-{size - 1}"} if size else {})
-    found.draft = replace(found.draft, md5=found.draft.md5 or hashes.md5, crc32c=found.draft.crc32c or hashes.crc32c)
-    return _answer(request, query, await run_in_threadpool(objects.finish, found))
+    session.draft = replace(
+        session.draft, md5=session.draft.md5 or hashes.md5, crc32c=session.draft.crc32c or hashes.crc32c
+    )
+    return _object_response(request, query, await run_in_threadpool(objects.finish, session))
 
 
-async def _received(request: Request, session: UploadSession, sent: UploadRange) -> bool:
-    """Write what the request brings behind what is there. Whether the upload is complete now."""
-    if sent.start is None:
-        return sent.total is not None and session.size == sent.total
+async def _append(request: Request, session: UploadSession, span: UploadRange) -> bool:
+    """Append the request's bytes to the session. Returns whether the upload is complete."""
+    if span.start is None:
+        return span.total is not None and session.size == span.total
     if not request.headers.get("content-range"):
         await run_in_threadpool(session.restart)
-    if sent.start > session.size:
+    if span.start > session.size:
         raise InvalidArgumentError(
-            f"This request brings bytes from {sent.start:,} on, but the upload has only the first {session.size:,}. "
+            f"This request brings bytes from {span.start:,} on, but the upload has only the first {session.size:,}. "
             f"Ask how far it is with 'Content-Range: bytes */*'."
         )
-    at = sent.start
-    async for piece in _pieces(request.stream()):
-        fresh = piece[max(0, session.size - at) :]
-        at += len(piece)
-        if sent.stop is not None and at > sent.stop:
+    offset = span.start
+    async for chunk in _chunks(request.stream()):
+        unsent = chunk[max(0, session.size - offset) :]
+        offset += len(chunk)
+        if span.stop is not None and offset > span.stop:
             raise InvalidArgumentError("The request brings more bytes than its Content-Range says.")
-        if fresh:
-            await run_in_threadpool(session.write, fresh)
-    if sent.stop is not None and at < sent.stop:
+        if unsent:
+            await run_in_threadpool(session.write, unsent)
+    if span.stop is not None and offset < span.stop:
         raise InvalidArgumentError("The request brings fewer bytes than its Content-Range says.")
-    if sent.total is not None and session.size > sent.total:
+    if span.total is not None and session.size > span.total:
         raise InvalidArgumentError(
-            f"The upload has {session.size:,} bytes already, more than the {sent.total:,} it should have."
+            f"The upload has {session.size:,} bytes already, more than the {span.total:,} it should have."
         )
-    return session.size == sent.total if sent.total is not None else sent.stop is None
+    return session.size == span.total if span.total is not None else span.stop is None
 
 
 async def cancel(request: Request) -> Response:
     query = parameters(request)
     await run_in_threadpool(services(request).objects.cancel, request.path_params["bucket"], query.get("upload_id", ""))
-    return Response(status_code=499)  # what Cloud Storage answers, and clients look for
+    return Response(status_code=499)  # Cloud Storage's status code, which clients expect
 
 
-def _answer(
+def _object_response(
     request: Request, query: Mapping[str, str], info: ObjectInfo, *, headers: Mapping[str, str] | None = None
 ) -> Response:
     full_for = project(request) if query.get("projection") == "full" else ""
-    return json_answer(object_body(info, base_url(request), full_for=full_for), headers=headers)
+    return storage_response(object_body(info, base_url(request), full_for=full_for), headers=headers)
 
 
 _KINDS: Mapping[str, Callable[[Request, Mapping[str, str]], Awaitable[Response]]] = {
