@@ -10,7 +10,10 @@ _LOCK = "select pg_try_advisory_lock(74726169)"
 
 
 def postgresql_engine(url: str) -> sa.Engine:
-    """Raises `CannotProceedError` if the URL is another database's, psycopg is not installed or nobody answers there."""
+    """Connect to PostgreSQL.
+
+    Raises `CannotProceedError` if the URL has another scheme, psycopg is not installed or the server is unreachable.
+    """
     if not url.startswith(("postgresql://", "postgres://")):
         raise CannotProceedError(
             f"TRAINSHED_SERVER_DATABASE must be a postgresql:// URL; it starts with {url.partition('://')[0]!r}."

@@ -81,7 +81,8 @@ class Running(RunningHost):
             "wait_s": wait_s,
             "timeout_s": 90.0,
         }
-        super().__init__(folder, "container-host", {"container": order, "queue_limit": queue_limit}, program=WITHOUT_NUMPY)
+        spec = {"container": order, "queue_limit": queue_limit}
+        super().__init__(folder, "container-host", spec, program=WITHOUT_NUMPY)
 
     def predict(self, number: int, *instances: object) -> None:
         self.send(number, {"instances": instances})

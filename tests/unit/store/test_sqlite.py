@@ -21,7 +21,7 @@ def opened(path: Path) -> Database:
     try:
         database.migrate()
         database.back_up()
-    except Refused:
+    except CannotProceedError:
         database.close()
         raise
     return database

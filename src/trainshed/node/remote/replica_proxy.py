@@ -124,7 +124,7 @@ class ReplicaProxy:
             "strategy": cluster["strategy"],
             "replica": self._name,
             "incarnation": self._incarnation,
-            "host": known[0] if known else "",
+            "host": address[0] if address else "",
             "offset": self._decoder.offset,
             "lease_s": cluster["lease_s"],
             "apart": cluster.get("apart", ""),

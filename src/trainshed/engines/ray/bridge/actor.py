@@ -75,7 +75,8 @@ class AgentActor:
         lock = self._folders.lock_of(replica)
         whole = dict(order, cache=str(cache), host=self._host, python=sys.executable, lock=lock)
         self._held = self._folders.create(str(self._folder), whole)
-        self._reader = importlib.import_module("trainshed_node.remote.streams").StreamReader(str(self._folder / "stream"))
+        streams = importlib.import_module("trainshed_node.remote.streams")
+        self._reader = streams.StreamReader(str(self._folder / "stream"))
         with open(self._folder / "keeper.log", "ab") as log:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-I", "-S", self._run, "agent", self._folder],
