@@ -100,7 +100,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def shop(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    monkeypatch.setattr(fetch, "_PAUSES_S", (0.01,))
+    monkeypatch.setattr(fetch, "_RETRY_INTERVALS_S", (0.01,))
     opened = Shop(certificates)
     yield opened
     opened.close()
