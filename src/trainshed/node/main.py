@@ -193,7 +193,7 @@ def _run_supervisor(folder: str, journal: Journal, ready: int, reaper: int) -> i
     os.close(ready)
     try:
         supervisor.run()
-    except Exception as exc:  # noqa: BLE001 - whatever went wrong in here, the job's processes must end and its user must be told
+    except Exception as exc:  # noqa: BLE001 - the job's processes must end, and its user must know
         tree.kill_descendants()
         message = "The supervisor of this job failed (%s: %s) and ended it. Submit the job again under a new name."
         journal.append("ended", outcome="FAILED", message=message % (type(exc).__name__, exc))

@@ -273,7 +273,7 @@ def test_what_a_killed_keeper_left_is_removed_before_another_container_starts(
     for folder in (stray, living):
         folder.mkdir(parents=True)
         found = {"tool": ContainerTool(PODMAN, str(path), ROOT).words(), "images": {}}
-        (folder / images.FOUND).write_text(json.dumps(found))
+        (folder / images.IMAGES_FILE).write_text(json.dumps(found))
         (tmp_path / "containers" / attempt_key(str(folder))).touch()
     own.mkdir(parents=True)
     order: dict[str, Any] = {
@@ -292,8 +292,8 @@ def test_what_a_killed_keeper_left_is_removed_before_another_container_starts(
             fcntl.flock(lock, fcntl.LOCK_EX)
         assert prepare_node(str(own), order, str(own / "prepared.json")) == 0
     assert [each.name for each in (tmp_path / "containers").iterdir()] == [attempt_key(str(living))]
-    assert not (stray / images.FOUND).exists()
-    assert (own / images.FOUND).exists()
+    assert not (stray / images.IMAGES_FILE).exists()
+    assert (own / images.IMAGES_FILE).exists()
 
 
 #: a tool whose container is a process that ends as the word after the image says
@@ -329,7 +329,7 @@ def attempt(tmp_path: Path, how: str, kind: str = PODMAN) -> Path:
     spec = {"project": "p", "job": "j", "attempt": 1, "env": {}, "replicas": [replica], "containers": common}
     (folder / "spec.json").write_text(json.dumps(spec))
     found = {"tool": ContainerTool(kind, str(tool), ROOT).words(), "images": {"i": "i"}}
-    (folder / images.FOUND).write_text(json.dumps(found))
+    (folder / images.IMAGES_FILE).write_text(json.dumps(found))
     return folder
 
 

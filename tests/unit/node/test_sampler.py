@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from trainshed.node.process.sampler import COARSEST_S, SampleWriter, gap_s
+from trainshed.node.process.sampler import MAX_INTERVAL_S, SampleWriter, sample_interval_s
 from trainshed.node.process.tree import children
 from trainshed.testing.contracts.engines import wait_for
 
@@ -76,7 +76,7 @@ def test_a_line_a_second_at_first_and_fewer_later(tmp_path: Path) -> None:
     later = lines(path)[61:]
     assert 10 <= len(later) <= 13
     assert later[-1]["span"] == 5.0
-    assert gap_s(7 * 24 * 3600) == COARSEST_S
+    assert sample_interval_s(7 * 24 * 3600) == MAX_INTERVAL_S
 
 
 def test_a_new_copy_of_a_replica_begins_anew(tmp_path: Path) -> None:

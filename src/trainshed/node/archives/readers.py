@@ -1,4 +1,4 @@
-"""What an archive is made of, whichever its format."""
+"""Readers of tar and zip archives: members in order, without trusting the archive."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     _Readable = Union[IO[bytes], gzip.GzipFile, bz2.BZ2File, lzma.LZMAFile]
 
-_BLOCK = 512
-_HEADER_LIMIT = 1 << 16  #: bytes of an extended header: it holds a name, times and the like
-_HEADERS_LIMIT = 8  #: extended headers in a row
-_KINDS = {
+_BLOCK_BYTES = 512
+_HEADER_MAX_BYTES = 1 << 16  #: of an extended header: it holds a name, times and the like
+_MAX_HEADERS = 8  #: extended headers in a row
+_KIND_NAMES = {
     b"1": "a hard link",
     b"2": "a symbolic link",
     b"3": "a device",
@@ -27,16 +27,17 @@ _KINDS = {
     b"K": "a link",
     b"S": "a sparse file",
 }
-_END = b"PK\x05\x06"
-_ENTRY = b"PK\x01\x02"
+_ZIP_END = b"PK\x05\x06"
+_ZIP_ENTRY = b"PK\x01\x02"
 
 
 class BadArchiveError(Exception):
-    """An archive that is damaged or that would do harm. The text is one sentence for its sender."""
+    """A damaged or harmful archive. The message is one sentence for its sender."""
 
 
 class Member:
-    """A file or folder in an archive. `read(n)` gives its next bytes, none at its end; use it before the next one."""
+    """A file or folder in an archive. `read(n)` returns its next bytes, empty at its end.
+    Valid until the next member."""
 
     __slots__ = ("folder", "mode", "name", "read")
 
@@ -47,32 +48,32 @@ class Member:
         self.read = read
 
 
-def tar_members(file: IO[bytes], head: bytes, label: str) -> Iterator[Member]:
-    """The members, in order. `BadArchiveError` if this is no tar archive, is damaged, or has a member that is not
-    plain; whatever the decompressors raise comes through, also when a member is read."""
-    source = _unpacked(file, head)
-    if source is file and len(head) < _BLOCK:
+def tar_members(file: IO[bytes], header: bytes, label: str) -> Iterator[Member]:
+    """The members, in order. Raises `BadArchiveError` if this is no tar archive, is damaged, or has a member that is
+    neither file nor folder. Propagates errors of the decompressors, also when a member is read."""
+    source = _decompress(file, header)
+    if source is file and len(header) < _BLOCK_BYTES:
         raise BadArchiveError("The file %s is not a tar or zip archive." % label)
     return _read(source, label)
 
 
-def _unpacked(file: IO[bytes], head: bytes) -> _Readable:
-    if head.startswith(b"\x1f\x8b"):
+def _decompress(file: IO[bytes], header: bytes) -> _Readable:
+    if header.startswith(b"\x1f\x8b"):
         return gzip.GzipFile(fileobj=file)
-    if head.startswith(b"BZh"):
+    if header.startswith(b"BZh"):
         return bz2.BZ2File(file)
-    if head.startswith(b"\xfd7zXZ\0"):
+    if header.startswith(b"\xfd7zXZ\0"):
         return lzma.LZMAFile(file)
     return file
 
 
 class _Stream:
-    """The archive's bytes in order, with the current member's content marked off."""
+    """The archive's bytes in order, with the bounds of the current member."""
 
     def __init__(self, file: _Readable, label: str) -> None:
         self._file = file
         self._label = label
-        self._left = 0
+        self._remaining = 0
         self._padding = 0
 
     def exactly(self, size: int) -> bytes:
@@ -85,20 +86,20 @@ class _Stream:
         return data
 
     def block(self) -> bytes:
-        """The next header, after what is left of the member before."""
+        """The next header, after the rest of the current member."""
         while self.content(1 << 16):
             pass
         self.exactly(self._padding)
         self._padding = 0
-        return self.exactly(_BLOCK)
+        return self.exactly(_BLOCK_BYTES)
 
     def open(self, size: int) -> None:
-        self._left = size
-        self._padding = -size % _BLOCK
+        self._remaining = size
+        self._padding = -size % _BLOCK_BYTES
 
     def content(self, size: int) -> bytes:
-        data = self.exactly(min(size, self._left))
-        self._left -= len(data)
+        data = self.exactly(min(size, self._remaining))
+        self._remaining -= len(data)
         return data
 
 
@@ -110,7 +111,7 @@ def _read(file: _Readable, label: str) -> Iterator[Member]:
     while True:
         header = stream.block()
         if not header.strip(b"\0"):
-            file.read(1 << 20)  # what fills the last record, so that a checksum after it is looked at
+            file.read(1 << 20)  # the padding of the last record, so that a checksum after it is verified
             return
         _verify(header, label, first)
         first = False
@@ -119,7 +120,7 @@ def _read(file: _Readable, label: str) -> Iterator[Member]:
         stream.open(size)
         if kind in (b"x", b"g", b"L"):
             headers += 1
-            if size > _HEADER_LIMIT or headers > _HEADERS_LIMIT:
+            if size > _HEADER_MAX_BYTES or headers > _MAX_HEADERS:
                 raise BadArchiveError("The archive %s has headers that are longer than any name." % label)
             extended.update(_extension(kind, stream.content(size), label))
             continue
@@ -140,8 +141,10 @@ def _tar_member(header: bytes, extended: dict[str, bytes], size: int, stream: _S
     if any(key.startswith("GNU.sparse") for key in extended):
         kind = b"S"
     if kind not in (b"0", b"\0", b"5", b"7"):
-        what = _KINDS.get(kind, "of the unknown kind %s" % ascii(kind.decode("latin-1")))
-        raise BadArchiveError("The member %s is %s; only files and folders are unpacked." % (ascii(name[:120]), what))
+        kind_name = _KIND_NAMES.get(kind, "of the unknown kind %s" % ascii(kind.decode("latin-1")))
+        raise BadArchiveError(
+            "The member %s is %s; only files and folders are unpacked." % (ascii(name[:120]), kind_name)
+        )
     folder = kind == b"5" or (kind == b"\0" and name.endswith("/"))
     if folder and size:
         raise BadArchiveError("The member %s is a folder with content." % ascii(name[:120]))
@@ -151,12 +154,12 @@ def _tar_member(header: bytes, extended: dict[str, bytes], size: int, stream: _S
 def _verify(header: bytes, label: str, first: bool) -> None:
     total = sum(header[:148]) + sum(header[156:]) + 8 * 32
     try:
-        good = int(header[148:156].strip(b" \0"), 8) == total
+        valid = int(header[148:156].strip(b" \0"), 8) == total
     except ValueError:
-        good = False
-    if not good:
-        what = "is not a tar or zip archive" if first else "is damaged: a header in it has a wrong checksum"
-        raise BadArchiveError("The file %s %s." % (label, what))
+        valid = False
+    if not valid:
+        problem = "is not a tar or zip archive" if first else "is damaged: a header in it has a wrong checksum"
+        raise BadArchiveError("The file %s %s." % (label, problem))
 
 
 def _name(header: bytes) -> bytes:
@@ -183,28 +186,28 @@ def _octal(field: bytes, label: str) -> int:
 
 def _records(data: bytes, label: str) -> dict[str, bytes]:
     """The `LENGTH KEY=VALUE` records of an extended header."""
-    found = {}
+    records = {}
     while data.strip(b"\0"):
         length, _, _ = data.partition(b" ")
         if not length.isdigit() or not len(length) + 3 <= int(length) <= len(data):
             raise BadArchiveError("The archive %s is damaged: an extended header in it makes no sense." % label)
         key, _, value = data[len(length) + 1 : int(length) - 1].partition(b"=")
-        found[key.decode("utf-8", "replace")] = value
+        records[key.decode("utf-8", "replace")] = value
         data = data[int(length) :]
-    return found
+    return records
 
 
 def zip_members(file: IO[bytes], label: str, max_members: int) -> Iterator[Member]:
-    """The members, in the order of the directory. `BadArchiveError` if there are too many, or one is not plain; what
-    `zipfile` raises comes through, also when a member is read."""
-    _count(file, label, max_members)
+    """The members, in the order of the directory. Raises `BadArchiveError` if there are too many, or one is neither
+    file nor folder. Propagates errors of `zipfile`, also when a member is read."""
+    _check_count(file, label, max_members)
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             yield from _zip_member(archive, info)
 
 
 def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[Member]:
-    name = info.orig_filename  # as it is in the archive: `filename` ends at a NUL
+    name = info.orig_filename  # as in the archive: `filename` ends at a NUL
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise BadArchiveError(
@@ -220,25 +223,25 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[Mem
         yield Member(name, False, (info.external_attr >> 16) or 0o644, content.read)
 
 
-def _count(file: IO[bytes], label: str, max_members: int) -> None:
-    """Walk the directory without keeping it: a million names would not fit into memory."""
+def _check_count(file: IO[bytes], label: str, max_members: int) -> None:
+    """Count the members without keeping the directory: a million names would not fit into memory."""
     size = file.seek(0, 2)
     file.seek(max(0, size - (1 << 16) - 22))
     tail = file.read()
-    at = tail.rfind(_END)
-    if at < 0 or len(tail) - at < 22:
+    end_offset = tail.rfind(_ZIP_END)
+    if end_offset < 0 or len(tail) - end_offset < 22:
         raise BadArchiveError("The archive %s is cut short: its directory is missing." % label)
-    directory, start = struct.unpack_from("<II", tail, at + 12)
-    if 0xFFFFFFFF in (directory, start) or struct.unpack_from("<H", tail, at + 10)[0] == 0xFFFF:
+    directory_bytes, start = struct.unpack_from("<II", tail, end_offset + 12)
+    if 0xFFFFFFFF in (directory_bytes, start) or struct.unpack_from("<H", tail, end_offset + 10)[0] == 0xFFFF:
         raise BadArchiveError("The archive %s is larger than a package may be (zip64)." % label)
-    end = size - len(tail) + at
-    place = end - directory
+    end = size - len(tail) + end_offset
+    position = end - directory_bytes
     for count in range(max_members + 2):
-        file.seek(max(0, place))
+        file.seek(max(0, position))
         header = file.read(46)
-        if place >= end or len(header) < 46 or not header.startswith(_ENTRY):
+        if position >= end or len(header) < 46 or not header.startswith(_ZIP_ENTRY):
             break
         if count == max_members:
             raise BadArchiveError("The archive %s holds more than %d members." % (label, max_members))
-        place += 46 + sum(struct.unpack_from("<HHH", header, 28))
+        position += 46 + sum(struct.unpack_from("<HHH", header, 28))
     file.seek(0)

@@ -1,4 +1,4 @@
-"""The images that a job runs: found on this machine or pulled, looked at, and from then on known by what they hold."""
+"""Finds or pulls the images of a job, checks their architecture, and pins them by id."""
 
 from __future__ import annotations
 
@@ -17,78 +17,79 @@ if TYPE_CHECKING:
 
     Say = Callable[[str], None]
 
-FOUND = "containers.json"  #: in the attempt's folder: the tool, and the id of each image
-_NOT_FOR_US = ("no image found in manifest list", "no matching manifest", "no image found in image index")
+IMAGES_FILE = "containers.json"  #: in the attempt's folder: the tool, and the id of each image
+_WRONG_PLATFORM = ("no image found in manifest list", "no matching manifest", "no image found in image index")
 
-_MISSING = (
+_MISSING_IMAGE = (
     "The image %s is not on this machine, and it can't be pulled: %s. Build it here, with `%s build -t %s .`, or check "
     "its name and whether this machine reaches the registry."
 )
-_FOREIGN = (
+_WRONG_ARCHITECTURE = (
     "The image %s is made for %s, and this machine is %s. Build it for this machine: `%s build --platform linux/%s "
     "-t %s .`"
 )
 
 
 class ImageError(Exception):
-    """An image that can't be had, or not be run here. The text is for people."""
+    """An image can't be pulled or can't run here. The message is for the user."""
 
 
 def prepare_images(folder: str) -> int:
-    """Find the images that the spec in `folder` names, and write them down there. 1: not all of them can be had; the
-    reason is on stderr and in `install.error`."""
+    """Find or pull the images that the spec in `folder` names, and write their ids there. Returns 1 on failure, with
+    the reason on stderr and in `install.error`."""
     with open(os.path.join(folder, "spec.json"), "rb") as file:
         spec = json.loads(file.read().decode())
-    wanted = sorted({each["container"]["image"] for each in spec["replicas"]})
+    images = sorted({each["container"]["image"] for each in spec["replicas"]})
     try:
-        tool, ids = ensure_images(container_tool.find(spec["containers"]["tool"]), wanted, _say)
+        tool, ids = ensure_images(container_tool.find(spec["containers"]["tool"]), images, _log)
     except (NoContainerToolError, ImageError) as exc:
         write_install_failure(folder, str(exc))
         sys.stderr.write("%s\n" % exc)
         return 1
-    draft = os.path.join(folder, ".%s" % FOUND)
+    draft = os.path.join(folder, ".%s" % IMAGES_FILE)
     with open(draft, "w") as out:
         json.dump({"tool": tool.words(), "images": ids}, out)
-    os.rename(draft, os.path.join(folder, FOUND))
+    os.rename(draft, os.path.join(folder, IMAGES_FILE))
     return 0
 
 
-def ensure_images(tools: list[ContainerTool], wanted: list[str], say: Say) -> tuple[ContainerTool, dict[str, str]]:
-    """The tool that has all of these images, and the id of each. What no tool has is pulled by the first one.
+def ensure_images(tools: list[ContainerTool], images: list[str], log: Say) -> tuple[ContainerTool, dict[str, str]]:
+    """The tool that has all of these images, and the id of each. If no tool has all, the first
+    one pulls the missing ones.
 
-    `ImageError` if one can't be had, or is for another kind of machine.
+    Raises `ImageError` if an image can't be pulled, or is for another architecture.
     """
     for tool in tools:
-        found = {image: _known(tool, image) for image in wanted}
-        if all(found.values()):
+        details = {image: _inspect(tool, image) for image in images}
+        if all(details.values()):
             break
     else:
         tool = tools[0]
-        found = {image: _known(tool, image) or _pulled(tool, image, say) for image in wanted}
-    return tool, {image: _checked(tool, image, about) for image, about in found.items() if about}
+        details = {image: _inspect(tool, image) or _pull(tool, image, log) for image in images}
+    return tool, {image: _check_architecture(tool, image, info) for image, info in details.items() if info}
 
 
-def _known(tool: ContainerTool, image: str) -> Optional[dict[str, Any]]:
-    """What the tool knows of an image on this machine; None if it has none of that name."""
-    done = container_tool.run_tool(container_tool.inspect_command(tool, image))
-    return json.loads(done.stdout)[0] if done.returncode == 0 else None
+def _inspect(tool: ContainerTool, image: str) -> Optional[dict[str, Any]]:
+    """What the tool knows of a local image. Returns None if it is missing."""
+    process = container_tool.run_tool(container_tool.inspect_command(tool, image))
+    return json.loads(process.stdout)[0] if process.returncode == 0 else None
 
 
-def _checked(tool: ContainerTool, image: str, about: dict[str, Any]) -> str:
-    """The id of an image that runs here."""
-    here = container_tool.architecture()
-    if about.get("Architecture") not in (here, "", None):
-        raise _foreign(tool, image, about["Architecture"])
-    return str(about["Id"])
+def _check_architecture(tool: ContainerTool, image: str, info: dict[str, Any]) -> str:
+    """The id of an image that runs on this machine."""
+    machine = container_tool.architecture()
+    if info.get("Architecture") not in (machine, "", None):
+        raise _architecture_error(tool, image, info["Architecture"])
+    return str(info["Id"])
 
 
-def _foreign(tool: ContainerTool, image: str, architecture: str) -> ImageError:
-    here = container_tool.architecture()
-    return ImageError(_FOREIGN % (image, architecture, here, tool.kind, here, image))
+def _architecture_error(tool: ContainerTool, image: str, architecture: str) -> ImageError:
+    machine = container_tool.architecture()
+    return ImageError(_WRONG_ARCHITECTURE % (image, architecture, machine, tool.kind, machine, image))
 
 
-def _pulled(tool: ContainerTool, image: str, say: Say) -> dict[str, Any]:
-    say("The image %s is not on this machine: pulling it with %s." % (image, tool.kind))
+def _pull(tool: ContainerTool, image: str, log: Say) -> dict[str, Any]:
+    log("The image %s is not on this machine: pulling it with %s." % (image, tool.kind))
     process = subprocess.Popen(
         container_tool.pull_command(tool, image),
         stdin=subprocess.DEVNULL,
@@ -103,17 +104,17 @@ def _pulled(tool: ContainerTool, image: str, say: Say) -> dict[str, Any]:
         for line in process.stdout:
             if line.strip():
                 lines.append(line.strip())
-                say(line.strip())
-    about = _known(tool, image) if process.returncode == 0 else None
-    if about is None:
-        said = "\n".join(lines[-20:])
-        if any(words in said for words in _NOT_FOR_US):
-            raise _foreign(tool, image, "other machines alone")
-        raise ImageError(_MISSING % (image, container_tool.last_line(said), tool.kind, image))
-    say("The image %s was pulled." % image)
-    return about
+                log(line.strip())
+    info = _inspect(tool, image) if process.returncode == 0 else None
+    if info is None:
+        output = "\n".join(lines[-20:])
+        if any(message in output for message in _WRONG_PLATFORM):
+            raise _architecture_error(tool, image, "other machines alone")
+        raise ImageError(_MISSING_IMAGE % (image, container_tool.last_line(output), tool.kind, image))
+    log("The image %s was pulled." % image)
+    return info
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     sys.stdout.write("%s\n" % line)
     sys.stdout.flush()

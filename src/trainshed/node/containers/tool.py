@@ -1,7 +1,7 @@
-"""Containers by Podman or Docker: which of the two this machine has, and the words that each is told.
+"""Runs containers with Podman or Docker: finds the tool of this machine, and builds its command lines.
 
-Nothing in a container is privileged, and of the machine's files it sees what is mounted and no more. It has the
-network of the machine, so that addresses mean the same inside and outside, unless it names the ports it is asked by.
+A container is unprivileged and sees only the files that are mounted. It has the machine's network, so that addresses
+mean the same inside and outside, unless it publishes ports.
 """
 
 from __future__ import annotations
@@ -22,38 +22,48 @@ PODMAN = "podman"
 DOCKER = "docker"
 KINDS = (PODMAN, DOCKER)
 
-_ASK_S = 60.0
-_PIDS = 4096
-_OOM_SCORE = 500  #: as replicas without a container have it
+_TOOL_TIMEOUT_S = 60.0
+_MAX_PIDS = 4096
+_OOM_SCORE_ADJ = 500  #: the same as for replicas without a container
 _SHM_BYTES = 1 << 30
-_SELINUX = "/sys/fs/selinux/enforce"
+_SELINUX_FILE = "/sys/fs/selinux/enforce"
 _INITS = ("catatonit", "tini", "dumb-init")
 _INIT_PATHS = ("/usr/libexec/podman/catatonit", "/usr/lib/podman/catatonit")
-#: Variables that the tools, what they start and those who look for them go by themselves. A container's own value of
-#: one is told on the command line, or it would be taken for theirs.
-_TOOLS_OWN = {
+#: Variables that configure the tools and their children. A container's own value of one goes on the command line, or
+#: else it would configure the tool.
+_TOOL_VARIABLES = {
     *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "NOTIFY_SOCKET", "REGISTRY_AUTH_FILE", "TRAINSHED_HOST"),
     *("GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GOTRACEBACK", "GLIBC_TUNABLES"),
 }
-_TOOLS_OWN_HEADS = ("LD_", "XDG_", "DBUS_", "LISTEN_", "CONTAINER", "_CONTAINERS_", "PODMAN_", "STORAGE_", "DOCKER_")
+_TOOL_VARIABLE_PREFIXES = (
+    "LD_",
+    "XDG_",
+    "DBUS_",
+    "LISTEN_",
+    "CONTAINER",
+    "_CONTAINERS_",
+    "PODMAN_",
+    "STORAGE_",
+    "DOCKER_",
+)
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386", "riscv64": "riscv64"}
 
-_NEITHER = (
+_NO_TOOL = (
     "A container image needs %s to run it, and this machine has %s. Install it, such as with: "
     "sudo apt-get install podman"
 )
-_SILENT = (
+_BROKEN_TOOL = (
     "A container image needs Podman or Docker to run it, and %s does not work on this machine: %s. Start Docker's "
     "daemon, or install Podman, which needs none."
 )
 
 
 class NoContainerToolError(Exception):
-    """There is no program that runs containers. The text is for people."""
+    """This machine has no tool that runs containers. The message is for the user."""
 
 
 class ContainerTool:
-    """A program that runs containers here, and which limits it can set: some of "memory", "cpu" and "pids"."""
+    """A program that runs containers here, and the limits it can set: some of "memory", "cpu" and "pids"."""
 
     __slots__ = ("kind", "limits", "path")
 
@@ -63,65 +73,65 @@ class ContainerTool:
         self.limits = limits
 
     def words(self) -> dict[str, Any]:
-        """For a file; `ContainerTool.of` reads it."""
+        """As JSON, for `ContainerTool.of`."""
         return {"kind": self.kind, "path": self.path, "limits": list(self.limits)}
 
     @classmethod
-    def of(cls, words: dict[str, Any]) -> ContainerTool:
-        return cls(words["kind"], words["path"], tuple(words["limits"]))
+    def of(cls, fields: dict[str, Any]) -> ContainerTool:
+        return cls(fields["kind"], fields["path"], tuple(fields["limits"]))
 
 
 class ContainerSpec:
-    """What to run: an image, a command in place of the image's own if there is one, and what surrounds it."""
+    """A container to run: an image, a command that replaces the image's own if given, and its environment."""
 
     __slots__ = (
         *("args", "command", "cpus", "env", "image", "labels", "memory_bytes", "mounts", "name", "ports", "read_only"),
     )
 
-    def __init__(self, name: str, image: str, **given: Any) -> None:
+    def __init__(self, name: str, image: str, **options: Any) -> None:
         self.name = name
         self.image = image
-        self.command: list[str] = given.get("command") or []
-        self.args: list[str] = given.get("args") or []
-        self.env: dict[str, str] = given.get("env") or {}
-        self.labels: dict[str, str] = given.get("labels") or {}
-        self.mounts: list[dict[str, Any]] = given.get("mounts") or []  # source, target, read_only
-        self.cpus: float = given.get("cpus") or 0  # 0: as many as there are
-        self.memory_bytes: int = given.get("memory_bytes") or 0
-        #: pairs of a port of loopback and one of the container, which then has a network of its own
-        self.ports: list[tuple[int, int]] = given.get("ports") or []
-        self.read_only = bool(given.get("read_only"))  # the image's own files; /tmp can be written to all the same
+        self.command: list[str] = options.get("command") or []
+        self.args: list[str] = options.get("args") or []
+        self.env: dict[str, str] = options.get("env") or {}
+        self.labels: dict[str, str] = options.get("labels") or {}
+        self.mounts: list[dict[str, Any]] = options.get("mounts") or []  # source, target, read_only
+        self.cpus: float = options.get("cpus") or 0  # 0: no limit
+        self.memory_bytes: int = options.get("memory_bytes") or 0
+        #: pairs of a loopback port and a container port; the container then has its own network
+        self.ports: list[tuple[int, int]] = options.get("ports") or []
+        self.read_only = bool(options.get("read_only"))  # the image's files; /tmp stays writable
 
 
-# -- which there is
+# -- finding the tool
 
 
-def find(wanted: str = AUTO) -> list[ContainerTool]:
-    """The programs that work here, the best first; `wanted` is one of them, or AUTO.
+def find(kind_wanted: str = AUTO) -> list[ContainerTool]:
+    """The tools that work here, the best first. `kind_wanted` is one of KINDS, or AUTO.
 
-    `NoContainerToolError` if none does.
+    Raises `NoContainerToolError` if none does.
     """
-    found = []
-    faults = []
-    for kind in KINDS if wanted == AUTO else (wanted,):
+    tools = []
+    failures = []
+    for kind in KINDS if kind_wanted == AUTO else (kind_wanted,):
         path = shutil.which(kind)
         if path is None:
             continue
-        done = run_tool([path, "info", "--format", "{{json .}}"])
-        if done.returncode == 0:
-            found.append(ContainerTool(kind, path, _limits(kind, json.loads(done.stdout))))
+        process = run_tool([path, "info", "--format", "{{json .}}"])
+        if process.returncode == 0:
+            tools.append(ContainerTool(kind, path, _limits(kind, json.loads(process.stdout))))
         else:
-            faults.append((path, last_line(done.stderr)))
-    if found:
-        return found
-    if faults:
-        raise NoContainerToolError(_SILENT % faults[0])
+            failures.append((path, last_line(process.stderr)))
+    if tools:
+        return tools
+    if failures:
+        raise NoContainerToolError(_BROKEN_TOOL % failures[0])
     both = ("Podman or Docker", "neither")
-    raise NoContainerToolError(_NEITHER % (both if wanted == AUTO else (wanted.capitalize(), "none")))
+    raise NoContainerToolError(_NO_TOOL % (both if kind_wanted == AUTO else (kind_wanted.capitalize(), "none")))
 
 
 def _limits(kind: str, info: dict[str, Any]) -> tuple[str, ...]:
-    """What a container can be limited in: a user's own Podman can do what the machine hands to users."""
+    """The limits that the tool can set. Rootless Podman has the controllers that the machine delegates to users."""
     if kind == DOCKER:
         names = (("memory", "MemoryLimit"), ("cpu", "CpuCfsQuota"), ("pids", "PidsLimit"))
         return tuple(name for name, key in names if info.get(key))
@@ -131,8 +141,8 @@ def _limits(kind: str, info: dict[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in ("memory", "cpu", "pids") if name in (host.get("cgroupControllers") or ()))
 
 
-def run_tool(argv: list[str], timeout_s: float = _ASK_S) -> subprocess.CompletedProcess[str]:
-    """Run a command of a tool and take what it says. One that does not come back is one that failed."""
+def run_tool(argv: list[str], timeout_s: float = _TOOL_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    """Run a tool and capture its output. A timeout counts as a failure."""
     try:
         return subprocess.run(
             argv,
@@ -150,74 +160,74 @@ def run_tool(argv: list[str], timeout_s: float = _ASK_S) -> subprocess.Completed
         return subprocess.CompletedProcess(argv, 1, "", str(exc.strerror))
 
 
-def last_line(text: str) -> str:
-    """What a program said last, without a full stop."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+def last_line(output: str) -> str:
+    """The last line of a tool's output, without a full stop."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1].rstrip(".") if lines else "it does not say why"
 
 
 def architecture() -> str:
-    """This machine's, in the word that images have for it."""
+    """This machine's architecture, as images name it."""
     machine = platform.machine()
     return _ARCHITECTURES.get(machine, machine)
 
 
-# -- the words
+# -- command lines
 
 
 def run_command(tool: ContainerTool, container: ContainerSpec) -> list[str]:
-    """The command that runs the container and stays until it ends: its output, its exit status, its signals.
+    """The command that runs the container in the foreground: with its output, its exit status, its signals.
 
-    To be run with `environment` added to its own: who may list processes sees their words, but not their variables.
+    Run it with `environment` added. Whoever may list processes sees arguments, but not variables.
     """
-    words = [tool.path, "run", "--name", container.name, "--pull", "never", *_network(container)]
-    words += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--stop-timeout", "0"]
-    words += ["--log-driver", "none", "--oom-score-adj", str(_OOM_SCORE), *_ulimits()]
+    argv = [tool.path, "run", "--name", container.name, "--pull", "never", *_network(container)]
+    argv += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--stop-timeout", "0"]
+    argv += ["--log-driver", "none", "--oom-score-adj", str(_OOM_SCORE_ADJ), *_ulimits()]
     if tool.kind == PODMAN:
-        words += ["--http-proxy=false", "--systemd=false"]  # no variables and no manners of the machine's own
-    if os.path.exists(_SELINUX):
-        words += ["--security-opt", "label=disable"]  # else nothing that is mounted can be read
-    words += [*_init(tool), *_sizes(tool, container)]
+        argv += ["--http-proxy=false", "--systemd=false"]  # nothing from the machine's configuration
+    if os.path.exists(_SELINUX_FILE):
+        argv += ["--security-opt", "label=disable"]  # else mounted files can't be read
+    argv += [*_init(tool), *_resources(tool, container)]
     if container.read_only:
-        words += ["--read-only", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp", "--tmpfs", "/run"]  # noqa: S108 - inside
+        argv += ["--read-only", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp", "--tmpfs", "/run"]  # noqa: S108 - inside
     for key in sorted(container.labels):
-        words += ["--label", "%s=%s" % (key, container.labels[key])]
+        argv += ["--label", "%s=%s" % (key, container.labels[key])]
     for mount in container.mounts:
-        words += ["--mount", _mount(mount)]
+        argv += ["--mount", _mount(mount)]
     for key in sorted(container.env):
-        words += ["--env", "%s=%s" % (key, container.env[key]) if _is_tools_own(key) else key]
+        argv += ["--env", "%s=%s" % (key, container.env[key]) if _is_tool_variable(key) else key]
     if container.command:
-        words += ["--entrypoint", container.command[0]]
-    return [*words, container.image, *container.command[1:], *container.args]
+        argv += ["--entrypoint", container.command[0]]
+    return [*argv, container.image, *container.command[1:], *container.args]
 
 
 def environment(container: ContainerSpec) -> dict[str, str]:
-    """The container's variables whose values the command of `run_command` takes from its own environment."""
-    return {key: value for key, value in container.env.items() if not _is_tools_own(key)}
+    """The variables whose values the `run_command` process passes from its own environment."""
+    return {key: value for key, value in container.env.items() if not _is_tool_variable(key)}
 
 
-def _is_tools_own(key: str) -> bool:
-    return key in _TOOLS_OWN or key.startswith(_TOOLS_OWN_HEADS)
+def _is_tool_variable(key: str) -> bool:
+    return key in _TOOL_VARIABLES or key.startswith(_TOOL_VARIABLE_PREFIXES)
 
 
 def _network(container: ContainerSpec) -> list[str]:
-    """The machine's network, or one of its own that is reached by the ports it publishes."""
+    """The machine's network, or a separate one with published ports."""
     if not container.ports:
         return ["--network", "host"]
-    return [word for port in container.ports for word in ("--publish", "127.0.0.1:%d:%d" % port)]
+    return [argument for port in container.ports for argument in ("--publish", "127.0.0.1:%d:%d" % port)]
 
 
 def _mount(mount: dict[str, Any]) -> str:
-    """A folder of the machine for the container to see. A comma would end a name, and a quote keeps it in."""
+    """A bind mount. Quotes protect a comma, which would otherwise end a name."""
     fields = ["type=bind", "source=%s" % mount["source"], "target=%s" % mount["target"]]
     fields += ["readonly"] if mount["read_only"] else []
     return ",".join('"%s"' % field.replace('"', '""') if "," in field or '"' in field else field for field in fields)
 
 
 def _ulimits() -> list[str]:
-    """This process's own, said aloud: what the tools would take by themselves may be more than the kernel gives.
+    """This process's own limits, explicitly: the tools' defaults may exceed what the kernel allows.
 
-    Podman lowers its own limit of processes to the number of pids that there can be.
+    Podman lowers its own limit of processes to the kernel's maximum of pids.
     """
     with open("/proc/sys/kernel/pid_max") as file:
         pids = int(file.read())
@@ -228,25 +238,25 @@ def _ulimits() -> list[str]:
 
 
 def _init(tool: ContainerTool) -> list[str]:
-    """A first process that passes signals on: the kernel lets a program that is number 1 itself ignore SIGTERM."""
+    """An init process that forwards signals: the kernel lets a program with pid 1 ignore SIGTERM."""
     if tool.kind == DOCKER:
-        return ["--init"]  # it brings its own
-    found = [path for path in (shutil.which(name) for name in _INITS) if path]
-    found += [path for path in _INIT_PATHS if os.path.exists(path)]
-    return ["--init", "--init-path", found[0]] if found else []
+        return ["--init"]  # Docker ships its own
+    paths = [path for path in (shutil.which(name) for name in _INITS) if path]
+    paths += [path for path in _INIT_PATHS if os.path.exists(path)]
+    return ["--init", "--init-path", paths[0]] if paths else []
 
 
-def _sizes(tool: ContainerTool, container: ContainerSpec) -> list[str]:
-    """What of the machine it may have: no more than there is, and no limit that the tool can't set."""
-    words = ["--pids-limit", str(_PIDS)] if "pids" in tool.limits else []
+def _resources(tool: ContainerTool, container: ContainerSpec) -> list[str]:
+    """Resource limits: no more than the machine has, and only those that the tool can set."""
+    argv = ["--pids-limit", str(_MAX_PIDS)] if "pids" in tool.limits else []
     cpus = os.cpu_count() or 1
     if "cpu" in tool.limits and 0 < container.cpus < cpus:
-        words += ["--cpus", "%g" % container.cpus]
+        argv += ["--cpus", "%g" % container.cpus]
     memory = container.memory_bytes
     if "memory" in tool.limits and 0 < memory < _memory_bytes():
-        words += ["--memory", "%d" % memory]
+        argv += ["--memory", "%d" % memory]
     shared = min(_SHM_BYTES, memory // 2) if memory else _SHM_BYTES
-    return [*words, "--shm-size", "%d" % shared]
+    return [*argv, "--shm-size", "%d" % shared]
 
 
 def _memory_bytes() -> int:
@@ -254,17 +264,17 @@ def _memory_bytes() -> int:
 
 
 def remove_command(tool: ContainerTool, names: list[str]) -> list[str]:
-    """The command that kills containers, if they run, and takes away what is left of them."""
+    """The command that kills and removes containers with their volumes."""
     return [tool.path, "rm", "--force", "--volumes", *names]
 
 
 def inspect_command(tool: ContainerTool, image: str) -> list[str]:
-    """The command that prints what is known of a local image: a list with one object."""
+    """The command that prints a local image's details: a list with one object."""
     return [tool.path, "image", "inspect", image]
 
 
 def pid_command(tool: ContainerTool, name: str) -> list[str]:
-    """The command that prints the pid of a container's first process, 0 if it does not run."""
+    """The command that prints the pid of a container's first process, or 0 if it does not run."""
     return [tool.path, "container", "inspect", "--format", "{{.State.Pid}}", name]
 
 
@@ -277,19 +287,19 @@ def list_command(tool: ContainerTool, label: str) -> list[str]:
     return [tool.path, "ps", "--all", "--quiet", "--no-trunc", "--filter", "label=" + label]
 
 
-# -- at the end
+# -- removal
 
 
 def remove_labelled(tool: ContainerTool, label: str) -> Optional[str]:
-    """End and remove all containers with a label. What is in the way if any is left; None if none is."""
-    said = ""
+    """Kill and remove all containers with a label. Returns None if none is left, or else the reason."""
+    error = ""
     for _ in range(3):
-        found = run_tool(list_command(tool, label))
-        if found.returncode != 0:
-            said = found.stderr
+        listing = run_tool(list_command(tool, label))
+        if listing.returncode != 0:
+            error = listing.stderr
             continue
-        names = found.stdout.split()
+        names = listing.stdout.split()
         if not names:
             return None
-        said = run_tool(remove_command(tool, names)).stderr
-    return last_line(said)
+        error = run_tool(remove_command(tool, names)).stderr
+    return last_line(error)

@@ -1,4 +1,4 @@
-"""How a process ended, and the two values by which replica proxies and supervisors understand each other."""
+"""Exit status of a process, and the two values that replica proxies and supervisors exchange."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from typing import Optional
 
 
-NODE_LOST = 64  #: the signal by which a stand-in ends whose replica was lost with the machine that it ran on
-STARTED = "started"  #: what a stand-in says to its supervisor when its replica runs
-_SIGNALS = 64
+NODE_LOST = 64  #: a replica proxy exits by this signal if its replica was lost with its node
+STARTED = "started"  #: a replica proxy sends this to its supervisor when its replica runs
+_SIGNAL_MAX = 64
 
 
 class ExitStatus:
-    """How one process ended: with the status `code`, or killed by `signal`. The other of the two is None."""
+    """Exit status of one process: exited with `code`, or killed by `signal`. The other one is None."""
 
     __slots__ = ("code", "signal")
 
@@ -25,7 +25,7 @@ class ExitStatus:
 
     @classmethod
     def of(cls, status: int) -> ExitStatus:
-        """From a status as `os.waitpid` gives it."""
+        """From a wait status of `os.waitpid`."""
         if os.WIFSIGNALED(status):
             return cls(None, os.WTERMSIG(status))
         return cls(os.WEXITSTATUS(status))
@@ -36,8 +36,8 @@ class ExitStatus:
 
     @property
     def lost(self) -> bool:
-        """Ended from outside: by a signal, or with 128 + n, which is how a shell tells of one."""
-        return self.code is None or 128 < self.code <= 128 + _SIGNALS
+        """Ended from outside: by a signal, or with 128 + n, as a shell reports one."""
+        return self.code is None or 128 < self.code <= 128 + _SIGNAL_MAX
 
     @property
     def node_lost(self) -> bool:

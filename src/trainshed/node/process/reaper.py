@@ -1,7 +1,7 @@
-"""A process between the server and code that may do anything: it holds on to all that this starts, and keeps its log.
+"""The reaper: a process between the server and user code that kills all descendants and writes their log.
 
-Whoever asked for it holds the other end of `life`, a pipe or a socket. When that is closed, for whatever reason, every
-process below ends at once. If the guard itself is killed, the process that it guards dies with it.
+The caller holds the other end of `life`, a pipe or a socket. When that end is closed, for whatever reason, all
+descendants are killed immediately. If the reaper itself is killed, its child dies with it.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
 
-_PIECE = 1 << 16
-_ORDERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-SIGNAL_EXIT_BASE = 128  #: plus the number of the signal: the status for a process that was killed
+_CHUNK_BYTES = 1 << 16
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SIGNAL_EXIT_BASE = 128  #: plus the signal number: the exit status for a killed process
 
 
 def run_reaped(life: int, log: str, run: Callable[[], int], limit: int) -> int:
-    """Fork and do `run` there, with stderr to the file `log`; returns its status when nothing of it is left.
+    """Fork, and call `run` in the child with stderr to the file `log`. Blocks until no descendant is left.
 
-    SIGTERM is passed on. A log of more than `limit` bytes is put aside as `log.1`, in place of the one before.
+    Returns the exit status. Forwards SIGTERM. A log of more than `limit` bytes is rotated to `log.1`, which
+    replaces the previous one.
     """
     tree.become_subreaper()
-    signals = signal_pipe((signal.SIGCHLD, *_ORDERS))
-    output, into = os.pipe()
-    guard_pid = os.getpid()
+    signals = signal_pipe((signal.SIGCHLD, *_STOP_SIGNALS))
+    output, output_w = os.pipe()
+    reaper_pid = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _be_guarded(guard_pid, into, (signals, output), run)
-    os.close(into)
+        _run_child(reaper_pid, output_w, (signals, output), run)
+    os.close(output_w)
     null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 1)  # what the process says there ends with it
+    os.dup2(null, 1)  # only the child writes to stdout
     os.close(null)
     with _Log(log, limit) as file:
         status = _watch(pid, life, signals, output, file)
@@ -49,25 +50,25 @@ def run_reaped(life: int, log: str, run: Callable[[], int], limit: int) -> int:
     return status
 
 
-def _be_guarded(guard_pid: int, into: int, strays: tuple[int, ...], run: Callable[[], int]) -> None:
-    """In the child. Never returns."""
+def _run_child(reaper_pid: int, output_w: int, inherited_fds: tuple[int, ...], run: Callable[[], int]) -> None:
+    """Runs in the child. Never returns."""
     status = 1
     try:
-        tree.set_parent_death_signal(guard_pid, signal.SIGKILL)
+        tree.set_parent_death_signal(reaper_pid, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, *_ORDERS):
+        for number in (signal.SIGCHLD, *_STOP_SIGNALS):
             signal.signal(number, signal.SIG_DFL)
-        for fd in strays:
+        for fd in inherited_fds:
             os.close(fd)
-        os.dup2(into, 2)
-        os.close(into)
+        os.dup2(output_w, 2)
+        os.close(output_w)
         raise_oom_score()
         status = run()
     except SystemExit as exc:
         status = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
         if isinstance(exc.code, str):
             sys.stderr.write(exc.code + "\n")
-    except BaseException:  # noqa: BLE001 - it ends here, and says why
+    except BaseException:  # noqa: BLE001 - the process ends here, and prints the reason
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -76,27 +77,27 @@ def _be_guarded(guard_pid: int, into: int, strays: tuple[int, ...], run: Callabl
 
 
 def _watch(pid: int, life: int, signals: int, output: int, log: _Log) -> int:
-    """Until the process ends or has to. Its status: what it exited with, or KILLED and the signal."""
-    ended: dict[int, int] = {}
+    """Wait until the process exits or `life` is closed. Returns its status, or SIGNAL_EXIT_BASE plus the signal."""
+    statuses: dict[int, int] = {}
     poll = select.poll()
     for fd in (signals, output):
         poll.register(fd, select.POLLIN)
     poll.register(life, select.POLLIN | select.POLLRDHUP)
-    while pid not in ended:
+    while pid not in statuses:
         ready = dict(poll.poll())
         if output in ready and not log.copy(output):
             poll.unregister(output)
-        if signals in ready and any(number in _ORDERS for number in os.read(signals, 512)):
+        if signals in ready and any(number in _STOP_SIGNALS for number in os.read(signals, 512)):
             tree.send_signal(pid, signal.SIGTERM)
         if life in ready:
             return SIGNAL_EXIT_BASE + signal.SIGKILL
-        tree.reap(ended.__setitem__)
-    status = ended[pid]
+        tree.reap(statuses.__setitem__)
+    status = statuses[pid]
     return SIGNAL_EXIT_BASE + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 class _Log:
-    """A file that grows to twice its limit at most, the older half in a file beside it."""
+    """A log file with one rotated predecessor, each up to the limit."""
 
     def __init__(self, path: str, limit: int) -> None:
         self._path = path
@@ -116,15 +117,15 @@ class _Log:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     def copy(self, source: int) -> bool:
-        """What can be read at once from a pipe. False at its end. What the disk can't take is lost."""
-        piece = os.read(source, _PIECE)
+        """Copy one chunk from a pipe. Returns False at its end. What does not fit on the disk is lost."""
+        chunk = os.read(source, _CHUNK_BYTES)
         try:
-            if piece and self._size and self._size + len(piece) > self._limit:
+            if chunk and self._size and self._size + len(chunk) > self._limit:
                 os.rename(self._path, self._path + ".1")
-                fresh = self._open()
+                fd = self._open()
                 os.close(self._fd)
-                self._fd, self._size = fresh, 0
-            self._size += os.write(self._fd, piece)
+                self._fd, self._size = fd, 0
+            self._size += os.write(self._fd, chunk)
         except OSError:
             pass  # a full disk must not stop a model that prints
-        return bool(piece)
+        return bool(chunk)

@@ -1,7 +1,7 @@
-"""CPU and memory of each replica, with all that it started, once a second: lines of samples.jsonl.
+"""Samples CPU and memory of each replica with all its descendants, once a second, for samples.jsonl.
 
-Read straight from /proc: that costs less than importing a library for it, and works in every runtime. Who belongs to
-whom is looked up every few seconds only, because that is the dear part of it: a trainer has many threads.
+Reads /proc directly: that is cheaper than an import, and works in every runtime. The process tree is scanned only every
+few seconds. The scan is the expensive part, because a trainer has many threads.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from ..journal import DISK_FULL, now_us
 from . import tree
 
 SAMPLE_INTERVAL_S = 1.0
-LOOK_S = 5.0  #: between two looks at which processes a replica has
-FINE_S = 3600.0  #: for so long there is a line a second; then they come further and further apart
-COARSEST_S = 10.0
-_TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+SCAN_INTERVAL_S = 5.0  #: between two scans of the process tree
+FULL_RATE_S = 3600.0  #: for this long there is a line a second; then the interval grows
+MAX_INTERVAL_S = 10.0
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def gap_s(running_s: float) -> float:
-    """The time between two lines of a replica in a job that has run for so long, so that no file grows too large."""
-    return min(max(SAMPLE_INTERVAL_S, running_s / FINE_S), COARSEST_S)
+def sample_interval_s(running_s: float) -> float:
+    """Seconds between two lines of a replica. The interval grows with the running time, which bounds the file."""
+    return min(max(SAMPLE_INTERVAL_S, running_s / FULL_RATE_S), MAX_INTERVAL_S)
 
 
-class _Tally:
-    """One replica since its last line."""
+class _Totals:
+    """Totals of one replica since its last line."""
 
     __slots__ = ("count", "cpu_s", "peak", "pid", "since_s")
 
@@ -38,57 +38,61 @@ class _Tally:
 
 
 class ProcessSampler:
-    """Gives `{"t": us, "r": replica, "cpu": cores in use, "rss": bytes, "processes": n, "span": s}` for each replica.
+    """Samples `{"t": us, "r": replica, "cpu": cores in use, "rss": bytes, "processes": n, "span": s}` for each replica.
 
-    A line is about the `span` seconds before it: `cpu` is the mean, `rss` and `processes` are the most that was seen.
+    A line covers the `span` seconds before it: `cpu` is the mean, `rss` and `processes` are maximums.
     """
 
     def __init__(self, inside: str = "") -> None:
-        """`inside` is an attempt's folder if its replicas are in containers: what runs one is not a part of it."""
-        self._inside = inside
-        self._tallies: dict[str, _Tally] = {}
-        self._families: dict[str, list[int]] = {}
-        self._known: dict[str, int] = {}
-        self._begun_s = self._look_at = self._write_at = 0.0
+        """`inside` is the attempt's folder if its replicas run in containers. Processes outside
+        the container do not count."""
+        self._container_folder = inside
+        self._totals: dict[str, _Totals] = {}
+        self._trees: dict[str, list[int]] = {}
+        self._pids: dict[str, int] = {}
+        self._start_s = self._scan_at = self._write_at = 0.0
 
     def lines(self, pids: dict[str, int], now_s: float) -> str:
-        """Look at each replica, to be called about once a second; most looks give no line in a job that runs for long.
-        `now_s` is monotonic time.
-        """
-        self._begun_s = self._begun_s or now_s
-        if now_s >= self._look_at or pids != self._known or (self._inside and not all(self._families.values())):
-            self._families, self._known = _families(pids), dict(pids)
-            if self._inside:
-                self._families = {name: _contained(self._inside, name, all_) for name, all_ in self._families.items()}
-            self._look_at = now_s + LOOK_S
+        """Sample each replica. Called about once a second. In a long job most calls return no line.
+        `now_s` is monotonic time."""
+        self._start_s = self._start_s or now_s
+        if now_s >= self._scan_at or pids != self._pids or (self._container_folder and not all(self._trees.values())):
+            self._trees, self._pids = _process_trees(pids), dict(pids)
+            if self._container_folder:
+                self._trees = {
+                    name: _in_container(self._container_folder, name, tree_pids)
+                    for name, tree_pids in self._trees.items()
+                }
+            self._scan_at = now_s + SCAN_INTERVAL_S
         due = now_s >= self._write_at
         lines = []
         for name, pid in pids.items():
-            cpu_s, rss, count = _sum(self._families[name])
-            tally = self._tallies.get(name)
-            if tally is None or tally.pid != pid:
-                tally = self._tallies[name] = _Tally(pid, now_s - SAMPLE_INTERVAL_S, 0.0)
-            tally.peak, tally.count = max(tally.peak, rss), max(tally.count, count)
+            cpu_s, rss, count = _sum(self._trees[name])
+            totals = self._totals.get(name)
+            if totals is None or totals.pid != pid:
+                totals = self._totals[name] = _Totals(pid, now_s - SAMPLE_INTERVAL_S, 0.0)
+            totals.peak, totals.count = max(totals.peak, rss), max(totals.count, count)
             if due:
-                lines.append(_line(name, tally, cpu_s, now_s))
-                self._tallies[name] = _Tally(pid, now_s, cpu_s)
+                lines.append(_line(name, totals, cpu_s, now_s))
+                self._totals[name] = _Totals(pid, now_s, cpu_s)
         if due:
-            # A little less than the gap: the caller's clock is not exact, and a line should not wait for its next call.
-            self._write_at = now_s + gap_s(now_s - self._begun_s) - SAMPLE_INTERVAL_S / 2
+            # Slightly less than the interval: the caller's clock is not exact, and a line should
+            # not wait for its next call.
+            self._write_at = now_s + sample_interval_s(now_s - self._start_s) - SAMPLE_INTERVAL_S / 2
         return "".join(lines)
 
 
 class SampleWriter:
-    """Appends what `ProcessSampler` gives to a file."""
+    """Appends the lines of `ProcessSampler` to a file."""
 
     def __init__(self, path: str, inside: bool = False) -> None:
-        """`inside`: replicas are in containers."""
+        """`inside`: replicas run in containers."""
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        self._looks = ProcessSampler(os.path.dirname(path) if inside else "")
+        self._sampler = ProcessSampler(os.path.dirname(path) if inside else "")
 
     def sample(self, pids: dict[str, int], now_s: float) -> None:
-        """Look at each replica, to be called about once a second. A full disk costs the lines, not the job."""
-        lines = self._looks.lines(pids, now_s)
+        """Sample each replica. Called about once a second. A full disk costs the lines, not the job."""
+        lines = self._sampler.lines(pids, now_s)
         try:
             os.write(self._fd, lines.encode())
         except OSError as exc:
@@ -96,40 +100,40 @@ class SampleWriter:
                 raise
 
 
-def _line(name: str, tally: _Tally, cpu_s: float, now_s: float) -> str:
-    span_s = max(now_s - tally.since_s, 0.001)
-    # A process that ends takes its time with it, so the sum may fall.
-    cores = max(0.0, cpu_s - tally.cpu_s) / span_s
-    sample = {"t": now_us(), "r": name, "cpu": round(cores, 3), "rss": tally.peak, "processes": tally.count}
+def _line(name: str, totals: _Totals, cpu_s: float, now_s: float) -> str:
+    span_s = max(now_s - totals.since_s, 0.001)
+    # The sum may fall, because an exited process takes its CPU time with it.
+    cores = max(0.0, cpu_s - totals.cpu_s) / span_s
+    sample = {"t": now_us(), "r": name, "cpu": round(cores, 3), "rss": totals.peak, "processes": totals.count}
     sample["span"] = round(span_s, 2)
     return json.dumps(sample) + "\n"
 
 
-def _families(pids: dict[str, int]) -> dict[str, list[int]]:
-    """For each replica its first process, those below it, and those that lost their parent on the way."""
-    found = {name: [pid, *tree.descendants(pid)] for name, pid in pids.items()}
-    living = {pid: name for name, pid in pids.items()}
+def _process_trees(pids: dict[str, int]) -> dict[str, list[int]]:
+    """For each replica its first process, the descendants, and orphans that belong to it."""
+    trees = {name: [pid, *tree.descendants(pid)] for name, pid in pids.items()}
+    roots = {pid: name for name, pid in pids.items()}
     for orphan in tree.children(os.getpid()):
-        if orphan not in living:
-            owner = tree.owner(orphan, living)
-            if owner in found:
-                found[owner].extend([orphan, *tree.descendants(orphan)])
-    return found
+        if orphan not in roots:
+            owner = tree.owner(orphan, roots)
+            if owner in trees:
+                trees[owner].extend([orphan, *tree.descendants(orphan)])
+    return trees
 
 
-def _contained(folder: str, name: str, found: list[int]) -> list[int]:
-    """Those of a replica's processes that are in its container, also if it is a daemon's: `contained` tells of it."""
+def _in_container(folder: str, name: str, pids: list[int]) -> list[int]:
+    """Those processes that are in the replica's container. `replica` writes the pid file of a daemon's container."""
     try:
         with open(os.path.join(folder, name + ".pid")) as file:
             first = int(file.read())
-        found = [*found, first, *tree.descendants(first)]
+        pids = [*pids, first, *tree.descendants(first)]
     except FileNotFoundError:
         pass
-    return [pid for pid in found if _nested(pid)]
+    return [pid for pid in pids if _is_nested(pid)]
 
 
-def _nested(pid: int) -> bool:
-    """Whether a process is in a pid namespace below this one, as those in containers are."""
+def _is_nested(pid: int) -> bool:
+    """Whether a process is in a nested pid namespace, like those in containers."""
     try:
         with open("/proc/%d/status" % pid, "rb") as file:
             return any(line.startswith(b"NSpid:") and len(line.split()) > 2 for line in file)
@@ -138,19 +142,19 @@ def _nested(pid: int) -> bool:
 
 
 def _sum(pids: list[int]) -> tuple[float, int, int]:
-    """CPU seconds, resident bytes and number of those of these processes that there still are."""
+    """CPU seconds, resident bytes and count of those processes that still exist."""
     ticks = rss = count = 0
     for pid in pids:
         fields = tree.stat_fields(pid)
         if len(fields) > 21:
-            ticks += sum(int(field) for field in fields[11:15])  # own and of children that ended, user and system
-            rss += int(fields[21]) * _PAGE
+            ticks += sum(int(field) for field in fields[11:15])  # own and of exited children, user and system
+            rss += int(fields[21]) * _PAGE_BYTES
             count += 1
-    return ticks / _TICKS, rss, count
+    return ticks / _TICKS_PER_S, rss, count
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it started; 0 if it does not say."""
+    """Number of processes that the kernel has killed for memory since boot. Returns 0 if it is unknown."""
     try:
         with open("/proc/vmstat", "rb") as file:
             for line in file:

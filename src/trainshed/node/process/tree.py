@@ -1,7 +1,7 @@
-"""Holding on to every process of a job, so that at its end none is left.
+"""Process trees: kill every process of a job, so that none is left at its end; signals; orphans of a replica.
 
-A subreaper inherits the orphans below it, so "no children left" means that nothing started below it still lives,
-whatever it did to hide: a session of its own, a double fork, a child that starts itself anew.
+A subreaper inherits the orphans below it. So "no children left" means that nothing started below it still lives,
+whatever it did to hide: its own session, a double fork, a child that restarts itself.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
 _libc: list[ctypes.CDLL] = []  #: loaded once; forked processes share it
-MARK = "TRAINSHED_REPLICA"
+REPLICA_VARIABLE = "TRAINSHED_REPLICA"
 
 
 def become_subreaper() -> None:
-    """From now on orphans below this process become its children."""
+    """Make orphans below this process its children from now on."""
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 def set_parent_death_signal(parent: int, number: int) -> None:
-    """Get signal `number` when `parent`, which must be the parent of this process, ends; at once if it has already."""
+    """Get signal `number` when `parent`, the parent of this process, dies; immediately if it is dead already."""
     _prctl(_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
 
 
 def _prctl(option: int, value: int) -> None:
-    import ctypes  # late: it takes longer to load than all the rest of this module
+    import ctypes  # late: its import is slower than the rest of this module
 
     if not _libc:
         _libc.append(ctypes.CDLL(None, use_errno=True))
@@ -44,7 +44,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def reap(exited: Optional[Callable[[int, int], None]] = None) -> bool:
-    """Collect the children that ended, telling `exited` each pid and wait status. False: there are no children left."""
+    """Reap exited children and call `exited` with pid and wait status. Returns False if no children are left."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -57,30 +57,30 @@ def reap(exited: Optional[Callable[[int, int], None]] = None) -> bool:
 
 
 def kill_descendants(exited: Optional[Callable[[int, int], None]] = None) -> None:
-    """Kill every descendant of this process, which must be a subreaper. Returns when none is left."""
-    pause_s = 0.0005
+    """Kill every descendant of this process, which must be a subreaper. Blocks until none is left."""
+    interval_s = 0.0005
     while reap(exited):
         for pid in stop_descendants(os.getpid()):
             send_signal(pid, signal.SIGKILL)
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 2, 0.05)
+        time.sleep(interval_s)
+        interval_s = min(interval_s * 2, 0.05)
 
 
 def stop_descendants(root: int) -> set[int]:
-    """Stop the descendants of `root` until a look finds no new one, so that none forks while the others are killed."""
+    """Stop the descendants of `root` until a scan finds no new one, so that none forks while the others are killed."""
     stopped: set[int] = set()
     for _ in range(100):
-        fresh = set(descendants(root)) - stopped
-        if not fresh:
+        running = set(descendants(root)) - stopped
+        if not running:
             break
-        for pid in fresh:
+        for pid in running:
             send_signal(pid, signal.SIGSTOP)
-        stopped |= fresh
+        stopped |= running
     return stopped
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Send a signal. A process that is gone, or that belongs to someone else, is left alone."""
+    """Send a signal. Ignores processes that are gone or belong to another user."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -88,14 +88,14 @@ def send_signal(pid: int, number: int) -> None:
 
 
 def kill_by_environment(variable: bytes) -> None:
-    """Kill all processes that have this `NAME=value` in their environment, as they were started with it."""
+    """Kill all processes that were started with `NAME=value` in their environment."""
     for _ in range(100):
-        found = [pid for pid in _processes() if variable in _environment(pid)]
-        if not found:
+        pids = [pid for pid in _processes() if variable in _environment(pid)]
+        if not pids:
             return
-        for pid in found:
+        for pid in pids:
             send_signal(pid, signal.SIGSTOP)
-        for pid in found:
+        for pid in pids:
             send_signal(pid, signal.SIGKILL)
         time.sleep(0.005)
 
@@ -105,7 +105,7 @@ def _processes() -> list[int]:
 
 
 def _environment(pid: int) -> list[bytes]:
-    """Empty for processes of others, and for those that ended."""
+    """Empty for processes of other users and for exited ones."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
             return file.read().split(b"\0")
@@ -115,38 +115,38 @@ def _environment(pid: int) -> list[bytes]:
 
 def descendants(root: int) -> list[int]:
     """The pids below `root`, nearest first."""
-    found = children(root)
-    for pid in found:  # grows while it is walked
-        found.extend(children(pid))
-    return found
+    pids = children(root)
+    for pid in pids:  # grows during the iteration
+        pids.extend(children(pid))
+    return pids
 
 
 def children(pid: int) -> list[int]:
-    """Those it started, and those it inherited as a subreaper; also the ones that ended and were not yet collected."""
-    found: list[int] = []
+    """Children of a process, those it inherited as a subreaper, and exited ones that are not reaped yet."""
+    pids: list[int] = []
     try:
         for thread in os.listdir("/proc/%d/task" % pid):
             with open("/proc/%d/task/%s/children" % (pid, thread), "rb") as file:
-                found.extend(int(child) for child in file.read().split())
+                pids.extend(int(child) for child in file.read().split())
     except (ProcessLookupError, FileNotFoundError):
         if os.path.exists("/proc/self/task/%d/children" % os.getpid()):
-            return found  # the process ended meanwhile
+            return pids  # the process has exited meanwhile
         return _children_by_scan(pid)  # a kernel without CONFIG_PROC_CHILDREN
-    return found
+    return pids
 
 
 def _children_by_scan(parent: int) -> list[int]:
-    found = []
+    pids = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             fields = stat_fields(int(name))
             if fields and int(fields[1]) == parent:
-                found.append(int(name))
-    return found
+                pids.append(int(name))
+    return pids
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """The fields of /proc/PID/stat from the third on (state, parent, ...); none if the process is gone."""
+    """The fields of /proc/PID/stat from the third on (state, parent, ...). Empty if the process is gone."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as file:
             return file.read().rpartition(b")")[2].split()
@@ -155,41 +155,41 @@ def stat_fields(pid: int) -> list[bytes]:
 
 
 def signal_pipe(numbers: tuple[int, ...]) -> int:
-    """From now on these signals are only bytes in the pipe that is returned."""
-    out, into = os.pipe()
-    os.set_blocking(out, False)
-    os.set_blocking(into, False)
-    signal.set_wakeup_fd(into, warn_on_full_buffer=False)
+    """Turn these signals into bytes in the returned pipe."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    os.set_blocking(write_fd, False)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
     for number in numbers:
         signal.signal(number, lambda number, frame: None)
-    return out
+    return read_fd
 
 
-def kill_orphans(name: str, living: dict[int, str]) -> bool:
-    """Kill what is left of the replica `name`. `living` are the first processes of all replicas that run, by pid.
+def kill_orphans(name: str, roots: dict[int, str]) -> bool:
+    """Kill the orphans of the replica `name`. `roots` are the first processes of all running replicas, by pid.
 
-    True: there is nothing. Otherwise it is killed, but not gone yet: collect what ended and ask again.
+    Returns True if there are none. Otherwise they are killed but not gone yet: reap them and call again.
     """
-    left = False
+    alive = False
     for root in children(os.getpid()):
-        if root not in living and owner(root, living) in (name, None):
-            left = True
+        if root not in roots and owner(root, roots) in (name, None):
+            alive = True
             send_signal(root, signal.SIGSTOP)
             for pid in (root, *stop_descendants(root)):
                 send_signal(pid, signal.SIGKILL)
-    return not left
+    return not alive
 
 
-def owner(pid: int, living: dict[int, str]) -> Optional[str]:
-    """The replica that an orphan comes from, or None if it does not say."""
+def owner(pid: int, roots: dict[int, str]) -> Optional[str]:
+    """The replica that an orphan belongs to. Returns None if it is unknown."""
     fields = stat_fields(pid)
     group = int(fields[2]) if len(fields) > 2 else 0
-    if group in living:
-        return living[group]
+    if group in roots:
+        return roots[group]
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
             variables = file.read().split(b"\0")
     except OSError:
         return None
-    head = MARK.encode() + b"="
-    return next((each[len(head) :].decode("utf-8", "replace") for each in variables if each.startswith(head)), None)
+    prefix = REPLICA_VARIABLE.encode() + b"="
+    return next((each[len(prefix) :].decode("utf-8", "replace") for each in variables if each.startswith(prefix)), None)

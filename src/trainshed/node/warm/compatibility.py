@@ -1,7 +1,7 @@
-"""Whether a module would behave the same in a process that has the runtime's modules imported already.
+"""Whether a module behaves the same in a process that has the runtime's modules imported already.
 
 Three things can make a difference: a variable that is read once, when Python starts or a framework is imported; a file
-of the job that would be imported instead of a module that is there already; and code that sets such a variable itself.
+of the job that shadows an imported module; and code that sets such a variable itself.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 #: Read when the process starts.
 _AT_START = frozenset(("HOME", "LANG", "LANGUAGE", "GLIBC_TUNABLES"))
 _AT_START_PREFIXES = ("PYTHON", "LC_", "LD_", "MALLOC_")
-_FREE = frozenset(("PYTHONPATH", "PYTHONUNBUFFERED"))  # the first is applied afterwards, the second is always set
-#: Read when TensorFlow, or what it brings along, is imported: found by watching `getenv` and `os.environ` meanwhile.
+_ALLOWED = frozenset(("PYTHONPATH", "PYTHONUNBUFFERED"))  # the first is applied afterwards, the second is always set
+#: Read when TensorFlow or a dependency is imported: found by tracing `getenv` and `os.environ`.
 _AT_IMPORT = """
 ABSL_PYTHON_PROFILE_FILE DISABLE_HOST_SEND_RECV_REGISTRATION ENABLE_RUNTIME_UPTIME_TELEMETRY
 GCS_ADDITIONAL_REQUEST_HEADER GCS_ALLOWED_BUCKET_LOCATIONS GCS_APPEND_MODE GCS_MATCHING_PATHS_CACHE_MAX_AGE
@@ -43,88 +43,88 @@ TF_NP_CHECK_LINK TF_NP_DOC_FORM TF_NP_SIG_MISMATCH_IS_ERROR TF_OPTIONALS_IN_GRAD
 TF_PLUGGABLE_DEVICE_LIBRARY_PATH TF_USE_MODULAR_FILESYSTEM TF_XLA_SHARDING_FOR_RESOURCE_VARIABLES
 WRAPT_DISABLE_EXTENSIONS ZENDNN_CONV_ALGO
 """
-AT_IMPORT = frozenset(_AT_IMPORT.split())
-#: How many threads numpy computes with: applied afterwards if the job sets it, but not if its code does.
-THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+IMPORT_TIME_VARIABLES = frozenset(_AT_IMPORT.split())
+#: NumPy's thread count: applied afterwards if the job sets it, but not if its code does.
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
-_SET_BY_CODE = AT_IMPORT | frozenset(THREADS)
-_SCAN_LIMIT = 32 << 20
+_CODE_VARIABLES = IMPORT_TIME_VARIABLES | frozenset(THREAD_VARIABLES)
+_SCAN_MAX_BYTES = 32 << 20
 _STARTUP_MODULES = frozenset(("sitecustomize", "usercustomize"))
 
 
 def import_time_environment(env: dict[str, str]) -> dict[str, str]:
-    """The part of an environment that has its effect only when it is there from the start."""
+    """The part of an environment that must be set before start and imports to have an effect."""
     return {
         name: value
         for name, value in env.items()
-        if name not in _FREE and (name in AT_IMPORT or name in _AT_START or name.startswith(_AT_START_PREFIXES))
+        if name not in _ALLOWED
+        and (name in IMPORT_TIME_VARIABLES or name in _AT_START or name.startswith(_AT_START_PREFIXES))
     }
 
 
 def cold_start_reason(
     env: dict[str, str], folder: str, start: dict[str, str], settled: frozenset[str] = frozenset()
 ) -> str:
-    """Why a module with this environment, in `folder`, must not run here; empty if it may.
+    """Why a module with this environment, in `folder`, must not run in this process. Empty if it may.
 
-    `start` is what was `import_time_environment` when this process began, `settled` are further variables that were
-    read since.
+    `start` is the `import_time_environment` at the start of this process. `settled` are variables that were read since.
     """
-    wanted = import_time_environment(env)
-    for name in sorted(set(wanted) | set(start)):
-        if wanted.get(name) != start.get(name):
+    required = import_time_environment(env)
+    for name in sorted(set(required) | set(start)):
+        if required.get(name) != start.get(name):
             return "%s is read when Python starts or a framework is imported" % name
     for name in sorted(settled & set(env)):
         return "%s is read when a framework is imported" % name
-    own = [os.path.join(folder, path) for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
-    for path in [folder, *own]:
+    paths = [os.path.join(folder, path) for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
+    for path in [folder, *paths]:
         name = shadowed_module(path, sys.modules)
         if name:
             return "the job has a module %s of its own" % name
-    return _told_by_code(tuple(own), _SET_BY_CODE | settled)
+    return _variable_in_code(tuple(paths), _CODE_VARIABLES | settled)
 
 
 def shadowed_module(path: str, modules: dict[str, ModuleType], package: str = "") -> str:
-    """A module that is loaded, but that `path` would have given instead; empty if there is none."""
+    """An imported module that `path` would have provided instead. Empty if there is none."""
     try:
         names = sorted(os.listdir(path))
     except (FileNotFoundError, NotADirectoryError):
         return ""
     for entry in names:
-        full = package + entry.split(".")[0]
-        if full in _STARTUP_MODULES:
-            return full
-        loaded = modules.get(full)
-        if loaded is None or full in sys.builtin_module_names:
+        module = package + entry.split(".")[0]
+        if module in _STARTUP_MODULES:
+            return module
+        existing = modules.get(module)
+        if existing is None or module in sys.builtin_module_names:
             continue
-        inner = os.path.join(path, entry)
-        if os.path.isfile(inner):
+        entry_path = os.path.join(path, entry)
+        if os.path.isfile(entry_path):
             if entry.endswith((".py", ".pyc", ".so")):
-                return full
+                return module
         elif "." not in entry:
-            if os.path.exists(os.path.join(inner, "__init__.py")):
-                return full
-            if getattr(loaded, "__file__", None) is None:  # one of several folders of a package such as `google`
-                found = shadowed_module(inner, modules, full + ".")
-                if found:
-                    return found
+            if os.path.exists(os.path.join(entry_path, "__init__.py")):
+                return module
+            if getattr(existing, "__file__", None) is None:  # a folder of a namespace package such as `google`
+                shadowed = shadowed_module(entry_path, modules, module + ".")
+                if shadowed:
+                    return shadowed
     return ""
 
 
 @functools.lru_cache(maxsize=8)  # the packages of a job don't change, and it may have many replicas
-def _told_by_code(paths: tuple[str, ...], names: frozenset[str]) -> str:
-    told = re.compile(("[\"'](%s)[\"']" % "|".join(sorted(names))).encode())
-    left = _SCAN_LIMIT
+def _variable_in_code(paths: tuple[str, ...], names: frozenset[str]) -> str:
+    pattern = re.compile(("[\"'](%s)[\"']" % "|".join(sorted(names))).encode())
+    budget = _SCAN_MAX_BYTES
     for file in _sources(paths):
         with open(file, "rb") as source:
-            content = source.read(left)
-        left -= len(content)
-        if left <= 0:
+            content = source.read(budget)
+        budget -= len(content)
+        if budget <= 0:
             return "the job's packages are too large to be looked through"
-        found = told.search(content)
-        if found:
+        match = pattern.search(content)
+        if match:
             return "%s names %s, which is read when a framework is imported" % (
                 os.path.basename(file),
-                found.group(1).decode(),
+                match.group(1).decode(),
             )
     return ""
 

@@ -1,7 +1,7 @@
-"""TensorFlow imported ahead of time, and handed over when a trainer imports it.
+"""Preloads TensorFlow, and hands it over when a trainer imports it.
 
-What TensorFlow does at its import, and a trainer may have prepared for, is held back until then: the variables that it
-sets, the level of its log, the first line of its log, and the choice between the two Keras.
+Effects of the import that a trainer may have prepared for are delayed until then: the variables it sets, the level and
+the first line of its log, and the choice between the two versions of Keras.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
 
 _NAME = "tensorflow"
 _CPU_GUARD = "tensorflow.python.platform._pywrap_cpu_feature_guard"
-_FIRST_LINE = "InfoAboutUnusedCPUFeatures"
-_SET_LEVEL = re.compile(rb"_ZN4absl\w*?SetMinLogLevelENS\w*?LogSeverityAtLeastE\0")
-#: TensorFlow up to 2.15 has a log of its own, and a flag that says whether the level was read, which happens once.
+_FIRST_LINE_FUNCTION = "InfoAboutUnusedCPUFeatures"
+_SET_LEVEL_SYMBOL = re.compile(rb"_ZN4absl\w*?SetMinLogLevelENS\w*?LogSeverityAtLeastE\0")
+#: TensorFlow up to 2.15 has its own log, and a flag that says whether the level was read, which happens once.
 _OWN_LOG = re.compile(rb"_ZN(?:3tsl|10tensorflow)8internal10LogMessageD")
-_LEVEL_READ = re.compile(rb"\0(_ZGVZN\w*?LogMessageD\dEvE13min_log_level)\0")
-#: Where the log is. 1.15 has it in both.
+_LEVEL_READ_SYMBOL = re.compile(rb"\0(_ZGVZN\w*?LogMessageD\dEvE13min_log_level)\0")
+#: Libraries with the log. In 1.15 both have it.
 _LIBRARIES = ("libtensorflow_framework.so", "_pywrap_tensorflow_internal.so")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMBOL_TABLE = 2
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-_LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
+_LEGACY_KERAS_VARIABLE = "TF_USE_LEGACY_KERAS"
 
 
 class PreloadedTensorFlow:
-    """A finder of modules. `load` in the process that imports for others, `close` in the one that runs a trainer."""
+    """A module finder. `load` is called in the warm process, `hide` in the fork that runs a trainer."""
 
     def __init__(self) -> None:
         self._module: Optional[ModuleType] = None
-        self._set: dict[str, str] = {}
-        self._legacy = os.environ.get(_LEGACY_KERAS)
+        self._variables: dict[str, str] = {}
+        self._legacy_keras = os.environ.get(_LEGACY_KERAS_VARIABLE)
         self._first_line: list[Callable[[], None]] = []
         self._read_level: Optional[Callable[[], None]] = None
 
     def load(self, modules: list[str]) -> None:
-        """Import the modules. Their own errors go through."""
+        """Import the modules. Propagates their own errors."""
         before = dict(os.environ)
         sys.meta_path.insert(0, self)
         try:
@@ -56,46 +56,47 @@ class PreloadedTensorFlow:
                 importlib.import_module(name)
         finally:
             sys.meta_path.remove(self)
-        self._set = {name: value for name, value in os.environ.items() if before.get(name) != value}
+        self._variables = {name: value for name, value in os.environ.items() if before.get(name) != value}
         self._module = sys.modules.get(_NAME)
         if self._module is not None:
             self._read_level = _level_reader()
 
     @property
     def settled(self) -> frozenset[str]:
-        """Variables that have no effect any more when a trainer sets them before it imports TensorFlow."""
+        """Variables that have no effect if a trainer sets them before it imports TensorFlow."""
         return frozenset([LEVEL] if self._module is not None and self._read_level is None else [])
 
     def hide(self) -> None:
-        """From now on TensorFlow counts as not imported, until it is."""
+        """Make TensorFlow count as not imported, until a trainer imports it."""
         if self._module is not None:
             del sys.modules[_NAME]
             sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
-        """As Python asks every finder."""
+        """Finder protocol of Python's import system."""
         if name == _CPU_GUARD and self._module is None:
-            return self._muted(PathFinder.find_spec(name, path))
+            return self._mute(PathFinder.find_spec(name, path))
         if name != _NAME or self._module is None:
             return None
         sys.meta_path.remove(self)
-        for variable, value in self._set.items():
+        for variable, value in self._variables.items():
             os.environ.setdefault(variable, value)
         self._open_log()
-        if os.environ.get(_LEGACY_KERAS) != self._legacy:
-            return None  # only the outermost module knows of it, and that one is quickly imported anew
+        if os.environ.get(_LEGACY_KERAS_VARIABLE) != self._legacy_keras:
+            return None  # only the outermost module depends on it, and its import is fast
         return ModuleSpec(name, _PreloadedLoader(self._module))
 
-    def _muted(self, spec: Optional[ModuleSpec]) -> Optional[ModuleSpec]:
-        """The module that writes TensorFlow's first line, which fixes the level of its log, without that line."""
+    def _mute(self, spec: Optional[ModuleSpec]) -> Optional[ModuleSpec]:
+        """Load the module that writes TensorFlow's first log line, without that line. The
+        line would fix the log level."""
         if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            self._first_line.append(getattr(module, _FIRST_LINE))
-            setattr(module, _FIRST_LINE, lambda: None)
+            self._first_line.append(getattr(module, _FIRST_LINE_FUNCTION))
+            setattr(module, _FIRST_LINE_FUNCTION, lambda: None)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -108,7 +109,7 @@ class PreloadedTensorFlow:
 
 
 class _PreloadedLoader(Loader):
-    """The loader of a module that is there already."""
+    """Loader of a module that is imported already."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
@@ -123,30 +124,31 @@ class _PreloadedLoader(Loader):
 
 
 def _level_reader() -> Optional[Callable[[], None]]:
-    """What makes TensorFlow go by the level that is in the environment now; None if nothing does.
+    """Returns a function that makes TensorFlow read the log level from the environment again.
+    Returns None if nothing does.
 
-    It reads the level when it is imported, or before the first line that it may write, which some processors make it
-    write while it is imported.
+    TensorFlow reads the level on import, or before its first log line. On some processors it writes
+    that line during the import.
     """
     import ctypes
 
-    own, flags = False, []
+    own_log, flags = False, []
     for path in [path for name in _LIBRARIES for path in mapped_files(name)]:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            read = _address(content, _LEVEL_READ)
-            own = own or _OWN_LOG.search(content) is not None
-            found = None if own else _SET_LEVEL.search(content)
-            setter = found.group()[:-1].decode() if found else ""
+            flag_address = _symbol_address(content, _LEVEL_READ_SYMBOL)
+            own_log = own_log or _OWN_LOG.search(content) is not None
+            match = None if own_log else _SET_LEVEL_SYMBOL.search(content)
+            setter = match.group()[:-1].decode() if match else ""
         if setter:
             function = getattr(ctypes.CDLL(path), setter)
             function.restype, function.argtypes = None, [ctypes.c_int]
             return lambda: _set_level(function)
-        if read is not None:
-            flags.append(ctypes.c_uint8.from_address(_base(path) + read))
-    return (lambda: _reset(flags)) if flags else None
+        if flag_address is not None:
+            flags.append(ctypes.c_uint8.from_address(_load_address(path) + flag_address))
+    return (lambda: _reset_flags(flags)) if flags else None
 
 
-def _reset(flags: list[ctypes.c_uint8]) -> None:
+def _reset_flags(flags: list[ctypes.c_uint8]) -> None:
     for flag in flags:
         flag.value = 0
 
@@ -157,33 +159,35 @@ def _set_level(function: Callable[[int], None]) -> None:
         function(int(level))
 
 
-def _address(content: mmap.mmap, name: re.Pattern[bytes]) -> Optional[int]:
-    """Where a library has a variable, relative to where it is mapped; also one that it does not export."""
+def _symbol_address(content: mmap.mmap, name: re.Pattern[bytes]) -> Optional[int]:
+    """Address of a variable in a library, relative to its load address. Also finds variables that are not exported."""
     if content[:6] != b"\x7fELF\x02\x01":
         return None
-    first, size, count = (int.from_bytes(content[at : at + n], "little") for at, n in ((40, 8), (58, 2), (60, 2)))
-    sections = [_SECTION.unpack_from(content, first + number * size) for number in range(count)]
+    table_offset, size, count = (
+        int.from_bytes(content[offset : offset + n], "little") for offset, n in ((40, 8), (58, 2), (60, 2))
+    )
+    sections = [_SECTION.unpack_from(content, table_offset + index * size) for index in range(count)]
     for table in (section for section in sections if section[1] == _SYMBOL_TABLE):
         names = sections[table[6]]
-        found = name.search(content, names[4], names[4] + names[5])
-        if found:
-            wanted = found.start(1) - names[4]
+        match = name.search(content, names[4], names[4] + names[5])
+        if match:
+            name_offset = match.start(1) - names[4]
             symbols = _SYMBOL.iter_unpack(content[table[4] : table[4] + table[5]])
-            return next((symbol[4] for symbol in symbols if symbol[0] == wanted), None)
+            return next((symbol[4] for symbol in symbols if symbol[0] == name_offset), None)
     return None
 
 
-def _base(path: str) -> int:
+def _load_address(path: str) -> int:
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         return min(int(line.partition("-")[0], 16) for line in maps if line.rstrip("\n").endswith(path))
 
 
 def mapped_files(part: str) -> list[str]:
     """The libraries of this process with `part` in their file name."""
-    found = set()
+    paths = set()
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         for line in maps:
             path = line.rstrip("\n").partition("/")[2]
             if part in path.rpartition("/")[2]:
-                found.add("/" + path)
-    return sorted(found)
+                paths.add("/" + path)
+    return sorted(paths)

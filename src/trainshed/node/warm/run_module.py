@@ -1,4 +1,4 @@
-"""Being `python -m MODULE` without starting Python: what a fork must change to look like a process newly started."""
+"""Runs `python -m MODULE` in a fork: changes what must change for it to look like a new process."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 import time
 import types
 
-from .compatibility import THREADS
+from .compatibility import THREAD_VARIABLES
 from .preload import mapped_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
-_SETTERS = (
+_SET_THREADS_SYMBOLS = (
     "scipy_openblas_set_num_threads64_",
     "openblas_set_num_threads64_",
     "scipy_openblas_set_num_threads",
@@ -24,47 +24,47 @@ _SETTERS = (
 
 
 def run_as_main(argv: list[str], env: dict[str, str], path: list[str], ready: Callable[[], None]) -> None:
-    """Be `argv`, which is [python, "-m", module, ...], in the current folder, and end as Python would. Never returns.
+    """Run `argv`, which is [python, "-m", module, ...], in the current folder, and exit as Python would. Never returns.
 
-    `path` is what sys.path holds besides that folder and PYTHONPATH. `ready` is called last before the module runs.
+    `path` is the rest of sys.path, after that folder and PYTHONPATH. `ready` is called right before the module runs.
     """
     import runpy
 
     status: Optional[int] = 0
     failure: Optional[BaseException] = None
     try:
-        _become(argv, env, path)
+        _prepare_process(argv, env, path)
         ready()
         runpy._run_module_as_main(argv[2])  # type: ignore[attr-defined]  # as `python -m` does, so tracebacks agree
     except SystemExit as exc:
         status = _status(exc)
-    except BaseException as exc:  # noqa: BLE001 - the user's, whatever it is
+    except BaseException as exc:  # noqa: BLE001 - of user code
         failure = exc
-    if failure is not None:  # no longer being handled, so that a hook finds nothing but its arguments
+    if failure is not None:  # outside of the handler, so that a hook sees nothing but its arguments
         status = _report(failure)
-    _leave(status)
+    _exit(status)
 
 
-def _become(argv: list[str], env: dict[str, str], path: list[str]) -> None:
+def _prepare_process(argv: list[str], env: dict[str, str], path: list[str]) -> None:
     _set_environment(env)
     _set_signals()
-    own = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if env.get("PYTHONPATH")]
-    sys.path[:] = [os.getcwd(), *_absolute(own + path)]
+    python_path = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if env.get("PYTHONPATH")]
+    sys.path[:] = [os.getcwd(), *_absolute(python_path + path)]
     sys.argv = ["-m", *argv[3:]]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = list(argv)
-    _forget_the_parent()
-    _set_threads(env)
+    _reset_modules()
+    _apply_threads(env)
 
 
 def _set_environment(env: dict[str, str]) -> None:
-    os.environ.clear()  # one by one, so that C code no longer sees them either
+    os.environ.clear()  # one by one, so that C code does not see them either
     os.environ.update(env)
     time.tzset()
 
 
 def _set_signals() -> None:
-    """As Python has them when it starts."""
+    """Set the signal handlers of a new Python."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -72,16 +72,16 @@ def _set_signals() -> None:
 
 
 def _absolute(entries: list[str]) -> list[str]:
-    found: list[str] = []
+    result: list[str] = []
     for entry in entries:
         entry = os.path.abspath(entry)
-        if entry not in found:
-            found.append(entry)
-    return found
+        if entry not in result:
+            result.append(entry)
+    return result
 
 
-def _forget_the_parent() -> None:
-    """Replace what modules worked out, for a process that is not this one, when they were imported."""
+def _reset_modules() -> None:
+    """Reset state that modules computed at import for another process."""
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={})
     for name in ("__main__", "__mp_main__"):
@@ -102,22 +102,22 @@ def _forget_the_parent() -> None:
 
 
 def set_threads(count: int) -> bool:
-    """Let numpy compute with this many threads. False if there is a library for it that can't be told."""
+    """Set NumPy's thread count. Returns False if a library has no function for it."""
     import ctypes
 
     for path in mapped_files("openblas"):
         library = ctypes.CDLL(path)
-        setter = next((name for name in _SETTERS if hasattr(library, name)), None)
+        setter = next((name for name in _SET_THREADS_SYMBOLS if hasattr(library, name)), None)
         if setter is None:
             return False
         getattr(library, setter)(ctypes.c_int(count))
     return True
 
 
-def _set_threads(env: dict[str, str]) -> None:
-    given = [env[name] for name in THREADS if env.get(name, "").isdigit() and int(env[name]) > 0]
+def _apply_threads(env: dict[str, str]) -> None:
+    requested = [env[name] for name in THREAD_VARIABLES if env.get(name, "").isdigit() and int(env[name]) > 0]
     cpus = len(os.sched_getaffinity(0))
-    set_threads(min(int(given[0]), cpus) if given else cpus)
+    set_threads(min(int(requested[0]), cpus) if requested else cpus)
 
 
 def _status(exc: SystemExit) -> int:
@@ -131,7 +131,7 @@ def _status(exc: SystemExit) -> int:
 
 
 def _report(exc: BaseException) -> Optional[int]:
-    """Print the traceback, without this file in it. None: the process ends by SIGINT."""
+    """Print the traceback without this file. Returns None if the process should end by SIGINT."""
     trace = exc.__traceback__.tb_next if exc.__traceback__ else None
     exc = exc.with_traceback(trace)
     sys.last_type, sys.last_value, sys.last_traceback = type(exc), exc, trace
@@ -139,7 +139,7 @@ def _report(exc: BaseException) -> Optional[int]:
         sys.excepthook(type(exc), exc, trace)
     except SystemExit as other:
         return _status(other)
-    except BaseException as other:  # noqa: BLE001 - the user's hook
+    except BaseException as other:  # noqa: BLE001 - of the user's hook
         sys.stderr.write("Error in sys.excepthook:\n")
         other = other.with_traceback(other.__traceback__.tb_next if other.__traceback__ else None)
         sys.__excepthook__(type(other), other, other.__traceback__)
@@ -149,8 +149,8 @@ def _report(exc: BaseException) -> Optional[int]:
     return None if by_signal else 1
 
 
-def _leave(status: Optional[int]) -> None:
-    """End as Python ends: wait for threads, call what was registered, flush, take apart."""
+def _exit(status: Optional[int]) -> None:
+    """Exit as Python does: join threads, run atexit functions, flush, finalize."""
     import ctypes
 
     if status is None:
