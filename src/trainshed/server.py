@@ -33,7 +33,7 @@ from trainshed.config import Home, MachineEnvironment, Settings, environment
 from trainshed.errors import CannotProceedError
 from trainshed.proxy import google_hosts
 from trainshed.proxy.client_config import ServerEndpoints
-from trainshed.proxy.connect_proxy import GOODBYE_S, ConnectProxy, tls_context
+from trainshed.proxy.connect_proxy import SHUTDOWN_TIMEOUT_S, ConnectProxy, tls_context
 from trainshed.proxy.egress import Egress
 from trainshed.proxy.interception import SniContexts, intercept, with_header_case
 from trainshed.proxy.node_endpoint import NodeEndpoint, host_for_nodes
@@ -286,7 +286,7 @@ class _Leaving(TimedProtocol):
         idle = self._between_requests
         super().shutdown()
         if idle:
-            self.loop.call_later(GOODBYE_S, self.transport.abort)
+            self.loop.call_later(SHUTDOWN_TIMEOUT_S, self.transport.abort)
 
 
 def _spelled_protocol(config: uvicorn.Config, state: ServerState) -> asyncio.Protocol:

@@ -31,7 +31,7 @@ from trainshed.errors import (
     UnavailableError,
 )
 from trainshed.local.buckets import LocalBuckets
-from trainshed.services.storage.mirrors import KEPT_US, LOOK_US, Mirrors
+from trainshed.services.storage.mirrors import MIRROR_RETENTION_US, REFRESH_INTERVAL_US, Mirrors
 from trainshed.services.storage.objects import Objects
 from trainshed.store.database import Database
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server
@@ -351,11 +351,11 @@ def test_event_files_are_followed_there(kept: Kept) -> None:
     mirrors.refresh(folder, ended_us=now)
     assert (copy.read_bytes(), copy.stat().st_ino) == (b"one two", inode)
     kept.put("job/eval/events.out.tfevents.1", b"new")
-    now += LOOK_US
+    now += REFRESH_INTERVAL_US
     mirrors.refresh(folder)
     assert copy.read_bytes() == b"new"
     assert [path.name for path in (kept.path / "mirrors").rglob("*") if path.is_file()] == [copy.name]
-    now += KEPT_US + 1
+    now += MIRROR_RETENTION_US + 1
     mirrors.refresh(("here", "another"))
     assert not copy.exists()
     mirrors.refresh(folder)

@@ -279,7 +279,7 @@ class TestOverload:
     def test_what_is_too_much_is_turned_away_and_it_recovers(
         self, shed: RunningGateway, host: FakeHost, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(host_connection, "IN_FLIGHT", 20)
+        monkeypatch.setattr(host_connection, "MAX_IN_FLIGHT", 20)
         full = threading.Event()
 
         async def when_full(kind: int, body: bytes) -> tuple[int, bytes]:

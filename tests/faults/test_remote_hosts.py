@@ -132,7 +132,7 @@ class TestGateway:
     def test_a_wrong_secret_gets_no_answer(
         self, shed: RunningGateway, pair: tuple[FakeHost, FakeHost], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(reaching, "UNREACHABLE_S", 0.5)
+        monkeypatch.setattr(reaching, "UNREACHABLE_AFTER_S", 0.5)
         right = pair[0].address
         assert right.endpoint is not None
         wrong = replace(right, key="wrong", endpoint=replace(right.endpoint, secret="another"))
@@ -148,8 +148,8 @@ class TestGateway:
     ) -> None:
         shed.publish("m", pair[0].address)
         assert ask(shed) == (200, {"predictions": [1]})  # it is connected, and stays so however short the time gets
-        monkeypatch.setattr(reaching, "UNREACHABLE_S", 0.5)
-        monkeypatch.setattr(reaching, "CONNECT_S", 0.2)
+        monkeypatch.setattr(reaching, "UNREACHABLE_AFTER_S", 0.5)
+        monkeypatch.setattr(reaching, "CONNECT_TIMEOUT_S", 0.2)
         with closing(socket.create_server(("127.0.0.1", 0))) as deaf:  # which takes connections, and says nothing
             host, port = deaf.getsockname()
             silent = HostAddress(socket=Path(), key="deaf", endpoint=HostEndpoint(host=host, port=port, secret=SECRET))
@@ -160,7 +160,7 @@ class TestGateway:
     def test_a_connection_that_is_lost_is_made_again(
         self, shed: RunningGateway, pair: tuple[FakeHost, FakeHost], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(reaching, "AGAIN_S", 0.05)
+        monkeypatch.setattr(reaching, "RETRY_INTERVAL_S", 0.05)
         shed.publish("m", *(host.address for host in pair))
         assert ask(shed)[0] == 200
         pair[0].cut()

@@ -11,7 +11,7 @@ from trainshed.artifacts.staging import Package
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.errors import FailedPreconditionError, NotFoundError
 
-FOLDER = "fetched"  #: in an attempt's folder: copies of packages from cloud buckets
+FETCHED_FOLDER = "fetched"  #: in an attempt's folder: copies of packages from cloud buckets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,9 @@ from trainshed.serving.memory import IDLE_S, MemoryTrimmer
 LOG = logging.getLogger("trainshed.predict")
 
 
-CONNECT_S = 5.0  #: for connecting to a host and authenticating
-AGAIN_S = 1.0  #: between two attempts to connect to one host
-UNREACHABLE_S = 15.0  #: after which a disconnected host is reported to the control plane
+CONNECT_TIMEOUT_S = 5.0  #: for connecting to a host and authenticating
+RETRY_INTERVAL_S = 1.0  #: between two attempts to connect to one host
+UNREACHABLE_AFTER_S = 15.0  #: after which a disconnected host is reported to the control plane
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class HostConnectionPool:
     def reconnect(self) -> list[tuple[str, str]]:
         """Reconnect to hosts whose connections were lost.
 
-        Returns key and reason of each host that has been unreachable for `UNREACHABLE_S`.
+        Returns key and reason of each host that has been unreachable for `UNREACHABLE_AFTER_S`.
         """
         now_s, unreachable = monotonic(), []
         for key, host in self._desired.items():
@@ -87,9 +87,9 @@ class HostConnectionPool:
                 continue
             state = self._disconnected.setdefault(key, _Disconnected(since_s=now_s))
             if now_s >= state.retry_at_s and key not in self._opening:
-                state.retry_at_s = now_s + AGAIN_S
+                state.retry_at_s = now_s + RETRY_INTERVAL_S
                 self._open(host)
-            if now_s - state.since_s > UNREACHABLE_S:
+            if now_s - state.since_s > UNREACHABLE_AFTER_S:
                 state.since_s = now_s
                 unreachable.append((key, state.reason))
         return unreachable
@@ -129,10 +129,10 @@ class HostConnectionPool:
 
     async def _connect(self, host: HostAddress) -> None:
         try:
-            async with asyncio.timeout(CONNECT_S):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 connection = await self._open_connection(host)
         except (OSError, TimeoutError, UnavailableError) as exc:
-            reason = str(exc) or f"it did not answer within {CONNECT_S:g} s"
+            reason = str(exc) or f"it did not answer within {CONNECT_TIMEOUT_S:g} s"
             LOG.info("predict.not_connected host=%s reason=%r", host.key, reason)
             if (state := self._disconnected.get(host.key)) is not None:
                 state.reason = reason

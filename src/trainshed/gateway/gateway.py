@@ -39,11 +39,11 @@ __all__ = [
 
 LOG = logging.getLogger("trainshed.predict")
 
-MAX_HELD = 256  #: requests that may wait for versions to activate
-SWEEP_S = 0.25  #: between two checks for expired requests
-UNHEALTHY_S = 30  #: the Retry-After of responses for an unhealthy version
+MAX_HELD_REQUESTS = 256  #: requests that may wait for versions to activate
+SWEEP_INTERVAL_S = 0.25  #: between two checks for expired requests
+UNHEALTHY_RETRY_AFTER_S = 30  #: the Retry-After of responses for an unhealthy version
 MAX_HOST_LOSSES = 2  #: hosts that one request may lose; a request that kills hosts must not reach them all
-_LOOK_S = 0.01  #: between two checks whether hosts have in-flight requests
+_DRAIN_POLL_INTERVAL_S = 0.01  #: between two checks whether hosts have in-flight requests
 
 
 class RequestClient(Protocol):
@@ -173,7 +173,7 @@ class PredictionGateway:
         self._loop = asyncio.get_running_loop()
         self._control_plane = control_plane
         self._changed = self._loop.create_future()
-        self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep_hosts)
+        self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_S, self._sweep_hosts)
         self._routes.listen(self._on_routes_changed)
         self._sync_routes()
         self.logs.start()
@@ -296,13 +296,13 @@ class PredictionGateway:
             case ServingState.UNHEALTHY:
                 reason = route.reason or "its processes keep failing."
                 message = f"Version {route.version} of model {route.model} is unhealthy: {reason}"
-                raise UnavailableError(message, retry_after_s=UNHEALTHY_S)
+                raise UnavailableError(message, retry_after_s=UNHEALTHY_RETRY_AFTER_S)
             case ServingState.SLEEPING | ServingState.WAKING:
                 await self._hold(route, began)
 
     async def _hold(self, route: VersionRoute, began: float) -> None:
         """Activate the version and wait until the routes change."""
-        if self._held_requests >= MAX_HELD:
+        if self._held_requests >= MAX_HELD_REQUESTS:
             raise ResourceExhaustedError(
                 f"Version {route.version} of model {route.model} is waking up, and many wait for it already."
             )
@@ -336,10 +336,10 @@ class PredictionGateway:
         passed = threading.Event()
         if (loop := self._loop) is not None:
             loop.call_soon_threadsafe(passed.set)  # requests routed before this call have been sent by then
-        while self._loop is not None and not (passed.wait(_LOOK_S) and not self._hosts.load(keys)):
+        while self._loop is not None and not (passed.wait(_DRAIN_POLL_INTERVAL_S) and not self._hosts.load(keys)):
             if monotonic() > deadline:
                 return False
-            sleep(_LOOK_S)
+            sleep(_DRAIN_POLL_INTERVAL_S)
         return True
 
     def last_used_us(self, project: str, model: str, version: str) -> int:
@@ -367,7 +367,7 @@ class PredictionGateway:
             LOG.warning("predict.unreachable host=%s reason=%r", key, reason)
             self._control_plane.host_unreachable(key, reason)
         if self._loop is not None:
-            self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep_hosts)
+            self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_S, self._sweep_hosts)
 
 
 def _no_version_error(model: ModelRoute, target: PredictTarget) -> TrainshedError:

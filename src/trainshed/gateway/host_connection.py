@@ -16,18 +16,18 @@ from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, BadFrameError, F
 
 LOG = logging.getLogger("trainshed.predict")
 
-IN_FLIGHT = 512  #: in-flight requests per host; the host's own queue is shorter
-IN_FLIGHT_BYTES = 64 << 20  #: of the bodies of in-flight requests per host
-ANSWER_BYTES = 256 << 20  #: of one response body
-SILENT_S = 10  #: after which a silent node counts as gone
+MAX_IN_FLIGHT = 512  #: in-flight requests per host; the host's own queue is shorter
+MAX_IN_FLIGHT_BYTES = 64 << 20  #: of the bodies of in-flight requests per host
+MAX_RESPONSE_BYTES = 256 << 20  #: of one response body
+KEEPALIVE_TIMEOUT_S = 10  #: after which a silent node counts as gone
 
 #: socket options that detect a lost node or network
 _KEEPALIVE_OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT_S // 2),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_TIMEOUT_S // 2),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, SILENT_S // 2),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_TIMEOUT_S // 2),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, KEEPALIVE_TIMEOUT_S * 1000),
 )
 
 Body = Sequence[bytes | bytearray]  #: of a request, in the chunks in which it arrived
@@ -71,7 +71,7 @@ class HostConnection(asyncio.Protocol):
         self._bytes = 0
         self._sent_bytes = 0
         self._numbers = count(1)
-        self._reader = FrameReader(ANSWER_HEAD, body_limit=ANSWER_BYTES)
+        self._reader = FrameReader(ANSWER_HEAD, body_limit=MAX_RESPONSE_BYTES)
         self._loop = asyncio.get_running_loop()
         self._last_data_s = 0.0
         self._unsent: list[bytes | bytearray] = []
@@ -107,7 +107,7 @@ class HostConnection(asyncio.Protocol):
         in flight.
         """
         size, load = sum(map(len, body)), len(self._in_flight)
-        if load >= IN_FLIGHT or (load and self._bytes + size > IN_FLIGHT_BYTES):
+        if load >= MAX_IN_FLIGHT or (load and self._bytes + size > MAX_IN_FLIGHT_BYTES):
             raise ResourceExhaustedError(
                 "This version has as many requests waiting as it can take. Send them again a little later."
             )

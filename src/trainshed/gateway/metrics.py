@@ -11,9 +11,9 @@ from typing import Any
 
 from trainshed.domain.times import rfc3339
 
-MINUTES = 60
-_STEP = 1.08  #: ratio of two bucket edges: a reported latency is at most 8 % off
-_EDGES_S = tuple(0.0001 * _STEP**n for n in range(180))  # 0.1 ms to 100 s
+RETENTION_MINUTES = 60
+_EDGE_RATIO = 1.08  #: ratio of two bucket edges: a reported latency is at most 8 % off
+_EDGES_S = tuple(0.0001 * _EDGE_RATIO**n for n in range(180))  # 0.1 ms to 100 s
 
 VersionName = tuple[str, str, str]  #: project, model, version
 
@@ -31,7 +31,7 @@ class Counters:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._minutes: deque[_Minute] = deque(maxlen=MINUTES)
+        self._minutes: deque[_Minute] = deque(maxlen=RETENTION_MINUTES)
         self._current = _Minute(0)
         self.last = 0.0  #: time of the last request, in seconds since 1970
 
@@ -48,7 +48,7 @@ class Counters:
 
     def minutes(self) -> list[_Minute]:
         """Return the minutes of the last hour that had a request."""
-        first = int(self._clock()) // 60 - MINUTES + 1
+        first = int(self._clock()) // 60 - RETENTION_MINUTES + 1
         return [minute for minute in tuple(self._minutes) if minute.number >= first]
 
     def body(self) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from trainshed.gateway.routes import RequestLogTarget, VersionRoute
 
 LOG = logging.getLogger("trainshed.predict")
 
-FLUSH_S = 5.0
-WAITING_BYTES = 64 << 20  #: of unwritten requests and responses; more are counted and dropped
+FLUSH_INTERVAL_S = 5.0
+MAX_BUFFERED_BYTES = 64 << 20  #: of unwritten requests and responses; more are counted and dropped
 
 #: project, bucket, name, bytes: writes an object of the project's own bucket, all or nothing
 Write = Callable[[str, str, str, bytes], object]
@@ -74,14 +74,14 @@ class RequestLogWriter:
         self.flush()
 
     def _run(self) -> None:
-        while not self._stopped.wait(FLUSH_S):
+        while not self._stopped.wait(FLUSH_INTERVAL_S):
             self.flush()
 
     def add(self, route: VersionRoute, log: RequestLogTarget, request: bytes, answer: bytes, *, seconds: float) -> None:
         latency_ms = round(seconds * 1000, 3)
         entry = _Entry(route.project, log, route.model, route.version, self._clock(), request, answer, latency_ms)
         with self._buffer_lock:
-            if self._bytes + entry.size > WAITING_BYTES:
+            if self._bytes + entry.size > MAX_BUFFERED_BYTES:
                 self._dropped += 1
                 return
             self._entries.append(entry)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from trainshed.errors import UnavailableError
 
-HEAD_BYTES = 65_536
-_ANSWER_S = 60.0  #: for the head of a response, and for each chunk of its body
-_PIECE = 1 << 16
+MAX_HEAD_BYTES = 65_536
+_RESPONSE_TIMEOUT_S = 60.0  #: for the head of a response, and for each chunk of its body
+_CHUNK_BYTES = 1 << 16
 
 #: a response that is truncated, too long, or not HTTP
 _RESPONSE_ERRORS = (
@@ -43,12 +43,12 @@ async def forward(port: int, method: str, target: bytes, headers: Headers, body:
     lines += [f"{name}: {value}".encode("latin-1") for name, value in headers]
     lines += [b"content-length: %d" % len(body)] if body or method == "POST" else []
     try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=HEAD_BYTES)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=MAX_HEAD_BYTES)
     except OSError as exc:
         raise UnavailableError("The process behind this address does not answer.") from exc
     try:
         writer.write(b"\r\n".join([*lines, b"", b""]) + body)
-        async with asyncio.timeout(_ANSWER_S):
+        async with asyncio.timeout(_RESPONSE_TIMEOUT_S):
             head = await reader.readuntil(b"\r\n\r\n")
         status, response_headers = _parse_head(head)
     except _RESPONSE_ERRORS as exc:
@@ -63,8 +63,8 @@ async def forward(port: int, method: str, target: bytes, headers: Headers, body:
 async def _chunks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
     try:
         while True:
-            async with asyncio.timeout(_ANSWER_S):
-                chunk = await reader.read(_PIECE)
+            async with asyncio.timeout(_RESPONSE_TIMEOUT_S):
+                chunk = await reader.read(_CHUNK_BYTES)
             if not chunk:
                 return
             yield chunk

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 _NEVER_PROXIED = ("localhost", "127.0.0.1", "::1")
-_GOOGLE = "storage.googleapis.com"
+_GOOGLE_HOST = "storage.googleapis.com"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def _bypass(hosts: Iterable[str], no_proxy: str) -> Iterable[str]:
     gRPC reads these variables too: without the cluster's hosts, TensorFlow's replicas would not reach each other.
     """
     entries = [entry.strip() for entry in no_proxy.split(",")]
-    machine_hosts = [entry for entry in entries if entry and not _GOOGLE.endswith(entry.lstrip("*."))]
+    machine_hosts = [entry for entry in entries if entry and not _GOOGLE_HOST.endswith(entry.lstrip("*."))]
     return dict.fromkeys((*_NEVER_PROXIED, *hosts, *machine_hosts))
 
 

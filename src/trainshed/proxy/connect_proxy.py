@@ -18,14 +18,14 @@ from trainshed.errors import InvalidArgumentError, UnavailableError
 from trainshed.proxy.egress import Egress, Streams, pipe
 from trainshed.proxy.google_hosts import served_name
 from trainshed.proxy.interception import InterceptedConnection, error_response
-from trainshed.proxy.request_normalizer import HEAD_LIMIT, HEADERS_LIMIT
+from trainshed.proxy.request_normalizer import MAX_HEAD_BYTES, MAX_HEADERS
 
 LOG = logging.getLogger("trainshed.proxy")
-HEAD_S = 15.0
-GOODBYE_S = 1.0  #: for the client's TLS close_notify; a busy client may not send it
-CONNECTIONS = 1000
+HEADERS_TIMEOUT_S = 15.0
+SHUTDOWN_TIMEOUT_S = 1.0  #: for the client's TLS close_notify; a busy client may not send it
+MAX_CONNECTIONS = 1000
 _CONNECT = re.compile(rb"CONNECT (\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):(\d{1,5}) HTTP/1\.[01]")
-_HTTPS = 443
+_HTTPS_PORT = 443
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
@@ -48,7 +48,7 @@ class ConnectProxy:
         self._server: asyncio.Server | None = None
 
     async def start(self, listener: socket.socket) -> None:
-        self._server = await asyncio.start_server(self._serve, sock=listener, limit=HEAD_LIMIT)
+        self._server = await asyncio.start_server(self._serve, sock=listener, limit=MAX_HEAD_BYTES)
 
     def stop(self) -> None:
         if self._server is not None:
@@ -65,8 +65,8 @@ class ConnectProxy:
         assert task is not None
         self._tasks.add(task)
         try:
-            if len(self._tasks) > CONNECTIONS:
-                raise UnavailableError(f"There are {CONNECTIONS} connections already.")
+            if len(self._tasks) > MAX_CONNECTIONS:
+                raise UnavailableError(f"There are {MAX_CONNECTIONS} connections already.")
             await self._handle((reader, writer))
         except InvalidArgumentError as exc:
             writer.write(error_response("400 Bad Request", str(exc)))
@@ -82,7 +82,7 @@ class ConnectProxy:
     async def _handle(self, client: Streams) -> None:
         host, port = await _read_target(client[0])
         name = served_name(host)
-        if name is not None and port == _HTTPS:
+        if name is not None and port == _HTTPS_PORT:
             await self._intercept(client[1], name)
             return
         upstream = await self._egress.connect(host, port)
@@ -99,8 +99,8 @@ class ConnectProxy:
             connection,
             self._tls,
             server_side=True,
-            ssl_handshake_timeout=HEAD_S,
-            ssl_shutdown_timeout=GOODBYE_S,
+            ssl_handshake_timeout=HEADERS_TIMEOUT_S,
+            ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
         )
         if transport is None:
             return
@@ -114,13 +114,13 @@ class ConnectProxy:
 async def _read_target(reader: asyncio.StreamReader) -> tuple[str, int]:
     """Read the CONNECT request and return its host and port."""
     try:
-        async with asyncio.timeout(HEAD_S):
+        async with asyncio.timeout(HEADERS_TIMEOUT_S):
             head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
-        raise InvalidArgumentError(f"The head of the request is longer than {HEAD_LIMIT:,} bytes.") from None
+        raise InvalidArgumentError(f"The head of the request is longer than {MAX_HEAD_BYTES:,} bytes.") from None
     first, *headers = head[:-4].split(b"\r\n")
-    if len(headers) > HEADERS_LIMIT:
-        raise InvalidArgumentError(f"The request has more than {HEADERS_LIMIT} headers.")
+    if len(headers) > MAX_HEADERS:
+        raise InvalidArgumentError(f"The request has more than {MAX_HEADERS} headers.")
     match = _CONNECT.fullmatch(first)
     if match is None or not 0 < int(match[2]) <= 65_535:
         raise InvalidArgumentError(

@@ -11,9 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 from trainshed.errors import CannotProceedError, UnavailableError
 
-CONNECT_S = 20.0
-LINGER_S = 300.0  #: for the other direction after one has ended
-_PIECE = 65_536
+CONNECT_TIMEOUT_S = 20.0
+HALF_CLOSE_TIMEOUT_S = 300.0  #: for the other direction after one has ended
+_CHUNK_BYTES = 65_536
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -55,17 +55,19 @@ class Egress:
         return bool(self.host) and not bypassed
 
     async def connect(self, host: str, port: int) -> Streams:
-        """Connect to a host. Raises `UnavailableError` with the reason if that fails or exceeds `CONNECT_S`."""
+        """Connect to a host. Raises `UnavailableError` with the reason if that fails or exceeds `CONNECT_TIMEOUT_S`."""
         proxied = self.for_host(host)
         address = (self.host, self.port) if proxied else (host, port)
         try:
-            async with asyncio.timeout(CONNECT_S):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 streams = await asyncio.open_connection(*address)
                 if proxied:
                     await self._request_tunnel(streams, host, port)
                 return streams
         except TimeoutError:
-            raise UnavailableError(f"{address[0]}:{address[1]} did not answer within {CONNECT_S:g} s.") from None
+            raise UnavailableError(
+                f"{address[0]}:{address[1]} did not answer within {CONNECT_TIMEOUT_S:g} s."
+            ) from None
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as exc:
             raise UnavailableError(f"{address[0]}:{address[1]} can't be reached: {exc}.") from exc
 
@@ -91,7 +93,7 @@ async def pipe(client: Streams, upstream: Streams) -> None:
     pumps = [asyncio.create_task(_pump(client[0], upstream[1])), asyncio.create_task(_pump(upstream[0], client[1]))]
     try:
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait(pumps, timeout=LINGER_S)
+        await asyncio.wait(pumps, timeout=HALF_CLOSE_TIMEOUT_S)
     finally:
         for pump in pumps:
             pump.cancel()
@@ -102,7 +104,7 @@ async def pipe(client: Streams, upstream: Streams) -> None:
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Forward one direction. An error aborts the writer's connection."""
     try:
-        while data := await reader.read(_PIECE):
+        while data := await reader.read(_CHUNK_BYTES):
             writer.write(data)
             await writer.drain()
         writer.write_eof()

@@ -12,9 +12,9 @@ from trainshed.errors import CannotProceedError
 from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.google_hosts import PATTERN
 
-FOLDER = Path("@node@/credentials")  #: of a remote replica; the node agent substitutes the placeholder
-RELAY = "@relay@"  #: placeholder for the host and port of the sidecar proxy
-_ELSEWHERE = "192.0.2.1"  #: an address of TEST-NET-1, which no machine has; nothing is sent to it
+CREDENTIALS_FOLDER = Path("@node@/credentials")  #: of a remote replica; the node agent substitutes the placeholder
+SIDECAR_PLACEHOLDER = "@relay@"  #: placeholder for the host and port of the sidecar proxy
+_UNASSIGNED_ADDRESS = "192.0.2.1"  #: an address of TEST-NET-1, which no machine has; nothing is sent to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +41,8 @@ class NodeEndpoint:
         return ServerEndpoints(
             url=self.tls_url,
             tls_url=self.tls_url,
-            proxy_url=f"http://{RELAY}",
-            bundle=FOLDER / "bundle.pem",
+            proxy_url=f"http://{SIDECAR_PLACEHOLDER}",
+            bundle=CREDENTIALS_FOLDER / "bundle.pem",
         )
 
 
@@ -57,7 +57,7 @@ def host_for_nodes(listening: str, *, given: str = "", cluster: str = "") -> str
     if listening not in ("0.0.0.0", "::"):  # noqa: S104  compared, not bound
         return listening
     local = _is_loopback(cluster) or not cluster
-    return _own_address(_ELSEWHERE if local else cluster) or "127.0.0.1"
+    return _own_address(_UNASSIGNED_ADDRESS if local else cluster) or "127.0.0.1"
 
 
 def check_reachable(host: str, cluster: str) -> None:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from trainshed.errors import InvalidArgumentError
 from trainshed.proxy.google_hosts import rewrite_path, served_name
 
-HEAD_LIMIT = 65_536
-HEADERS_LIMIT = 100
-_LINE_LIMIT = 128  #: of a chunk-size line
-_TRAILER_LIMIT = 8192
+MAX_HEAD_BYTES = 65_536
+MAX_HEADERS = 100
+_MAX_CHUNK_LINE_BYTES = 128  #: of a chunk-size line
+_MAX_TRAILER_BYTES = 8192
 
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,20}) (/[\x21-\x7e]*) HTTP/1\.([01])")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)")
@@ -60,8 +60,8 @@ def normalize_head(raw: bytes, name: str) -> RequestHead:
     match = _REQUEST_LINE.fullmatch(first)
     if match is None:
         raise InvalidArgumentError("This is no HTTP/1.1 request: its first line is not like 'GET /path HTTP/1.1'.")
-    if len(lines) > HEADERS_LIMIT:
-        raise InvalidArgumentError(f"The request has more than {HEADERS_LIMIT} headers.")
+    if len(lines) > MAX_HEADERS:
+        raise InvalidArgumentError(f"The request has more than {MAX_HEADERS} headers.")
     headers = [_header(line) for line in lines]
 
     def values_of(wanted: bytes) -> list[bytes]:
@@ -127,10 +127,10 @@ class RequestNormalizer:
     # Each state consumes the buffer and returns whether the next state may run.
 
     def _head(self, out: bytearray) -> bool:
-        end = self._buffer.find(b"\r\n\r\n", 0, HEAD_LIMIT)
+        end = self._buffer.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES)
         if end < 0:
-            if len(self._buffer) >= HEAD_LIMIT:
-                raise InvalidArgumentError(f"The head of the request is longer than {HEAD_LIMIT:,} bytes.")
+            if len(self._buffer) >= MAX_HEAD_BYTES:
+                raise InvalidArgumentError(f"The head of the request is longer than {MAX_HEAD_BYTES:,} bytes.")
             return False
         head = normalize_head(self._take(end), self._name)
         self._take(4)
@@ -149,7 +149,7 @@ class RequestNormalizer:
         return True
 
     def _chunk_size(self, out: bytearray) -> bool:
-        line = self._line(_LINE_LIMIT)
+        line = self._line(_MAX_CHUNK_LINE_BYTES)
         if line is None:
             return False
         if not _CHUNK_SIZE.fullmatch(line):
@@ -179,14 +179,14 @@ class RequestNormalizer:
 
     def _trailer(self, out: bytearray) -> bool:
         """Drop headers after the last chunk: the server needs none."""
-        line = self._line(_TRAILER_LIMIT)
+        line = self._line(_MAX_TRAILER_BYTES)
         if line is None:
             return False
         if line:
             _header(line)
             self._trailers += 1
-            if self._trailers > HEADERS_LIMIT:
-                raise InvalidArgumentError(f"The request has more than {HEADERS_LIMIT} headers after its body.")
+            if self._trailers > MAX_HEADERS:
+                raise InvalidArgumentError(f"The request has more than {MAX_HEADERS} headers after its body.")
             return True
         out += b"0\r\n\r\n"
         self._state = self._head

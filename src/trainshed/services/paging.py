@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 SCAN_ROWS = 500  #: rows per read while a filter scans
-SCAN_LIMIT = 10_000  #: rows that one request scans; the page token continues from there
+MAX_SCAN_ROWS = 10_000  #: rows that one request scans; the page token continues from there
 
 RowCursor = tuple[int, str]  #: created_us and id of the last scanned row
 START: RowCursor = (2**62, "")
@@ -48,12 +48,12 @@ def scan(
 ) -> tuple[list[Row], RowCursor | None]:
     """Return up to `request.size` matching rows, and the cursor of the next page.
 
-    A page may be short or empty and still have a next one: one call scans at most `SCAN_LIMIT` rows.
+    A page may be short or empty and still have a next one: one call scans at most `MAX_SCAN_ROWS` rows.
     """
     matched: list[Row] = []
     cursor = request.after or START
     rows = SCAN_ROWS if request.query else request.size + 1
-    for _ in range(0, SCAN_LIMIT, SCAN_ROWS):
+    for _ in range(0, MAX_SCAN_ROWS, SCAN_ROWS):
         batch = read(cursor, rows)
         for row in batch:
             if matches(row):

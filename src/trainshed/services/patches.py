@@ -23,7 +23,7 @@ def check_mask(paths: Sequence[str], known: Sequence[str], body: Mapping[str, An
         raise InvalidArgumentError(f"The mask names etag, but the {what} in the body has none.", field=f"{what}.etag")
 
 
-def merged(old: Mapping[str, str], new: Mapping[str, str], paths: Sequence[str]) -> dict[str, str]:
+def merge_labels(old: Mapping[str, str], new: Mapping[str, str], paths: Sequence[str]) -> dict[str, str]:
     """Return the labels after a patch. `labels` replaces all of them; `labels.KEY` sets or removes one."""
     result = dict(new) if "labels" in paths else dict(old)
     for path in paths:

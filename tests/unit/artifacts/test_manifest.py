@@ -9,7 +9,7 @@ import pytest
 
 from trainshed.artifacts.manifest import MANIFEST_FILE, ArtifactManifest
 from trainshed.artifacts.staging import Package
-from trainshed.control.deployments.artifact_access import TOKEN_S, ArtifactAccessIssuer
+from trainshed.control.deployments.artifact_access import TOKEN_TTL_S, ArtifactAccessIssuer
 from trainshed.engines.hosts.spec import HostSpec
 from trainshed.errors import FailedPreconditionError, NotFoundError
 from trainshed.proxy.node_endpoint import NodeEndpoint
@@ -98,8 +98,8 @@ def test_a_token_is_used_for_half_of_its_life(tmp_path: Path) -> None:
     )
     way = ways.of(spec)
     assert way.url == "https://here:1/trainshed/v1/projects/p/models/m/versions/v/files/"
-    now[0] = TOKEN_S / 4
+    now[0] = TOKEN_TTL_S / 4
     assert ways.of(spec) == way
-    now[0] = TOKEN_S * 0.6
+    now[0] = TOKEN_TTL_S * 0.6
     assert ways.of(spec).token == "ts_2"
     assert issued == [("p", "m", "v")] * 2

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.control.deployments.controller import CREATIONS, CREATIONS_EACH
+from trainshed.control.deployments.controller import MAX_CREATING, MAX_CREATING_PER_PROJECT
 from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.version import VersionState
 from trainshed.testing.contracts.engines import wait_for
@@ -87,10 +87,10 @@ def test_one_project_does_not_keep_all_the_threads_that_create(shed: Shed) -> No
     shed.runtime.built = wait
     for name in ("v1", "v2", "v3", "v4"):
         shed.create(name)
-    wait_for(lambda: len(begun), lambda count: count == CREATIONS_EACH)
+    wait_for(lambda: len(begun), lambda count: count == MAX_CREATING_PER_PROJECT)
     free = [name for name in ("v1", "v2", "v3", "v4") if not shed.deployments.progress("p", "m", name)]
-    assert len(free) == 4 - CREATIONS_EACH < 4
-    assert CREATIONS_EACH < CREATIONS
+    assert len(free) == 4 - MAX_CREATING_PER_PROJECT < 4
+    assert MAX_CREATING_PER_PROJECT < MAX_CREATING
     go_on.set()
     for name in ("v1", "v2", "v3", "v4"):
         shed.until(name)

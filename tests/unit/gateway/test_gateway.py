@@ -306,8 +306,8 @@ def test_a_host_that_answers_others_meanwhile_does_not_hang(bench: Bench, later:
 
 
 def test_too_many_at_once_are_turned_away_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_connection, "IN_FLIGHT", 10)
-    monkeypatch.setattr(host_connection, "IN_FLIGHT_BYTES", 1000)
+    monkeypatch.setattr(host_connection, "MAX_IN_FLIGHT", 10)
+    monkeypatch.setattr(host_connection, "MAX_IN_FLIGHT_BYTES", 1000)
     host = bench.host(answering("ok", after_s=0.2))
     bench.publish(host.address)
 

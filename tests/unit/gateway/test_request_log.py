@@ -117,7 +117,7 @@ def test_a_bucket_that_is_anothers_now_gets_nothing(
 def test_memory_is_bounded(
     tree: FileBackend, logged: LoggedRequests, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_log, "WAITING_BYTES", 25)
+    monkeypatch.setattr(request_log, "MAX_BUFFERED_BYTES", 25)
     logs = RequestLogWriter(logged.write)
     for _ in range(5):
         logs.add(version(), LOG, b"12345", b"12345", seconds=0)

@@ -334,7 +334,7 @@ class TestPages:
     def test_a_filter_looks_through_a_bounded_number_of_jobs(self, shed: Shed, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fill(shed, 30)
         monkeypatch.setattr("trainshed.services.paging.SCAN_ROWS", 5)
-        monkeypatch.setattr("trainshed.services.paging.SCAN_LIMIT", 10)
+        monkeypatch.setattr("trainshed.services.paging.MAX_SCAN_ROWS", 10)
         pages = self.ids(shed, size=5, query="trainingInput.region=rare-1")
         assert [job for page in pages for job in page] == ["j00020", "j00010", "j00000"]
         assert len(pages) == 4

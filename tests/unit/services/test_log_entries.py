@@ -222,7 +222,7 @@ def test_a_long_log_is_followed_in_batches(
 ) -> None:
     job = make_job("j")
     job.say([(T0 + n, f"{n}") for n in range(1, 2501)])
-    monkeypatch.setattr(logs_service, "SCAN_BYTES", 256 * 700)
+    monkeypatch.setattr(logs_service, "MAX_SCAN_BYTES", 256 * 700)
     found: list[str] = []
     cursor = None
     for _ in range(10):
@@ -255,7 +255,7 @@ def test_the_last_matches_of_a_long_log_are_sought_in_steps(
 ) -> None:
     job = make_job("j")
     job.say([(T0 + n, f"needle {n // 1000}" if n in (1500, 2500, 3500) else f"{n}") for n in range(1, 5001)])
-    monkeypatch.setattr(logs_service, "SCAN_BYTES", 300 * 300)
+    monkeypatch.setattr(logs_service, "MAX_SCAN_BYTES", 300 * 300)
     selection = LogSelection(tail=tail, grep="needle")
     batch = logs.follow("proj", "j", selection, None)
     assert (batch.entries, batch.more, batch.ended) == ([], True, False), "it looked at too much at once"
@@ -411,7 +411,7 @@ def test_a_query_that_matches_nothing_costs_a_bounded_amount_a_page(
 ) -> None:
     job = make_job("j")
     job.say([(T0 + n, f"{n}") for n in range(1, 1001)])
-    monkeypatch.setattr(logs_service, "SCAN_BYTES", 256 * 100)
+    monkeypatch.setattr(logs_service, "MAX_SCAN_BYTES", 256 * 100)
     query = LogQuery(resource_names=("projects/proj",), filter="nowhere")
     page = logs.entries(OWNER, query)
     assert page.entries == []

@@ -184,7 +184,7 @@ def test_only_the_lines_that_match_are_told(shelf: Shelf) -> None:
 def test_a_rare_line_in_a_long_log_is_sought_in_bounded_steps(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf.job.set_state(JobState.RUNNING)
     shelf.job.say([(T0 + n, "needle" if n == 700 else f"{n}") for n in range(1, 2001)])
-    monkeypatch.setattr(lines_service, "SCAN_BYTES", 300 * 300)
+    monkeypatch.setattr(lines_service, "MAX_SCAN_BYTES", 300 * 300)
     wanted = LogSelection(words="needle")
     page = shelf.page(selection=wanted)
     assert page.entries == [], "it looked at too much at once"
@@ -200,7 +200,7 @@ def test_a_rare_line_in_a_long_log_is_sought_in_bounded_steps(shelf: Shelf, monk
 
 def test_a_page_is_bounded_in_bytes(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf.job.say([(T0 + n, "x" * 1000) for n in range(1, 101)])
-    monkeypatch.setattr(lines_service, "PAGE_BYTES", 20_000)
+    monkeypatch.setattr(lines_service, "MAX_PAGE_BYTES", 20_000)
     assert 10 <= len(shelf.page(limit=100).entries) <= 20
     assert len(shelf.back(shelf.page(limit=100), limit=100)) == 101
 

@@ -20,7 +20,7 @@ from trainshed.domain.operations import Operation
 from trainshed.gateway.metrics import VersionMetrics
 from trainshed.gateway.routes import ModelRoute, Routes, VersionRoute
 from trainshed.services.console.machine_metrics import MachineMetrics, MachineSample, sample_machine
-from trainshed.services.console.overview import MOST_JOBS, Overview, OverviewSources, OverviewStores
+from trainshed.services.console.overview import MAX_JOBS, Overview, OverviewSources, OverviewStores
 from trainshed.store.database import Database
 from trainshed.store.job_search import JobSearchStore
 from trainshed.store.jobs import JobStore
@@ -155,7 +155,7 @@ def test_a_look_is_kept_small(project: Project) -> None:
     for number in range(30):
         project.add(f"r{number}", JobState.RUNNING)
     told = project.told()
-    assert (len(told["running"]), told["jobs"]["RUNNING"], project.looks) == (MOST_JOBS, 30, MOST_JOBS)
+    assert (len(told["running"]), told["jobs"]["RUNNING"], project.looks) == (MAX_JOBS, 30, MAX_JOBS)
 
 
 def test_many_who_ask_cost_one_look(project: Project) -> None:

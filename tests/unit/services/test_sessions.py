@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainshed.errors import ResourceExhaustedError, UnauthenticatedError
-from trainshed.services.access.sessions import CODE_S, SESSION_S, BrowserSessions
+from trainshed.services.access.sessions import CODE_TTL_S, SESSION_TTL_S, BrowserSessions
 from trainshed.services.access.tokens import OWNER, Tokens
 from trainshed.store.database import Database
 from trainshed.store.tokens import Token, TokenStore
@@ -58,7 +58,7 @@ def test_a_session_has_the_rights_of_its_token_and_ends_by_itself(
     session = sessions.begin(token, address="a")
     assert session != token
     assert tokens.find(session) == tokens.find(token)
-    clock.now += (SESSION_S + 1) * SECOND
+    clock.now += (SESSION_TTL_S + 1) * SECOND
     assert tokens.find(session) is None
     assert tokens.known(session) is None
     assert tokens.find(token) is not None
@@ -113,7 +113,7 @@ def test_no_page_of_anothers_signs_somebody_in(tokens: Tokens, sessions: Browser
 
 def test_a_link_is_good_for_a_minute(tokens: Tokens, sessions: BrowserSessions, clock: Clock) -> None:
     code = sessions.link(make(tokens)["token"], "")
-    clock.now += CODE_S * SECOND
+    clock.now += CODE_TTL_S * SECOND
     assert sessions.enter(code, address="a") is None
 
 

@@ -21,7 +21,7 @@ from trainshed.config import Home
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.engines.local.tensorboards import TensorBoard, TensorBoardStarter
 from trainshed.errors import EngineUnavailableError, FailedPreconditionError, NotFoundError, UnavailableError
-from trainshed.services.console.tensorboards import AT_ONCE, IDLE_S, TensorBoards
+from trainshed.services.console.tensorboards import IDLE_TTL_S, MAX_CONCURRENT_BOARDS, TensorBoards
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.storage.mirrors import Mirrors
 from trainshed.store.jobs import JobStore
@@ -126,13 +126,13 @@ def test_a_prediction_has_none(boards: TensorBoards) -> None:
 
 def test_the_one_that_nobody_asked_for_longest_gives_way(boards: TensorBoards, world: World) -> None:
     keys = []
-    for number in range(AT_ONCE):
+    for number in range(MAX_CONCURRENT_BOARDS):
         world.now = float(number)
         keys.append(key_of(boards.open("p-one", f"job{number}")))
     world.now = 100.0
     boards.port(keys[0])
     boards.open("p-one", "job9")
-    assert [process.ended for process in world.started] == [False, True, *[False] * (AT_ONCE - 1)]
+    assert [process.ended for process in world.started] == [False, True, *[False] * (MAX_CONCURRENT_BOARDS - 1)]
     with pytest.raises(NotFoundError, match="Open it again"):
         boards.port(keys[1])
     assert boards.port(keys[0])
@@ -140,9 +140,9 @@ def test_the_one_that_nobody_asked_for_longest_gives_way(boards: TensorBoards, w
 
 def test_one_that_nobody_looks_at_ends(boards: TensorBoards, world: World) -> None:
     seen, unseen = key_of(boards.open("p-one", "job1")), key_of(boards.open("p-one", "job2"))
-    world.now = IDLE_S
+    world.now = IDLE_TTL_S
     boards.port(seen)
-    world.now = IDLE_S + 1
+    world.now = IDLE_TTL_S + 1
     boards.sweep()
     assert [process.ended for process in world.started] == [False, True]
     with pytest.raises(NotFoundError):

@@ -15,7 +15,7 @@ from trainshed.config import Home
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.errors import InvalidArgumentError, NotFoundError
 from trainshed.services.jobs import tracker
-from trainshed.services.jobs.output_folders import addresses
+from trainshed.services.jobs.output_folders import output_uris
 from trainshed.services.jobs.progress import ProgressService
 from trainshed.services.storage.mirrors import Mirrors
 from trainshed.store.jobs import JobStore
@@ -256,7 +256,7 @@ def test_the_use_of_cpu_and_memory_is_a_series_with_its_mean_and_its_peak(tmp_pa
 
 
 def test_of_a_huge_log_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracker, "LOG_BYTES", 2000)
+    monkeypatch.setattr(tracker, "MAX_LOG_BYTES", 2000)
     job = job_with(tmp_path)
     for second in range(90):
         job.say(second, f"loss = 0.5, step = {second}")
@@ -287,4 +287,4 @@ def test_a_job_that_predicts_has_a_replica_and_no_progress(tmp_path: Path) -> No
 
 def test_outputs_among_arguments() -> None:
     args = ["--out=gs://a/b", "--train-files", "gs://c/d", "--log", "gs://e", "gs://f", "--eval_files=gs://g", "x"]
-    assert list(addresses(args)) == ["gs://a/b", "gs://e", "gs://f"]
+    assert list(output_uris(args)) == ["gs://a/b", "gs://e", "gs://f"]

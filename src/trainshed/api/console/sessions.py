@@ -16,13 +16,13 @@ from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain import names
 from trainshed.domain.iam import Access, Principal
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
-from trainshed.services.access.sessions import CODE_S, SESSION_S
+from trainshed.services.access.sessions import CODE_TTL_S, SESSION_TTL_S
 
 BODY_LIMIT = 4096
 _PATH = "/trainshed/v1/session"
 _PRIVATE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
 _LINK_EXPIRED = (
-    f"This link was opened before, or it is older than {CODE_S} seconds. Run `trainshed console` again, or go to the "
+    f"This link was opened before, or it is older than {CODE_TTL_S} seconds. Run `trainshed console` again, or go to the "
     f"console's own address and sign in with a token.\n"
 )
 
@@ -40,7 +40,7 @@ async def begin(request: Request) -> Response:
     if holder is None:  # revoked in the meantime
         raise cookies.ended()
     response = await _session_response(request, holder)
-    cookies.set_session(request, response, session, max_age_s=SESSION_S)
+    cookies.set_session(request, response, session, max_age_s=SESSION_TTL_S)
     return response
 
 
@@ -81,7 +81,7 @@ async def enter(request: Request) -> Response:
     if entry is None:
         return PlainTextResponse(_LINK_EXPIRED, 401, _PRIVATE)
     response = RedirectResponse(_page_of(entry.project), 303, _PRIVATE)
-    cookies.set_session(request, response, entry.session, max_age_s=SESSION_S)
+    cookies.set_session(request, response, entry.session, max_age_s=SESSION_TTL_S)
     return response
 
 

@@ -12,7 +12,7 @@ from trainshed.artifacts.manifest import ArtifactAccess
 from trainshed.engines.hosts.spec import HostSpec
 from trainshed.proxy.node_endpoint import NodeEndpoint
 
-TOKEN_S = 86_400.0  #: lifetime of a token; a host that starts later gets a new one
+TOKEN_TTL_S = 86_400.0  #: lifetime of a token; a host that starts later gets a new one
 
 
 class IssueVersionToken(Protocol):
@@ -41,7 +41,7 @@ class ArtifactAccessIssuer:
     def _token(self, names: tuple[str, str, str]) -> str:
         with self._lock:
             token, issued_s = self._tokens.get(names, ("", 0.0))
-            if not token or self._clock() - issued_s > TOKEN_S / 2:
-                token = self._issue(*names, ttl_s=TOKEN_S)
+            if not token or self._clock() - issued_s > TOKEN_TTL_S / 2:
+                token = self._issue(*names, ttl_s=TOKEN_TTL_S)
                 self._tokens[names] = (token, self._clock())
             return token

@@ -20,7 +20,7 @@ from trainshed.store.operations import OperationStore
 
 LOG = logging.getLogger("trainshed.control.deployments.controller")
 
-_ASKED_S = 0.2  #: between two checks whether the operation was cancelled
+_CANCEL_POLL_INTERVAL_S = 0.2  #: between two checks whether the operation was cancelled
 
 
 class ShutdownRequested(Exception):
@@ -58,7 +58,7 @@ class VersionCompletion:
             nonlocal checked_s
             if self.stopping.is_set():
                 raise ShutdownRequested
-            if time.monotonic() - checked_s > _ASKED_S:
+            if time.monotonic() - checked_s > _CANCEL_POLL_INTERVAL_S:
                 checked_s = time.monotonic()
                 if self.ledger.operations.get(version.project, version.operation).cancel_wanted:
                     raise CancelRequested

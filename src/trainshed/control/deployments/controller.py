@@ -36,10 +36,10 @@ from trainshed.store.models import ModelStore
 
 LOG = logging.getLogger("trainshed.control.deployments.controller")
 
-IDLE_S = 5.0  #: between passes when nothing is due; a wakeup starts one immediately
-CREATIONS = 4  #: concurrent provisionings, and concurrent preparations of existing versions
-ENDINGS = 32  #: concurrent drains of hosts or versions
-CREATIONS_EACH = 2  #: concurrent provisionings per project, so that slow models of one do not block others
+IDLE_INTERVAL_S = 5.0  #: between passes when nothing is due; a wakeup starts one immediately
+MAX_CREATING = 4  #: concurrent provisionings, and concurrent preparations of existing versions
+MAX_DRAINING = 32  #: concurrent drains of hosts or versions
+MAX_CREATING_PER_PROJECT = 2  #: concurrent provisionings per project, so that slow models of one do not block others
 
 Key = tuple[str, str, str]  #: project, model, version
 
@@ -88,9 +88,9 @@ class DeploymentController:
         self._stopping = threading.Event()
         self._completion = VersionCompletion(stores, self._publisher, self._stopping)
         self._thread = threading.Thread(target=self._loop, name="deployments", daemon=True)
-        self._provision_pool = ThreadPoolExecutor(CREATIONS, thread_name_prefix="create-version")
-        self._prepare_pool = ThreadPoolExecutor(CREATIONS, thread_name_prefix="hosts")
-        self._drain_pool = ThreadPoolExecutor(ENDINGS, thread_name_prefix="end-hosts")  #: drains may take long
+        self._provision_pool = ThreadPoolExecutor(MAX_CREATING, thread_name_prefix="create-version")
+        self._prepare_pool = ThreadPoolExecutor(MAX_CREATING, thread_name_prefix="hosts")
+        self._drain_pool = ThreadPoolExecutor(MAX_DRAINING, thread_name_prefix="end-hosts")  #: drains may take long
 
     def start(self) -> None:
         """Publish the routes of all models and start the loop."""
@@ -188,7 +188,7 @@ class DeploymentController:
     def _loop(self) -> None:
         while not self._stopping.is_set():
             self._wakeup.clear()
-            pause_s = IDLE_S
+            pause_s = IDLE_INTERVAL_S
             try:
                 self._check()
                 pause_s = self.step()
@@ -204,7 +204,7 @@ class DeploymentController:
         """Run one reconcile pass over all versions. Returns the seconds until the next one is due without a wakeup."""
         while self._calls:
             self._calls.popleft()()
-        pause_s = IDLE_S
+        pause_s = IDLE_INTERVAL_S
         rows = self._models.versions_to_serve()
         for _, version in rows:
             try:
@@ -225,17 +225,17 @@ class DeploymentController:
     def _reconcile_version(self, version: Version) -> float:
         key = _key(version)
         if key in self._busy:
-            return IDLE_S
+            return IDLE_INTERVAL_S
         match version.state:
             case VersionState.CREATING:
-                if sum(project == version.project for project, _, _ in self._provisioning) < CREATIONS_EACH:
+                if sum(project == version.project for project, _, _ in self._provisioning) < MAX_CREATING_PER_PROJECT:
                     self._provisioning.add(key)
                     self._submit(self._provision_pool, key, self._create, version)
             case VersionState.DELETING:
                 self._submit(self._drain_pool, key, self._delete, version)
             case VersionState.READY | VersionState.UPDATING:
                 return self._reconcile_fleet(key, version)
-        return IDLE_S
+        return IDLE_INTERVAL_S
 
     def _submit(self, pool: ThreadPoolExecutor, key: Key, task: Callable[[Version], None], version: Version) -> None:
         self._busy.add(key)
@@ -262,7 +262,7 @@ class DeploymentController:
                 fleet = self._fleets[key] = self._fleet(awake=version.nodes > 0)
             if fleet.spec is None and fleet.may_start():
                 self._submit(self._prepare_pool, key, self._prepare, version)
-                return IDLE_S
+                return IDLE_INTERVAL_S
             surplus = fleet.reconcile(version, last_used_us=self._traffic.last_used_us(*key))
             pause_s = fleet.next_reconcile_s(version)
             changed, converged = fleet.take_change(version), fleet.converged(version)

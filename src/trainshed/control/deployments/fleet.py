@@ -34,9 +34,7 @@ class Fleet:
     reason: str = ""  #: why the last host exited
     roused: bool = False  #: a request activated it, and it has not been ready since
     clock: Callable[[], float] = time.monotonic
-    _shares: dict[str, int] = field(
-        default_factory=dict
-    )  #: number of hosts that each host's resources were computed for, by key
+    _shares: dict[str, int] = field(default_factory=dict)  #: number of hosts that each was sized for, by key
     _replacement: tuple[int, str] | None = None  #: instance number and key of a starting replacement
     _crashes: CrashHistory = field(default_factory=CrashHistory)
     _awake_since_us: int = field(default_factory=now_us)

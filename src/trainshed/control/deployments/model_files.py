@@ -24,10 +24,10 @@ from trainshed.errors import DataLossError, FailedPreconditionError, NotFoundErr
 LOG = logging.getLogger("trainshed.control.deployments.model_files")
 
 MAX_FILES = 1000  #: per version, as on AI Platform
-_TRIES = 3  #: to copy files that change meanwhile
-_DRAFT = "draft-"
+_MAX_COPY_ATTEMPTS = 3  #: to copy files that change meanwhile
+_DRAFT_PREFIX = "draft-"
 #: readable by all: the state folder is closed, and containers that mount the files run as other users
-_FOLDER, _FILE = 0o755, 0o444
+_FOLDER_MODE, _FILE_MODE = 0o755, 0o444
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +89,13 @@ class ModelFileStore:
     def sweep(self) -> None:
         """Remove what interrupted copies left. Call it only before the first `snapshot`."""
         for folder in self._root.glob("*/*"):
-            if folder.name.startswith(_DRAFT) or not self._used(folder.parent.name, folder.name):
+            if folder.name.startswith(_DRAFT_PREFIX) or not self._used(folder.parent.name, folder.name):
                 _remove(folder)
 
     def _copy(self, project: str, bucket: str, name: str, check: Callable[[], None]) -> ModelSnapshot:
-        draft = self._root / project / f"{_DRAFT}{secrets.token_hex(8)}"
+        draft = self._root / project / f"{_DRAFT_PREFIX}{secrets.token_hex(8)}"
         try:
-            for attempts_left in reversed(range(_TRIES)):
+            for attempts_left in reversed(range(_MAX_COPY_ATTEMPTS)):
                 try:
                     return self._commit(project, draft, self._fill(draft, bucket, name, check))
                 except _FilesChangedError:
@@ -124,7 +124,7 @@ class ModelFileStore:
         if before != [(info.name, info.generation, info.size) for info in self._list(bucket, name)]:
             raise _FilesChangedError
         for folder, _, _ in os.walk(draft):
-            os.chmod(folder, _FOLDER)  # noqa: PTH101 - what os.walk gives
+            os.chmod(folder, _FOLDER_MODE)  # noqa: PTH101 - what os.walk gives
             _fsync(Path(folder))
         return files
 
@@ -152,7 +152,7 @@ class ModelFileStore:
                     digest.update(chunk)
                     copy.write(chunk)
                 copy.flush()
-                os.fchmod(copy.fileno(), _FILE)
+                os.fchmod(copy.fileno(), _FILE_MODE)
                 os.fsync(copy.fileno())
         except (NotFoundError, DataLossError) as exc:
             raise _FilesChangedError from exc

@@ -28,11 +28,11 @@ from trainshed.errors import EngineUnavailableError, FailedPreconditionError, No
 from trainshed.runtimes.catalogue import DEFAULT
 from trainshed.runtimes.environments import Runtimes, RuntimeState
 
-CONTAINER = "container"  #: the loader name of container versions
-_LOOK_S = 0.01
-_ANSWER_S = 60.0  #: for comparing a host's results with TensorFlow's
+CONTAINER_LOADER = "container"  #: the loader name of container versions
+_HOST_POLL_INTERVAL_S = 0.01
+_PARITY_TIMEOUT_S = 60.0  #: for comparing a host's results with TensorFlow's
 #: of hosts of containers, which load no model and need no runtime
-PYTHON = Path(sys.executable)
+CONTAINER_HOST_PYTHON = Path(sys.executable)
 
 
 class ModelLoadError(TrainshedError):
@@ -121,7 +121,7 @@ class VersionProvisioner:
                 spec = self.spec(with_files, self._environment(version, packages, context), names[0])
                 spec = replace(spec, packages=packages)
             else:
-                names = (CONTAINER,)
+                names = (CONTAINER_LOADER,)
                 context.report(f"Looking for the image {container.image}.")
                 spec = self._container_spec(
                     with_files, self._images().resolve_new(version, container, _reporter(context))
@@ -166,7 +166,7 @@ class VersionProvisioner:
         return self.supplies.images
 
     def _container_spec(self, version: Version, container: ResolvedContainer) -> HostSpec:
-        return replace(self.spec(version, (PYTHON, ""), CONTAINER), container=container)
+        return replace(self.spec(version, (CONTAINER_HOST_PYTHON, ""), CONTAINER_LOADER), container=container)
 
     def spec(self, version: Version, environment: tuple[Path, str], loader: str) -> HostSpec:
         """Return the host spec of a version. `environment` is the interpreter and the folder of its packages."""
@@ -306,7 +306,7 @@ class VersionProvisioner:
             folder = self.hosts.folder(spec.project, spec.model, spec.version)
             reference = self.supplies.references.compute(spec, folder, timeout_s=self.room.load_timeout_s, check=check)
             details = self._wait_ready(key, context)
-            parity = self.hosts.compare(key, reference, timeout_s=_ANSWER_S)
+            parity = self.hosts.compare(key, reference, timeout_s=_PARITY_TIMEOUT_S)
         except (ModelLoadError, EngineUnavailableError) as exc:
             parity = _failed_parity(str(exc))
         except BaseException:
@@ -325,7 +325,7 @@ class VersionProvisioner:
         try:
             while (status := self._check_host(key)).phase is HostPhase.STARTING:
                 context.check_cancelled()
-                self._sleep(_LOOK_S)
+                self._sleep(_HOST_POLL_INTERVAL_S)
         except BaseException:
             self.hosts.discard(key)
             raise

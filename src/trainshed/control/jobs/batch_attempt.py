@@ -30,7 +30,7 @@ from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
 
 MODULE = "trainshed_serving.batch"
-_WARM = "tensorflow"  #: the only loader that profits from a warm process
+_WARM_LOADER = "tensorflow"  #: the only loader that profits from a warm process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class BatchAttemptBuilder:
             grace_s=self.settings.grace_s,
             max_running_s=prediction.max_running_s,
             log_limit_bytes=self.settings.log_limit_mb << 20,
-            warm=spec.loader == _WARM,
+            warm=spec.loader == _WARM_LOADER,
         )
 
     def _plan(self, job: Job, prediction: BatchPrediction, spec: HostSpec, state_folder: Path) -> dict[str, object]:

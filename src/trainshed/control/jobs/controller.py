@@ -20,12 +20,12 @@ from trainshed.store.jobs import JobStore
 
 LOG = logging.getLogger("trainshed.control.jobs.controller")
 
-IDLE_S = 5.0  #: between passes when nothing runs; a new job or a cancel wakes the loop immediately
-WHOLE_LOOK_S = 1.0  #: between reads of all rows while jobs run and nothing changes
-TRIES = 3  #: attempts to launch on an unavailable engine before the job fails
-BATCH = 8  #: queued jobs per read
-_AWAY = " has not answered since "
-_BACK = " answers again."
+IDLE_INTERVAL_S = 5.0  #: between passes when nothing runs; a new job or a cancel wakes the loop immediately
+RESYNC_INTERVAL_S = 1.0  #: between reads of all rows while jobs run and nothing changes
+MAX_LAUNCH_ATTEMPTS = 3  #: attempts to launch on an unavailable engine before the job fails
+MAX_QUEUED_PER_READ = 8  #: queued jobs per read
+_OUTAGE_PHRASE = " has not answered since "
+_RECOVERY_PHRASE = " answers again."
 
 
 class JobController:
@@ -109,9 +109,9 @@ class JobController:
         Rows change only with a wakeup, so polling does not read them: training needs the same cores.
         """
         if not busy:
-            self._wakeup.wait(IDLE_S)
+            self._wakeup.wait(IDLE_INTERVAL_S)
             return
-        deadline = time.monotonic() + WHOLE_LOOK_S
+        deadline = time.monotonic() + RESYNC_INTERVAL_S
         while not self._wakeup.wait(self._poll_s) and time.monotonic() < deadline:
             for name, observed in self._observed.items():
                 if self._registry.table[name].engine.observe(observed.keys()) != observed:
@@ -177,7 +177,7 @@ class JobController:
         the gangs that wait for a reservation.
         """
         pending: list[base.GangRequest] = []
-        while jobs := self._jobs.queued(engine=name, limit=len(pending) + BATCH)[len(pending) :]:
+        while jobs := self._jobs.queued(engine=name, limit=len(pending) + MAX_QUEUED_PER_READ)[len(pending) :]:
             for job in jobs:
                 admitted = _admitted(job, self._clock())
                 gang = self._gang(admitted)
@@ -232,7 +232,7 @@ class JobController:
         return None
 
     def _launch_on_engine(self, engine: base.Engine, spec: base.AttemptSpec) -> None:
-        for left in reversed(range(TRIES)):
+        for left in reversed(range(MAX_LAUNCH_ATTEMPTS)):
             try:
                 engine.launch(spec)
                 return
@@ -274,7 +274,7 @@ def _admitted(job: Job, now_us: int) -> Job:
 
 def outage_message(outage: Outage) -> str:
     """Return the sentence that the events of affected jobs show."""
-    return f"{outage.engine}{_AWAY}{clock_time(outage.since_us)}. The job goes on when it does."
+    return f"{outage.engine}{_OUTAGE_PHRASE}{clock_time(outage.since_us)}. The job goes on when it does."
 
 
 class OutageNotices:
@@ -294,7 +294,9 @@ class OutageNotices:
             if key not in self._notified:
                 self._notified[key] = self._was_notified(job)
             if self._notified[key] and outage is None:
-                self._jobs.tell(job, JobEvent(message=f"{self._engine_in_outage(job)}{_BACK}", time_us=now_us))
+                self._jobs.tell(
+                    job, JobEvent(message=f"{self._engine_in_outage(job)}{_RECOVERY_PHRASE}", time_us=now_us)
+                )
             elif outage is not None and not self._notified[key]:
                 self._jobs.tell(job, JobEvent(message=outage_message(outage), time_us=now_us))
             self._notified[key] = outage is not None
@@ -310,8 +312,8 @@ class OutageNotices:
     def _engine_in_outage(self, job: Job) -> str:
         """Return the engine of the job's last outage notice. Returns "" if a later event says that it is back."""
         for event in reversed(self._jobs.events(job.project, job.id)):
-            if event.message.endswith(_BACK):
+            if event.message.endswith(_RECOVERY_PHRASE):
                 return ""
-            if _AWAY in event.message:
-                return event.message.partition(_AWAY)[0]
+            if _OUTAGE_PHRASE in event.message:
+                return event.message.partition(_OUTAGE_PHRASE)[0]
         return ""

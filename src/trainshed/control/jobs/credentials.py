@@ -21,11 +21,11 @@ from trainshed.proxy import client_config, node_endpoint
 from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.node_endpoint import NodeEndpoint
 
-FOLDER = "credentials"  #: in the attempt's folder
-INSIDE = Path("/etc/trainshed")  #: where a container sees the credentials
-INSIDE_STATE = Path("/tmp/gsutil")  # noqa: S108 - in the container
-_LONGER_S = 86_400.0  #: added to the job's time limit; the end of the job revokes the token anyway
-_HOST = re.compile(r"@host:[a-z0-9-]+@")
+CREDENTIALS_FOLDER = "credentials"  #: in the attempt's folder
+CONTAINER_FOLDER = Path("/etc/trainshed")  #: where a container sees the credentials
+CONTAINER_STATE_FOLDER = Path("/tmp/gsutil")  # noqa: S108 - in the container
+_TOKEN_GRACE_S = 86_400.0  #: added to the job's time limit; the end of the job revokes the token anyway
+_HOST_PLACEHOLDER = re.compile(r"@host:[a-z0-9-]+@")
 
 
 class IssueJobToken(Protocol):
@@ -47,7 +47,7 @@ class LocalCredentials:
         token = self._issue(spec.project, spec.job, ttl_s=_ttl_s(spec))
         if spec.containers is not None:
             return self._inject_containers(spec, spec.containers, token)
-        folder = spec.folder / FOLDER
+        folder = spec.folder / CREDENTIALS_FOLDER
         client_config.write_files(
             folder, client_config.config_files(self._endpoints, project=spec.project, folder=folder, token=token)
         )
@@ -55,23 +55,23 @@ class LocalCredentials:
 
     def _inject_containers(self, spec: AttemptSpec, containers: ContainerSettings, token: str) -> AttemptSpec:
         """Like `inject`, with the paths that containers see, and readable by the user of any image."""
-        endpoints = replace(self._endpoints, bundle=INSIDE / self._endpoints.bundle.name)
+        endpoints = replace(self._endpoints, bundle=CONTAINER_FOLDER / self._endpoints.bundle.name)
         files = client_config.config_files(
-            endpoints, project=spec.project, folder=INSIDE, token=token, state=INSIDE_STATE
+            endpoints, project=spec.project, folder=CONTAINER_FOLDER, token=token, state=CONTAINER_STATE_FOLDER
         )
         bundle = {endpoints.bundle.name: self._endpoints.bundle.read_text()}
-        client_config.write_files(spec.folder / FOLDER, {**files, **bundle}, for_all=True)
-        mount = Mount(source=spec.folder / FOLDER, target=INSIDE, read_only=True)
+        client_config.write_files(spec.folder / CREDENTIALS_FOLDER, {**files, **bundle}, for_all=True)
+        mount = Mount(source=spec.folder / CREDENTIALS_FOLDER, target=CONTAINER_FOLDER, read_only=True)
         return replace(
             spec,
-            env={**environment(endpoints, spec, INSIDE), **spec.env},
+            env={**environment(endpoints, spec, CONTAINER_FOLDER), **spec.env},
             containers=replace(containers, mounts=(*containers.mounts, mount)),
         )
 
 
 def environment(endpoints: ServerEndpoints, spec: AttemptSpec, folder: Path | None = None) -> dict[str, str]:
     """Return the variables of every replica. None is secret. `folder` is where the replica sees the files."""
-    folder = folder or spec.folder / FOLDER
+    folder = folder or spec.folder / CREDENTIALS_FOLDER
     variables = client_config.client_environment(endpoints, project=spec.project, folder=folder, hosts=_hosts(spec))
     return variables | {"TRAINSHED_HOME": str(folder)}  # where Trainshed's CLI looks for its token
 
@@ -117,7 +117,7 @@ class RemoteCredentials:
         """Mount the files of the bundle into containers."""
         if containers is None or not self._nodes.serves_gs:
             return containers
-        mount = Mount(source=node_endpoint.FOLDER, target=INSIDE, read_only=True)
+        mount = Mount(source=node_endpoint.CREDENTIALS_FOLDER, target=CONTAINER_FOLDER, read_only=True)
         return replace(containers, mounts=(*containers.mounts, mount))
 
     def _stage(self, spec: AttemptSpec, package: Package) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class RemoteCredentials:
             return {}
         token = self._issue(spec.project, spec.job, ttl_s=_ttl_s(spec))
         endpoints, folder = self._replica_view(spec)
-        state = INSIDE_STATE if spec.containers else None
+        state = CONTAINER_STATE_FOLDER if spec.containers else None
         files = client_config.config_files(endpoints, project=spec.project, folder=folder, token=token, state=state)
         return files | {"token-for": self._nodes.tls_url}  # the CLI sends the token only to this URL
 
@@ -143,7 +143,12 @@ class RemoteCredentials:
         """Return the variables of every replica. None is secret."""
         if not self._nodes.serves_gs:
             return {}
-        gang = (host for replica in spec.replicas for value in replica.env.values() for host in _HOST.findall(value))
+        gang = (
+            host
+            for replica in spec.replicas
+            for value in replica.env.values()
+            for host in _HOST_PLACEHOLDER.findall(value)
+        )
         hosts = (urlsplit(self._nodes.tls_url).hostname or "", *gang)
         endpoints, folder = self._replica_view(spec)
         variables = client_config.client_environment(endpoints, project=spec.project, folder=folder, hosts=hosts)
@@ -153,10 +158,10 @@ class RemoteCredentials:
         """Return the endpoints and the folder of the bundle's files, as a replica sees them."""
         endpoints = self._nodes.reach
         if not spec.containers:
-            return endpoints, node_endpoint.FOLDER
-        return replace(endpoints, bundle=INSIDE / endpoints.bundle.name), INSIDE
+            return endpoints, node_endpoint.CREDENTIALS_FOLDER
+        return replace(endpoints, bundle=CONTAINER_FOLDER / endpoints.bundle.name), CONTAINER_FOLDER
 
 
 def _ttl_s(spec: AttemptSpec) -> float:
     """Return the lifetime of a token: a replica may start, and need its packages, at any time while the job runs."""
-    return spec.max_running_s + _LONGER_S
+    return spec.max_running_s + _TOKEN_GRACE_S

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainshed.buckets.names import resolve_uris
 from trainshed.config import Home, Settings
-from trainshed.control.packages import FOLDER, PackageRequest, resolve_packages, site_name
+from trainshed.control.packages import FETCHED_FOLDER, PackageRequest, resolve_packages, site_name
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.jobs import gang as gangs
@@ -26,12 +26,12 @@ from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.store.jobs import JobStore
 
-_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST_PORT, _HIGHEST_PORT = 10_000, 65_535
-_ENOUGH_PORTS = 1_000  #: size of the random sample of candidate ports
-_TOLD_EVERY = 0.1  #: fraction of a runtime's build between two events of the job
-BUCKETS = Path("/gcs")  #: where a container sees the buckets
-_AGAIN = "Submit the job again to upload it anew."
+_PORT_CANDIDATES = 1_000  #: size of the random sample of candidate ports
+_PROGRESS_STEP = 0.1  #: fraction of a runtime's build between two events of the job
+CONTAINER_BUCKETS_FOLDER = Path("/gcs")  #: where a container sees the buckets
+_RESUBMIT = "Submit the job again to upload it anew."
 
 
 class LocalAttemptBuilder:
@@ -105,7 +105,7 @@ class LocalAttemptBuilder:
         python = self._runtimes.ensure(job.runtime, report_build(self._jobs, job))
         serves_gs = self._serves_gs and (job.runtime not in CATALOGUE or CATALOGUE[job.runtime].can_use_gs)
         path_of = self._uri_resolver.path_resolver(job.project, serves_gs=serves_gs)
-        request = PackageRequest(project=job.project, copies=spec.folder / FOLDER, remedy=_AGAIN)
+        request = PackageRequest(project=job.project, copies=spec.folder / FETCHED_FOLDER, remedy=_RESUBMIT)
         packages = resolve_packages(training.package_uris, self._uri_resolver, request)
         args = tuple(resolve_uris(arg, path_of) for arg in training.args)
         if training.job_dir:
@@ -116,7 +116,7 @@ class LocalAttemptBuilder:
     def _in_containers(self, spec: AttemptSpec) -> AttemptSpec:
         """Add the buckets that are folders now. The supervisor resolves or pulls the images."""
         buckets = tuple(
-            Mount(source=self._home.buckets / name, target=BUCKETS / name, read_only=False)
+            Mount(source=self._home.buckets / name, target=CONTAINER_BUCKETS_FOLDER / name, read_only=False)
             for name in self._buckets(spec.project)
         )
         settings = ContainerSettings(
@@ -169,7 +169,7 @@ def report_build(jobs: JobStore, job: Job) -> Callable[[float, str], None]:
         nonlocal reported
         if jobs.get(job.project, job.id).state is not JobState.PREPARING:
             raise FailedPreconditionError(f"Job {job.id} was cancelled while its runtime was built.")
-        if fraction - reported >= _TOLD_EVERY:
+        if fraction - reported >= _PROGRESS_STEP:
             reported = fraction
             message = f"Runtime {job.runtime} is built once for all jobs: {fraction:.0%}. {text}"
             jobs.tell(job, JobEvent(message=message, time_us=now_us()))
@@ -185,7 +185,7 @@ def free_ports(count: int) -> list[int]:
     limit = _first_ephemeral_port()
     ports: list[int] = []
     with ExitStack() as stack:
-        for port in random.sample(range(_LOWEST_PORT, limit), _ENOUGH_PORTS):
+        for port in random.sample(range(_LOWEST_PORT, limit), _PORT_CANDIDATES):
             if len(ports) == count:
                 break
             listener = stack.enter_context(socket.socket())
@@ -203,5 +203,5 @@ def free_ports(count: int) -> list[int]:
 
 def _first_ephemeral_port() -> int:
     """Return the start of the ephemeral range, or the end of all ports if too few are below it."""
-    first = int(_EPHEMERAL.read_text().split()[0])
-    return first if first >= _LOWEST_PORT + _ENOUGH_PORTS else _HIGHEST_PORT + 1
+    first = int(_EPHEMERAL_RANGE_FILE.read_text().split()[0])
+    return first if first >= _LOWEST_PORT + _PORT_CANDIDATES else _HIGHEST_PORT + 1

@@ -10,8 +10,8 @@ from pathlib import Path
 from trainshed.buckets.names import resolve_uris
 from trainshed.config import Home, Settings
 from trainshed.control.jobs.credentials import RemoteCredentials
-from trainshed.control.jobs.local_attempt import BUCKETS, replica_container
-from trainshed.control.packages import FOLDER, PackageRequest, resolve_packages
+from trainshed.control.jobs.local_attempt import CONTAINER_BUCKETS_FOLDER, replica_container
+from trainshed.control.packages import FETCHED_FOLDER, PackageRequest, resolve_packages
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.capacity.placement import CPU, ResourceShares
@@ -21,7 +21,7 @@ from trainshed.domain.jobs.training import Training
 from trainshed.engines.base import AttemptSpec, ContainerSettings, Mount, RemoteSpec, Replica
 from trainshed.runtimes.catalogue import CATALOGUE, Runtime
 
-_AGAIN = "Submit the job again to upload it anew."
+_RESUBMIT = "Submit the job again to upload it anew."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class RemoteAttemptBuilder:
         """Build the attempt spec of a job. Builds no runtime: nodes build their own."""
         training = Training.parse(job.body[Training.key])
         folder = self.folder(job)
-        request = PackageRequest(project=job.project, copies=folder / FOLDER, remedy=_AGAIN)
+        request = PackageRequest(project=job.project, copies=folder / FETCHED_FOLDER, remedy=_RESUBMIT)
         spec = AttemptSpec(
             project=job.project,
             job=job.id,
@@ -95,7 +95,9 @@ class RemoteAttemptBuilder:
     def _containers(self, project: str) -> ContainerSettings:
         """Mount the project's current buckets, if nodes see the buckets in a folder."""
         root, names = self.settings.node_buckets, self.buckets(project)
-        mounts = (Mount(source=Path(root) / name, target=BUCKETS / name, read_only=False) for name in names)
+        mounts = (
+            Mount(source=Path(root) / name, target=CONTAINER_BUCKETS_FOLDER / name, read_only=False) for name in names
+        )
         return ContainerSettings(
             tool=self.settings.container_tool,
             read_only=self.settings.container_read_only,

@@ -12,14 +12,14 @@ from trainshed.domain.times import now_us
 from trainshed.errors import ResourceExhaustedError, UnauthenticatedError
 from trainshed.services.access.tokens import Tokens, digest
 
-SESSION_S = 14 * 86_400
-CODE_S = 60
-_CODES = 100  #: unused sign-in links; the oldest is dropped
-_TRIES = 20  #: failed sign-ins per minute and address
+SESSION_TTL_S = 14 * 86_400
+CODE_TTL_S = 60
+_MAX_CODES = 100  #: unused sign-in links; the oldest is dropped
+_MAX_FAILURES = 20  #: failed sign-ins per minute and address
 _MINUTE_US = 60_000_000
-_ADDRESSES = 10_000
+_MAX_ADDRESSES = 10_000
 _LABEL = "console"
-_SESSIONS = 200  #: sessions per token; the oldest is ended
+_MAX_SESSIONS = 200  #: sessions per token; the oldest is ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class BrowserSessions:
         an address. A valid token always succeeds: behind a proxy all clients share one address, and no one may lock out
         the others.
         """
-        session = self._tokens.exchange(token, ttl_s=SESSION_S, label=_LABEL, most=_SESSIONS)
+        session = self._tokens.exchange(token, ttl_s=SESSION_TTL_S, label=_LABEL, most=_MAX_SESSIONS)
         if session is None:
             self._count_failure(address)
             raise UnauthenticatedError(
@@ -72,7 +72,7 @@ class BrowserSessions:
         self._tokens.revoke_exchanged(session)
 
     def link(self, token: str, project: str, *, local: bool = False) -> str:
-        """Create a one-time code that creates a session within `CODE_S`.
+        """Create a one-time code that creates a session within `CODE_TTL_S`.
 
         Raises `UnauthenticatedError` if the token cannot be exchanged. `local` means that this machine asks: a local
         HTML file may open the link.
@@ -81,11 +81,11 @@ class BrowserSessions:
         if token_id is None:
             raise UnauthenticatedError("A link to the console is made for a user's own token, not for one got for it.")
         code = secrets.token_urlsafe(32)
-        expires_us = self._clock() + CODE_S * 1_000_000
+        expires_us = self._clock() + CODE_TTL_S * 1_000_000
         entry = _Code(token_id=token_id, project=project, expires_us=expires_us, local=local)
         with self._lock:
             self._codes[digest(code)] = entry
-            while len(self._codes) > _CODES:
+            while len(self._codes) > _MAX_CODES:
                 self._codes.popitem(last=False)
         return code
 
@@ -99,7 +99,7 @@ class BrowserSessions:
             entry = self._codes.pop(digest(code), None)
         session = None
         if entry is not None and self._clock() < entry.expires_us and (entry.local or not from_elsewhere):
-            session = self._tokens.got_for(entry.token_id, ttl_s=SESSION_S, label=_LABEL, most=_SESSIONS)
+            session = self._tokens.got_for(entry.token_id, ttl_s=SESSION_TTL_S, label=_LABEL, most=_MAX_SESSIONS)
         if entry is None or session is None:
             self._count_failure(address)
             return None
@@ -109,12 +109,12 @@ class BrowserSessions:
         """Record a failure. Raises `ResourceExhaustedError` if there were too many before."""
         now = self._clock()
         with self._lock:
-            failures = self._failures.setdefault(address, deque(maxlen=_TRIES))
-            if len(failures) == _TRIES and failures[0] > now - _MINUTE_US:
+            failures = self._failures.setdefault(address, deque(maxlen=_MAX_FAILURES))
+            if len(failures) == _MAX_FAILURES and failures[0] > now - _MINUTE_US:
                 raise ResourceExhaustedError(
                     "Too many wrong tries to sign in came from this address. Wait a minute.", retry_after_s=60
                 )
             failures.append(now)
             self._failures.move_to_end(address)
-            while len(self._failures) > _ADDRESSES:
+            while len(self._failures) > _MAX_ADDRESSES:
                 self._failures.popitem(last=False)

@@ -17,7 +17,7 @@ from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeni
 from trainshed.store.tokens import Token, TokenStore
 
 OWNER = Principal(user="owner", project=ALL_PROJECTS, role=Role.OWNER)
-_REMEMBERED = 10_000  #: cached tokens
+_MAX_CACHED = 10_000  #: cached tokens
 _FIELDS = {"user", "project", "role", "label", "ttl_s"}
 
 
@@ -68,7 +68,7 @@ class Tokens:
             return None
         with self._lock:
             if self._revocations == revocations:  # otherwise it may have been revoked since it was read
-                if len(self._cache) >= _REMEMBERED:
+                if len(self._cache) >= _MAX_CACHED:
                     self._cache.clear()
                 self._cache[key] = token
         return token

@@ -13,10 +13,10 @@ from trainshed.domain.models.version import VersionState
 from trainshed.services.console.machine_metrics import MachineSample
 from trainshed.store.models import VersionSummary
 
-LONG_US = 600_000_000  #: a job may be pending this long without an alert
-FULL, NEARLY_FULL = 0.02, 0.08  #: fraction of the disk that is free
-FEW_BYTES, SOME_BYTES = 1 << 30, 8 << 30  #: both limits must be exceeded: a large disk has enough space at 5 %
-_MOST = 5  #: alerts per kind
+PENDING_GRACE_US = 600_000_000  #: a job may be pending this long without an alert
+FULL_FRACTION, NEARLY_FULL_FRACTION = 0.02, 0.08  #: fraction of the disk that is free
+FULL_BYTES, NEARLY_FULL_BYTES = 1 << 30, 8 << 30  #: both limits must be exceeded: a large disk has enough space at 5 %
+_MAX_PER_KIND = 5  #: alerts per kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +56,11 @@ def _item(
 
 
 def _failed_jobs(inputs: AlertInputs, diagnosed: Callable[[Job], Diagnosis]) -> Iterator[dict[str, Any]]:
-    for job in inputs.failed[:_MOST]:
+    for job in inputs.failed[:_MAX_PER_KIND]:
         diagnosis = diagnosed(job)
         remedy = diagnosis.remedy or "Its page shows the lines that tell of it."
         yield _item(inputs, "error", f"Job {job.id} failed. {diagnosis.summary}", remedy, "jobs", job.id)
-    if (more := inputs.failed_count - _MOST) > 0:
+    if (more := inputs.failed_count - _MAX_PER_KIND) > 0:
         words = "1 more job" if more == 1 else f"{more:,} more jobs"
         yield _item(
             inputs, "error", f"{words} failed in the last 24 hours.", "See them all.", "jobs", query="?state=FAILED"
@@ -68,12 +68,12 @@ def _failed_jobs(inputs: AlertInputs, diagnosed: Callable[[Job], Diagnosis]) -> 
 
 
 def _versions(inputs: AlertInputs) -> Iterator[dict[str, Any]]:
-    for model, version, reason in inputs.unhealthy[:_MOST]:
+    for model, version, reason in inputs.unhealthy[:_MAX_PER_KIND]:
         text = f"Version {version} of model {model} does not answer. {reason}"
         remedy = "It is tried again by itself. Its log has its last words; a rollback leads to the version before."
         yield _item(inputs, "error", text.strip(), remedy, "models", model)
     failed = [each for each in inputs.versions if each.state is VersionState.FAILED]
-    for each in failed[:_MOST]:
+    for each in failed[:_MAX_PER_KIND]:
         text = f"Version {each.id} of model {each.model} could not be created. {_first_line(each.error)}"
         remedy = "Delete it, put right what the error names, and create it again."
         yield _item(inputs, "warning", text.strip(), remedy, "models", each.model)
@@ -81,8 +81,8 @@ def _versions(inputs: AlertInputs) -> Iterator[dict[str, Any]]:
 
 def _disk(inputs: AlertInputs) -> Iterator[dict[str, Any]]:
     free, share = inputs.machine.disk_free_bytes, inputs.machine.disk_free_bytes / max(1, inputs.machine.disk_bytes)
-    full = share < FULL and free < FEW_BYTES
-    if full or (share < NEARLY_FULL and free < SOME_BYTES):
+    full = share < FULL_FRACTION and free < FULL_BYTES
+    if full or (share < NEARLY_FULL_FRACTION and free < NEARLY_FULL_BYTES):
         text = f"The disk is {'full' if full else 'nearly full'}: {free / (1 << 30):.1f} GiB are free."
         remedy = (
             "Delete what is no longer needed: old checkpoints and exports in buckets, and runtimes that nothing uses "
@@ -92,8 +92,8 @@ def _disk(inputs: AlertInputs) -> Iterator[dict[str, Any]]:
 
 
 def _waiting(inputs: AlertInputs) -> Iterator[dict[str, Any]]:
-    overdue = [(job, reason) for job, reason in inputs.queued if inputs.now_us - job.created_us > LONG_US]
-    for job, reason in overdue[:_MOST]:
+    overdue = [(job, reason) for job, reason in inputs.queued if inputs.now_us - job.created_us > PENDING_GRACE_US]
+    for job, reason in overdue[:_MAX_PER_KIND]:
         text = f"Job {job.id} has waited for {_minutes(inputs, job)}. {reason}"
         remedy = (
             "Cancel a job that runs, or make room: on this machine with the setting slots, on a cluster with more "
@@ -101,9 +101,11 @@ def _waiting(inputs: AlertInputs) -> Iterator[dict[str, Any]]:
         )
         yield _item(inputs, "warning", text.strip(), remedy, "jobs", job.id)
     slow = [
-        job for job in inputs.active if job.state is JobState.PREPARING and inputs.now_us - job.created_us > LONG_US
+        job
+        for job in inputs.active
+        if job.state is JobState.PREPARING and inputs.now_us - job.created_us > PENDING_GRACE_US
     ]
-    for job in slow[:_MOST]:
+    for job in slow[:_MAX_PER_KIND]:
         text = f"Job {job.id} has been made ready for {_minutes(inputs, job)}."
         remedy = "Its log says what it waits for; a runtime that is built for the first time takes some minutes."
         yield _item(inputs, "warning", text, remedy, "jobs", job.id)
@@ -111,7 +113,7 @@ def _waiting(inputs: AlertInputs) -> Iterator[dict[str, Any]]:
 
 def _restarted(inputs: AlertInputs, restarts: Callable[[Job], Sequence[str]]) -> Iterator[dict[str, Any]]:
     restarted = [(job, sentences) for job in inputs.active if (sentences := restarts(job))]
-    for job, sentences in restarted[:_MOST]:
+    for job, sentences in restarted[:_MAX_PER_KIND]:
         times = "once" if len(sentences) == 1 else f"{len(sentences)} times"
         text = f"Job {job.id} lost a replica {times}: {sentences[-1]}."
         remedy = (

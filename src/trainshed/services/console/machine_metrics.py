@@ -17,8 +17,8 @@ from trainshed.domain.times import now_us, rfc3339
 
 LOG = logging.getLogger("trainshed.services.console.machine_metrics")
 
-EVERY_S = 5.0
-KEPT_S = 600.0
+SAMPLE_INTERVAL_S = 5.0
+SAMPLE_RETENTION_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,13 @@ def sample_machine(folder: Path) -> MachineSample:
 class MachineMetrics:
     """Samples the machine on its own thread. Other threads may read. `begin` and `close` are called once each."""
 
-    def __init__(self, sample: Callable[[], MachineSample], *, cpus: int, interval_s: float = EVERY_S) -> None:
+    def __init__(
+        self, sample: Callable[[], MachineSample], *, cpus: int, interval_s: float = SAMPLE_INTERVAL_S
+    ) -> None:
         self._sample = sample
         self._cpus = cpus
         self._interval_s = interval_s
-        self._samples: deque[MachineSample] = deque(maxlen=max(1, round(KEPT_S / interval_s)))
+        self._samples: deque[MachineSample] = deque(maxlen=max(1, round(SAMPLE_RETENTION_S / interval_s)))
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="machine", daemon=True)
 

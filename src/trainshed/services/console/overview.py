@@ -25,11 +25,11 @@ from trainshed.store.job_search import JobSearchQuery, JobSearchStore
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore, VersionSummary
 
-FRESH_S = 1.0  #: lifetime of a cached overview
-MOST_JOBS = 10  #: running jobs, and queued jobs
-MOST_MODELS = 50
+CACHE_TTL_S = 1.0  #: lifetime of a cached overview
+MAX_JOBS = 10  #: running jobs, and queued jobs
+MAX_MODELS = 50
 DAY_US = 86_400_000_000
-_MOST_KEPT = 100  #: cached projects
+_MAX_CACHED = 100  #: cached projects
 _MEASURES = ("step", "total_steps", "epoch", "total_epochs", "loss", "accuracy", "global_steps_per_s", "left_s")
 _ACTIVE = (JobState.PREPARING, JobState.RUNNING, JobState.CANCELLING)
 
@@ -75,7 +75,7 @@ class Overview:
         sources: OverviewSources,
         *,
         clock: Callable[[], int] = now_us,
-        cache_ttl_s: float = FRESH_S,
+        cache_ttl_s: float = CACHE_TTL_S,
     ) -> None:
         self._stores = stores
         self._sources = sources
@@ -86,7 +86,7 @@ class Overview:
 
     def of(self, project: str) -> dict[str, Any]:
         with self._lock:
-            if len(self._cache) > _MOST_KEPT:
+            if len(self._cache) > _MAX_CACHED:
                 self._cache = {}
             cached = self._cache.setdefault(project, _CachedOverview())
         with cached.lock:
@@ -107,7 +107,7 @@ class Overview:
                 "SUCCEEDED_24H": ended.get(JobState.SUCCEEDED, 0),
                 "FAILED_24H": ended.get(JobState.FAILED, 0),
             },
-            "running": [row_body(job) | {"progress": self._progress(job)} for job in active[:MOST_JOBS]],
+            "running": [row_body(job) | {"progress": self._progress(job)} for job in active[:MAX_JOBS]],
             "queued": [row_body(job) | {"waiting": reason} for job, reason in queued],
             "models": list(self._models(project, versions)),
             "machine": self._sources.machine.body(),
@@ -123,13 +123,13 @@ class Overview:
 
     def _queued(self, project: str) -> list[tuple[Job, str]]:
         """Return the next queued jobs with their pending reasons."""
-        jobs = self._stores.table.queue(project, limit=MOST_JOBS)
+        jobs = self._stores.table.queue(project, limit=MAX_JOBS)
         positions, queue_status = self._stores.jobs.positions(jobs), self._sources.prospects
         return [(job, waiting_reason(job, positions.get((job.project, job.id), 1) - 1, queue_status)) for job in jobs]
 
     def _models(self, project: str, versions: Sequence[VersionSummary]) -> Iterator[dict[str, Any]]:
         counts = Counter(each.model for each in versions)
-        for name, default in self._stores.models.names(project, limit=MOST_MODELS):
+        for name, default in self._stores.models.names(project, limit=MAX_MODELS):
             hour = self._sources.metrics.hour(project, name)
             has_requests = hour["count"] > 0
             yield {
@@ -154,9 +154,9 @@ class Overview:
         inputs = AlertInputs(
             project=project,
             now_us=now,
-            failed=self._stores.table.failed_since(project, now - DAY_US, limit=MOST_JOBS) if failed else (),
+            failed=self._stores.table.failed_since(project, now - DAY_US, limit=MAX_JOBS) if failed else (),
             failed_count=failed,
-            active=active[:MOST_JOBS],
+            active=active[:MAX_JOBS],
             queued=queued,
             versions=versions,
             unhealthy=list(self._unhealthy(project, versions)),

@@ -31,10 +31,10 @@ from trainshed.store.jobs import JobStore
 LOG = logging.getLogger("trainshed.tensorboards")
 
 PREFIX = "/tensorboard"
-AT_ONCE = 4  #: the least recently used one is stopped
-IDLE_S = 600.0
-START_S = 120.0
-_LOOK_S = 0.1
+MAX_CONCURRENT_BOARDS = 4  #: the least recently used one is stopped
+IDLE_TTL_S = 600.0
+START_TIMEOUT_S = 120.0
+_POLL_INTERVAL_S = 0.1
 _RUNTIMES = ("2.21", "2.15")  #: runtimes whose TensorBoard reads the event files of all others, best first
 
 
@@ -88,14 +88,14 @@ class TensorBoards:
         logdir, mirrored = self._folder(job)
         with self._starting:
             board = self._find(job) or self._start_board(job, logdir, mirrored)
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + START_TIMEOUT_S
         try:
             while not board.process.port():
                 if time.monotonic() > deadline:
                     raise DeadlineExceededError(
-                        f"TensorBoard did not answer within {START_S:g} s. Try again when less is going on."
+                        f"TensorBoard did not answer within {START_TIMEOUT_S:g} s. Try again when less is going on."
                     )
-                if self._closing.wait(_LOOK_S):
+                if self._closing.wait(_POLL_INTERVAL_S):
                     raise UnavailableError("The server is stopping.")
         except (EngineUnavailableError, DeadlineExceededError):
             self._end(board.key)
@@ -117,7 +117,7 @@ class TensorBoards:
     def sweep(self) -> None:
         """Stop idle TensorBoards, and refresh the mirrors of the others."""
         for board in list(self._boards.values()):
-            if self._clock() - board.last_used_s > IDLE_S:
+            if self._clock() - board.last_used_s > IDLE_TTL_S:
                 self._end(board.key)
             elif board.mirrored:
                 self._mirrors.refresh(board.mirrored)
@@ -147,7 +147,7 @@ class TensorBoards:
 
     def _start_board(self, job: Job, logdir: Path, mirrored: tuple[str, ...]) -> _Board:
         python = self._python()
-        while len(self._boards) >= AT_ONCE:
+        while len(self._boards) >= MAX_CONCURRENT_BOARDS:
             self._end(min(self._boards.values(), key=lambda board: board.last_used_s).key)
         key = secrets.token_urlsafe(24)
         process = self._starter.start(python, logdir, number=next(self._numbers), prefix=f"{PREFIX}/{key}")

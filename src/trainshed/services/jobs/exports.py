@@ -15,7 +15,7 @@ from trainshed.services.jobs import output_folders
 from trainshed.store.jobs import JobStore
 
 _FRAMEWORKS = {"openvino": "TENSORFLOW", "keras": "TENSORFLOW", "xgboost": "XGBOOST"}
-_MOST = 200
+_MAX_EXPORTS = 200
 _WEIGHTS = (".weights.h5", "_weights.h5")  #: weights without their model
 
 
@@ -38,7 +38,7 @@ class Exports:
             for folder in model_folders(self._lister, output, holds_model=lambda names: bool(kinds(names))):
                 exports[folder.parts] = folder
         newest = sorted(exports.values(), key=lambda folder: (folder.time_us, folder.parts), reverse=True)
-        return {"exports": [_body(folder, job) for folder in newest[:_MOST]]}
+        return {"exports": [_body(folder, job) for folder in newest[:_MAX_EXPORTS]]}
 
 
 def kinds(names: Collection[str]) -> tuple[str, ...]:

@@ -20,9 +20,9 @@ _CHAINED = (
 )
 #: what a supervisor appends after a replica has exited
 _CLOSING = frozenset({"Module completed; cleaning up.", "Clean up finished."})
-_READ_LINES = 2000
-_READ_BYTES = 4 << 20
-_MOST_LINES = 60
+_MAX_READ_LINES = 2000
+_MAX_READ_BYTES = 4 << 20
+_MAX_LINES = 60
 _LAST_LINES = 20
 
 
@@ -68,7 +68,7 @@ class Failures:
                 selected = record.replica == replica if replica else record.replica != SERVICE
                 if selected and record.message not in _CLOSING:
                     entries.append(line_entry(job, number, record))
-                if len(entries) == _READ_LINES or scanned > _READ_BYTES:
+                if len(entries) == _MAX_READ_LINES or scanned > _MAX_READ_BYTES:
                     break
         return entries[::-1]
 
@@ -83,6 +83,6 @@ def relevant_entries(entries: Sequence[LogEntry]) -> Sequence[LogEntry]:
     while starts and any(entry.message.startswith(_CHAINED) for entry in entries[starts[-1] : first]):
         first = starts.pop()
     traceback = entries[first:]
-    if len(traceback) <= _MOST_LINES:
+    if len(traceback) <= _MAX_LINES:
         return traceback
-    return [traceback[0], *traceback[1 - _MOST_LINES :]]
+    return [traceback[0], *traceback[1 - _MAX_LINES :]]

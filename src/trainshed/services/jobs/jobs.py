@@ -23,7 +23,7 @@ from trainshed.domain.models.version_container import batch_prediction_unsupport
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import FailedPreconditionError
 from trainshed.services.paging import PageRequest, ResourcePage, scan
-from trainshed.services.patches import check_mask, merged
+from trainshed.services.patches import check_mask, merge_labels
 from trainshed.services.storage.uris import UriChecker, parse_uri
 from trainshed.store.conflicts import retry_on_conflict
 from trainshed.store.jobs import JobStore
@@ -152,7 +152,7 @@ class Jobs:
         def change(job: Job) -> tuple[Job, tuple[JobEvent, ...]]:
             if "etag" in patch:
                 check_etag(patch["etag"], job.generation, what=f"job {job.id}")
-            changed = names.labels(merged(job.labels, labels, paths), field="job.labels")
+            changed = names.labels(merge_labels(job.labels, labels, paths), field="job.labels")
             if changed.get(ENGINE_LABEL) != job.labels.get(ENGINE_LABEL):
                 raise FailedPreconditionError(
                     f"Job {job.id} is on engine {job.engine}, and stays there. Leave the label {ENGINE_LABEL} as it "

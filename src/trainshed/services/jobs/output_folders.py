@@ -19,7 +19,7 @@ Owner = Callable[[str], str]  #: returns the project of a bucket; raises `NotFou
 def folders(job: Job, owner: Owner) -> Iterator[tuple[str, ...]]:
     """Yield the job's folder, then those in its arguments: each as bucket and path components."""
     training = training_of(job)
-    for uri in dict.fromkeys((training.job_dir, *addresses(training.args))):
+    for uri in dict.fromkeys((training.job_dir, *output_uris(training.args))):
         if (parts := folder(job, uri, owner)) is not None:
             yield parts
 
@@ -37,7 +37,7 @@ def folder(job: Job, uri: str, owner: Owner) -> tuple[str, ...] | None:
         return None
 
 
-def addresses(args: Sequence[str]) -> Iterator[str]:
+def output_uris(args: Sequence[str]) -> Iterator[str]:
     """Yield the gs:// URIs in a trainer's arguments that it may write to."""
     option = ""
     for arg in args:

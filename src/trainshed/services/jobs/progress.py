@@ -27,7 +27,7 @@ from trainshed.store.jobs import JobStore
 
 MAX_POINTS = 1000
 DEFAULT_POINTS = 300
-_TRACKED = 16  #: trackers in memory; an evicted attempt is read from its start again
+_MAX_TRACKERS = 16  #: trackers in memory; an evicted attempt is read from its start again
 
 
 class ProgressService:
@@ -144,7 +144,7 @@ class ProgressService:
                 replicas = gang(workload_of(job.body))
                 self._trackers[key] = AttemptTracker(log, self._folder(job), replicas, since_us=since_us)
             self._trackers.move_to_end(key)
-            while len(self._trackers) > _TRACKED:
+            while len(self._trackers) > _MAX_TRACKERS:
                 self._trackers.popitem(last=False)
             return self._trackers[key]
 
@@ -158,7 +158,7 @@ class ProgressService:
         for uri in (training.job_dir, *logged_folders):
             yield from self._event_folder(job, uri)
         yield work
-        for uri in output_folders.addresses(training.args):
+        for uri in output_folders.output_uris(training.args):
             yield from self._event_folder(job, uri)
 
     def _event_folder(self, job: Job, uri: str) -> Iterator[EventFolder]:

@@ -22,7 +22,7 @@ from trainshed.store.job_search import JobSearchQuery, JobSearchStore
 DEFAULT_ROWS = 100
 MAX_ROWS = 500
 MAX_LABELS = 64  #: labels per search; each is a condition of the query
-MAX_TEXT = 500  #: characters of a search, longer than any name or label
+MAX_TEXT_LENGTH = 500  #: characters of a search, longer than any name or label
 _KINDS = {"": "", "training": Training.key, "prediction": BatchPrediction.key}
 
 
@@ -42,11 +42,11 @@ class JobSearchRequest:
             raise InvalidArgumentError(f"`limit` is a number of jobs from 1 to {MAX_ROWS}.", field="limit")
         if self.kind not in _KINDS:
             raise InvalidArgumentError(f"`kind` is training or prediction, not {self.kind[:40]!r}.", field="kind")
-        if len(self.search) > MAX_TEXT:
-            raise InvalidArgumentError(f"`search` is a text of up to {MAX_TEXT} characters.", field="search")
-        if len(labels := _split_list(self.label)) > MAX_LABELS or any(len(label) > MAX_TEXT for label in labels):
+        if len(self.search) > MAX_TEXT_LENGTH:
+            raise InvalidArgumentError(f"`search` is a text of up to {MAX_TEXT_LENGTH} characters.", field="search")
+        if len(labels := _split_list(self.label)) > MAX_LABELS or any(len(label) > MAX_TEXT_LENGTH for label in labels):
             raise InvalidArgumentError(
-                f"`label` is up to {MAX_LABELS} labels of up to {MAX_TEXT} characters each.", field="label"
+                f"`label` is up to {MAX_LABELS} labels of up to {MAX_TEXT_LENGTH} characters each.", field="label"
             )
 
     @property

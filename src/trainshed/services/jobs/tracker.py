@@ -15,10 +15,10 @@ from trainshed.domain.jobs.gang import PS, ReplicaSpec
 from trainshed.domain.jobs.progress import ProgressReport, StepRate, TrainingProgress, TrainingTarget
 from trainshed.domain.time_series import TimeSeries
 
-LOG_BYTES = 4 << 20  #: of log per update; of a larger increment only the end is read
-_SLACK_US = 10_000_000  #: event files written this long after the end still count
-_TURN_US = 30_000_000  #: the master's report counts unless another replica's is newer by this
-_SILENT_US = 60_000_000  #: log lines older than the event files by this are outdated
+MAX_LOG_BYTES = 4 << 20  #: of log per update; of a larger increment only the end is read
+_END_GRACE_US = 10_000_000  #: event files written this long after the end still count
+_MASTER_GRACE_US = 30_000_000  #: the master's report counts unless another replica's is newer by this
+_LINES_OUTDATED_AFTER_US = 60_000_000  #: log lines older than the event files by this are outdated
 _MAX_FOLDERS = 8
 
 Metric = tuple[str, bool]  #: name, and whether it is of an evaluation
@@ -113,15 +113,15 @@ class AttemptTracker:
             if sample.replica in self.usage:
                 self.usage[sample.replica].add(sample)
         for scalar in self._files.look(event_folders(self._folders)):
-            if ended_us is None or scalar.time_us <= ended_us + _SLACK_US:
+            if ended_us is None or scalar.time_us <= ended_us + _END_GRACE_US:
                 self._add_scalar(scalar)
         self.complete = samples_complete and self._files.complete
         self._closed = self.complete and ended_us is not None
 
     def _read_log(self) -> None:
         size = self._log.size()
-        if size - self._offset > LOG_BYTES:
-            self._offset = size - LOG_BYTES  # the partial first line is skipped as damaged
+        if size - self._offset > MAX_LOG_BYTES:
+            self._offset = size - MAX_LOG_BYTES  # the partial first line is skipped as damaged
         for record in self._log.forwards(self._offset):
             self._offset = record.end
             if record.replica in self._readers:
@@ -192,7 +192,7 @@ class AttemptTracker:
         """Return the source that represents the job: the master, unless only others report."""
         sources = [self.tellers[each.name] for each in self._gang]
         newest = max((_report_order(each) for each in sources), default=(False, 0))
-        recent = (each for each in sources if _report_order(each) >= (newest[0], newest[1] - _TURN_US))
+        recent = (each for each in sources if _report_order(each) >= (newest[0], newest[1] - _MASTER_GRACE_US))
         return next(recent, ProgressSource())
 
     def metrics(self) -> Mapping[Metric, tuple[ProgressSource, TimeSeries]]:
@@ -227,7 +227,7 @@ def _lines_take_precedence(lines: ProgressSource, *, events: ProgressSource) -> 
         return False
     if other is None:
         return True
-    silent = other.time_us - report.time_us > _SILENT_US
+    silent = other.time_us - report.time_us > _LINES_OUTDATED_AFTER_US
     return not (other.step is not None and (report.step is None or silent))
 
 

@@ -27,10 +27,10 @@ from trainshed.store.jobs import JobStore
 
 DEFAULT_PAGE = 50
 MAX_PAGE = 1000
-PAGE_BYTES = 8 * 1024 * 1024  #: approximate size limit of a page
-SCAN_BYTES = 16 * 1024 * 1024  #: approximate scan limit of a request; the next page continues there
-_OVERHEAD = 256  #: overhead of an entry besides its message
-_JOBS_AT_ONCE = 500
+MAX_PAGE_BYTES = 8 * 1024 * 1024  #: approximate size limit of a page
+MAX_SCAN_BYTES = 16 * 1024 * 1024  #: approximate scan limit of a request; the next page continues there
+_OVERHEAD_BYTES = 256  #: overhead of an entry besides its message
+_JOBS_PER_READ = 500
 
 _TIMED = re.compile(r"\d{1,18}-", re.ASCII)
 
@@ -84,11 +84,11 @@ class LogEntries:
         entries: list[LogEntry] = []
         size = scanned = 0
         for entry in self._merged(projects, span):
-            scanned += len(entry.message) + _OVERHEAD
+            scanned += len(entry.message) + _OVERHEAD_BYTES
             if span.filter.matches(entry.body()):
                 entries.append(entry)
-                size += len(entry.message) + _OVERHEAD
-            if len(entries) == span.page_size or size > PAGE_BYTES or scanned > SCAN_BYTES:
+                size += len(entry.message) + _OVERHEAD_BYTES
+            if len(entries) == span.page_size or size > MAX_PAGE_BYTES or scanned > MAX_SCAN_BYTES:
                 return LogEntryPage(entries, _token(query, entry.key))
         return LogEntryPage(entries, "")
 
@@ -117,11 +117,11 @@ class LogEntries:
         more = False
         for record, source in log.forwards(positions, log.places(until) if until else None):
             positions[source] = record.end
-            scanned += len(record.message) + _OVERHEAD
+            scanned += len(record.message) + _OVERHEAD_BYTES
             if selection.matches(record):
                 entries.append(log.entry(record, source))
-                size += len(record.message) + _OVERHEAD
-            if len(entries) == MAX_PAGE or size > PAGE_BYTES or scanned > SCAN_BYTES:
+                size += len(record.message) + _OVERHEAD_BYTES
+            if len(entries) == MAX_PAGE or size > MAX_PAGE_BYTES or scanned > MAX_SCAN_BYTES:
                 more = True
                 break
         cursor = LogCursor(positions[0], tuple(positions[1:]))
@@ -160,7 +160,7 @@ class LogEntries:
             return
         event_spans = self._jobs.event_spans(project)
         before = (MAX_TIME_US, "")
-        while jobs := self._jobs.page(project, before=before, limit=_JOBS_AT_ONCE):
+        while jobs := self._jobs.page(project, before=before, limit=_JOBS_PER_READ):
             for job in jobs:
                 first, last = event_spans.get(job.id, (job.created_us, job.created_us))
                 stream = _Stream(
@@ -332,7 +332,7 @@ def _seek(records: Iterator[SourcedRecord], positions: Positions, selection: Log
             return 0
         positions[source] = record.start
         missing -= selection.matches(record)
-        scanned += len(record.message) + _OVERHEAD
-        if missing == 0 or scanned > SCAN_BYTES:
+        scanned += len(record.message) + _OVERHEAD_BYTES
+        if missing == 0 or scanned > MAX_SCAN_BYTES:
             return missing
     return 0

@@ -18,9 +18,9 @@ from trainshed.store.jobs import JobStore
 
 DEFAULT_LINES = 1000
 MAX_LINES = 5000
-PAGE_BYTES = 8 << 20  #: approximate size limit of a page
-SCAN_BYTES = 8 << 20  #: approximate scan limit of a request; its cursors continue there
-_OVERHEAD = 256  #: overhead of a record besides its message
+MAX_PAGE_BYTES = 8 << 20  #: approximate size limit of a page
+MAX_SCAN_BYTES = 8 << 20  #: approximate scan limit of a request; its cursors continue there
+_OVERHEAD_BYTES = 256  #: overhead of a record besides its message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +130,11 @@ def _take_page(
     size = scanned = 0
     matches = request.selection.matches
     for item in records:
-        if len(page) == request.limit or size > PAGE_BYTES or scanned > SCAN_BYTES:
+        if len(page) == request.limit or size > MAX_PAGE_BYTES or scanned > MAX_SCAN_BYTES:
             return page, False
         record, source = item
         positions[source] = record.start if back else record.end
-        cost = len(record.message) + _OVERHEAD
+        cost = len(record.message) + _OVERHEAD_BYTES
         scanned += cost
         if matches(record):
             page.append(item)

@@ -26,7 +26,7 @@ from trainshed.domain.times import now_us
 from trainshed.errors import InvalidArgumentError
 from trainshed.services.operations import operation_body
 from trainshed.services.paging import PageRequest, ResourcePage, scan
-from trainshed.services.patches import check_mask, merged
+from trainshed.services.patches import check_mask, merge_labels
 from trainshed.store.models import ModelChange, ModelStore, ModelWithDefault
 
 _PATCHABLE = ("description", "online_prediction_logging", "online_prediction_console_logging", "default_version.name")
@@ -108,7 +108,7 @@ class Models:
                 check_etag(patch["etag"], model.generation, what=f"model {model.id}")
             changed = replace(
                 model,
-                labels=names.labels(merged(model.labels, labels, paths), field="model.labels"),
+                labels=names.labels(merge_labels(model.labels, labels, paths), field="model.labels"),
                 body=_apply_patch(model.body, patch, paths),
             )
             if "default_version.name" in paths:

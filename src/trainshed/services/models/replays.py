@@ -16,9 +16,9 @@ from trainshed.gateway.request_log import folder_of
 from trainshed.gateway.routes import PredictTarget, RequestLogTarget, Routes
 from trainshed.services.storage.objects import PIECE, Objects, ObjectSource
 
-MOST = 10_000  #: requests per replay
-EXAMPLES = 10
-RELATIVE, ABSOLUTE = 1e-3, 1e-5  #: tolerances within which floats count as equal
+MAX_REPLAYED = 10_000  #: requests per replay
+MAX_EXAMPLES = 10
+RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-3, 1e-5  #: tolerances within which floats count as equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Replays:
             if example is not None:
                 changed += 1
                 examples.append(example)
-                del examples[EXAMPLES:]
+                del examples[MAX_EXAMPLES:]
         before_ms = [request.latency_ms for request in requests]
         return {
             "compared": len(requests),
@@ -147,8 +147,8 @@ def _count(body: Mapping[str, Any]) -> int:
     if unknown := set(body) - {"count"}:
         raise InvalidArgumentError(f"Unknown field {min(unknown)!r}. A replay has: count.")
     count = body.get("count", 100)
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
-        raise InvalidArgumentError(f"count must be a whole number from 1 to {MOST:,}.", field="count")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_REPLAYED:
+        raise InvalidArgumentError(f"count must be a whole number from 1 to {MAX_REPLAYED:,}.", field="count")
     return count
 
 
@@ -176,7 +176,7 @@ def same(old: Any, new: Any) -> bool:
         return len(old) == len(new) and all(map(same, old, new))
     if isinstance(old, float) and isinstance(new, float):
         both_nan = math.isnan(old) and math.isnan(new)
-        return both_nan or math.isclose(old, new, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+        return both_nan or math.isclose(old, new, rel_tol=RELATIVE_TOLERANCE, abs_tol=ABSOLUTE_TOLERANCE)
     return type(old) is type(new) and bool(old == new)
 
 

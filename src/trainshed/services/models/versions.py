@@ -35,7 +35,7 @@ from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 from trainshed.services.models.models import ServingDependencies
 from trainshed.services.operations import operation_body
 from trainshed.services.paging import PageRequest, ResourcePage, scan
-from trainshed.services.patches import check_mask, merged
+from trainshed.services.patches import check_mask, merge_labels
 from trainshed.services.storage.uris import UriChecker, parse_uri
 from trainshed.store.models import ModelChange, ModelStore
 
@@ -126,7 +126,7 @@ class Versions:
                 check_etag(patch["etag"], version.generation, what=f"version {version.id}")
             if version.state is VersionState.DELETING:
                 raise FailedPreconditionError(f"Version {version.id} is being deleted.")
-            new_labels = names.labels(merged(version.labels, labels, paths), field="version.labels")
+            new_labels = names.labels(merge_labels(version.labels, labels, paths), field="version.labels")
             if new_labels.get(ENGINE_LABEL, version.engine) != version.engine:
                 raise FailedPreconditionError(
                     f"The hosts of version {version.id} are on engine {version.engine}, and stay there. Leave the "

@@ -21,12 +21,12 @@ from trainshed.errors import InvalidArgumentError, TrainshedError
 
 LOG = logging.getLogger("trainshed.mirrors")
 
-LOOK_US = 5_000_000  #: between two refreshes of a folder
-BACK_OFF_US = 60_000_000  #: between two refreshes if the last one failed
+REFRESH_INTERVAL_US = 5_000_000  #: between two refreshes of a folder
+BACKOFF_US = 60_000_000  #: between two refreshes if the last one failed
 MAX_NAMES = 4000  #: objects listed per refresh
 MAX_FILES = 64
 MAX_BYTES = 256 << 20  #: per folder
-KEPT_US = 3600_000_000  #: after the last request for a folder
+MIRROR_RETENTION_US = 3600_000_000  #: after the last request for a folder
 _SECOND_US = 1_000_000  #: clouds report whole seconds: a file was written within one
 
 
@@ -83,14 +83,14 @@ class Mirrors:
             late = ended_us is not None and mirror.complete_us <= ended_us and not mirror.failed
             if now < mirror.next_us and not late:
                 return
-            mirror.next_us, mirror.failed = now + LOOK_US, False
+            mirror.next_us, mirror.failed = now + REFRESH_INTERVAL_US, False
             try:
                 budget = MAX_BYTES
                 for info in self._event_files(folder):
                     budget -= self._append(info, budget)
                 mirror.complete_us = now
             except (TrainshedError, OSError) as exc:
-                mirror.next_us, mirror.failed = now + BACK_OFF_US, True
+                mirror.next_us, mirror.failed = now + BACKOFF_US, True
                 LOG.warning("mirror.behind folder=gs://%s reason=%r", "/".join(folder), str(exc))
 
     def _remove_expired(self, now: int) -> None:
@@ -99,7 +99,7 @@ class Mirrors:
             expired = [
                 folder
                 for folder, mirror in self._mirrors.items()
-                if mirror.requested_us + KEPT_US < now and not mirror.lock.locked()
+                if mirror.requested_us + MIRROR_RETENTION_US < now and not mirror.lock.locked()
             ]
             for folder in expired:
                 del self._mirrors[folder]
