@@ -1,4 +1,4 @@
-"""The client of the HTTP API, for the command line and for scripts. `http.client` only: it must start at once."""
+"""The client of the HTTP API, for the command line and for scripts. It uses only `http.client`, so it imports fast."""
 
 from trainshed.client.discovery import ServerNotRunningError, ServerProcess, connect, running
 from trainshed.client.storage import Storage

@@ -1,4 +1,4 @@
-"""What code that talks to the server for someone needs to have: a client, and the project that it is about."""
+"""What code that calls the server needs: a client, and a project."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainshed.client.transport import Client, segment
 
 
 class ClientContext(Protocol):
-    """One project of one server. The command line's session is one, and so is the Python client's."""
+    """One project of one server. The command line's session and the Python client implement it."""
 
     @property
     def client(self) -> Client: ...
@@ -21,10 +21,10 @@ class ClientContext(Protocol):
     def project(self) -> str: ...
 
     def ml(self, rest: str) -> str:
-        """A path of the ml API in this project."""
+        """Return a path of the ml API in this project."""
         ...
 
 
-def own_job_path(here: ClientContext, job: str) -> str:
-    """Where the server tells of a job what the ml API has no field for."""
-    return f"/trainshed/v1/projects/{here.project}/jobs/{segment(job)}"
+def native_job_path(context: ClientContext, job: str) -> str:
+    """Return the path of a job in the native API, which has what the ml API has no field for."""
+    return f"/trainshed/v1/projects/{context.project}/jobs/{segment(job)}"

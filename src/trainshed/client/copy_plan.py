@@ -1,4 +1,4 @@
-"""What a copy copies where: sources and a destination become pairs, by the rules of gsutil and of Linux's cp."""
+"""The plan of a copy: sources and a destination become transfers, by the rules of gsutil and of Linux's cp."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainshed.client.storage import Progress, Storage
 from trainshed.client.urls import CopySource, Url, exists_below, expand
 from trainshed.errors import InvalidArgumentError, NotFoundError
 
-_SEVERAL = (
+_NOT_A_FOLDER = (
     "Destination URL must name a directory, bucket, or bucket subdirectory for the multiple source form of the cp "
     "command."
 )
@@ -20,7 +20,7 @@ _SEVERAL = (
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One file or object, and where it goes."""
+    """One file or object, and its destination."""
 
     source: CopySource
     to: Url
@@ -31,13 +31,13 @@ class _Destination:
     url: Url
     exists: bool  #: as a folder or bucket
 
-    def place(self, source: CopySource, *, alone: bool, keep: bool) -> Url:
-        """Where one of the sources goes. `alone`: the destination may be its very name."""
+    def url_for(self, source: CopySource, *, alone: bool, with_folder: bool) -> Url:
+        """Return the destination of a source. `alone`: a destination that does not exist is the new name itself."""
         if alone and not self.exists:
             return self.url
         if source.url.is_stream:
             raise InvalidArgumentError("Destination object name needed when source is a stream.")
-        rest = source.kept if keep else source.stripped
+        rest = source.kept if with_folder else source.stripped
         if any("\ud800" <= char <= "\udfff" for char in rest):
             raise InvalidArgumentError(
                 f"The name of {source.url!s:.200} is not UTF-8, so it can't be an object's name. Rename it."
@@ -48,24 +48,25 @@ class _Destination:
 
 
 def plan_copy(
-    storage: Storage, project: str, given: Sequence[str], destination: str, *, recursive: bool
+    storage: Storage, project: str, arguments: Sequence[str], destination: str, *, recursive: bool
 ) -> list[Transfer]:
-    """All transfers of one copy.
+    """Return all transfers of one copy.
 
-    `NotFoundError` if a source is nothing, `InvalidArgumentError` if they don't fit the destination.
+    Raises `NotFoundError` if a source matches nothing, `InvalidArgumentError` if the sources do not fit the
+    destination.
     """
     to = _destination(storage, Url.parse(destination))
-    urls = [Url.parse(text) for text in given]
+    urls = [Url.parse(text) for text in arguments]
     if not to.url.is_cloud and any(not url.is_cloud for url in urls):
         raise InvalidArgumentError("Both sides are local: one of them must be a gs:// name.")
-    sources = [source for url in urls for source in _expanded(storage, project, url, recursive)]
+    sources = [source for url in urls for source in _expand(storage, project, url, recursive)]
     alone = len(sources) == 1 and sources[0].kept == sources[0].stripped
     if not alone and not to.exists and not to.url.is_cloud and not to.url.is_stream:
-        raise InvalidArgumentError(_SEVERAL)
+        raise InvalidArgumentError(_NOT_A_FOLDER)
     if to.url.is_stream:
         return [Transfer(source, to.url) for source in sources]
-    keep = to.exists or len(urls) > 1 or urls[0].is_wild
-    transfers = [Transfer(source, to.place(source, alone=alone, keep=keep)) for source in sources]
+    with_folder = to.exists or len(urls) > 1 or urls[0].is_wild
+    transfers = [Transfer(source, to.url_for(source, alone=alone, with_folder=with_folder)) for source in sources]
     _check_distinct(transfers)
     return transfers
 
@@ -82,7 +83,7 @@ def _destination(storage: Storage, url: Url) -> _Destination:
     return _Destination(url, not url.name or url.name.endswith("/") or exists_below(storage, url))
 
 
-def _expanded(storage: Storage, project: str, url: Url, recursive: bool) -> list[CopySource]:
+def _expand(storage: Storage, project: str, url: Url, recursive: bool) -> list[CopySource]:
     if not recursive and not url.is_cloud and Path(url.name).is_dir():
         raise InvalidArgumentError(f"{url.name} is a directory. Copy it with -r.")
     try:
@@ -94,15 +95,15 @@ def _expanded(storage: Storage, project: str, url: Url, recursive: bool) -> list
 
 
 def _check_distinct(transfers: Sequence[Transfer]) -> None:
-    seen: dict[str, CopySource] = {}
+    sources: dict[str, CopySource] = {}
     for transfer in transfers:
-        other = seen.setdefault(str(transfer.to), transfer.source)
+        other = sources.setdefault(str(transfer.to), transfer.source)
         if other is not transfer.source:
             raise InvalidArgumentError(f"{other.url} and {transfer.source.url} would both be copied to {transfer.to}.")
 
 
 def run_transfer(storage: Storage, transfer: Transfer, *, progress: Progress) -> None:
-    """Do one transfer. A file or object that is being replaced is whole at every moment, old or new."""
+    """Run one transfer. Atomic: the destination is always whole, old or new."""
     source, to = transfer.source, transfer.to
     if source.url.bucket is None:
         assert to.bucket is not None
@@ -129,16 +130,16 @@ def run_transfer(storage: Storage, transfer: Transfer, *, progress: Progress) ->
 
 
 def _download(storage: Storage, source: CopySource, path: Path, progress: Progress) -> None:
-    if source.url.name.endswith("/"):  # an object that stands for an empty folder
+    if source.url.name.endswith("/"):  # an object that represents an empty folder
         path.mkdir(parents=True, exist_ok=True)
         return
-    fresh = path.with_name(f".{path.name}.part")
+    partial = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(fresh, "wb") as file:
+        with open(partial, "wb") as file:
             storage.download(source.meta, file, progress=progress)
-        fresh.replace(path)
+        partial.replace(path)
     except OSError as exc:
         raise InvalidArgumentError(f"{path} can't be written: {exc.strerror}.") from exc
     finally:
-        fresh.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)

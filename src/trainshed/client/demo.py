@@ -1,7 +1,6 @@
 """The stages of `trainshed demo` that need its server: data, runtime, training, deployment, prediction.
 
-Each stage is idempotent: it progress_updates at what the server has, does what is missing, and follows what is under
-way.
+Each stage is idempotent: it checks what the server has, does what is missing, and follows what is under way.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trainshed.client import operations, submission
-from trainshed.client.context import ClientContext, own_job_path
+from trainshed.client.context import ClientContext, native_job_path
 from trainshed.client.job_format import cores, evaluated, facts, size
-from trainshed.client.job_reader import LOOK_S, progress_updates
+from trainshed.client.job_reader import PROGRESS_INTERVAL_S, progress_updates
 from trainshed.client.operations import create_once
 from trainshed.client.transport import segment
 from trainshed.domain.jobs.job import TERMINAL_STATES, JobState
@@ -55,7 +54,7 @@ class TrainedJob:
 class Demo:
     """The demo on one server. `sample` is the folder of the sample mnist_async, `command` calls the command line."""
 
-    here: ClientContext
+    context: ClientContext
     sample: Path
     command: str
     steps: int
@@ -66,7 +65,7 @@ class Demo:
         `write_records` writes the files and returns their folder.
         """
         self._ensure_bucket()
-        stored = {item["name"] for item in self.here.storage.list(BUCKET, prefix="data/").objects}
+        stored = {item["name"] for item in self.context.storage.list(BUCKET, prefix="data/").objects}
         missing = [name for name in RECORDS if f"data/{name}" not in stored]
         if not missing:
             return False
@@ -84,27 +83,27 @@ class Demo:
             with open(folder / name, "rb") as file:
                 length = (folder / name).stat().st_size
                 kind = "application/octet-stream"
-                self.here.storage.upload(
+                self.context.storage.upload(
                     file, (BUCKET, f"data/{name}"), content_type=kind, size=length, progress=advance
                 )
         return True
 
     def _ensure_bucket(self) -> None:
         try:
-            self.here.storage.bucket(BUCKET)
+            self.context.storage.bucket(BUCKET)
         except NotFoundError:
-            self.here.storage.create_bucket(self.here.project, {"name": BUCKET})
+            self.context.storage.create_bucket(self.context.project, {"name": BUCKET})
 
     def install_runtime(self, report: Report) -> bool:
         """Build the runtime and follow the build. Returns False if it was built before."""
         path = "/trainshed/v1/runtimes"
-        state = self.here.client.call("POST", f"{path}/{segment(RUNTIME)}:install", body={})
+        state = self.context.client.call("POST", f"{path}/{segment(RUNTIME)}:install", body={})
         if state["state"] == "READY":
             return False
         while state["state"] == "BUILDING":
             report(state["text"], state["fraction"])
             time.sleep(POLL_INTERVAL_S)
-            rows = self.here.client.call("GET", path)["runtimes"]
+            rows = self.context.client.call("GET", path)["runtimes"]
             state = next(row for row in rows if row["name"] == RUNTIME)
         if state["state"] != "READY":
             raise TrainshedError(state["error"] or f"Runtime {RUNTIME} is {state['state']} after its build.")
@@ -112,10 +111,10 @@ class Demo:
 
     def train(self, report: Report) -> TrainedJob:
         """Follow the job until it succeeds. Submits one if none is under way or done. Raises if it fails."""
-        job, state = self._found() or (self._submitted(report), "")
+        job, state = self._existing_job() or (self._submit(report), "")
         last: dict[str, Any] = {}
-        for last in progress_updates(self.here, job, LOOK_S):
-            report(*_standing(job, last))
+        for last in progress_updates(self.context, job, PROGRESS_INTERVAL_S):
+            report(*_report_args(job, last))
         if last["state"] != JobState.SUCCEEDED:
             raise FailedPreconditionError(self._failure(job, last))
         accuracy = ((last["progress"] or {}).get("evaluation") or {}).get("accuracy")
@@ -125,8 +124,8 @@ class Demo:
             )
         return TrainedJob(job=job, accuracy=accuracy, reused=state == JobState.SUCCEEDED)
 
-    def _found(self) -> tuple[str, str] | None:
-        """The newest job with these steps that runs or succeeded, and its state."""
+    def _existing_job(self) -> tuple[str, str] | None:
+        """Return the newest job with these steps that runs or succeeded, and its state; None if there is none."""
         for job in self._jobs():
             args = job["trainingInput"].get("args", [])
             alive = job["state"] not in TERMINAL_STATES or job["state"] == JobState.SUCCEEDED
@@ -135,10 +134,10 @@ class Demo:
         return None
 
     def _jobs(self) -> Iterator[dict[str, Any]]:
-        pages = self.here.client.pages(self.here.ml("jobs"), "jobs", query={"pageSize": 100})
+        pages = self.context.client.pages(self.context.ml("jobs"), "jobs", query={"pageSize": 100})
         return (job for job in pages if _JOB.fullmatch(job["jobId"]) and "trainingInput" in job)
 
-    def _submitted(self, report: Report) -> str:
+    def _submit(self, report: Report) -> str:
         from trainshed.packaging import upload_names
 
         report("Packing the trainer")
@@ -146,9 +145,9 @@ class Demo:
         folder = f"gs://{BUCKET}/{job}"
         body = submission.read_config(self.sample / "config" / CONFIG) | {"jobId": job}
         with ExitStack() as stack:
-            files, _ = submission.packages(stack, package_path=self.sample / "trainer", given=())
+            files, _ = submission.packages(stack, package_path=self.sample / "trainer", arguments=())
             names = upload_names(files, job_id=job, staging_bucket=f"gs://{BUCKET}", job_dir=None)
-            submission.upload(self.here, names)
+            submission.upload(self.context, names)
         body["trainingInput"] |= {
             "packageUris": list(names.values()),
             "pythonModule": "trainer.task",
@@ -160,7 +159,7 @@ class Demo:
                 *("--train_steps", str(self.steps), "--eval_interval_secs", "5"),
             ],
         }
-        submission.created(self.here, body)
+        submission.create_job(self.context, body)
         return job
 
     def _failure(self, job: str, last: dict[str, Any]) -> str:
@@ -169,7 +168,7 @@ class Demo:
 
     def deploy(self, job: str, report: Report) -> tuple[str, bool]:
         """Serve the job's newest export. Returns the version's name, and whether it was created now."""
-        exports = self.here.client.call("GET", f"{own_job_path(self.here, job)}/exports")["exports"]
+        exports = self.context.client.call("GET", f"{native_job_path(self.context, job)}/exports")["exports"]
         if not exports:
             raise NotFoundError(f"Job {job} has no exported model any more.")
         self._ensure_model()
@@ -185,28 +184,30 @@ class Demo:
         self._await_ready(version, report)
         for row in self._versions():
             if _last(row["name"]) == version and not row.get("isDefault"):
-                self.here.client.call("POST", f"{self._path(version)}:setDefault", body={})
+                self.context.client.call("POST", f"{self._path(version)}:setDefault", body={})
         self._delete_others(version)
         return version, new
 
     def _ensure_model(self) -> None:
         try:
             body = {"name": MODEL, "regions": [submission.REGION]}
-            self.here.client.call("POST", self.here.ml("models"), body=body)
+            self.context.client.call("POST", self.context.ml("models"), body=body)
         except AlreadyExistsError:
             return
 
     def _versions(self) -> Iterator[dict[str, Any]]:
-        return self.here.client.pages(self.here.ml(f"models/{MODEL}/versions"), "versions", query={"pageSize": 100})
+        return self.context.client.pages(
+            self.context.ml(f"models/{MODEL}/versions"), "versions", query={"pageSize": 100}
+        )
 
     def _create(self, version: str, origin: str) -> None:
         body = {"name": version, "deploymentUri": origin, "runtimeVersion": RUNTIME}
         look_with = f"{self.command} versions describe {version} --model {MODEL}"
-        create_once(self.here, self.here.ml(f"models/{MODEL}/versions"), body, look_with=look_with)
+        create_once(self.context, self.context.ml(f"models/{MODEL}/versions"), body, check_command=look_with)
 
     def _await_ready(self, version: str, report: Report) -> None:
         while True:
-            details = self.here.client.call("GET", f"/trainshed{self._path(version)}")
+            details = self.context.client.call("GET", f"/trainshed{self._path(version)}")
             row = details["version"]
             if row["state"] not in ("CREATING", "UPDATING"):
                 break
@@ -219,46 +220,50 @@ class Demo:
             )
 
     def _delete_others(self, version: str) -> None:
-        """Earlier versions would keep their hosts in memory."""
+        """Delete the other versions, whose hosts would stay in memory."""
         others = [row for row in self._versions() if _last(row["name"]) != version and row["state"] != "DELETING"]
         for row in others:
-            operation = self.here.client.call("DELETE", self._path(_last(row["name"])))
-            for found in operations.follow(self.here, operation):
-                if "error" in found:
-                    raise TrainshedError(str(found["error"].get("message", "The version can't be deleted.")))
+            operation = self.context.client.call("DELETE", self._path(_last(row["name"])))
+            for update in operations.follow(self.context, operation):
+                if "error" in update:
+                    raise TrainshedError(str(update["error"].get("message", "The version can't be deleted.")))
 
     def _path(self, version: str) -> str:
-        return self.here.ml(f"models/{MODEL}/versions/{segment(version)}")
+        return self.context.ml(f"models/{MODEL}/versions/{segment(version)}")
 
     def predict(self, request: Path) -> list[int]:
         """Ask the model about the instances in a file, one a line. Returns the digits it sees."""
         instances = [json.loads(line) for line in request.read_text().splitlines()]
-        answer = self.here.client.call("POST", self.here.ml(f"models/{MODEL}:predict"), body={"instances": instances})
+        answer = self.context.client.call(
+            "POST", self.context.ml(f"models/{MODEL}:predict"), body={"instances": instances}
+        )
         if "predictions" not in answer:
             raise TrainshedError(f"Model {MODEL} returned no predictions: {answer.get('error', answer)}")
         return [int(each["classes"]) for each in answer["predictions"]]
 
     def console_link(self) -> str:
         """A URL that signs a browser in, once, within a minute."""
-        body = {"project": self.here.project}
-        return str(self.here.client.call("POST", "/trainshed/v1/session:link", body=body)["url"])
+        body = {"project": self.context.project}
+        return str(self.context.client.call("POST", "/trainshed/v1/session:link", body=body)["url"])
 
 
-def _standing(job: str, found: dict[str, Any]) -> tuple[str, float | None, tuple[str, ...]]:
-    """A job's progress as the arguments of a report."""
-    progress = found["progress"]
+def _report_args(job: str, status: dict[str, Any]) -> tuple[str, float | None, tuple[str, ...]]:
+    """Return a job's progress as the arguments of a report."""
+    progress = status["progress"]
     if progress is None:
-        starting = found["state"] == JobState.RUNNING
-        text = f"The replicas of job {job} start." if starting else f"Job {job} is {found['state']}. {found['waiting']}"
-        return text.strip(), None, _replicas(found)
-    more = (*filter(None, (evaluated(progress),)), *_replicas(found))
+        starting = status["state"] == JobState.RUNNING
+        text = (
+            f"The replicas of job {job} start." if starting else f"Job {job} is {status['state']}. {status['waiting']}"
+        )
+        return text.strip(), None, _replicas(status)
+    more = (*filter(None, (evaluated(progress),)), *_replicas(status))
     return ", ".join(facts(progress | {"fraction": None})), progress["fraction"], more
 
 
-def _replicas(found: dict[str, Any]) -> tuple[str, ...]:
+def _replicas(status: dict[str, Any]) -> tuple[str, ...]:
     """master-replica-0, worker-replica-0: CPU 180 %, 1.2 GiB"""
-    running = [replica for replica in found["replicas"] if replica["state"] == "running"]
-    if not running or found["state"] in TERMINAL_STATES:
+    running = [replica for replica in status["replicas"] if replica["state"] == "running"]
+    if not running or status["state"] in TERMINAL_STATES:
         return ()
     measured = [replica for replica in running if replica["cpu"] is not None]
     use = f": CPU {cores(sum(each['cpu'] for each in measured))}" if measured else ""

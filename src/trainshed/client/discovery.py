@@ -1,4 +1,4 @@
-"""Finding the server: the one whose state folder this is, or the one that a URL names."""
+"""Finding the server: that of this state folder, or the one that a URL names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainshed.proxy.client_config import ServerEndpoints
 
 
 class ServerNotRunningError(CannotProceedError):
-    """There is no server to talk to."""
+    """No server is running for this state folder."""
 
     def __init__(self, home: Home) -> None:
         super().__init__(f"No Trainshed server is running for {home.path}. Start one with: trainshed up")
@@ -34,41 +34,47 @@ class ServerProcess:
 
 
 def running(home: Home) -> ServerProcess | None:
-    """The server of this state folder. What server.json says counts only while that very process holds the lock."""
+    """Return the server of this state folder. Returns None if none runs.
+
+    server.json counts only while the process that it names holds the lock.
+    """
     if not locked(home):
         return None
     try:
         body = json.loads(home.server.read_text())
         server = ServerProcess(**{name: body[name] for name in ServerProcess.__slots__})
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # it has the lock, but has not yet written who it is
+        return None  # it has the lock, but has not written server.json yet
     holders = _holders(home)
     return server if not holders or server.pid in holders else None  # else the file is its predecessor's
 
 
-def reach(home: Home) -> ServerEndpoints | None:
-    """How programs here are led to this state folder's server under Google's names; None if it leads nobody."""
+def server_endpoints(home: Home) -> ServerEndpoints | None:
+    """Return how programs here reach this state folder's server under Google's names.
+
+    Returns None if no server runs, or if it intercepts nothing.
+    """
     if running(home) is None:
         return None
-    said = json.loads(home.server.read_text()).get("reach")
-    return ServerEndpoints(**said | {"bundle": Path(said["bundle"])}) if said else None
+    endpoints = json.loads(home.server.read_text()).get("reach")
+    return ServerEndpoints(**endpoints | {"bundle": Path(endpoints["bundle"])}) if endpoints else None
 
 
 def _holders(home: Home) -> set[int]:
-    """The processes that hold the lock, as far as the kernel tells: some sandboxes don't show its list."""
+    """Return the processes that hold the lock. Empty if unknown: some sandboxes hide the kernel's list of locks."""
     try:
         inode = home.lock.stat().st_ino
         rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     except OSError:
         return set()
-    ours = [row[4] for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(f":{inode}")]
-    return {int(pid) for pid in ours if pid.isdigit() and pid != "0"}  # 0: of another container
+    holders = [row[4] for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(f":{inode}")]
+    return {int(pid) for pid in holders if pid.isdigit() and pid != "0"}  # 0: a process of another container
 
 
 def locked(home: Home) -> bool:
-    """Whether some process holds the state folder's lock. The kernel drops it when that process dies.
+    """Return whether a process holds the state folder's lock. The kernel releases it when that process dies.
 
-    Trying to take it is the last resort: a server that starts at that very moment would be refused.
+    Taking the lock is the last resort: a server that starts at the same moment would fail.
     """
     if _holders(home):
         return True
@@ -88,20 +94,23 @@ def locked(home: Home) -> bool:
 
 
 def connect(settings: ClientSettings) -> Client:
-    """A client of TRAINSHED_URL, else of this state folder's server. `ServerNotRunningError` if there is none."""
+    """Return a client of TRAINSHED_URL, else of this state folder's server.
+
+    Raises `ServerNotRunningError` if there is none.
+    """
     if settings.url is None:
         server = running(settings.home)
         if server is None:
             raise ServerNotRunningError(settings.home)
         return Client(server.url, token=settings.token or owner_token(settings.home))
     token = settings.token
-    if token is None and (is_loopback(settings.url) or _is_for(settings.home, settings.url)):
+    if token is None and (is_loopback(settings.url) or _has_token_for(settings.home, settings.url)):
         token = owner_token(settings.home)
-    return Client(settings.url, token=token, ca_file=_authority(settings.home))
+    return Client(settings.url, token=token, ca_file=_ca_file(settings.home))
 
 
-def _is_for(home: Home, url: str) -> bool:
-    """Whether the folder's token is for a server elsewhere, and this is it. The owner's is for this machine only."""
+def _has_token_for(home: Home, url: str) -> bool:
+    """Return whether the folder's token is for the remote server at `url`. An owner's token is for this machine."""
     try:
         return home.token_for.read_text().strip() == url
     except OSError:
@@ -118,16 +127,16 @@ def owner_token(home: Home) -> str | None:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether it leads to this machine, whatever names mean here."""
+    """Return whether the URL is on this machine, without resolving names."""
     import ipaddress
 
     host = urlsplit(url).hostname or ""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False  # a name such as 127.0.0.1.example is anyone's
+        return False  # anyone can register a name such as 127.0.0.1.example
 
 
-def _authority(home: Home) -> str | None:
+def _ca_file(home: Home) -> str | None:
     path = home.certificates / "ca.pem"
     return str(path) if path.is_file() else None

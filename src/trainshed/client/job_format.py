@@ -1,34 +1,34 @@
-"""The progress of a job in words: for `describe`, and for the lines and tables of `watch` and `stats`."""
+"""The progress of a job as text: for `describe`, and for the lines and tables of `watch` and `stats`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-_OLD_S = 60.0  #: news older than this are said to be
+_STALE_AFTER_S = 60.0  #: older progress is shown with its age
 
 
 def sentences(progress: dict[str, Any] | None, *, state: str) -> list[str]:
-    """How far a job has come, and how well it did when it was last measured. None if nothing told of it."""
+    """Describe how far a job is and its last evaluation. Empty if there is no progress."""
     if progress is None:
         return []
-    told = ", ".join(facts(progress))
-    if not told:
+    summary = ", ".join(facts(progress))
+    if not summary:
         return []
     running = state == "RUNNING"
     if not running and (progress["step"] is not None or progress["epoch"] is not None):
-        told = f"it came to {told}"
-    found = [f"{told[:1].upper()}{told[1:]}."]
+        summary = f"it came to {summary}"
+    lines = [f"{summary[:1].upper()}{summary[1:]}."]
     age_s = progress["age_s"] or 0.0
-    if running and age_s > _OLD_S:
-        found[0] += f" The trainer told this {duration(age_s)} ago."
+    if running and age_s > _STALE_AFTER_S:
+        lines[0] += f" The trainer told this {duration(age_s)} ago."
     if evaluation := evaluated(progress):
-        found.append(f"{evaluation}.")
-    return found
+        lines.append(f"{evaluation}.")
+    return lines
 
 
 def facts(progress: dict[str, Any]) -> Iterator[str]:
-    """step 1,204 of 5,000 (24 %), loss 0.213, accuracy 0.94, 31 steps/s, about 2 min left: as much as is known."""
+    """Yield what is known: step 1,204 of 5,000 (24 %), loss 0.213, accuracy 0.94, 31 steps/s, about 2 min left."""
     if progress["step"] is not None:
         yield f"step {_of(progress['step'], progress['total_steps'])}{percent(progress['fraction'], ' ({})')}"
     if progress["epoch"] is not None:
@@ -41,7 +41,7 @@ def facts(progress: dict[str, Any]) -> Iterator[str]:
 
 
 def evaluated(progress: dict[str, Any]) -> str:
-    """Evaluated at step 1,000: loss 0.04, accuracy 0.987. Nothing if it never was."""
+    """Format the last evaluation: Evaluated at step 1,000: loss 0.04, accuracy 0.987. Empty if there is none."""
     if not (evaluation := progress["evaluation"]):
         return ""
     at = f" at step {evaluation['step']:,}" if evaluation["step"] is not None else ""
@@ -59,12 +59,12 @@ def _of(count: int, total: int | None) -> str:
 
 
 def percent(fraction: float | None, form: str = "{}") -> str:
-    """Whole per cent, rounded down: 100 % is when it is done."""
+    """Format a fraction as whole per cent, rounded down: 100 % means done."""
     return "" if fraction is None else form.format(f"{int(fraction * 100)} %")
 
 
 def number(value: float | str | None) -> str:
-    """Four digits; what is no number is a word already."""
+    """Format with four digits. A string such as NaN is kept."""
     return "-" if value is None else value if isinstance(value, str) else f"{value:.4g}"
 
 
@@ -75,7 +75,7 @@ def rate(value: float | str | None) -> str:
 
 
 def cores(value: float | None) -> str:
-    """As `top` has it: 100 % is one core."""
+    """Format CPU use as `top` does: 100 % is one core."""
     return "-" if value is None else f"{value * 100:.0f} %"
 
 
@@ -86,10 +86,10 @@ def size(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In the two units that matter: 45 s, 2 min 10 s, 3 h 5 min, 2 d 4 h."""
-    whole = round(seconds)
+    """Format a duration in its two largest units: 45 s, 2 min 10 s, 3 h 5 min, 2 d 4 h."""
+    total = round(seconds)
     for unit, length, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= length:
-            rest = whole % length // part
-            return f"{whole // length} {unit}" + (f" {rest} {smaller}" if rest else "")
-    return f"{whole} s"
+        if total >= length:
+            remainder = total % length // part
+            return f"{total // length} {unit}" + (f" {remainder} {smaller}" if remainder else "")
+    return f"{total} s"

@@ -1,4 +1,4 @@
-"""What the server tells of a job over time: its log, where it stands, what it measured."""
+"""Reading a job over time: its log, its progress, its metrics."""
 
 from __future__ import annotations
 
@@ -6,58 +6,60 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from trainshed.client.context import ClientContext, own_job_path
+from trainshed.client.context import ClientContext, native_job_path
 from trainshed.domain.jobs.job import TERMINAL_STATES, JobState
 
-WAIT_S = 20.0  #: how long the server may hold a request that has nothing to tell yet
-LOOK_S = 1.0
-_STATS_LOOKS = 100  #: each reads on where the last one ended
+LONG_POLL_TIMEOUT_S = 20.0  #: how long the server may hold a request without entries
+PROGRESS_INTERVAL_S = 1.0
+_MAX_STATS_CALLS = 100  #: each call continues where the last one ended
 
 
 def entries(
-    here: ClientContext, job: str, *, query: dict[str, Any] | None = None, follow: bool, pause_s: float | None = None
+    context: ClientContext, job: str, *, query: dict[str, Any] | None = None, follow: bool, pause_s: float | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The job's log entries in order; with `follow` until the job has ended and all of them are out.
+    """Yield the job's log entries in order; with `follow`, until the job has ended and all of them are out.
 
-    `pause_s` asks every so many seconds; without it the server answers as soon as there is something.
+    With `pause_s` it polls at that interval. Without it the server holds each request until there are entries.
     """
-    path = f"{own_job_path(here, job)}/logs"
-    wait_s = WAIT_S if follow and pause_s is None else None
-    asked = {**(query or {}), "wait_s": wait_s, "after": None}
+    path = f"{native_job_path(context, job)}/logs"
+    wait_s = LONG_POLL_TIMEOUT_S if follow and pause_s is None else None
+    parameters = {**(query or {}), "wait_s": wait_s, "after": None}
     while True:
-        page = here.client.call("GET", path, query=asked)
+        page = context.client.call("GET", path, query=parameters)
         yield from page["entries"]
         if page["ended"] or not (follow or page["more"]):
             return
-        # `tail` is of what was there at first, and a duration counts from the first question
-        asked |= {"after": page["next"], "tail": None, "since": page.get("since")}
+        # `tail` and a relative `since` apply to the first request only
+        parameters |= {"after": page["next"], "tail": None, "since": page.get("since")}
         if not follow and "end" in page:
-            asked["until"] = page["end"]  # a fast writer is ahead of any reader: what there is by now must do
+            parameters["until"] = page["end"]  # stop at the current end: a fast writer stays ahead of any reader
         if pause_s and not page["entries"] and not page["more"]:
             time.sleep(pause_s)
 
 
-def progress_updates(here: ClientContext, job: str, interval_s: float) -> Iterator[dict[str, Any]]:
-    """The job's progress at each interval, as soon as its state changes, and at its end."""
-    path = own_job_path(here, job)
+def progress_updates(context: ClientContext, job: str, interval_s: float) -> Iterator[dict[str, Any]]:
+    """Yield the job's progress at each interval, at each change of state, and at its end."""
+    path = native_job_path(context, job)
     state, due_s = "", 0.0
     while state not in TERMINAL_STATES:
-        found: dict[str, Any] = here.client.call("GET", f"{path}/progress")
+        status: dict[str, Any] = context.client.call("GET", f"{path}/progress")
         now_s = time.monotonic()
-        if found["state"] != state or now_s >= due_s:
+        if status["state"] != state or now_s >= due_s:
             due_s = now_s + interval_s
-            state = found["state"]
-            quiet = state == JobState.RUNNING or state in TERMINAL_STATES
-            found["waiting"] = "" if quiet else here.client.call("GET", path)["waiting"]
-            yield found
+            state = status["state"]
+            not_pending = state == JobState.RUNNING or state in TERMINAL_STATES
+            status["waiting"] = "" if not_pending else context.client.call("GET", path)["waiting"]
+            yield status
         if state not in TERMINAL_STATES:
-            time.sleep(min(LOOK_S, interval_s))
+            time.sleep(min(PROGRESS_INTERVAL_S, interval_s))
 
 
-def stats(here: ClientContext, job: str, points: int) -> dict[str, Any]:
-    """The series of a job, once the server has read all of them."""
-    for _ in range(_STATS_LOOKS):
-        found: dict[str, Any] = here.client.call("GET", f"{own_job_path(here, job)}/stats", query={"points": points})
-        if found["complete"]:
+def stats(context: ClientContext, job: str, points: int) -> dict[str, Any]:
+    """Return the metrics of a job, once the server has read all of them."""
+    for _ in range(_MAX_STATS_CALLS):
+        result: dict[str, Any] = context.client.call(
+            "GET", f"{native_job_path(context, job)}/stats", query={"points": points}
+        )
+        if result["complete"]:
             break
-    return found
+    return result

@@ -1,4 +1,4 @@
-"""The same work for many things at once, in threads."""
+"""Running one function for many items, in threads."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-AT_ONCE = 8
+MAX_CONCURRENT = 8
 
 
 def in_parallel(
     work: Callable[[T], None],
     items: Sequence[T],
     *,
-    at_once: int = AT_ONCE,
+    max_concurrent: int = MAX_CONCURRENT,
     stopping: threading.Event | None = None,
 ) -> None:
-    """`work` for each item, several at a time. After an error or Ctrl-C nothing is begun, and `stopping` is set."""
-    if len(items) <= 1 or at_once == 1:
+    """Call `work` for each item, several at a time.
+
+    After an error or Ctrl-C it starts no more and sets `stopping`.
+    """
+    if len(items) <= 1 or max_concurrent == 1:
         for item in items:
             work(item)
         return
-    with ThreadPoolExecutor(min(at_once, len(items))) as pool:
+    with ThreadPoolExecutor(min(max_concurrent, len(items))) as pool:
         futures = [pool.submit(work, item) for item in items]
         try:
             for future in as_completed(futures):

@@ -1,4 +1,4 @@
-"""What is on the user's machine and has to be in a bucket first: an exported model, a package."""
+"""Uploading local files that have to be in a bucket first: an exported model, a package."""
 
 from __future__ import annotations
 
@@ -13,53 +13,55 @@ from trainshed.client.transport import ApiError
 from trainshed.client.urls import CopySource, Url, expand
 from trainshed.errors import CannotProceedError, InvalidArgumentError, NotFoundError
 
-Carry = Callable[[list[Transfer]], None]  #: carries transfers out
-Say = Callable[[str], None]
+RunTransfers = Callable[[list[Transfer]], None]  #: runs transfers
+Notify = Callable[[str], None]
 
 
-def staged(here: ClientContext, path: Path, staging: str | None, *, carry: Carry, say: Say) -> str:
-    """Upload a local folder or file below a checksum of it; the gs:// name that it has then.
+def stage_upload(
+    context: ClientContext, path: Path, staging: str | None, *, run_transfers: RunTransfers, notify: Notify
+) -> str:
+    """Upload a local folder or file below a checksum of it. Returns its gs:// URI.
 
-    `staging` None means gs://PROJECT-staging, which is made if need be.
+    `staging` None means gs://PROJECT-staging, which is created if it is missing.
     """
-    sources = _files(here, path)
-    bucket = staging_bucket(here, staging, say=say)
+    sources = _files(context, path)
+    bucket = staging_bucket(context, staging, notify=notify)
     prefix = _digest(sources)
-    carry([Transfer(source, Url(bucket, f"{prefix}/{source.stripped}")) for source in sources])
+    run_transfers([Transfer(source, Url(bucket, f"{prefix}/{source.stripped}")) for source in sources])
     return f"gs://{bucket}/{prefix}/" + ("" if path.is_dir() else path.name)
 
 
-def staging_bucket(here: ClientContext, given: str | None, *, say: Say) -> str:
-    """The name of the bucket for uploads, which is there: the given one, else the project's own."""
-    bucket = (given or f"gs://{here.project}-staging").removeprefix("gs://").rstrip("/")
+def staging_bucket(context: ClientContext, name: str | None, *, notify: Notify) -> str:
+    """Return the bucket for uploads, which exists: the named one, else the project's own."""
+    bucket = (name or f"gs://{context.project}-staging").removeprefix("gs://").rstrip("/")
     try:
-        here.storage.bucket(bucket)
+        context.storage.bucket(bucket)
     except ApiError as exc:
         if exc.code != 404:
             raise
-        if given is not None:
+        if name is not None:
             raise no_bucket(bucket) from exc
-        _make(here, bucket)
-        say(f"Created gs://{bucket} for uploads.")
+        _create_bucket(context, bucket)
+        notify(f"Created gs://{bucket} for uploads.")
     return bucket
 
 
-def _make(here: ClientContext, bucket: str) -> None:
+def _create_bucket(context: ClientContext, bucket: str) -> None:
     try:
-        here.storage.create_bucket(here.project, {"name": bucket})
+        context.storage.create_bucket(context.project, {"name": bucket})
     except ApiError as exc:
         raise CannotProceedError(
             f"The bucket gs://{bucket} for uploads can't be made: {exc} Choose another one as the staging bucket."
         ) from exc
 
 
-def _files(here: ClientContext, path: Path) -> list[CopySource]:
+def _files(context: ClientContext, path: Path) -> list[CopySource]:
     if not path.expanduser().exists():
         raise InvalidArgumentError(
             f"There is no folder or file [{path}] on this machine. What is in a bucket begins with gs://."
         )
     try:
-        return list(expand(here.storage, here.project, Url(None, str(path.expanduser())), recursive=True))
+        return list(expand(context.storage, context.project, Url(None, str(path.expanduser())), recursive=True))
     except NotFoundError as exc:
         raise InvalidArgumentError(
             f"The folder [{path}] is empty. Name the folder that holds the exported model."
@@ -67,7 +69,7 @@ def _files(here: ClientContext, path: Path) -> list[CopySource]:
 
 
 def _digest(sources: list[CopySource]) -> str:
-    """Of names and contents: a file that is renamed makes another folder, and never a second file in the same one."""
+    """Return a digest of names and contents: a renamed file gets another folder, not a second name in the same."""
     total = hashlib.sha256()
     for source in sources:
         with open(source.url.name, "rb") as file:

@@ -1,4 +1,4 @@
-"""Buckets and objects over the Cloud Storage JSON API: listing, copying, and transfers that survive a cut."""
+"""Buckets and objects over the Cloud Storage JSON API: lists, copies, and transfers that survive a lost connection."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
-from trainshed.client.transport import AGAIN, ATTEMPTS, ApiError, Client, ConnectionLostError, segment, target
+from trainshed.client.transport import (
+    MAX_ATTEMPTS,
+    RETRYABLE_CODES,
+    ApiError,
+    Client,
+    ConnectionLostError,
+    segment,
+    target,
+)
 from trainshed.errors import DataLossError
 
-CHUNK = 8 << 20  #: a multiple of 256 KiB, as the protocol wants
-_PIECE = 1 << 20
+CHUNK_BYTES = 8 << 20  #: a multiple of 256 KiB, as the protocol requires
+_READ_BYTES = 1 << 20
 
 Progress = Callable[[int], None]
 
@@ -23,17 +31,17 @@ class Checksum(Protocol):
 
 
 def crc32c() -> Checksum:
-    """An empty CRC32C, as the storage API has it for every object."""
+    """Return a new CRC32C, the checksum that the storage API has for every object."""
     import google_crc32c
 
     return google_crc32c.Checksum()  # type: ignore[no-untyped-call]
 
 
-def encoded(checksum: Checksum) -> str:
+def encode_checksum(checksum: Checksum) -> str:
     return base64.b64encode(checksum.digest()).decode()
 
 
-def _quiet(_count: int) -> None:
+def _no_progress(_count: int) -> None:
     return None
 
 
@@ -46,7 +54,7 @@ class ObjectListing:
 
 
 class Storage:
-    """Objects of one server. Every transfer is checked by its CRC32C and goes on where it broke off."""
+    """Objects of one server. Every transfer is verified by CRC32C and resumes after a lost connection."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -66,102 +74,108 @@ class Storage:
     def list(
         self, bucket: str, *, prefix: str = "", delimiter: str | None = None, limit: int | None = None
     ) -> ObjectListing:
-        """All objects whose names start with `prefix`; with `limit`, the first ones only."""
-        found = ObjectListing([], [])
+        """List all objects whose names start with `prefix`; with `limit`, only the first ones."""
+        listing = ObjectListing([], [])
         query = {"prefix": prefix or None, "delimiter": delimiter, "maxResults": limit, "pageToken": None}
         while True:
             page = self._client.call("GET", f"/storage/v1/b/{segment(bucket)}/o", query=query)
-            found.objects.extend(page.get("items", ()))
-            found.prefixes.extend(page.get("prefixes", ()))
+            listing.objects.extend(page.get("items", ()))
+            listing.prefixes.extend(page.get("prefixes", ()))
             query["pageToken"] = page.get("nextPageToken")
             if limit is not None or not query["pageToken"]:
-                return found
+                return listing
 
     def delete(self, bucket: str, name: str) -> None:
         self._client.call("DELETE", _path(bucket, name))
 
-    def copy(self, source: tuple[str, str], to: tuple[str, str]) -> dict[str, Any]:
-        """A copy made by the server. Returns the new object's metadata."""
+    def copy(self, source: tuple[str, str], destination: tuple[str, str]) -> dict[str, Any]:
+        """Copy an object on the server. Returns the new object's metadata."""
         token: str | None = None
         while True:
-            path = f"{_path(*source)}/rewriteTo/b/{segment(to[0])}/o/{segment(to[1])}"
-            answer = self._client.call("POST", path, query={"rewriteToken": token}, body={})
-            if answer.get("done"):
-                return answer["resource"]  # type: ignore[no-any-return]
-            token = answer["rewriteToken"]
+            path = f"{_path(*source)}/rewriteTo/b/{segment(destination[0])}/o/{segment(destination[1])}"
+            response = self._client.call("POST", path, query={"rewriteToken": token}, body={})
+            if response.get("done"):
+                return response["resource"]  # type: ignore[no-any-return]
+            token = response["rewriteToken"]
 
     def upload(
-        self, source: BinaryIO, to: tuple[str, str], *, content_type: str, size: int | None, progress: Progress = _quiet
+        self,
+        source: BinaryIO,
+        to: tuple[str, str],
+        *,
+        content_type: str,
+        size: int | None,
+        progress: Progress = _no_progress,
     ) -> dict[str, Any]:
-        """Store `source`; `size` None means that it is a stream. `DataLossError` if the server got something else."""
+        """Store `source`; `size` None means that it is a stream. Raises `DataLossError` if the checksum differs."""
         checksum = crc32c()
-        if size is not None and size <= CHUNK:
-            data = source.read(CHUNK + 1)
+        if size is not None and size <= CHUNK_BYTES:
+            data = source.read(CHUNK_BYTES + 1)
             checksum.update(data)
-            answer = self._upload_small(data, to, content_type, encoded(checksum))
+            resource = self._upload_small(data, to, content_type, encode_checksum(checksum))
             progress(len(data))
         else:
-            answer = _Resumable(self._client, to, content_type, progress).send(source, size, checksum)
-        if answer.get("crc32c") != encoded(checksum):
+            resource = _Resumable(self._client, to, content_type, progress).send(source, size, checksum)
+        if resource.get("crc32c") != encode_checksum(checksum):
             self.delete(*to)
             raise DataLossError(f"gs://{to[0]}/{to[1]} arrived damaged and was removed. Copy it again.")
-        return answer
+        return resource
 
     def _upload_small(self, data: bytes, to: tuple[str, str], content_type: str, crc: str) -> dict[str, Any]:
         boundary = b"trainshed-" + base64.b16encode(crc.encode())
         while boundary in data:
             boundary += b"x"
-        head = json.dumps({"name": to[1], "contentType": content_type, "crc32c": crc}).encode()
-        parts = (
-            (b"--" + boundary + b"\r\ncontent-type: application/json; charset=utf-8\r\n\r\n" + head + b"\r\n")
+        metadata = json.dumps({"name": to[1], "contentType": content_type, "crc32c": crc}).encode()
+        content = (
+            (b"--" + boundary + b"\r\ncontent-type: application/json; charset=utf-8\r\n\r\n" + metadata + b"\r\n")
             + (b"--" + boundary + b"\r\ncontent-type: " + content_type.encode() + b"\r\n\r\n")
             + (data + b"\r\n--" + boundary + b"--\r\n")
         )
-        where = target(f"/upload/storage/v1/b/{segment(to[0])}/o", {"uploadType": "multipart", "name": to[1]})
+        path = target(f"/upload/storage/v1/b/{segment(to[0])}/o", {"uploadType": "multipart", "name": to[1]})
         headers = {"content-type": f"multipart/related; boundary={boundary.decode()}"}
 
-        def once() -> bytes:
-            return self._client.read(self._client.exchange("POST", where, headers=headers, body=parts))
+        def post() -> bytes:
+            return self._client.read(self._client.exchange("POST", path, headers=headers, body=content))
 
-        return json.loads(self._client.persist(once))  # type: ignore[no-any-return]
+        return json.loads(self._client.persist(post))  # type: ignore[no-any-return]
 
-    def download(self, of: dict[str, Any], sink: BinaryIO, *, progress: Progress = _quiet) -> None:
-        """Write the object's bytes to `sink`, of the very generation that `of` describes.
+    def download(self, of: dict[str, Any], sink: BinaryIO, *, progress: Progress = _no_progress) -> None:
+        """Write the object's bytes to `sink`, of the generation that `of` names.
 
-        `DataLossError` if they differ.
+        Raises `DataLossError` if the checksum differs.
         """
         checksum = crc32c()
-        done, size, failures = 0, int(of["size"]), 0
-        where = target(_path(of["bucket"], of["name"]), {"alt": "media", "generation": of["generation"]})
-        while done < size:
-            before = done
+        offset, size, failures = 0, int(of["size"]), 0
+        path = target(_path(of["bucket"], of["name"]), {"alt": "media", "generation": of["generation"]})
+        while offset < size:
+            before = offset
             try:
-                for piece in self._pieces(where, done):
-                    sink.write(piece)
-                    checksum.update(piece)
-                    done += len(piece)
-                    progress(len(piece))
-                if done < size:
+                for chunk in self._chunks(path, offset):
+                    sink.write(chunk)
+                    checksum.update(chunk)
+                    offset += len(chunk)
+                    progress(len(chunk))
+                if offset < size:
                     raise ConnectionLostError(f"gs://{of['bucket']}/{of['name']} ended early.", sent=True)
             except (ConnectionLostError, ApiError) as exc:
-                if isinstance(exc, ApiError) and exc.code not in AGAIN:
+                if isinstance(exc, ApiError) and exc.code not in RETRYABLE_CODES:
                     raise
-                failures = 0 if done > before else failures + 1
-                if failures >= ATTEMPTS:
+                failures = 0 if offset > before else failures + 1
+                if failures >= MAX_ATTEMPTS:
                     raise
                 self._client.pause(failures)
-        if of.get("crc32c") and of["crc32c"] != encoded(checksum):
+        if of.get("crc32c") and of["crc32c"] != encode_checksum(checksum):
             raise DataLossError(f"gs://{of['bucket']}/{of['name']} arrived damaged. Copy it again.")
 
-    def _pieces(self, where: str, start: int) -> Iterator[bytes]:
+    def _chunks(self, path: str, start: int) -> Iterator[bytes]:
         headers = {"range": f"bytes={start}-"} if start else {}
-        response = self._client.exchange("GET", where, headers=headers)
-        while piece := self._client.read(response, _PIECE):
-            yield piece
+        response = self._client.exchange("GET", path, headers=headers)
+        while chunk := self._client.read(response, _READ_BYTES):
+            yield chunk
 
 
 class _Resumable:
-    """One resumable upload: chunk by chunk, asking the server how far it got whenever the connection breaks."""
+    """One resumable upload, chunk by chunk. After a lost connection it asks the server for the offset."""
 
     def __init__(self, client: Client, to: tuple[str, str], content_type: str, progress: Progress) -> None:
         self._client = client
@@ -172,58 +186,58 @@ class _Resumable:
     def send(self, source: BinaryIO, size: int | None, checksum: Checksum) -> dict[str, Any]:
         session = self._client.persist(lambda: self._begin(size))
         offset = 0
-        chunk = _filled(source)
+        chunk = _read_chunk(source)
         while True:
             checksum.update(chunk)
-            following = _filled(source) if len(chunk) == CHUNK else b""
+            following = _read_chunk(source) if len(chunk) == CHUNK_BYTES else b""
             end = offset + len(chunk)
             total = str(end) if not following else "*" if size is None else str(size)
-            answer = self._send_chunk(session, offset, chunk, total)
+            resource = self._send_chunk(session, offset, chunk, total)
             self._progress(len(chunk))
             if not following:
-                if answer is None:
+                if resource is None:
                     raise DataLossError(f"The server wants more of gs://{self._to[0]}/{self._to[1]} than there is.")
-                return answer
+                return resource
             offset, chunk = end, following
 
     def _begin(self, size: int | None) -> str:
-        where = target(
+        path = target(
             f"/upload/storage/v1/b/{segment(self._to[0])}/o", {"uploadType": "resumable", "name": self._to[1]}
         )
         headers = {"content-type": "application/json", "x-upload-content-type": self._content_type}
         if size is not None:
             headers["x-upload-content-length"] = str(size)
         body = json.dumps({"name": self._to[1], "contentType": self._content_type}).encode()
-        response = self._client.exchange("POST", where, headers=headers, body=body)
+        response = self._client.exchange("POST", path, headers=headers, body=body)
         self._client.read(response)
         location = response.headers["location"]
         return "/" + location.split("://", 1)[-1].split("/", 1)[-1]
 
     def _send_chunk(self, session: str, offset: int, chunk: bytes, total: str) -> dict[str, Any] | None:
-        """Put one chunk, again from wherever the server got to. The object, once it is whole."""
+        """Send one chunk, and resend from the server's offset. Returns the object once it is complete."""
         sent, failures = 0, 0
         while True:
-            rest = chunk[sent:]
-            span = f"{offset + sent}-{offset + len(chunk) - 1}" if rest else "*"
+            unsent = chunk[sent:]
+            span = f"{offset + sent}-{offset + len(chunk) - 1}" if unsent else "*"
             try:
-                answer, kept = self._put(session, rest, f"bytes {span}/{total}")
+                resource, stored = self._put(session, unsent, f"bytes {span}/{total}")
             except (ConnectionLostError, ApiError) as exc:
-                if isinstance(exc, ApiError) and exc.code not in AGAIN:
+                if isinstance(exc, ApiError) and exc.code not in RETRYABLE_CODES:
                     raise
                 failures += 1
-                if failures >= ATTEMPTS:
+                if failures >= MAX_ATTEMPTS:
                     raise
                 self._client.pause(failures - 1)
-                answer, kept = self._client.persist(lambda: self._put(session, b"", f"bytes */{total}"))
-            if answer is not None:
-                return answer
-            if not offset <= kept <= offset + len(chunk):
+                resource, stored = self._client.persist(lambda: self._put(session, b"", f"bytes */{total}"))
+            if resource is not None:
+                return resource
+            if not offset <= stored <= offset + len(chunk):
                 raise DataLossError(f"The server lost part of gs://{self._to[0]}/{self._to[1]}. Copy it again.")
-            failures = 0 if kept - offset > sent else failures + (kept - offset < len(chunk))
-            sent = kept - offset
+            failures = 0 if stored - offset > sent else failures + (stored - offset < len(chunk))
+            sent = stored - offset
             if sent == len(chunk) and total != str(offset + len(chunk)):
                 return None
-            if failures >= ATTEMPTS:
+            if failures >= MAX_ATTEMPTS:
                 raise ConnectionLostError(f"The server takes no more of gs://{self._to[0]}/{self._to[1]}.", sent=True)
 
     def _put(self, session: str, data: bytes, content_range: str) -> tuple[dict[str, Any] | None, int]:
@@ -232,17 +246,17 @@ class _Resumable:
         body = self._client.read(response)
         if response.status != 308:
             return json.loads(body), 0
-        kept = response.headers.get("range")  # "bytes=0-8388607": absent if nothing arrived
-        return None, int(kept.rpartition("-")[2]) + 1 if kept else 0
+        stored_range = response.headers.get("range")  # "bytes=0-8388607"; absent if nothing arrived
+        return None, int(stored_range.rpartition("-")[2]) + 1 if stored_range else 0
 
 
-def _filled(source: BinaryIO) -> bytes:
-    """CHUNK bytes, or fewer only at the end: a pipe gives them out in smaller portions."""
+def _read_chunk(source: BinaryIO) -> bytes:
+    """Read CHUNK_BYTES, or fewer only at the end: a pipe returns smaller parts."""
     parts: list[bytes] = []
-    wanted = CHUNK
-    while wanted and (part := source.read(wanted)):
+    missing = CHUNK_BYTES
+    while missing and (part := source.read(missing)):
         parts.append(part)
-        wanted -= len(part)
+        missing -= len(part)
     return b"".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""From a trainer on the user's machine to a job: its packages, built and uploaded, and the Job that a file holds."""
+"""From a local trainer to a job: packages are built and uploaded, and a config file holds the Job."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ REGION = "us-central1"
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The Job in a YAML or JSON file. Versions, labels and arguments are texts, however they are written."""
-    config, words = read_yaml(path)
+    """Read the Job in a YAML or JSON file. Versions, labels and arguments stay strings, however they are written."""
+    config, strings = read_yaml(path)
     if config is None:
         return {}
     if not isinstance(config, dict) or not isinstance(config.get("trainingInput") or {}, dict):
@@ -25,22 +25,22 @@ def read_config(path: Path) -> dict[str, Any]:
             f"[{path}] must hold a Job: a map with jobId, labels and trainingInput, all of them optional."
         )
     if config.get("labels"):
-        config["labels"] = words["labels"]
+        config["labels"] = strings["labels"]
     for name in ("runtimeVersion", "pythonVersion", "args"):  # 1.10 is not 1.1
         if name in (config.get("trainingInput") or {}):
-            config["trainingInput"][name] = words["trainingInput"][name]
+            config["trainingInput"][name] = strings["trainingInput"][name]
     return config
 
 
 def packages(
-    stack: ExitStack, *, package_path: Path | None, given: Sequence[str | Path]
+    stack: ExitStack, *, package_path: Path | None, arguments: Sequence[str | Path]
 ) -> tuple[list[Path], list[str]]:
-    """Local archives, with the one built from `package_path`, and the names of those that are in buckets already.
+    """Return the local archives, with the one built from `package_path`, and the URIs of those already in buckets.
 
-    What is built is gone when `stack` is left.
+    The built archive is deleted when `stack` closes.
     """
-    remote = [str(name) for name in given if str(name).startswith("gs://")]
-    files = [Path(name) for name in given if not str(name).startswith("gs://")]
+    remote = [str(name) for name in arguments if str(name).startswith("gs://")]
+    files = [Path(name) for name in arguments if not str(name).startswith("gs://")]
     for file in files:
         if not file.is_file():
             raise InvalidArgumentError(f"Unable to read file [{file}]: there is no such file.")
@@ -51,14 +51,14 @@ def packages(
     return files, remote
 
 
-def upload(here: ClientContext, names: dict[Path, str]) -> None:
-    """Put each file under its name. A bucket that does not exist is said to be the trouble."""
+def upload(context: ClientContext, names: dict[Path, str]) -> None:
+    """Upload each file to its URI. Raises `NotFoundError` if the bucket does not exist."""
     for path, name in names.items():
         bucket, _, rest = name.removeprefix("gs://").partition("/")
         try:
             with open(path, "rb") as file:
                 size = path.stat().st_size
-                here.storage.upload(file, (bucket, rest), content_type="application/x-tar", size=size)
+                context.storage.upload(file, (bucket, rest), content_type="application/x-tar", size=size)
         except ApiError as exc:
             if exc.code == 404:
                 raise no_bucket(bucket) from exc
@@ -72,7 +72,7 @@ def no_bucket(bucket: str) -> NotFoundError:
 
 
 def check_runnable(body: dict[str, Any]) -> None:
-    """A job without an image of its own needs a module and packages."""
+    """Raises `InvalidArgumentError` for a job without an image that has no module or no packages."""
     training = body["trainingInput"]
     if training.get("masterConfig", {}).get("imageUri"):
         return
@@ -82,15 +82,15 @@ def check_runnable(body: dict[str, Any]) -> None:
         raise InvalidArgumentError("Non-custom jobs must have a module name: give --module-name.")
 
 
-def created(here: ClientContext, body: dict[str, Any]) -> dict[str, Any]:
-    """The job that the server made of a body."""
-    return create_once(here, here.ml("jobs"), body, look_with=f"trainshed jobs describe {body['jobId']}")
+def create_job(context: ClientContext, body: dict[str, Any]) -> dict[str, Any]:
+    """Create the job and return it."""
+    return create_once(context, context.ml("jobs"), body, check_command=f"trainshed jobs describe {body['jobId']}")
 
 
 def read_yaml(path: Path) -> tuple[Any, Any]:
-    """What a file holds, twice: with numbers as numbers, and with every value as the text that it was written as.
+    """Return the content of a file twice: with typed values, and with every value as the string in the file.
 
-    1.10 is a version, and not the number 1.1: which of the two is meant depends on the field.
+    1.10 may be a version rather than the number 1.1: the field decides which one is used.
     """
     import yaml
 
@@ -99,6 +99,6 @@ def read_yaml(path: Path) -> tuple[Any, Any]:
     except (OSError, UnicodeDecodeError) as exc:
         raise InvalidArgumentError(f"Failed to load YAML from [{path}]: Unable to read file [{path}]: {exc}") from exc
     try:
-        return yaml.safe_load(text), yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  BaseLoader makes texts only
+        return yaml.safe_load(text), yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  makes strings only
     except yaml.YAMLError as exc:
         raise InvalidArgumentError(f"Failed to parse YAML from [{path}]: {exc}") from exc

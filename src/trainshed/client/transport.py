@@ -1,4 +1,4 @@
-"""One server, spoken to over HTTP: connections, the token, errors and trying again."""
+"""HTTP to one server: connections, the token, errors and retries."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from trainshed.errors import CannotProceedError, TrainshedError
 
 T = TypeVar("T")
 
-ATTEMPTS = 6
+MAX_ATTEMPTS = 6
 TIMEOUT_S = 60.0
-_IDLE_S = 2.0  #: after that the server may be about to close the connection: better to make a new one
-AGAIN = frozenset({429, 500, 502, 503, 504})  #: what may go well at another try
-_UNTOUCHED = frozenset({429, 503})  #: the server says that it did nothing: even a POST may be sent again
-_REPEATABLE = frozenset({"GET", "PUT", "DELETE", "PATCH"})
+_MAX_IDLE_S = 2.0  #: after that the server may close the connection, so a new one is made
+RETRYABLE_CODES = frozenset({429, 500, 502, 503, 504})  #: a retry may succeed
+_UNPROCESSED_CODES = frozenset({429, 503})  #: the server did nothing, so even a POST may be resent
+_IDEMPOTENT_METHODS = frozenset({"GET", "PUT", "DELETE", "PATCH"})
 
 
 class ApiError(TrainshedError):
-    """The server's own error: HTTP `code`, `status` such as NOT_FOUND, `details` as it sent them, its `raw` body.
+    """An error response: HTTP `code`, `status` such as NOT_FOUND, `details` and the `raw` body.
 
-    Those that `trainshed.errors` has a word for are of that kind too: `except NotFound` catches a 404.
+    It is also of the matching class of `trainshed.errors`: `except NotFoundError` catches a 404.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class ApiError(TrainshedError):
 
 
 class ApiInvalidArgumentError(ApiError, errors.InvalidArgumentError):
-    """400: what was asked makes no sense."""
+    """400: the request is invalid."""
 
 
 class ApiFailedPreconditionError(ApiError, errors.FailedPreconditionError):
-    """400, FAILED_PRECONDITION: the thing is in a state that forbids this."""
+    """400, FAILED_PRECONDITION: the resource's state forbids this."""
 
 
 class ApiUnauthenticatedError(ApiError, errors.UnauthenticatedError):
@@ -57,7 +57,7 @@ class ApiPermissionDeniedError(ApiError, errors.PermissionDeniedError):
 
 
 class ApiNotFoundError(ApiError, errors.NotFoundError):
-    """404: there is no such thing."""
+    """404: the resource does not exist."""
 
 
 class ApiAlreadyExistsError(ApiError, errors.AlreadyExistsError):
@@ -65,15 +65,15 @@ class ApiAlreadyExistsError(ApiError, errors.AlreadyExistsError):
 
 
 class ApiAbortedError(ApiError, errors.AbortedError):
-    """409, ABORTED: someone else changed it meanwhile."""
+    """409, ABORTED: a write conflict."""
 
 
 class ApiUnimplementedError(ApiError, errors.UnimplementedError):
-    """501: this server does not offer it."""
+    """501: this server does not support it."""
 
 
 class ApiUnavailableError(ApiError, errors.UnavailableError):
-    """429 and 503: not now."""
+    """429 and 503: retry later."""
 
 
 _BY_STATUS: Mapping[str, type[ApiError]] = {
@@ -93,7 +93,7 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
 
 
 class ConnectionLostError(TrainshedError):
-    """The connection broke, or was never made, and trying again did not help. `sent`: the request may have arrived."""
+    """The connection broke, or was never made, and retries did not help. `sent`: the request may have arrived."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         self.sent = sent
@@ -101,22 +101,21 @@ class ConnectionLostError(TrainshedError):
 
 
 def segment(text: str) -> str:
-    """A name as one segment of a path: its slashes are quoted too."""
+    """Quote a name as one segment of a path, slashes included."""
     return quote(text, safe="")
 
 
 def target(path: str, query: Mapping[str, object] | None) -> str:
-    """Path and query of a request; values that are None are left out."""
-    given = {key: value for key, value in (query or {}).items() if value is not None}
-    return f"{path}?{urlencode(given)}" if given else path
+    """Return the path and query of a request. Values that are None are left out."""
+    parameters = {key: value for key, value in (query or {}).items() if value is not None}
+    return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
 class Client:
-    """Requests to one server. Safe to share between threads: each has a connection of its own.
+    """Requests to one server. Thread-safe: each thread has its own connection.
 
-    What the server answers with 429 or 5xx, and what dies on the way, is sent again with growing pauses if sending it
-    twice does no harm. The errors raised are `ApiError` and `ConnectionLostError`, and `CannotProceedError` for a
-    server that is not ours.
+    Requests that end in 429 or 5xx or lose their connection are retried with backoff if that is safe. Raises `ApiError`
+    and `ConnectionLostError`, and `CannotProceedError` if the server is not Trainshed's.
     """
 
     def __init__(
@@ -138,31 +137,31 @@ class Client:
         self._ca_file = ca_file
         self._sleep = sleep
         self._local = threading.local()
-        self._all: list[http.client.HTTPConnection] = []  #: of every thread, to be closed in the end
+        self._connections: list[http.client.HTTPConnection] = []  #: of every thread, for `close`
 
     def close(self) -> None:
-        """Close the connections of all threads. Call it when no request is under way."""
-        for connection in self._all:
+        """Close the connections of all threads. Call it when no request is in flight."""
+        for connection in self._connections:
             connection.close()
 
     def call(self, method: str, path: str, *, query: Mapping[str, object] | None = None, body: object = None) -> Any:
-        """Send `body` as JSON and return the JSON answered, `{}` if there is none. `path` is quoted already."""
+        """Send `body` as JSON and return the JSON response, `{}` if it is empty. `path` is already quoted."""
         raw = None if body is None else json.dumps(body).encode()
         headers = {} if raw is None else {"content-type": "application/json"}
 
-        def once() -> bytes:
+        def send() -> bytes:
             return self.read(self.exchange(method, target(path, query), headers=headers, body=raw))
 
-        answer = self.persist(once, repeatable=method in _REPEATABLE)
+        content = self.persist(send, idempotent=method in _IDEMPOTENT_METHODS)
         try:
-            return json.loads(answer) if answer.strip() else {}
+            return json.loads(content) if content.strip() else {}
         except ValueError as exc:
             raise CannotProceedError(
                 f"What answers at {self.url} is not a Trainshed server. Look at TRAINSHED_URL."
             ) from exc
 
     def pages(self, path: str, key: str, *, query: Mapping[str, object] | None = None) -> Iterator[dict[str, Any]]:
-        """Every item of a list method, page after page."""
+        """Yield every item of a list method, page after page."""
         token: str | None = None
         while True:
             page = self.call("GET", path, query={**(query or {}), "pageToken": token})
@@ -170,31 +169,31 @@ class Client:
             if not (token := page.get("nextPageToken")):
                 return
 
-    def persist(self, once: Callable[[], T], *, repeatable: bool = True) -> T:
-        """`once()`, and again after a passing failure, ATTEMPTS times at most."""
-        for attempt in range(ATTEMPTS - 1):
+    def persist(self, send: Callable[[], T], *, idempotent: bool = True) -> T:
+        """Call `once`, and retry it after a temporary failure, up to MAX_ATTEMPTS times."""
+        for attempt in range(MAX_ATTEMPTS - 1):
             try:
-                return once()
+                return send()
             except ApiError as exc:
-                if exc.code not in (AGAIN if repeatable else _UNTOUCHED):
+                if exc.code not in (RETRYABLE_CODES if idempotent else _UNPROCESSED_CODES):
                     raise
             except ConnectionLostError as exc:
-                if exc.sent and not repeatable:
+                if exc.sent and not idempotent:
                     raise
             self.pause(attempt)
-        return once()
+        return send()
 
     def pause(self, attempt: int) -> None:
-        """Wait before the next try: about 0.2 s, then twice as long each time."""
-        self._sleep(0.2 * 2**attempt * random.uniform(0.75, 1.25))  # noqa: S311  spreads clients out; no secret
+        """Wait before the next attempt: about 0.2 s, doubled each time."""
+        self._sleep(0.2 * 2**attempt * random.uniform(0.75, 1.25))  # noqa: S311  jitter, no secret
 
     def exchange(
-        self, method: str, where: str, *, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
+        self, method: str, path: str, *, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
     ) -> http.client.HTTPResponse:
-        """One request, once. The answer's head has been read; 4xx and 5xx are `ApiError`.
+        """Send one request, without retries. Returns the response with its headers read.
 
-        An iterable body needs a content-length header. Read the answer to its end before the next request of this
-        thread.
+        Raises `ApiError` for 4xx and 5xx. An iterable body needs a content-length header. Read the response to its end
+        before the next request of this thread.
         """
         connection = self._connection()
         sent = False
@@ -202,34 +201,35 @@ class Client:
             if connection.sock is None:
                 connection.connect()
             sent = True
-            connection.request(method, where, body=body, headers=self._headers(headers))
+            connection.request(method, path, body=body, headers=self._headers(headers))
             response = connection.getresponse()
         except (OSError, http.client.HTTPException) as exc:
-            early = self._early_answer(connection)
+            error = self._early_response(connection)
             connection.close()
-            if early is not None:
-                raise early from exc
-            raise ConnectionLostError(f"The server at {self.url} does not answer: {_said(exc)}.", sent=sent) from exc
+            if error is not None:
+                raise error from exc
+            raise ConnectionLostError(f"The server at {self.url} does not answer: {_reason(exc)}.", sent=sent) from exc
         if response.status >= 400:
             raise self._problem(response)
         return response
 
     def read(self, response: http.client.HTTPResponse, size: int | None = None) -> bytes:
-        """The next `size` bytes of an answer, or all that is left of it; `ConnectionLostError` if the connection
-        broke.
+        """Return the next `size` bytes of a response, or all that remain.
+
+        Raises `ConnectionLostError` if the connection breaks.
         """
         try:
             return response.read(size)
         except (OSError, http.client.HTTPException) as exc:
             self.hang_up()
-            raise ConnectionLostError(f"The connection to {self.url} broke: {_said(exc)}.", sent=True) from exc
+            raise ConnectionLostError(f"The connection to {self.url} broke: {_reason(exc)}.", sent=True) from exc
 
     def hang_up(self) -> None:
-        """Close this thread's connection, for instance with an answer half read."""
+        """Close this thread's connection, for instance with a half-read response."""
         self._connection().close()
 
-    def _early_answer(self, connection: http.client.HTTPConnection) -> ApiError | None:
-        """What a server said that stopped reading a body half-way, such as a refusal."""
+    def _early_response(self, connection: http.client.HTTPConnection) -> ApiError | None:
+        """Return the error response of a server that stopped reading the body. Returns None if there is none."""
         if connection.sock is None:
             return None
         try:
@@ -250,8 +250,8 @@ class Client:
         kind = _BY_STATUS.get(status) or _BY_CODE.get(response.status, ApiError)
         return kind(message, code=response.status, status=status, details=details, raw=raw)
 
-    def _headers(self, given: Mapping[str, str]) -> dict[str, str]:
-        headers = {"accept": "application/json", **given}
+    def _headers(self, extra: Mapping[str, str]) -> dict[str, str]:
+        headers = {"accept": "application/json", **extra}
         if self._token:
             headers["authorization"] = f"Bearer {self._token}"
         return headers
@@ -261,7 +261,7 @@ class Client:
         idle_s = time.monotonic() - getattr(self._local, "used", 0.0)
         self._local.used = time.monotonic()
         if connection is not None:
-            if idle_s > _IDLE_S:
+            if idle_s > _MAX_IDLE_S:
                 connection.close()
             return connection
         if self._secure:
@@ -272,11 +272,11 @@ class Client:
         else:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
         self._local.connection = connection
-        self._all.append(connection)
+        self._connections.append(connection)
         return connection
 
 
-def _said(exc: BaseException) -> str:
+def _reason(exc: BaseException) -> str:
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror.lower()
     return str(exc) or type(exc).__name__

@@ -1,4 +1,4 @@
-"""gs:// names and local paths as commands are given them, and what their wildcards stand for."""
+"""gs:// URIs and local paths as commands take them, and what their wildcards match."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Url:
 
     @classmethod
     def cloud(cls, text: str) -> Url:
-        """The same, for commands that know only buckets."""
+        """Parse a URI, for commands that take only buckets and objects."""
         if not text.startswith("gs://"):
             raise InvalidArgumentError(f"[{text}] is not in a bucket. Write gs://BUCKET/NAME.")
         return cls.parse(text)
@@ -56,11 +56,11 @@ class Url:
 
     @property
     def shown(self) -> str:
-        """For messages: local files get a scheme too."""
+        """The URL for messages: local files have a scheme too."""
         return str(self) if self.is_cloud else f"file://{self.name}"
 
     def below(self, rest: str) -> Url:
-        """This name as a folder, and something in it."""
+        """Return `rest` in this URL as a folder."""
         if self.is_cloud:
             folder = self.name.rstrip("/")
             return Url(self.bucket, f"{folder}/{rest}" if folder else rest)
@@ -72,51 +72,51 @@ class CopySource:
     """One file or object to act on."""
 
     url: Url
-    kept: str  #: its name with the folder that is being copied, such as `data/train/1.csv`
+    kept: str  #: its name with the copied folder, such as `data/train/1.csv`
     stripped: str  #: its name within that folder, `train/1.csv`; for a single file both are its own name
-    size: int | None  #: None for what has no size, such as a pipe
-    meta: dict[str, Any] = field(default_factory=dict)  #: what the server says about an object
+    size: int | None  #: None if it has no size, such as a pipe
+    meta: dict[str, Any] = field(default_factory=dict)  #: the server's metadata of an object
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """A wildcard as gsutil has it: * stays within a folder, ** does not."""
+    """Compile a wildcard of gsutil: * stays within a folder, ** does not."""
     parts: list[str] = []
-    at = 0
-    while at < len(text):
-        if text.startswith("**", at):
+    position = 0
+    while position < len(text):
+        if text.startswith("**", position):
             parts.append(".*")
-            at += 2
+            position += 2
             continue
-        char = text[at]
-        end = text.find("]", at + 2) if char == "[" else -1
+        char = text[position]
+        end = text.find("]", position + 2) if char == "[" else -1
         if end > 0:
-            inside = text[at + 1 : end]
+            inside = text[position + 1 : end]
             parts.append(
                 "[" + ("^" if inside[0] == "!" else "") + re.escape(inside.lstrip("!")).replace(r"\-", "-") + "]"
             )
-            at = end
+            position = end
         else:
             parts.append({"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char)))
-        at += 1
+        position += 1
     return re.compile("".join(parts), re.DOTALL)
 
 
 def literal_start(text: str) -> str:
-    """What stands before the first wildcard."""
+    """Return the part before the first wildcard."""
     match = _WILD.search(text)
     return text[: match.start()] if match else text
 
 
-def match_buckets(storage: Storage, project: str, wanted: str) -> list[str]:
-    if not _WILD.search(wanted):
-        return [wanted]
-    rule = pattern(wanted)
-    return [bucket["name"] for bucket in storage.buckets(project) if rule.fullmatch(bucket["name"])]
+def match_buckets(storage: Storage, project: str, name: str) -> list[str]:
+    if not _WILD.search(name):
+        return [name]
+    regex = pattern(name)
+    return [bucket["name"] for bucket in storage.buckets(project) if regex.fullmatch(bucket["name"])]
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a cloud name stands for: single objects, and folders (names ending in a slash, or "" for the bucket)."""
+    """What a URI matches: objects, and folders (names ending in a slash, or "" for the bucket)."""
 
     bucket: str
     objects: list[dict[str, Any]]
@@ -124,7 +124,7 @@ class Match:
 
 
 def match(storage: Storage, url: Url, *, bucket: str) -> Match:
-    """What a name or wildcard stands for in one bucket. `gs://b/dir` is a folder if something is below it."""
+    """Match a name or wildcard in one bucket. `gs://b/dir` is a folder if an object is below it."""
     if not url.name:
         return Match(bucket, [], [""])
     if not _WILD.search(url.name):
@@ -153,28 +153,28 @@ def _match_plain(storage: Storage, bucket: str, name: str) -> Match:
     folder = name.rstrip("/") + "/"
     listing = storage.list(bucket, prefix=name, delimiter="/", limit=None if name.endswith("/") else 1000)
     if name.endswith("/"):
-        there = bool(listing.objects or listing.prefixes)
-        return Match(bucket, [], [folder] if there else [])
+        exists = bool(listing.objects or listing.prefixes)
+        return Match(bucket, [], [folder] if exists else [])
     objects = [item for item in listing.objects if item["name"] == name]
     return Match(bucket, objects, [folder] if folder in listing.prefixes else [])
 
 
 def exists_below(storage: Storage, url: Url) -> bool:
-    """Whether a cloud name is a folder that has something in it."""
+    """Return whether a URI is a folder with at least one object."""
     assert url.bucket is not None
     return bool(storage.list(url.bucket, prefix=url.name.rstrip("/") + "/", limit=1).objects)
 
 
 def expand(storage: Storage, project: str, url: Url, *, recursive: bool) -> Iterator[CopySource]:
-    """Every file or object that a source stands for; folders' contents if `recursive`.
+    """Yield every file or object that a source matches; with `recursive`, the contents of folders.
 
-    `NotFoundError` if it is nothing.
+    Raises `NotFoundError` if there is none.
     """
-    found = False
+    matched = False
     for source in _expand_cloud(storage, project, url, recursive) if url.is_cloud else _expand_local(url, recursive):
-        found = True
+        matched = True
         yield source
-    if not found:
+    if not matched:
         raise NotFoundError(f"No URLs matched: {url}")
 
 
@@ -212,12 +212,12 @@ def _expand_local(url: Url, recursive: bool) -> Iterator[CopySource]:
 
 
 def _walk(folder: Path) -> Iterator[CopySource]:
-    """The regular files below a folder, in order. Links are followed for files only."""
+    """Yield the regular files below a folder, in order. Symbolic links are followed for files only."""
     top = folder.name if folder.name != ".." else ""
-    for where, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
-            path = Path(where, name)
+            path = Path(parent, name)
             if path.is_file():
                 rest = path.relative_to(folder).as_posix()
                 yield CopySource(Url(None, str(path)), f"{top}/{rest}" if top else rest, rest, path.stat().st_size)

@@ -12,7 +12,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "assets"
 PAGE = "index.html"
 
-#: what a file may be; anything else in the folder is not served
+#: the types of files that are served; any other file in the folder is not
 TYPES: Mapping[str, str] = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -22,13 +22,13 @@ TYPES: Mapping[str, str] = {
     ".ico": "image/x-icon",
     ".woff2": "font/woff2",
 }
-_PACKED = frozenset({".png", ".ico", ".woff2"})  #: gzip would gain nothing
-_HERE = b'"/console/'  #: how the page names the others
+_COMPRESSED_TYPES = frozenset({".png", ".ico", ".woff2"})  #: gzip would gain nothing
+_URL_PREFIX = b'"/console/'  #: the prefix of the other files' URLs in the page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asset:
-    """One file as it goes over the wire."""
+    """One file as it is sent."""
 
     content_type: str
     body: bytes
@@ -38,15 +38,17 @@ class Asset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
-    """All files, by their path below the folder. The page names the others with the version in their addresses, so a
-    browser keeps them for good, and never has files of two versions side by side.
+    """All files, by their path below the folder.
+
+    The page has the version in the URLs of the other files. A browser caches them forever, and never mixes files of two
+    versions.
     """
 
     version: str
     assets: Mapping[str, Asset]
 
     def find(self, path: str) -> tuple[Asset | None, bool]:
-        """The file of a path, with or without the version in front, and whether it had that in front."""
+        """Return the file at a path, with or without the version in front, and whether the version was there."""
         version, _, rest = path.partition("/")
         versioned = version == self.version
         return self.assets.get(rest if versioned else path), versioned
@@ -54,25 +56,25 @@ class Console:
 
 @cache
 def console(folder: Path = FOLDER) -> Console:
-    """The files of a folder; read at the first call."""
-    found = {
+    """Return the files of a folder. Reads them at the first call."""
+    files = {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
         if path.suffix in TYPES and path.is_file()
     }
     digest = hashlib.sha256()
-    for name, body in found.items():
+    for name, body in files.items():
         digest.update(b"%b\0%d\0%b" % (name.encode(), len(body), body))
     version = digest.hexdigest()[:12]
-    if PAGE in found:
-        found[PAGE] = found[PAGE].replace(_HERE, _HERE + version.encode() + b"/")
-    return Console(version=version, assets={name: _asset(Path(name).suffix, body) for name, body in found.items()})
+    if PAGE in files:
+        files[PAGE] = files[PAGE].replace(_URL_PREFIX, _URL_PREFIX + version.encode() + b"/")
+    return Console(version=version, assets={name: _asset(Path(name).suffix, body) for name, body in files.items()})
 
 
 def _asset(suffix: str, body: bytes) -> Asset:
     return Asset(
         content_type=TYPES[suffix],
         body=body,
-        gzipped=None if suffix in _PACKED else gzip.compress(body, 9, mtime=0),
+        gzipped=None if suffix in _COMPRESSED_TYPES else gzip.compress(body, 9, mtime=0),
         etag=f'"{hashlib.sha256(body).hexdigest()[:20]}"',
     )

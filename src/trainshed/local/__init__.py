@@ -1,1 +1,1 @@
-"""What runs on the user's own machine without a server."""
+"""Commands that run on the user's machine without a server."""

@@ -10,7 +10,7 @@ from trainshed.errors import InvalidArgumentError, NotFoundError
 
 
 class LocalBuckets:
-    """Turns addresses into paths. `unknown` collects those whose bucket is not there."""
+    """Resolves gs:// URIs to paths. `unknown` collects those whose bucket does not exist."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -18,13 +18,13 @@ class LocalBuckets:
         self.unknown: list[str] = []
 
     def resolve(self, text: str) -> str:
-        """The text with every gs:// address of a bucket that exists replaced by its path."""
+        """Replace every gs:// URI of an existing bucket in the text by its path."""
         return resolve_uris(text, self._path_of)
 
     def folder(self, uri: str) -> Path:
-        """The path of one address, there already or not.
+        """Return the path of a URI, which may not exist yet.
 
-        `InvalidArgumentError` or `NotFoundError` if it can't have one.
+        Raises `InvalidArgumentError` or `NotFoundError` if it has none.
         """
         bucket, name = split_uri(uri)
         if bucket in self._clouds:

@@ -15,7 +15,7 @@ from pathlib import Path
 from trainshed.config import Home
 from trainshed.errors import CannotProceedError
 
-MARKER = "demo.lock"  #: in a state folder: the demo made it, and may remove it
+MARKER = "demo.lock"  #: marks a state folder that the demo made and may remove
 JOBS_END_TIMEOUT_S = 60.0
 REMOVE_TIMEOUT_S = 20.0
 
@@ -37,7 +37,7 @@ def check(home: Home) -> None:
 
 
 @contextmanager
-def claimed(home: Home) -> Iterator[None]:
+def hold_lock(home: Home) -> Iterator[None]:
     """Hold the demo's lock. Creates the folder. Raises `CannotProceedError` if another demo holds it."""
     check(home)
     try:
@@ -64,7 +64,7 @@ def write_records(home: Home, sample: Path) -> Path:
 
 
 def remove_records(home: Home) -> None:
-    """The bucket has them. Idempotent."""
+    """Remove the files, which are in the bucket by then. Idempotent."""
     folder = home.path / "demo" / "records"
     if folder.exists():
         shutil.rmtree(folder)
@@ -99,8 +99,8 @@ def end_jobs(home: Home) -> list[str]:
     def alive() -> list[Path]:
         return [
             path
-            for path, seen in engine.observe(attempts).items()
-            if seen.phase in (AttemptPhase.PREPARING, AttemptPhase.RUNNING)
+            for path, status in engine.observe(attempts).items()
+            if status.phase in (AttemptPhase.PREPARING, AttemptPhase.RUNNING)
         ]
 
     running = alive()
@@ -127,7 +127,7 @@ def remove(home: Home) -> None:
             (home.path / MARKER).unlink(missing_ok=True)
             home.path.rmdir()
         except OSError as exc:
-            if time.monotonic() > deadline:  # until then a process that ends may still write its last lines
+            if time.monotonic() > deadline:  # until then a process that exits may still write its last lines
                 raise CannotProceedError(
                     f"{exc.filename or home.path} can't be removed: {exc.strerror}. Remove {home.path} by hand."
                 ) from exc

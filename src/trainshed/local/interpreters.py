@@ -1,4 +1,4 @@
-"""Which Python runs a thing on this machine: a runtime of the state folder, or the one on the PATH."""
+"""The Python for a program on this machine: that of a runtime of the state folder, or the one on the PATH."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainshed.runtimes.progress import ProgressCallback
 from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.runtimes.uv import find_uv
 
-_ASK_S = 60.0
+_QUERY_TIMEOUT_S = 60.0
 _VERSION = """
 from importlib import metadata
 for name in ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly"):
@@ -29,37 +29,37 @@ for name in ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly"):
 
 
 def on_path(path: str | None) -> Path:
-    """The `python` that a shell with this PATH would start."""
-    found = shutil.which("python", path=path)
-    if found is None:
+    """Return the `python` that a shell with this PATH starts."""
+    python = shutil.which("python", path=path)
+    if python is None:
         raise CannotProceedError(
             "There is no `python` on the PATH. Activate an environment that has one, or choose a runtime with "
             "--runtime-version, such as --runtime-version 2.21."
         )
-    return Path(found)
+    return Path(python)
 
 
-def of_runtime(home: Home, version: str, progress: ProgressCallback) -> tuple[Path, RuntimeChoice]:
-    """The interpreter of the runtime for this version, and which runtime that is. Built first if it is not there."""
+def runtime_python(home: Home, version: str, progress: ProgressCallback) -> tuple[Path, RuntimeChoice]:
+    """Return the interpreter of the runtime for this version, and the runtime. Builds it if it is missing."""
     choice = _runtimes(home).resolve(version, None)
-    return built(home, choice.name, progress), choice
+    return ensure_runtime(home, choice.name, progress), choice
 
 
 def folder_of(home: Home, version: str) -> tuple[str, Path]:
-    """The name of the runtime for this version, and the folder in which it is, once it is built."""
+    """Return the name of the runtime for this version, and its folder once it is built."""
     name = version if version in CATALOGUE else _runtimes(home).resolve(version, None).name
     return name, home.runtimes / CATALOGUE[name].key
 
 
-def chosen_to_serve(home: Home, version: str | None) -> RuntimeChoice:
-    """The runtime that a server would host a model of this version on, the newest if None. Builds nothing."""
-    wanted = serving_runtime(version or "", "")
-    choice = _runtimes(home).resolve(wanted.runtime_version or None, None, what="model")
-    return RuntimeChoice(choice.name, tuple(note for note in (wanted.note, *choice.notes) if note))
+def serving_choice(home: Home, version: str | None) -> RuntimeChoice:
+    """Choose the runtime on which a server would serve a model of this version, the newest if None. Builds nothing."""
+    request = serving_runtime(version or "", "")
+    choice = _runtimes(home).resolve(request.runtime_version or None, None, what="model")
+    return RuntimeChoice(choice.name, tuple(note for note in (request.note, *choice.notes) if note))
 
 
-def built(home: Home, name: str, progress: ProgressCallback) -> Path:
-    """The interpreter of a runtime, which is built first if it is not there."""
+def ensure_runtime(home: Home, name: str, progress: ProgressCallback) -> Path:
+    """Return the interpreter of a runtime. Builds it if it is missing."""
     return _runtimes(home).ensure(name, progress)
 
 
@@ -69,7 +69,12 @@ def _runtimes(home: Home) -> Runtimes:
 
 
 def tensorflow_version(python: Path) -> str | None:
-    """The version of TensorFlow that this Python would import; None if it has none. Imports nothing of it."""
-    asked = subprocess.run([python, "-c", _VERSION], capture_output=True, text=True, timeout=_ASK_S, check=False)
-    found = asked.stdout.strip()
-    return found if asked.returncode == 0 and re.match(r"\d+\.", found) else None
+    """Return the version of TensorFlow that this Python would import, without importing it.
+
+    Returns None if it has none.
+    """
+    result = subprocess.run(
+        [python, "-c", _VERSION], capture_output=True, text=True, timeout=_QUERY_TIMEOUT_S, check=False
+    )
+    version = result.stdout.strip()
+    return version if result.returncode == 0 and re.match(r"\d+\.", version) else None

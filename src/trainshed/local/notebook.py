@@ -1,8 +1,8 @@
-"""JupyterLab on this machine: its environment, its folder, and the process that runs in the background.
+"""JupyterLab on this machine: its environment, its folder, and its background process.
 
-Whether it runs is what the kernel says: the process holds a lock on `notebook/lock` of the state folder, which it got
-from the one that started it, and which is free from the moment it is gone. While it is held, the pid in
-`notebook/server.json` is the pid of that process and of no other.
+A lock tells whether it runs: the process holds `notebook/lock` of the state folder, which it inherits from its starter,
+and the kernel releases the lock when the process is gone. While the lock is held, the pid in `notebook/server.json` is
+the pid of that process and of no other.
 """
 
 from __future__ import annotations
@@ -32,17 +32,24 @@ from trainshed.runtimes.uv import find_uv
 
 PORT = 8888
 HOST = "127.0.0.1"
-_START_S = 180.0  #: a busy machine takes its time for the first import
-_STOP_S = 20.0
-_LOOK_S = 0.1
-_OTHER_PORTS = 50  #: that are tried if the usual one is taken
-#: of the user's own Jupyter and Python, which this one is apart from
-_FOREIGN = ("JUPYTER_TOKEN", "JUPYTER_CONFIG_PATH", "JUPYTER_PATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
+_START_TIMEOUT_S = 180.0  #: the first import is slow on a busy machine
+_STOP_TIMEOUT_S = 20.0
+_CHECK_INTERVAL_S = 0.1
+_MAX_PORT_RETRIES = 50  #: tried if the default is taken
+#: variables of the user's own Jupyter and Python, from which this one is isolated
+_FOREIGN_VARIABLES = (
+    "JUPYTER_TOKEN",
+    "JUPYTER_CONFIG_PATH",
+    "JUPYTER_PATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notebook:
-    """A JupyterLab that runs. `url` has its token in it, and opens it for whoever has it."""
+    """A running JupyterLab. `url` contains its token and grants access."""
 
     url: str
     pid: int
@@ -56,35 +63,35 @@ class Notebook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotebookSpec:
-    """What to start: with which Python, on which folder, at which port, in which environment."""
+    """What to start: interpreter, folder, port, environment."""
 
     python: Path
     folder: Path
-    port: int | None  #: None: the usual one if it is free, else another
+    port: int | None  #: None: the default if it is free, else another
     env: Mapping[str, str]
     terminal: tuple[str, ...]  #: the command that its terminals run
 
 
 def interpreter(home: Home, progress: ProgressCallback) -> Path:
-    """The Python of the notebook's environment, which is built first if it is not there."""
+    """Return the Python of the notebook's environment. Builds it if it is missing."""
     home.create()
     catalogue = {NOTEBOOK.name: NOTEBOOK}
     return Runtimes(home.runtimes, find_uv(), catalogue=catalogue).ensure(NOTEBOOK.name, progress)
 
 
 def running(home: Home) -> Notebook | None:
-    """The notebook of this state folder, if it runs."""
+    """Return the notebook of this state folder. Returns None if it does not run."""
     try:
         with open(home.notebook / "lock", "rb") as lock:
-            if _taken(lock.fileno(), fcntl.LOCK_SH):
+            if _try_lock(lock.fileno(), fcntl.LOCK_SH):
                 return None
         return Notebook(**json.loads((home.notebook / "server.json").read_text()))
-    except (FileNotFoundError, ValueError, TypeError):  # never started, or not yet ready
+    except (FileNotFoundError, ValueError, TypeError):  # never started, or not ready yet
         return None
 
 
 def check_port(port: int) -> None:
-    """`CannotProceedError` if it can't listen there."""
+    """Raises `CannotProceedError` if the port can't be used."""
     try:
         with socket.create_server((HOST, port)):
             return
@@ -93,12 +100,12 @@ def check_port(port: int) -> None:
 
 
 def copy_samples(source: Path, folder: Path) -> list[str]:
-    """Copy the sample notebooks to a folder and return the names of those that are new. Nothing is written over."""
+    """Copy the sample notebooks to a folder. Returns the names of the new ones. Overwrites nothing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         new = [path for path in sorted(source.glob("*.ipynb")) if not os.path.lexists(folder / path.name)]
         for path in new:
-            with open(path, "rb") as sample, open(folder / path.name, "xb") as copy:  # never through a link
+            with open(path, "rb") as sample, open(folder / path.name, "xb") as copy:  # never through a symbolic link
                 shutil.copyfileobj(sample, copy)
     except OSError as exc:
         raise CannotProceedError(
@@ -107,10 +114,10 @@ def copy_samples(source: Path, folder: Path) -> list[str]:
     return [path.name for path in new]
 
 
-def start(home: Home, order: NotebookSpec) -> Notebook:
-    """Start it, on its own from then on, and wait until it answers.
+def start(home: Home, spec: NotebookSpec) -> Notebook:
+    """Start it in the background and wait until it responds.
 
-    `CannotProceedError`, with the place of its log, if not.
+    Raises `CannotProceedError`, with the path of its log, if it does not.
     """
     state = home.notebook
     state.mkdir(mode=0o700, exist_ok=True)
@@ -118,46 +125,46 @@ def start(home: Home, order: NotebookSpec) -> Notebook:
     token = secrets.token_urlsafe(32)
     with _locked(state / "lock") as lock:
         (state / "server.json").unlink(missing_ok=True)
-        _configure(state, order, token)
-        process = _spawn(state, order, lock)
+        _configure(state, spec, token)
+        process = _spawn(state, spec, lock)
         try:
-            port = _await_answer(process, token, state)
-            found = Notebook(url=f"http://{HOST}:{port}/lab?token={token}", pid=process.pid, folder=str(order.folder))
-            _write(state / "server.json", json.dumps(asdict(found)))
-        except BaseException:  # Ctrl-C too: nobody would find it any more
+            port = _wait_until_ready(process, token, state)
+            notebook = Notebook(url=f"http://{HOST}:{port}/lab?token={token}", pid=process.pid, folder=str(spec.folder))
+            _write(state / "server.json", json.dumps(asdict(notebook)))
+        except BaseException:  # Ctrl-C too: nobody would find the process any more
             process.kill()
             process.wait()
             raise
-    return found
+    return notebook
 
 
 def stop(home: Home) -> bool:
-    """End it with its kernels; False if it does not run."""
-    if (found := running(home)) is None:
+    """Stop it with its kernels. Returns False if it does not run."""
+    if (notebook := running(home)) is None:
         return False
     for number in (signal.SIGTERM, signal.SIGKILL):
-        os.kill(found.pid, number)
-        deadline = time.monotonic() + _STOP_S
+        os.kill(notebook.pid, number)
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
         while time.monotonic() < deadline:
             if running(home) is None:
                 (home.notebook / "server.json").unlink(missing_ok=True)
                 return True
-            time.sleep(_LOOK_S)
-    raise CannotProceedError(f"The notebook (process {found.pid}) does not end.")
+            time.sleep(_CHECK_INTERVAL_S)
+    raise CannotProceedError(f"The notebook (process {notebook.pid}) does not end.")
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if not _taken(lock, fcntl.LOCK_EX):
+        if not _try_lock(lock, fcntl.LOCK_EX):
             raise CannotProceedError("A notebook is being started by someone else. Try again in a moment.")
         yield lock
     finally:
-        os.close(lock)  # the notebook has it too, and keeps it
+        os.close(lock)  # the notebook inherited it and keeps it
 
 
-def _taken(lock: int, kind: int) -> bool:
+def _try_lock(lock: int, kind: int) -> bool:
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -165,46 +172,46 @@ def _taken(lock: int, kind: int) -> bool:
     return True
 
 
-def _configure(state: Path, order: NotebookSpec, token: str) -> None:
-    """Files for Jupyter: where to listen, the token, and that it calls nobody. The token is in no command line."""
+def _configure(state: Path, spec: NotebookSpec, token: str) -> None:
+    """Write Jupyter's files: where to listen, the token, no network calls. The token is in no command line."""
     server = {
         "ServerApp": {
             "ip": HOST,
-            "port": order.port or PORT,
-            "port_retries": 0 if order.port else _OTHER_PORTS,
-            "root_dir": str(order.folder),
+            "port": spec.port or PORT,
+            "port_retries": 0 if spec.port else _MAX_PORT_RETRIES,
+            "root_dir": str(spec.folder),
             "open_browser": False,
             "allow_remote_access": False,
             "allow_root": os.geteuid() == 0,
-            "terminado_settings": {"shell_command": list(order.terminal)},
+            "terminado_settings": {"shell_command": list(spec.terminal)},
         },
         "IdentityProvider": {"token": token},
     }
     lab = {
         "LabApp": {
-            "extension_manager": "readonly",  # or it asks PyPI for extensions
+            "extension_manager": "readonly",  # or it looks up extensions in the package index
             "check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
             "news_url": None,
         }
     }
-    quiet = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
+    overrides = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
     config = state / "config"
     (config / "labconfig").mkdir(parents=True, exist_ok=True)
     _write(config / "jupyter_server_config.json", json.dumps(server))
     _write(config / "jupyter_lab_config.json", json.dumps(lab))
-    _write(config / "labconfig" / "default_setting_overrides.json", json.dumps(quiet))
+    _write(config / "labconfig" / "default_setting_overrides.json", json.dumps(overrides))
 
 
 def environment(state: Path, env: Mapping[str, str]) -> dict[str, str]:
-    """`env` with this very Trainshed to import, and with Jupyter's files in the state folder and nowhere else."""
+    """Return `env` with this Trainshed importable, and with Jupyter's files only in the state folder."""
     modules = state / "modules"
     modules.mkdir(parents=True, exist_ok=True)
-    here = Path(trainshed.__file__).parent
-    if not (modules / "trainshed").is_symlink() or (modules / "trainshed").resolve() != here.resolve():
+    package = Path(trainshed.__file__).parent
+    if not (modules / "trainshed").is_symlink() or (modules / "trainshed").resolve() != package.resolve():
         (modules / "trainshed").unlink(missing_ok=True)
-        (modules / "trainshed").symlink_to(here)
-    kept = {name: value for name, value in env.items() if name not in _FOREIGN}
-    return kept | {
+        (modules / "trainshed").symlink_to(package)
+    inherited = {name: value for name, value in env.items() if name not in _FOREIGN_VARIABLES}
+    return inherited | {
         "PYTHONPATH": str(modules),
         "JUPYTER_CONFIG_DIR": str(state / "config"),
         "JUPYTER_DATA_DIR": str(state / "data"),
@@ -216,13 +223,13 @@ def environment(state: Path, env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _spawn(state: Path, order: NotebookSpec, lock: int) -> subprocess.Popen[bytes]:
+def _spawn(state: Path, spec: NotebookSpec, lock: int) -> subprocess.Popen[bytes]:
     log = os.open(state / "log", os.O_WRONLY | os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(
-            [str(order.python), "-m", "jupyterlab"],
-            cwd=order.folder,
-            env=environment(state, order.env),
+            [str(spec.python), "-m", "jupyterlab"],
+            cwd=spec.folder,
+            env=environment(state, spec.env),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -230,33 +237,35 @@ def _spawn(state: Path, order: NotebookSpec, lock: int) -> subprocess.Popen[byte
             start_new_session=True,
         )
     except OSError as exc:
-        raise CannotProceedError(f"JupyterLab can't be started in {order.folder}: {exc.strerror}.") from exc
+        raise CannotProceedError(f"JupyterLab can't be started in {spec.folder}: {exc.strerror}.") from exc
     finally:
         os.close(log)
 
 
-def _await_answer(process: subprocess.Popen[bytes], token: str, state: Path) -> int:
-    """The port at which it answers."""
-    deadline, log = time.monotonic() + _START_S, state / "log"
+def _wait_until_ready(process: subprocess.Popen[bytes], token: str, state: Path) -> int:
+    """Return the port at which it responds."""
+    deadline, log = time.monotonic() + _START_TIMEOUT_S, state / "log"
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise CannotProceedError(f"JupyterLab ended before it was ready. Its log says why: {log}")
-        port = _listens_at(state, process.pid)
-        if port is not None and _answers(port, token):
+        port = _port_of(state, process.pid)
+        if port is not None and _responds(port, token):
             return port
-        time.sleep(_LOOK_S)
-    raise CannotProceedError(f"JupyterLab was not ready within {_START_S:.0f} seconds and was stopped. Its log: {log}")
+        time.sleep(_CHECK_INTERVAL_S)
+    raise CannotProceedError(
+        f"JupyterLab was not ready within {_START_TIMEOUT_S:.0f} seconds and was stopped. Its log: {log}"
+    )
 
 
-def _listens_at(state: Path, pid: int) -> int | None:
-    """What Jupyter says of itself, once it listens."""
+def _port_of(state: Path, pid: int) -> int | None:
+    """Return the port in Jupyter's own file, which it writes once it listens. Returns None before."""
     try:
         return int(json.loads((state / "runtime" / f"jpserver-{pid}.json").read_text())["port"])
-    except (FileNotFoundError, ValueError):  # not yet, or half written
+    except (FileNotFoundError, ValueError):  # not there yet, or half written
         return None
 
 
-def _answers(port: int, token: str) -> bool:
+def _responds(port: int, token: str) -> bool:
     connection = http.client.HTTPConnection(HOST, port, timeout=10)
     try:
         connection.request("GET", "/api/status", headers={"Authorization": f"token {token}"})
@@ -268,8 +277,8 @@ def _answers(port: int, token: str) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    """A file that this user alone can read. A reader sees the old one or the new one."""
-    fresh = path.with_name(f".{path.name}.new")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    """Write a file that only this user can read. Atomic: a reader sees the old file or the new one."""
+    temporary = path.with_name(f".{path.name}.new")
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)
-    fresh.rename(path)
+    temporary.rename(path)

@@ -1,4 +1,4 @@
-"""local predict: one request to an exported model, answered by the code that serves deployed ones, without a server."""
+"""local predict: one request to an exported model, through the code that serves deployed models, without a server."""
 
 from __future__ import annotations
 
@@ -16,53 +16,54 @@ from trainshed.engines.shipping import ship
 from trainshed.errors import InvalidArgumentError, TrainshedError
 from trainshed.local.buckets import LocalBuckets
 
-#: gcloud's words for frameworks, and the API's. Not given: the files tell.
+#: gcloud's names of frameworks -> the API's; without one the files decide
 FRAMEWORKS = {"tensorflow": "TENSORFLOW", "scikit-learn": "SCIKIT_LEARN", "xgboost": "XGBOOST"}
 
-_LAST_LINES = 20
-_TOLD = re.compile(r"\(Error code: \d+\)$")
+_LOG_TAIL_LINES = 20
+_LOADER_ERROR = re.compile(r"\(Error code: \d+\)$")
 
 
 class LocalModelError(TrainshedError):
-    """The loader's own words."""
+    """The loader can't load the model. The message is the loader's own."""
 
 
-def model_folder(home: Home, given: str) -> Path:
-    """The folder that `--model-dir` means: a path, or gs:// in a bucket of this machine."""
-    folder = LocalBuckets(home).folder(given) if given.startswith("gs://") else Path(given).expanduser().absolute()
+def model_folder(home: Home, name: str) -> Path:
+    """Return the folder that `--model-dir` names: a path, or gs:// in a bucket of this machine."""
+    folder = LocalBuckets(home).folder(name) if name.startswith("gs://") else Path(name).expanduser().absolute()
     if not folder.is_dir():
-        raise InvalidArgumentError(f"[{given}] is not a folder. Name the folder that holds the exported model.")
+        raise InvalidArgumentError(f"[{name}] is not a folder. Name the folder that holds the exported model.")
     return folder
 
 
 def candidates(folder: Path, framework: str | None) -> tuple[str, ...]:
-    """The loaders that may serve what is in the folder, best first: those that a server would try."""
+    """Return the loaders for the files in the folder, best first, as a server would try them."""
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     return candidate_loaders(
         names, framework=FRAMEWORKS[framework] if framework else "", prediction_class="", where=str(folder)
     )
 
 
-def answer(python: Path, home: Home, folder: Path, loader: str, body: Mapping[str, Any]) -> tuple[bool, Any]:
-    """Whether the request was answered well, and the answer.
+def run_request(python: Path, home: Home, folder: Path, loader: str, body: Mapping[str, Any]) -> tuple[bool, Any]:
+    """Run one request. Returns whether it succeeded, and the response.
 
-    `LocalModelError` if the loader can't load the model, `TrainshedError` if the model crashed.
+    Raises `LocalModelError` if the loader can't load the model, `TrainshedError` if the model crashes.
     """
     with tempfile.TemporaryDirectory(prefix="trainshed-predict-") as scratch:
         spec = Path(scratch) / "spec.json"
         spec.write_text(json.dumps({"format": 1, "model_dir": str(folder), "loader": loader}))
-        done = subprocess.run(
+        result = subprocess.run(
             [python, ship(home.node) / "run.py", "predict", spec],
             input=json.dumps(body).encode(),
             capture_output=True,
             check=False,
         )
-    if done.stdout:
-        return done.returncode == 0, json.loads(done.stdout)
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    if done.returncode == 1 and lines and _TOLD.search(lines[-1]):
+    if result.stdout:
+        return result.returncode == 0, json.loads(result.stdout)
+    lines = result.stderr.decode(errors="replace").strip().splitlines()
+    if result.returncode == 1 and lines and _LOADER_ERROR.search(lines[-1]):
         raise LocalModelError(lines[-1])
-    ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
+    exit_status = f"signal {-result.returncode}" if result.returncode < 0 else f"exit status {result.returncode}"
     raise TrainshedError(
-        f"The model gave no answer and ended with {ended}. Its last lines:\n" + "\n".join(lines[-_LAST_LINES:])
+        f"The model gave no answer and ended with {exit_status}. Its last lines:\n"
+        + "\n".join(lines[-_LOG_TAIL_LINES:])
     )

@@ -23,12 +23,12 @@ from trainshed.node.process.tree import (
     stat_fields,
 )
 
-_LOOK_S = 0.1
-_DRAIN_S = 1.0  #: for what a program wrote before it ended; something it started may hold its output open
-_GRACE_S = 5.0  #: between SIGTERM and SIGKILL
-_BLOCK = 1 << 16
+_CHECK_INTERVAL_S = 0.1
+_DRAIN_TIMEOUT_S = 1.0  #: for output from before the exit; a descendant may keep the pipe open
+_KILL_GRACE_S = 5.0  #: between SIGTERM and SIGKILL
+_READ_BYTES = 1 << 16
 
-Tell = Callable[[str, bytes, bool], None]  #: a program's name, a line with its end, whether it went to stderr
+EmitLine = Callable[[str, bytes, bool], None]  #: a program's name, a line with its line end, whether it went to stderr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Program:
 
 
 class StopRequested(Exception):
-    """A signal asked this process to end."""
+    """A signal requested this process to stop."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -50,50 +50,50 @@ class StopRequested(Exception):
 
 
 def run_one(program: Program) -> int:
-    """Run a program on this process's own terminal and return its exit status; 128 + N if signal N ended it.
+    """Run a program on this process's terminal. Returns its exit status; 128 + N if signal N killed it.
 
-    Nothing that it started is left. This process must have no other children.
+    Kills all its descendants. This process must have no other children.
     """
-    with _stoppable(), _everything_ends():
-        return _as_status(_start(program, output=None).wait())
+    with _stop_on_signal(), _stop_descendants():
+        return _exit_status(_start(program, output=None).wait())
 
 
-def run_gang(programs: Sequence[Program], tell: Tell, *, ended: Callable[[str, int], None]) -> int:
-    """Run programs together, until the first of them ends or another one fails; return the exit status of that one.
+def run_gang(programs: Sequence[Program], emit: EmitLine, *, on_exit: Callable[[str, int], None]) -> int:
+    """Run programs together until the first one exits or another one fails. Returns the exit status of that one.
 
-    Each line goes to `tell` when it is complete, each end of a program that was not asked for to `ended`. The others
-    are ended, and nothing that they started is left. This process must have no other children.
+    `tell` gets each complete line. `ended` gets each exit of another program. Stops the others and kills all
+    descendants. This process must have no other children.
     """
-    with _stoppable(), _everything_ends():
-        lines = _Lines(tell)
+    with _stop_on_signal(), _stop_descendants():
+        output = _OutputReader(emit)
         running: dict[str, subprocess.Popen[bytes]] = {}
         for program in programs:
             process = _start(program, output=subprocess.PIPE)
             running[program.name] = process
-            lines.watch(program.name, process)
-        status = _until_one_decides(running, lines, primary=programs[0].name, ended=ended)
-        lines.drain()
+            output.watch(program.name, process)
+        status = _wait_for_first(running, output, primary=programs[0].name, on_exit=on_exit)
+        output.drain()
         return status
 
 
-def _until_one_decides(
+def _wait_for_first(
     running: dict[str, subprocess.Popen[bytes]],
-    lines: _Lines,
+    output: _OutputReader,
     *,
     primary: str,
-    ended: Callable[[str, int], None],
+    on_exit: Callable[[str, int], None],
 ) -> int:
     while True:
-        lines.look(_LOOK_S)
+        output.poll(_CHECK_INTERVAL_S)
         for name, process in list(running.items()):
             code = process.poll()
             if code is None:
                 continue
             del running[name]
-            status = _as_status(code)
+            status = _exit_status(code)
             if name == primary:
                 return status
-            ended(name, status)
+            on_exit(name, status)
             if status != 0:
                 return status
 
@@ -114,26 +114,26 @@ def _start(program: Program, *, output: int | None) -> subprocess.Popen[bytes]:
         raise CannotProceedError(f"{program.argv[0]} can't be started in {program.folder}: {exc.strerror}.") from exc
 
 
-def _as_status(code: int) -> int:
+def _exit_status(code: int) -> int:
     return code if code >= 0 else 128 - code
 
 
 @contextmanager
-def _everything_ends() -> Iterator[None]:
-    """On the way out whatever was started below this process is asked to end, and then made to."""
+def _stop_descendants() -> Iterator[None]:
+    """Stop all descendants of this process on exit: SIGTERM first, then SIGKILL."""
     become_subreaper()
     try:
         yield
     finally:
-        with _deaf():
-            _ask_to_end()
+        with _signals_blocked():
+            _terminate_descendants()
             kill_descendants()
 
 
-def _ask_to_end() -> None:
+def _terminate_descendants() -> None:
     for pid in descendants(os.getpid()):
         send_signal(pid, signal.SIGTERM)
-    deadline = time.monotonic() + _GRACE_S
+    deadline = time.monotonic() + _KILL_GRACE_S
     while time.monotonic() < deadline and any(_alive(pid) for pid in descendants(os.getpid())):
         time.sleep(0.02)
 
@@ -144,80 +144,80 @@ def _alive(pid: int) -> bool:
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP become `StopRequested`, once; those that follow change nothing."""
+def _stop_on_signal() -> Iterator[None]:
+    """Turn SIGINT, SIGTERM and SIGHUP into `StopRequested`, once. Later signals are ignored."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         for other in _SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         raise StopRequested(number)
 
-    before = {number: signal.signal(number, stop) for number in _SIGNALS}
+    previous = {number: signal.signal(number, stop) for number in _SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Signals wait until the processes are gone: nothing may be left behind by an impatient second Ctrl-C."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+def _signals_blocked() -> Iterator[None]:
+    """Block signals until the processes are gone: a second Ctrl-C must leave nothing behind."""
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class _Lines:
+class _OutputReader:
     """The output of several processes, line by line."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, emit: EmitLine) -> None:
+        self._emit = emit
         self._selector = selectors.DefaultSelector()
-        self._begun: dict[int, bytes] = {}  #: by descriptor: a line whose end has not come yet
+        self._partial: dict[int, bytes] = {}  #: by descriptor: a line without its end yet
 
     def watch(self, name: str, process: subprocess.Popen[bytes]) -> None:
         for stream, is_error in ((process.stdout, False), (process.stderr, True)):
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
-            self._begun[stream.fileno()] = b""
+            self._partial[stream.fileno()] = b""
             self._selector.register(stream, selectors.EVENT_READ, (name, is_error))
 
-    def look(self, wait_s: float) -> bool:
-        """Tell what has come; False if that was nothing."""
+    def poll(self, wait_s: float) -> bool:
+        """Emit what has arrived. Returns False if there was nothing."""
         ready = self._selector.select(wait_s)  # with nothing left to read it still waits
         for key, _ in ready:
             self._read(key)
         return bool(ready)
 
     def drain(self) -> None:
-        """Tell what is still on its way, lines without an end too."""
-        deadline = time.monotonic() + _DRAIN_S
-        while self._selector.get_map() and time.monotonic() < deadline and self.look(0.05):
+        """Emit the rest of the output, with lines that have no end."""
+        deadline = time.monotonic() + _DRAIN_TIMEOUT_S
+        while self._selector.get_map() and time.monotonic() < deadline and self.poll(0.05):
             pass
         for key in list(self._selector.get_map().values()):
             self._finish(key)
 
     def _read(self, key: selectors.SelectorKey) -> None:
         try:
-            block = os.read(key.fd, _BLOCK)
+            block = os.read(key.fd, _READ_BYTES)
         except BlockingIOError:
             return
         if not block:
             self._finish(key)
             return
-        *whole, self._begun[key.fd] = (self._begun[key.fd] + block).split(b"\n")
-        for line in whole:
-            self._tell(key.data[0], line + b"\n", key.data[1])
+        *lines, self._partial[key.fd] = (self._partial[key.fd] + block).split(b"\n")
+        for line in lines:
+            self._emit(key.data[0], line + b"\n", key.data[1])
 
     def _finish(self, key: selectors.SelectorKey) -> None:
         self._selector.unregister(key.fileobj)
-        rest = self._begun.pop(key.fd)
+        rest = self._partial.pop(key.fd)
         key.fileobj.close()  # type: ignore[union-attr]  # a pipe, not a bare descriptor
         if rest:
-            self._tell(key.data[0], rest + b"\n", key.data[1])
+            self._emit(key.data[0], rest + b"\n", key.data[1])

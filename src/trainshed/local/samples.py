@@ -1,4 +1,4 @@
-"""The samples that come with Trainshed: found in a checkout and in an installed package, and copied for a user."""
+"""The samples that come with Trainshed, in a checkout or an installed package, and copies of them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import trainshed
 from trainshed.errors import AlreadyExistsError, CannotProceedError, NotFoundError
 
 _PACKAGE = Path(trainshed.__file__).resolve().parent
-_PLACES = (_PACKAGE.parents[1] / "samples", _PACKAGE / "samples")  #: in a checkout, in an installed package
-_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
+_FOLDERS = (_PACKAGE.parents[1] / "samples", _PACKAGE / "samples")  #: in a checkout, in an installed package
+_IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleProject:
-    """One of them. `next` is what to type in a copy of it."""
+    """One sample. `next` are the commands to type in a copy of it."""
 
     name: str
     runtime: str
@@ -28,15 +28,15 @@ class SampleProject:
 
 
 def samples_folder() -> Path:
-    """Where the samples are. `CannotProceedError` if this installation has none."""
-    for place in _PLACES:
-        if (place / "samples.toml").is_file():
-            return place
+    """Return the folder of the samples. Raises `CannotProceedError` if this installation has none."""
+    for folder in _FOLDERS:
+        if (folder / "samples.toml").is_file():
+            return folder
     raise CannotProceedError("This installation of Trainshed has no samples. Install the package trainshed again.")
 
 
 def catalogue(root: Path) -> dict[str, SampleProject]:
-    """All samples of a folder, by name, in the order of its table."""
+    """Return all samples of a folder, by name, in the order of its table."""
     table = tomllib.loads((root / "samples.toml").read_text(encoding="utf-8"))
     return {
         name: SampleProject(
@@ -52,13 +52,13 @@ def catalogue(root: Path) -> dict[str, SampleProject]:
 
 
 def copy(sample: SampleProject, target: Path) -> None:
-    """Copy a sample, with the data it needs in `data`, to a folder. `AlreadyExistsError` if it is not new or empty."""
+    """Copy a sample, with its data in `data`, to a folder. Raises `AlreadyExistsError` if the folder is not empty."""
     check_new(target)
     copy_part(sample, ".", target)
 
 
 def check_new(target: Path) -> None:
-    """`AlreadyExistsError` if something is there: nothing of the user's is ever written over."""
+    """Raises `AlreadyExistsError` if the target holds anything: a user's files are never overwritten."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise AlreadyExistsError(f"{target} is there and is not a folder. Choose another name.")
     if target.is_dir() and any(target.iterdir()):
@@ -66,23 +66,23 @@ def check_new(target: Path) -> None:
 
 
 def copy_part(sample: SampleProject, part: str, target: Path) -> None:
-    """Copy a file or a folder of a sample; all of it, with the data it needs, if `part` is a dot."""
+    """Copy a file or a folder of a sample. A dot is the whole sample with its data."""
     source = sample.folder / part
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_file():
             shutil.copy2(source, target)
         else:
-            shutil.copytree(source, target, ignore=_LEFT_OUT, dirs_exist_ok=True)
+            shutil.copytree(source, target, ignore=_IGNORED, dirs_exist_ok=True)
         if part == "." and sample.data is not None:
-            shutil.copytree(sample.data, target / "data", ignore=_LEFT_OUT, dirs_exist_ok=True)
+            shutil.copytree(sample.data, target / "data", ignore=_IGNORED, dirs_exist_ok=True)
     except (OSError, shutil.Error) as exc:
         raise CannotProceedError(f"The sample {sample.name} can't be copied to {target}: {exc}.") from exc
 
 
 def find(root: Path, name: str) -> SampleProject:
-    """One sample. `NotFoundError`, with the names there are, if there is none of this name."""
-    known = catalogue(root)
-    if name not in known:
-        raise NotFoundError(f"There is no sample {name!r}. The samples are: {', '.join(known)}.")
-    return known[name]
+    """Return one sample. Raises `NotFoundError`, with the existing names, if there is none of this name."""
+    samples = catalogue(root)
+    if name not in samples:
+        raise NotFoundError(f"There is no sample {name!r}. The samples are: {', '.join(samples)}.")
+    return samples[name]

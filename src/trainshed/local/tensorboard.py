@@ -1,4 +1,4 @@
-"""TensorBoard on this machine's folders."""
+"""TensorBoard on local folders."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from trainshed.errors import CannotProceedError
 from trainshed.local.processes import Program
 
-RUNTIME = "2.21"  #: its TensorBoard reads what all of the others write
+RUNTIME = "2.21"  #: its TensorBoard reads the event files of all other runtimes
 _SPEC = re.compile(r"[^/,:]+:(?!//)")
 _READY = re.compile(r"TensorBoard \S+ at (http\S+)")
 
 
 def program(python: Path, logdir: str, env: Mapping[str, str], *, host: str, port: int) -> Program:
-    """TensorBoard on a folder, or on several: `one,two` or `name:one,name:two`."""
+    """Describe TensorBoard on a folder, or on several: `one,two` or `name:one,name:two`."""
     several = "," in logdir or _SPEC.match(logdir)
     flag = "--logdir_spec" if several else "--logdir"
     argv = (str(python), "-m", "tensorboard.main", flag, logdir, "--host", host, "--port", str(port))
@@ -25,13 +25,13 @@ def program(python: Path, logdir: str, env: Mapping[str, str], *, host: str, por
 
 
 def url_in(line: str) -> str | None:
-    """Where TensorBoard listens, if this is the line in which it says so."""
-    found = _READY.search(line)
-    return found[1] if found else None
+    """Return TensorBoard's URL if the line announces it, otherwise None."""
+    match = _READY.search(line)
+    return match[1] if match else None
 
 
 def check_port(host: str, port: int) -> None:
-    """`CannotProceedError` if it can't listen there."""
+    """Raises `CannotProceedError` if the port can't be used."""
     try:
         with socket.create_server((host, port)):
             return

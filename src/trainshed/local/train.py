@@ -1,4 +1,4 @@
-"""A training on the user's own machine, as gcloud's `local train` does it: what runs, and what each process is told."""
+"""A training on the user's machine, as gcloud's `local train` runs it: the processes and their environment."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from trainshed.domain.jobs.gang import EVALUATOR, MASTER, PS, WORKER
 from trainshed.errors import CannotProceedError, InvalidArgumentError
 from trainshed.local.processes import Program
 
-_KNOWS_JOB_DIR = ("job-dir", "job_dir", "parse_known_args")
+_JOB_DIR_MARKERS = ("job-dir", "job_dir", "parse_known_args")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaCounts:
-    """How many of each there are beside the primary."""
+    """The number of replicas of each type beside the primary."""
 
     servers: int
     workers: int
@@ -27,26 +27,26 @@ class ReplicaCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trainer:
-    """What is to be run: `python -m module args`, in `folder`."""
+    """What to run: `python -m module args`, in `folder`."""
 
     python: Path
     module: str
     folder: Path
-    args: tuple[str, ...]  #: with --job-dir, if there is one, at their end
+    args: tuple[str, ...]  #: --job-dir, if there is one, comes last
 
 
-def alone(trainer: Trainer, env: Mapping[str, str]) -> Program:
-    """One process without a cluster."""
+def single_program(trainer: Trainer, env: Mapping[str, str]) -> Program:
+    """Return one process without a cluster."""
     return _program(trainer, env, name=f"{MASTER}-replica-0", task={}, cluster={})
 
 
-def distributed(
+def cluster_programs(
     trainer: Trainer, env: Mapping[str, str], counts: ReplicaCounts, *, start_port: int, primary: str
 ) -> tuple[Program, ...]:
-    """The primary first, then the others. `primary` is what TF_CONFIG calls it: chief or master.
+    """Return the processes of a cluster, the primary first. `primary` is its name in TF_CONFIG: chief or master.
 
-    Ports count up from `start_port`: the primary's, then the parameter servers', then the workers'. Evaluators watch
-    and are not part of the cluster.
+    Ports count up from `start_port`: the primary's, then the parameter servers', then the workers'. Evaluators are not
+    part of the cluster.
     """
     members = [(primary, MASTER, 1), (PS, PS, counts.servers), (WORKER, WORKER, counts.workers)]
     cluster: dict[str, list[str]] = {}
@@ -56,7 +56,7 @@ def distributed(
             cluster[key] = [f"localhost:{port + index}" for index in range(count)]
         port += count
     members.append((EVALUATOR, EVALUATOR, counts.evaluators))
-    unbuffered = {**env, "PYTHONUNBUFFERED": "1"}  # lines are shown when they are written, not when a pipe is full
+    unbuffered = {**env, "PYTHONUNBUFFERED": "1"}  # lines appear when they are written, not when a pipe is full
     return tuple(
         _program(
             trainer,
@@ -88,12 +88,12 @@ def _program(
 
 
 def check_ports(start_port: int, count: int) -> None:
-    """`CannotProceedError` if one of these ports is taken."""
+    """Raises `CannotProceedError` if one of these ports is taken."""
     if start_port + count - 1 > 65535:
         raise CannotProceedError(f"{count} ports from {start_port} on reach beyond 65535. Choose a lower --start-port.")
     for port in range(start_port, start_port + count):
         with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the replicas' own listeners do
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the listeners of replicas do
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError as exc:
@@ -104,47 +104,47 @@ def check_ports(start_port: int, count: int) -> None:
 
 
 def check_module(package: Path, module: str) -> None:
-    """`InvalidArgumentError` if the module is said to be in this package and is not."""
+    """Raises `InvalidArgumentError` if the module names this package and is not in it."""
     first, *rest = module.split(".")
     if first != package.name or not rest:
         return
     path = package.joinpath(*rest)
     if not path.with_suffix(".py").is_file() and not (path / "__main__.py").is_file():
-        there = sorted(f"{first}.{file.stem}" for file in package.glob("*.py") if file.stem != "__init__")
+        modules = sorted(f"{first}.{file.stem}" for file in package.glob("*.py") if file.stem != "__init__")
         raise InvalidArgumentError(
-            f"There is no module {module} in {package.parent}. There is: {', '.join(there) or 'none'}."
+            f"There is no module {module} in {package.parent}. There is: {', '.join(modules) or 'none'}."
         )
 
 
 def warnings(package: Path, module: str) -> list[str]:
-    """What would go wrong, or be different, when this package is submitted as a job."""
-    found = []
+    """Return warnings about what would fail or differ when this package is submitted as a job."""
+    messages = []
     if not (package / "__init__.py").is_file():
-        found.append(
+        messages.append(
             f"[{package}] has no `__init__.py`, so it is not a Python package and can't be submitted. Add an empty one."
         )
     if not (package.parent / "setup.py").is_file() and not (package.parent / "pyproject.toml").is_file():
-        found.append(
+        messages.append(
             f"There is no setup.py beside [{package}]. A trainer is a typical Python package with a setup.py, so that "
             f"pip can install it. A submitted job gets one made for it, which names no requirements."
         )
     if not knows_job_dir(package):
-        found.append(
+        messages.append(
             f"Nothing in [{package}] seems to take the argument --job-dir, which a submitted job passes to {module} "
             f"when it has a job directory. It would fail there with `unrecognized arguments: --job-dir`. Add it: "
             f'parser.add_argument("--job-dir").'
         )
-    return found
+    return messages
 
 
 def knows_job_dir(package: Path) -> bool:
-    """Whether some file of the package mentions --job-dir, or takes arguments that it does not know."""
+    """Return whether a file of the package mentions --job-dir or accepts unknown arguments."""
     texts = (path.read_text(errors="replace") for path in package.rglob("*.py") if path.is_file())
-    return any(word in text for text in texts for word in _KNOWS_JOB_DIR)
+    return any(word in text for text in texts for word in _JOB_DIR_MARKERS)
 
 
 def explain_exit(status: int, package: Path, args: Sequence[str]) -> str:
-    """A sentence about an exit status that has a likely cause, or nothing."""
+    """Return a sentence about an exit status with a likely cause, or an empty string."""
     if status == 2 and "--job-dir" in args and not knows_job_dir(package):
         return (
             "The trainer refused its arguments. It is given --job-dir and does not know it: add "

@@ -1,4 +1,4 @@
-"""The Python client: what `trainshed.connect()` leads to. Small, typed, and at home in notebooks."""
+"""The Python client, which `trainshed.connect()` returns. Small, typed, and made for notebooks."""
 
 from trainshed.sdk.buckets import Bucket, Buckets, StoredObject
 from trainshed.sdk.jobs import Job, Jobs

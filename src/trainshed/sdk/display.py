@@ -1,4 +1,4 @@
-"""How things look: HTML in notebooks, in which every text of a user's is escaped, and plain lines elsewhere."""
+"""Display: HTML in notebooks, with every text of a user escaped, and plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Protocol
 from trainshed.client.job_format import cores, duration, evaluated, facts, number, percent, size
 
 _COLOURS = {"SUCCEEDED": "#188038", "FAILED": "#d93025", "CANCELLED": "#80868b", "RUNNING": "#1a73e8"}
-_WAITING = "#b06000"
+_PENDING_COLOUR = "#b06000"
 _FONT = "font-family:system-ui,sans-serif;font-size:13px;line-height:1.5"
 _TRACK = "background:rgba(127,127,127,.2);border-radius:3px;overflow:hidden"
-_MOST_BARS = 100  #: of one prediction; a longer vector is told in words
-_MOST_ROWS = 20  #: predictions that are drawn; the rest is counted
+_MAX_BARS = 100  #: of one prediction; a longer vector is shown as text
+_MAX_ROWS = 20  #: predictions that are drawn; the rest is counted
 
 
 class _Handle(Protocol):
@@ -22,14 +22,14 @@ class _Handle(Protocol):
 
 
 def in_notebook() -> bool:
-    """Whether this runs in a kernel, whose front end can show HTML."""
+    """Return whether this runs in a kernel, whose front end can show HTML."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
 
 
 class Rich:
-    """HTML with the text to show where there is none. Notebooks ask it for both."""
+    """HTML with a plain-text alternative. Notebooks request both."""
 
     def __init__(self, html: str, text: str) -> None:
         self._bundle = {"text/html": html, "text/plain": text}
@@ -39,18 +39,18 @@ class Rich:
 
 
 class Live:
-    """A place that is written anew at each `show`: in a notebook one output that changes, elsewhere a line for each."""
+    """An output that is replaced at each `show`: one changing output in a notebook, otherwise a line for each."""
 
     def __init__(self) -> None:
         self._handle: _Handle | None = None
-        self._said = ""
+        self._last_text = ""
 
     def show(self, html: str, text: str) -> None:
-        """`html` in a notebook, else `text`, if it is not what was said last."""
+        """Show `html` in a notebook, otherwise `text` if it has changed."""
         if in_notebook():
             self._update(Rich(html, text))
-        elif text != self._said:
-            self._said = text
+        elif text != self._last_text:
+            self._last_text = text
             sys.stdout.write(f"{text}\n")
             sys.stdout.flush()
 
@@ -63,39 +63,39 @@ class Live:
             self._handle.update(rich)
 
 
-def job_panel(found: Mapping[str, Any], *, link: str = "") -> str:
-    """A job as the server tells of its progress: state, bar, what was measured, the replicas, what went wrong."""
-    state = str(found["state"])
-    name = escape(found["job"])
+def job_panel(status: Mapping[str, Any], *, link: str = "") -> str:
+    """Return the panel of a job: state, progress bar, metrics, replicas, error."""
+    state = str(status["state"])
+    name = escape(status["job"])
     title = f'<a href="{escape(link, quote=True)}" target="_blank">{name}</a>' if link else name
-    ran = "" if found["elapsed_s"] is None else f" · {duration(found['elapsed_s'])}"
-    parts = [f"<div><b>{title}</b> {_badge(state)}{ran}</div>"]
-    progress = found["progress"]
+    elapsed = "" if status["elapsed_s"] is None else f" · {duration(status['elapsed_s'])}"
+    parts = [f"<div><b>{title}</b> {_badge(state)}{elapsed}</div>"]
+    progress = status["progress"]
     if progress is not None:
         if progress["fraction"] is not None:
             parts.append(_bar(float(progress["fraction"]), percent(progress["fraction"])))
         parts += [_line(text) for text in (", ".join(facts(progress)), evaluated(progress)) if text]
-    if found.get("waiting"):
-        parts.append(_line(found["waiting"]))
-    if found.get("error"):
-        parts.append(f'<div style="color:{_COLOURS["FAILED"]};white-space:pre-wrap">{escape(found["error"])}</div>')
-    parts.append(_replicas(found["replicas"]))
+    if status.get("waiting"):
+        parts.append(_line(status["waiting"]))
+    if status.get("error"):
+        parts.append(f'<div style="color:{_COLOURS["FAILED"]};white-space:pre-wrap">{escape(status["error"])}</div>')
+    parts.append(_replicas(status["replicas"]))
     return f'<div class="trainshed-job" style="{_FONT};max-width:760px">{"".join(parts)}</div>'
 
 
 def message(text: str) -> str:
-    """A line of words."""
+    """Return a line of text as HTML."""
     return f'<div style="{_FONT}">{escape(text)}</div>'
 
 
 def shares(values: Sequence[float]) -> list[float]:
-    """How long each one's bar is, from 0 to 1: of 1 for probabilities, of the greatest for what goes beyond."""
+    """Return the length of each bar, from 0 to 1: relative to 1, or to the greatest value if that is larger."""
     scale = max((value for value in values if value == value), default=1.0)
     return [max(0.0, value / max(scale, 1.0)) if value == value else 0.0 for value in values]
 
 
 def bars(values: Sequence[float], labels: Sequence[str]) -> str:
-    """A bar for each value, the greatest marked. Values below 0 have none."""
+    """Return a bar for each value, the greatest in bold. Negative values have no bar."""
     top = max((value for value in values if value == value), default=0.0)
     rows = []
     for label, value, share in zip(labels, values, shares(values), strict=True):
@@ -112,7 +112,7 @@ def bars(values: Sequence[float], labels: Sequence[str]) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """A plain table of texts."""
+    """Return a plain table of texts."""
     cell = '<t{0} style="text-align:left;padding:2px 12px 2px 0;vertical-align:top">{1}</t{0}>'
     head = "".join(cell.format("h", escape(name)) for name in columns)
     body = "".join(
@@ -121,23 +121,23 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     return f'<table style="{_FONT};border-collapse:collapse"><tr>{head}</tr>{body}</table>'
 
 
-def predictions_panel(drawn: Sequence[tuple[str, Sequence[float], Sequence[str]] | Any]) -> str:
-    """Predictions one below the other: bars for (title, values, labels), text for everything else."""
+def predictions_panel(panels: Sequence[tuple[str, Sequence[float], Sequence[str]] | Any]) -> str:
+    """Return predictions one below the other: bars for (title, values, labels), text for everything else."""
     parts = []
-    for each in drawn[:_MOST_ROWS]:
-        if isinstance(each, tuple) and len(each[1]) <= _MOST_BARS:
+    for each in panels[:_MAX_ROWS]:
+        if isinstance(each, tuple) and len(each[1]) <= _MAX_BARS:
             title, values, labels = each
             heading = f'<div style="margin-top:6px"><b>{escape(title)}</b></div>' if title else ""
             parts.append(heading + bars(values, labels))
         else:
             parts.append(f'<pre style="white-space:pre-wrap">{escape(_text(each))}</pre>')
-    if len(drawn) > _MOST_ROWS:
-        parts.append(_line(f"and {len(drawn) - _MOST_ROWS:,} more"))
+    if len(panels) > _MAX_ROWS:
+        parts.append(_line(f"and {len(panels) - _MAX_ROWS:,} more"))
     return f'<div class="trainshed-predictions" style="{_FONT}">{"".join(parts)}</div>'
 
 
 def curves(series: Mapping[str, Sequence[float]]) -> str:
-    """A small drawn line for each series, with its last value."""
+    """Return a small line chart for each series, with its last value."""
     rows = "".join(
         f'<tr><td style="padding-right:12px">{escape(name)}</td><td>{_spark(values)}</td>'
         f'<td style="padding-left:12px">{escape(number(values[-1]))}</td></tr>'
@@ -148,16 +148,16 @@ def curves(series: Mapping[str, Sequence[float]]) -> str:
 
 
 def _spark(values: Sequence[float], *, width: int = 240, height: int = 36) -> str:
-    known = [(i, value) for i, value in enumerate(values) if value == value and abs(value) != float("inf")]
-    if not known:
+    finite = [(i, value) for i, value in enumerate(values) if value == value and abs(value) != float("inf")]
+    if not finite:
         return ""
-    low, high = min(value for _, value in known), max(value for _, value in known)
+    low, high = min(value for _, value in finite), max(value for _, value in finite)
     span, last = (high - low) or 1.0, max(len(values) - 1, 1)
-    spots = " ".join(
-        f"{i / last * width:.1f},{height - 2 - (value - low) / span * (height - 4):.1f}" for i, value in known
+    points = " ".join(
+        f"{i / last * width:.1f},{height - 2 - (value - low) / span * (height - 4):.1f}" for i, value in finite
     )
     return (
-        f'<svg width="{width}" height="{height}" role="img"><polyline points="{spots}" fill="none" '
+        f'<svg width="{width}" height="{height}" role="img"><polyline points="{points}" fill="none" '
         f'stroke="{_COLOURS["RUNNING"]}" stroke-width="1.5"/></svg>'
     )
 
@@ -178,7 +178,7 @@ def _replicas(replicas: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _badge(state: str) -> str:
-    colour = _COLOURS.get(state, _WAITING)
+    colour = _COLOURS.get(state, _PENDING_COLOUR)
     style = f"background:{colour};color:#fff;border-radius:9px;padding:1px 8px;font-size:11px"
     return f'<span style="{style}">{escape(state)}</span>'
 

@@ -1,4 +1,4 @@
-"""Models: deploy what trainings exported, ask for predictions, say which version answers."""
+"""Models: deploy exports, get predictions, choose the default version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainshed.client.context import ClientContext
 from trainshed.client.copy_plan import Transfer, run_transfer
 from trainshed.client.operations import create_once
 from trainshed.client.parallel import in_parallel
-from trainshed.client.staging import staged
+from trainshed.client.staging import stage_upload
 from trainshed.client.submission import REGION
 from trainshed.client.transport import segment
 from trainshed.errors import AlreadyExistsError, CannotProceedError, InvalidArgumentError, NotFoundError, TrainshedError
@@ -31,34 +31,34 @@ class Trained(Protocol):
     def name(self) -> str: ...
 
     def exports(self) -> list[Export]:
-        """What can be deployed, the newest last."""
+        """List what can be deployed, the newest last."""
         ...
 
 
 class Models:
     """The models of a project: `connect().models`."""
 
-    def __init__(self, here: ClientContext) -> None:
-        self._here = here
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
 
     def create(self, name: str, *, description: str = "", labels: Mapping[str, str] | None = None) -> Model:
-        """A new model: a name for versions to come. `AlreadyExistsError` if there is one of this name."""
+        """Create a model: a name for versions. Raises `AlreadyExistsError` if the name is taken."""
         body: dict[str, Any] = {"name": name, "regions": [REGION]}
         body |= {"description": description} if description else {}
         body |= {"labels": dict(labels)} if labels else {}
-        self._here.client.call("POST", self._here.ml("models"), body=body)
-        return Model(self._here, name)
+        self._context.client.call("POST", self._context.ml("models"), body=body)
+        return Model(self._context, name)
 
     def get(self, name: str) -> Model:
-        """A model that is there. `NotFoundError` if there is none of this name."""
-        model = Model(self._here, name)
+        """Return an existing model. Raises `NotFoundError` if there is none of this name."""
+        model = Model(self._context, name)
         model.describe()
         return model
 
     def list(self) -> list[Model]:
-        """All models, the newest first."""
-        pages = self._here.client.pages(self._here.ml("models"), "models", query={"pageSize": 100})
-        return [Model(self._here, _last(found["name"])) for found in pages]
+        """List all models, the newest first."""
+        pages = self._context.client.pages(self._context.ml("models"), "models", query={"pageSize": 100})
+        return [Model(self._context, _last(item["name"])) for item in pages]
 
     def deploy(
         self,
@@ -70,18 +70,18 @@ class Models:
         runtime_version: str | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> Model:
-        """Make a version from what a training exported, wait until it is ready, and let it answer for the model.
+        """Create a version from an export, wait until it is ready, and make it the default.
 
-        Give the `origin`, gs://BUCKET/FOLDER or a folder on this machine, or the `job`, whose newest export it is
-        then. The model is made if it is not there; without a `version` it is the next of v1, v2 and so on. `config` is
-        a Version as the API has it, for what has no argument; with a `container` in it neither is needed.
-        `TrainshedError`, with the reason, if it can't be served.
+        Give `origin`, gs://BUCKET/FOLDER or a local folder, or `job`, whose newest export is used. The model is created
+        if it is missing; without a `version` it is the next of v1, v2 and so on. `config` is a Version as in the API,
+        for fields without an argument; with a `container` in it neither is needed. Raises `TrainshedError`, with the
+        reason, if the version can't be served.
         """
         if (origin is None) == (job is None) and (origin is not None or "container" not in (config or {})):
             raise InvalidArgumentError("Deploying needs what was exported: give either origin or job.")
         export = _newest(job) if job is not None else None
         source = export.uri if export is not None else self._uri(origin) if origin is not None else ""
-        model = self._made(name)
+        model = self._get_or_create(name)
         chosen = version or _next([each.name for each in model.versions])
         body = dict(config or {}) | {"name": chosen} | ({"deploymentUri": source} if source else {})
         runtime = runtime_version or (export.runtime if export is not None and "container" not in body else "")
@@ -92,43 +92,43 @@ class Models:
             model.set_default(chosen)
         return model
 
-    def _made(self, name: str) -> Model:
+    def _get_or_create(self, name: str) -> Model:
         try:
             return self.get(name)
         except NotFoundError:
             pass
         try:
             return self.create(name)
-        except AlreadyExistsError:  # someone else was faster
+        except AlreadyExistsError:  # another client created it first
             return self.get(name)
 
     def _uri(self, origin: str | Path) -> str:
         if str(origin).startswith("gs://"):
             return str(origin)
 
-        def carry(transfers: Sequence[Transfer]) -> None:
-            in_parallel(lambda each: run_transfer(self._here.storage, each, progress=lambda count: None), transfers)
+        def run_transfers(transfers: Sequence[Transfer]) -> None:
+            in_parallel(lambda each: run_transfer(self._context.storage, each, progress=lambda count: None), transfers)
 
-        return staged(self._here, Path(origin), None, carry=carry, say=lambda text: None)
+        return stage_upload(self._context, Path(origin), None, run_transfers=run_transfers, notify=lambda text: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One version of a model, as it was when it was asked for."""
+    """One version of a model, as it was when it was listed."""
 
     name: str
     state: str  #: CREATING, READY, FAILED, UPDATING or DELETING
     is_default: bool
-    origin: str  #: the folder that it was made from
+    origin: str  #: the folder it was created from
     runtime: str
     error: str  #: why it FAILED
 
 
 class Model:
-    """One model. It holds a name only: each question goes to the server."""
+    """One model. It stores only a name: each call goes to the server."""
 
-    def __init__(self, here: ClientContext, name: str) -> None:
-        self._here = here
+    def __init__(self, context: ClientContext, name: str) -> None:
+        self._context = context
         self.name = name
 
     def predict(
@@ -139,65 +139,68 @@ class Model:
         signature: str | None = None,
         labels: Sequence[str] | None = None,
     ) -> Predictions:
-        """The predictions for instances, one each. NumPy arrays and pandas frames are taken as they are.
+        """Return the predictions for instances, one each. NumPy arrays and pandas frames are accepted.
 
-        The default version answers, unless `version` names one. `labels` are words for the places of a vector, for
-        display. Errors are the model's own sentences.
+        The default version is used, unless `version` names one. `labels` name the elements of a vector, for display.
+        Errors are the model's own sentences.
         """
         body: dict[str, Any] = {"instances": _instances(instances)}
         if signature is not None:
             body["signature_name"] = signature
-        answer = self._ask("predict", version, body)
-        if not isinstance(answer, dict) or "predictions" not in answer:
-            said = answer.get("error") if isinstance(answer, dict) else answer
-            raise TrainshedError(f"Model {self.name} gave no predictions: {said}")
-        return Predictions(answer["predictions"], labels=labels)
+        response = self._send("predict", version, body)
+        if not isinstance(response, dict) or "predictions" not in response:
+            error = response.get("error") if isinstance(response, dict) else response
+            raise TrainshedError(f"Model {self.name} gave no predictions: {error}")
+        return Predictions(response["predictions"], labels=labels)
 
     @property
     def versions(self) -> list[Version]:
-        """Its versions, the newest first."""
-        pages = self._here.client.pages(f"{self._path}/versions", "versions", query={"pageSize": 100})
-        return [_version(found) for found in pages]
+        """The versions, the newest first."""
+        pages = self._context.client.pages(f"{self._path}/versions", "versions", query={"pageSize": 100})
+        return [_version(item) for item in pages]
 
     @property
     def default(self) -> str:
-        """The version that answers requests which name none; "" if there is none."""
+        """The version for requests that name none; "" if there is none."""
         return _last((self.describe().get("defaultVersion") or {}).get("name", ""))
 
     def set_default(self, version: str) -> Model:
-        """Let another version answer from now on. It must be READY."""
-        self._here.client.call("POST", f"{self._version_path(version)}:setDefault", body={})
+        """Make another version the default. It must be READY."""
+        self._context.client.call("POST", f"{self._version_path(version)}:setDefault", body={})
         return self
 
     def describe(self) -> dict[str, Any]:
-        """The Model as the API has it."""
-        found: dict[str, Any] = self._here.client.call("GET", self._path)
-        return found
+        """Return the Model as in the API."""
+        body: dict[str, Any] = self._context.client.call("GET", self._path)
+        return body
 
     def delete_version(self, version: str) -> None:
-        """Delete one version. The default one can only go last."""
-        self._finish(self._here.client.call("DELETE", self._version_path(version)))
+        """Delete one version. The default version can only be deleted last."""
+        self._finish(self._context.client.call("DELETE", self._version_path(version)))
 
     def delete(self, *, with_versions: bool = False) -> None:
-        """Delete the model. `FailedPreconditionError` if it has versions, unless they are to go too."""
+        """Delete the model.
+
+        Raises `FailedPreconditionError` if it has versions, unless `with_versions` deletes them too.
+        """
         if with_versions:
-            for each in sorted(self.versions, key=lambda found: found.is_default):
+            for each in sorted(self.versions, key=lambda version: version.is_default):
                 self.delete_version(each.name)
-        self._finish(self._here.client.call("DELETE", self._path))
+        self._finish(self._context.client.call("DELETE", self._path))
 
     @property
     def _path(self) -> str:
-        return self._here.ml(f"models/{segment(self.name)}")
+        return self._context.ml(f"models/{segment(self.name)}")
 
     def _version_path(self, version: str) -> str:
         return f"{self._path}/versions/{segment(version)}"
 
-    def _ask(self, verb: str, version: str | None, body: Mapping[str, Any]) -> Any:
-        """One request, once: whoever asks decides whether to ask again."""
-        client = self._here.client
-        where = self._version_path(version) if version else self._path
+    def _send(self, verb: str, version: str | None, body: Mapping[str, Any]) -> Any:
+        """Send one request, without retries: the caller decides whether to repeat it."""
+        client = self._context.client
+        path = self._version_path(version) if version else self._path
         headers = {"content-type": "application/json"}
-        raw = client.read(client.exchange("POST", f"{where}:{verb}", headers=headers, body=json.dumps(body).encode()))
+        raw = client.read(client.exchange("POST", f"{path}:{verb}", headers=headers, body=json.dumps(body).encode()))
         try:
             return json.loads(raw)
         except ValueError as exc:
@@ -205,27 +208,27 @@ class Model:
 
     def _create(self, body: dict[str, Any]) -> None:
         name, live = str(body["name"]), display.Live()
-        look_with = f"trainshed versions describe {name} --model {self.name}"
-        operation = create_once(self._here, f"{self._path}/versions", body, look_with=look_with)
-        for found in operations.follow(self._here, operation):
-            if not found.get("done"):
-                text = f"Version {name} of model {self.name} is being created. {self._news(name)}".rstrip()
+        check_command = f"trainshed versions describe {name} --model {self.name}"
+        operation = create_once(self._context, f"{self._path}/versions", body, check_command=check_command)
+        for update in operations.follow(self._context, operation):
+            if not update.get("done"):
+                text = f"Version {name} of model {self.name} is being created. {self._progress(name)}".rstrip()
                 live.show(display.message(text), text)
-        if "error" in found:
-            raise TrainshedError(str(found["error"].get("message", "The version could not be created.")))
+        if "error" in update:
+            raise TrainshedError(str(update["error"].get("message", "The version could not be created.")))
         text = f"Version {name} of model {self.name} is ready."
         live.show(display.message(text), text)
 
-    def _news(self, version: str) -> str:
-        return str(self._here.client.call("GET", f"/trainshed{self._version_path(version)}").get("progress", ""))
+    def _progress(self, version: str) -> str:
+        return str(self._context.client.call("GET", f"/trainshed{self._version_path(version)}").get("progress", ""))
 
     def _finish(self, operation: dict[str, Any]) -> None:
-        for found in operations.follow(self._here, operation):
-            if "error" in found:
-                raise TrainshedError(str(found["error"].get("message", "It failed.")))
+        for update in operations.follow(self._context, operation):
+            if "error" in update:
+                raise TrainshedError(str(update["error"].get("message", "It failed.")))
 
     def __repr__(self) -> str:
-        return f"<Model {self.name} of project {self._here.project}>"
+        return f"<Model {self.name} of project {self._context.project}>"
 
     def _repr_html_(self) -> str | None:
         try:
@@ -240,7 +243,7 @@ class Model:
                 for each in self.versions
             ]
         except TrainshedError:
-            return None  # the notebook shows the name then; a display must not fail where a value was asked for
+            return None  # the notebook then shows the name; a display must not raise
         head = display.message(f"Model {self.name}" + ("" if rows else ", without versions"))
         return head + (display.table(rows, tuple(rows[0])) if rows else "")
 
@@ -252,19 +255,19 @@ def _newest(job: Trained) -> Export:
     return exports[-1]
 
 
-def _next(taken: Sequence[str]) -> str:
-    numbers = [int(name[1:]) for name in taken if re.fullmatch(r"v[1-9][0-9]*", name)]
+def _next(names: Sequence[str]) -> str:
+    numbers = [int(name[1:]) for name in names if re.fullmatch(r"v[1-9][0-9]*", name)]
     return f"v{max(numbers, default=0) + 1}"
 
 
-def _version(found: Mapping[str, Any]) -> Version:
+def _version(body: Mapping[str, Any]) -> Version:
     return Version(
-        name=_last(found["name"]),
-        state=found.get("state", ""),
-        is_default=bool(found.get("isDefault")),
-        origin=found.get("deploymentUri", ""),
-        runtime=found.get("runtimeVersion", ""),
-        error=found.get("errorMessage", ""),
+        name=_last(body["name"]),
+        state=body.get("state", ""),
+        is_default=bool(body.get("isDefault")),
+        origin=body.get("deploymentUri", ""),
+        runtime=body.get("runtimeVersion", ""),
+        error=body.get("errorMessage", ""),
     )
 
 
@@ -272,21 +275,21 @@ def _last(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _instances(given: Any) -> list[Any]:
-    plain = _plain(given.to_dict(orient="records") if hasattr(given, "to_dict") else given)
-    if not isinstance(plain, list):
+def _instances(instances: Any) -> list[Any]:
+    values = _to_json(instances.to_dict(orient="records") if hasattr(instances, "to_dict") else instances)
+    if not isinstance(values, list):
         raise InvalidArgumentError("instances must be a list, with one item for each prediction wanted.")
-    return plain
+    return values
 
 
-def _plain(value: Any) -> Any:
-    """What JSON can hold: arrays and their numbers become lists and numbers, bytes become {"b64": ...}."""
+def _to_json(value: Any) -> Any:
+    """Convert to JSON types: arrays and their numbers become lists and numbers, bytes become {"b64": ...}."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, bytes):
         return {"b64": base64.b64encode(value).decode()}
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _to_json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_to_json(each) for each in value]
     return value

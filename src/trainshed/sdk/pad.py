@@ -1,4 +1,4 @@
-"""A pad to draw a digit on, in a cell of a notebook. Needs anywidget, which the notebook's environment has."""
+"""A drawing pad for digits, in a cell of a notebook. Needs anywidget, which the notebook's environment has."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ export default { render };
 
 
 class DrawingPad(anywidget.AnyWidget):  # type: ignore[misc]  # its package has no types here
-    """A pad to draw on. `pixels` is the drawing as an image of MNIST: 784 numbers from 0 to 1, row by row.
+    """A drawing pad. `pixels` is the drawing as an image of MNIST: 784 numbers from 0 to 1, row by row.
 
-    It holds a three until somebody draws.
+    It shows a three until somebody draws.
     """
 
     _esm = _ESM
@@ -101,5 +101,5 @@ class DrawingPad(anywidget.AnyWidget):  # type: ignore[misc]  # its package has 
 
     @property
     def pixels(self) -> list[float]:
-        """The drawing as it is now."""
+        """The current drawing."""
         return raster(self.strokes)

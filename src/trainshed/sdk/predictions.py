@@ -1,4 +1,4 @@
-"""What a model answered: a list that also knows how to look."""
+"""A model's predictions: a list with a display of its own."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import trainshed.sdk.display as display
 from trainshed.client.job_format import number
 
 _VECTORS = ("probabilities", "scores", "predictions")  #: names of outputs that are drawn, in this order
-_LABELS = ("classes", "class_ids", "class", "label")  #: outputs that say which one it is
+_LABELS = ("classes", "class_ids", "class", "label")  #: outputs that name the predicted class
 _BAR = 40
 
 
 class Predictions(list[Any]):
-    """The predictions, one for each instance: a list like any other. Notebooks show probabilities as bars.
+    """The predictions, one for each instance: an ordinary list. Notebooks show probabilities as bars.
 
-    `labels` are the words for the places of a vector, if there are any.
+    `labels` name the elements of a vector, if given.
     """
 
     def __init__(self, predictions: Sequence[Any], *, labels: Sequence[str] | None = None) -> None:
         super().__init__(predictions)
         self.labels = None if labels is None else [str(label) for label in labels]
 
-    def _drawn(self) -> list[tuple[str, list[float], list[str]] | Any]:
-        return [self._bars_of(each) for each in self]
+    def _panels(self) -> list[tuple[str, list[float], list[str]] | Any]:
+        return [self._panel(each) for each in self]
 
-    def _bars_of(self, prediction: Any) -> tuple[str, list[float], list[str]] | Any:
-        """(title, values, labels) of a prediction that holds a vector of numbers, else the prediction itself."""
+    def _panel(self, prediction: Any) -> tuple[str, list[float], list[str]] | Any:
+        """Return (title, values, labels) of a prediction with a vector of numbers, otherwise the prediction itself."""
         values = vector(prediction)
         if values is None:
             return prediction
@@ -37,8 +37,8 @@ class Predictions(list[Any]):
         return self._title(prediction, labels), values, labels
 
     def _title(self, prediction: Any, labels: Sequence[str]) -> str:
-        said = [prediction[name] for name in _LABELS if isinstance(prediction, Mapping) and name in prediction]
-        value = said[0] if said else None
+        classes = [prediction[name] for name in _LABELS if isinstance(prediction, Mapping) and name in prediction]
+        value = classes[0] if classes else None
         while isinstance(value, list) and len(value) == 1:
             value = value[0]
         if isinstance(value, int) and self.labels and 0 <= value < len(labels):
@@ -46,15 +46,15 @@ class Predictions(list[Any]):
         return "" if value is None or isinstance(value, list | Mapping) else str(value)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/html": display.predictions_panel(self._drawn()), "text/plain": self.text()}
+        return {"text/html": display.predictions_panel(self._panels()), "text/plain": self.text()}
 
     def text(self) -> str:
-        """What a terminal shows: bars of characters for vectors, the prediction as it is for everything else."""
-        return "\n".join(_text(each) for each in self._drawn())
+        """Return what a terminal shows: bars of characters for vectors, otherwise the prediction as text."""
+        return "\n".join(_text(each) for each in self._panels())
 
 
 def vector(prediction: Any) -> list[float] | None:
-    """The numbers to draw of a prediction: itself if it is a list of them, or the likeliest of its outputs."""
+    """Return the numbers to draw: the prediction itself if it is a list of numbers, or one of its outputs."""
     if _is_vector(prediction):
         return [float(value) for value in prediction]
     if not isinstance(prediction, Mapping):
@@ -74,12 +74,12 @@ def _is_vector(value: Any) -> bool:
     )
 
 
-def _text(drawn: tuple[str, list[float], list[str]] | Any) -> str:
-    if not isinstance(drawn, tuple):
-        return str(drawn)
-    title, values, labels = drawn
-    wide = max(len(label) for label in labels)
+def _text(panel: tuple[str, list[float], list[str]] | Any) -> str:
+    if not isinstance(panel, tuple):
+        return str(panel)
+    title, values, labels = panel
+    width = max(len(label) for label in labels)
     lines = [title] if title else []
     for label, value, share in zip(labels, values, display.shares(values), strict=True):
-        lines.append(f"{label:>{wide}} {'█' * round(share * _BAR):<{_BAR}} {number(value)}")
+        lines.append(f"{label:>{width}} {'█' * round(share * _BAR):<{_BAR}} {number(value)}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What the server tells of a job, as values: lines of its log, how far it is, what it measured, what it exported."""
+"""What the server reports about a job, as values: log lines, progress, metrics, exports."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class LogLine:
 
     time: datetime
     severity: str  #: such as INFO
-    replica: str  #: such as master-replica-0; `service` for what Trainshed itself says
+    replica: str  #: such as master-replica-0; `service` for Trainshed's own messages
     message: str
 
     @classmethod
     def read(cls, entry: Mapping[str, Any]) -> Self:
-        """Of what the server answered."""
+        """Read it from the server's JSON."""
         moment = datetime.fromtimestamp(parse_rfc3339(entry["time"]) / 1e6).astimezone()
         return cls(time=moment, severity=entry["severity"], replica=entry["replica"], message=entry["message"])
 
@@ -37,7 +37,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a job has come. What nothing told of is None. `str()` of it is a sentence."""
+    """How far a job is. Unknown fields are None. `str()` of it is a sentence."""
 
     step: int | None
     total_steps: int | None
@@ -47,12 +47,12 @@ class Progress:
     loss: float | None
     accuracy: float | None
     steps_per_s: float | None  #: of all replicas together
-    left_s: float | None  #: about so many seconds to go
-    raw: Mapping[str, Any]  #: as the server answered it
+    left_s: float | None  #: about this many seconds remain
+    raw: Mapping[str, Any]  #: as the server sent it
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> Self:
-        """Of what the server answered."""
+        """Read it from the server's JSON."""
         return cls(
             step=raw["step"],
             total_steps=raw["total_steps"],
@@ -67,13 +67,13 @@ class Progress:
         )
 
     def __str__(self) -> str:
-        told = [", ".join(facts(dict(self.raw))), evaluated(dict(self.raw))]
-        return ". ".join(part for part in told if part)
+        parts = [", ".join(facts(dict(self.raw))), evaluated(dict(self.raw))]
+        return ". ".join(part for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One measurement: at which step (or epoch), when, and what."""
+    """One measurement: its step (or epoch), time and value."""
 
     step: int | None
     time: datetime
@@ -81,25 +81,25 @@ class Point:
 
 
 class Metrics(Mapping[str, Sequence[Point]]):
-    """What a training measured: by name, such as `loss`, `accuracy`, `evaluation/accuracy` and `steps_per_s`."""
+    """The metrics of a training, by name, such as `loss`, `accuracy`, `evaluation/accuracy` and `steps_per_s`."""
 
     def __init__(self, series: Mapping[str, Sequence[Point]]) -> None:
         self._series = dict(series)
 
     @classmethod
     def read(cls, stats: Mapping[str, Any]) -> Self:
-        """Of what the server answered."""
-        found: dict[str, list[Point]] = {}
+        """Read it from the server's JSON."""
+        series: dict[str, list[Point]] = {}
         for metric in stats["metrics"]:
             name = f"evaluation/{metric['name']}" if metric["evaluation"] else metric["name"]
             rows = zip(metric["step"], metric["time"], metric["value"], strict=True)
-            found[name] = [Point(step, _moment(time), float(value)) for step, time, value in rows if value is not None]
-        return cls(found)
+            series[name] = [Point(step, _moment(time), float(value)) for step, time, value in rows if value is not None]
+        return cls(series)
 
     def frame(self) -> pandas.DataFrame:
-        """All of it as a pandas frame with the columns metric, step, time and value.
+        """Return all metrics as a pandas frame with the columns metric, step, time and value.
 
-        `CannotProceedError` without pandas.
+        Raises `CannotProceedError` without pandas.
         """
         try:
             import pandas
@@ -131,7 +131,7 @@ class Metrics(Mapping[str, Sequence[Point]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """A folder that a job wrote and that a version can be made from."""
+    """A folder that a job wrote and from which a version can be created."""
 
     uri: str
     time: str  #: when it was written, RFC 3339
@@ -140,7 +140,7 @@ class Export:
 
 
 def _number(value: Any) -> float | None:
-    """JSON has no NaN: the server writes it as a word."""
+    """Convert to a float. JSON has no NaN: the server sends it as a string."""
     return None if value is None else float(value)
 
 

@@ -18,42 +18,42 @@ from trainshed.sdk.models import Models
 
 @dataclass(frozen=True)
 class Trainshed:
-    """One project of one server. Made by `trainshed.connect()`; threads may share it."""
+    """One project of one server, made by `trainshed.connect()`. Thread-safe."""
 
     client: Client
-    project: str  #: whose jobs, models and buckets these are
+    project: str  #: of these jobs, models and buckets
 
     @cached_property
     def storage(self) -> Storage:
-        """The buckets of the server, as its API has them. `buckets` is easier."""
+        """The storage API of the server. `buckets` is easier."""
         return Storage(self.client)
 
     @property
     def url(self) -> str:
-        """The server's address."""
+        """The server's URL."""
         return self.client.url
 
     @property
     def jobs(self) -> Jobs:
-        """Submit trainings, find them again."""
+        """The project's jobs: submit trainings, find them again."""
         return Jobs(self)
 
     @property
     def models(self) -> Models:
-        """Deploy what trainings made, ask for predictions."""
+        """The project's models: deploy exports, get predictions."""
         return Models(self)
 
     @property
     def buckets(self) -> Buckets:
-        """Files in and out of buckets."""
+        """The project's buckets: upload, download, open."""
         return Buckets(self)
 
     def ml(self, rest: str) -> str:
-        """A path of the ml API in this project."""
+        """Return a path of the ml API in this project."""
         return f"/v1/projects/{self.project}/{rest}"
 
     def close(self) -> None:
-        """Close the connections. The next request makes new ones."""
+        """Close the connections. The next request opens new ones."""
         self.client.close()
 
     def __enter__(self) -> Self:
@@ -69,10 +69,10 @@ class Trainshed:
 
 
 def connect(url: str | None = None, *, token: str | None = None, project: str | None = None) -> Trainshed:
-    """The client of the server that the command line would talk to, unless `url` names another.
+    """Connect to the server that the command line uses, unless `url` names another.
 
-    What is not given comes from TRAINSHED_URL, TRAINSHED_TOKEN, TRAINSHED_PROJECT and the state folder
-    (TRAINSHED_HOME). `Refused` if no server is running, `InvalidArgumentError` for what can't be a project.
+    Missing arguments come from TRAINSHED_URL, TRAINSHED_TOKEN, TRAINSHED_PROJECT and the state folder (TRAINSHED_HOME).
+    Raises `CannotProceedError` if no server is running, `InvalidArgumentError` for an invalid project.
     """
     settings = ClientSettings.read(environment())
     settings = replace(settings, url=url or settings.url, token=token or settings.token)

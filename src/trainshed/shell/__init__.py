@@ -1,1 +1,1 @@
-"""`trainshed shell`: its environment, and what the words of gcloud, gsutil, datalab and git mean in it."""
+"""`trainshed shell`: its environment, and the command lines of gcloud, gsutil, datalab and git in it."""

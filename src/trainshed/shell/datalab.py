@@ -12,8 +12,8 @@ MEANING: Mapping[str, tuple[str, ...]] = {
     "stop": ("notebook", "--stop"),
     "delete": ("notebook", "--stop"),
 }
-_PASSED_ON = {"--no-launch-browser": "--no-browser", "--port": "--port"}
-_VALUED = (
+_FORWARDED_FLAGS = {"--no-launch-browser": "--no-browser", "--port": "--port"}
+_IGNORED_FLAGS = (
     "--zone",
     "--machine-type",
     "--disk-size-gb",
@@ -25,27 +25,27 @@ _VALUED = (
 
 
 def words(args: Sequence[str]) -> tuple[str, ...] | None:
-    """A command line of datalab as words of `trainshed`; None if it is not served.
+    """Translate a command line of datalab to words of `trainshed`. Returns None if it is not supported.
 
-    The name of the instance, its zone and its machine mean nothing here.
+    The name, zone and machine of the instance are ignored.
     """
     command = next((word for word in args if not word.startswith("-")), "")
     if command not in MEANING:
         return None
-    found = list(MEANING[command])
+    translated = list(MEANING[command])
     rest = list(args)
     while rest:
         flag, equals, value = rest.pop(0).partition("=")
-        if flag in _VALUED and not equals:
+        if flag in _IGNORED_FLAGS and not equals:
             del rest[:1]
-        elif flag in _PASSED_ON:
-            found.append(_PASSED_ON[flag])
+        elif flag in _FORWARDED_FLAGS:
+            translated.append(_FORWARDED_FLAGS[flag])
             if flag == "--port":
-                found.append(value if equals else rest.pop(0) if rest else "")
-    return tuple(found)
+                translated.append(value if equals else rest.pop(0) if rest else "")
+    return tuple(translated)
 
 
 def refusal(args: Sequence[str]) -> str:
-    """A sentence about a command that is not served."""
+    """Return a sentence about an unsupported command."""
     word = next((word for word in args if not word.startswith("-")), "")
     return f"Trainshed does not serve `datalab {word}`. `datalab create NAME` opens a notebook on this machine."

@@ -1,14 +1,14 @@
-"""gcloud's command lines: flags that may stand anywhere, and what to use in place of what is not served."""
+"""gcloud's command lines: flags that may stand anywhere, and alternatives to unsupported commands."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-_VALUED = ("--project", "--format")  #: flags of every command that are passed on
-_QUIET = ("--quiet", "-q")
-#: flags of every command that change nothing here, and whether they have a value
-_WITHOUT_EFFECT: Mapping[str, bool] = {
+_FORWARDED_FLAGS = ("--project", "--format")  #: flags of every command that are forwarded
+_QUIET_FLAGS = ("--quiet", "-q")
+#: flags of every command without effect here -> whether they take a value
+_IGNORED_FLAGS: Mapping[str, bool] = {
     "--verbosity": True,
     "--billing-project": True,
     "--trace-token": True,
@@ -17,8 +17,8 @@ _WITHOUT_EFFECT: Mapping[str, bool] = {
     "--log-http": False,
     "--no-log-http": False,
 }
-_SAID = ("--account", "--configuration", "--impersonate-service-account")  #: the same, but it is said
-#: what is not needed here, by the words it begins with: said, and taken for done
+_WARNED_FLAGS = ("--account", "--configuration", "--impersonate-service-account")  #: the same, with a warning
+#: commands that are not needed here, by their first words: a message, and success
 NOT_NEEDED: Mapping[tuple[str, ...], str] = {
     ("auth", "login"): "You are signed in already, with the token of this state folder. "
     "`gcloud auth print-access-token` prints it; TRAINSHED_TOKEN chooses another one.",
@@ -33,7 +33,7 @@ NOT_NEEDED: Mapping[tuple[str, ...], str] = {
 _NO_REGISTRY = (
     "There is no registry. Build images on this machine, with podman build, and name them by --master-image-uri."
 )
-#: what to use in place of what is not served, by the words it begins with
+#: alternatives to unsupported commands, by their first words
 INSTEAD: Mapping[tuple[str, ...], str] = {
     ("ai",): "That is another API, Vertex AI. `gcloud ai-platform` has jobs, models and predictions.",
     ("app",): "Deploy a model with `gcloud ai-platform versions create`.",
@@ -55,7 +55,7 @@ INSTEAD: Mapping[tuple[str, ...], str] = {
     ("projects", "delete"): "Delete what is in it: jobs, models, and buckets with `gsutil rm -r gs://BUCKET`.",
     ("storage",): "`gsutil` and `trainshed buckets` have what there is for buckets.",
 }
-_LETTERS = {
+_ZONE_LETTERS = {
     "asia-east1": "abc",
     "asia-northeast1": "abc",
     "asia-south1": "abc",
@@ -74,7 +74,7 @@ _LETTERS = {
     "us-west1": "abc",
     "us-west2": "abc",
 }
-REGIONS = tuple(_LETTERS)
+REGIONS = tuple(_ZONE_LETTERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +85,14 @@ class GcloudCommand:
     project: str | None = None
     format: str | None = None
     quiet: bool = False
-    notes: tuple[str, ...] = ()  #: sentences about flags that have no effect
+    notes: tuple[str, ...] = ()  #: warnings about flags without effect
 
 
 def parse(args: Sequence[str]) -> GcloudCommand:
-    """Take out what every command of gcloud knows. What stands after `--` is the trainer's and stays."""
+    """Take out the flags that every command of gcloud has. Words after `--` are the trainer's and stay."""
     words: list[str] = []
     notes: list[str] = []
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     quiet = False
     rest = list(args)
     while rest:
@@ -101,28 +101,28 @@ def parse(args: Sequence[str]) -> GcloudCommand:
             words += [word, *rest]
             break
         name, equals, value = word.partition("=")
-        takes_value = name in _VALUED or name in _SAID or _WITHOUT_EFFECT.get(name, False)
+        takes_value = name in _FORWARDED_FLAGS or name in _WARNED_FLAGS or _IGNORED_FLAGS.get(name, False)
         if takes_value and not equals:
             value = rest.pop(0) if rest else ""
-        if name in _VALUED:
-            found[name] = value
-        elif word in _QUIET:
+        if name in _FORWARDED_FLAGS:
+            values[name] = value
+        elif word in _QUIET_FLAGS:
             quiet = True
-        elif name in _SAID:
+        elif name in _WARNED_FLAGS:
             notes.append(f"{name} has no effect here: who you are is decided by your token.")
-        elif name not in _WITHOUT_EFFECT:
+        elif name not in _IGNORED_FLAGS:
             words.append(word)
     return GcloudCommand(
         words=tuple(words),
-        project=found.get("--project"),
-        format=found.get("--format"),
+        project=values.get("--project"),
+        format=values.get("--format"),
         quiet=quiet,
         notes=tuple(notes),
     )
 
 
 def longest(table: Mapping[tuple[str, ...], str], words: Sequence[str]) -> str | None:
-    """The entry for the most words that a command line begins with."""
+    """Return the entry for the longest prefix of a command line. Returns None if there is none."""
     for count in range(len(words), 0, -1):
         if (text := table.get(tuple(words[:count]))) is not None:
             return text
@@ -130,27 +130,29 @@ def longest(table: Mapping[tuple[str, ...], str], words: Sequence[str]) -> str |
 
 
 def names(words: Sequence[str]) -> tuple[str, ...]:
-    """The words before the first flag, without the tracks `alpha` and `beta`."""
-    found: list[str] = []
+    """Return the words before the first flag, without the tracks `alpha` and `beta`."""
+    command: list[str] = []
     for word in words:
         if word.startswith("-"):
             break
-        found.append(word)
-    return tuple(found[1:] if found[:1] in (["alpha"], ["beta"]) else found)
+        command.append(word)
+    return tuple(command[1:] if command[:1] in (["alpha"], ["beta"]) else command)
 
 
 def refusal(words: Sequence[str]) -> str:
-    """A sentence about a command that is not served."""
-    shown = " ".join(words[:3])
-    known = "`gcloud ai-platform` (also `ml-engine` and `beta ml`), `config`, `auth`, `projects`, `compute zones list`"
-    remedy = longest(INSTEAD, words) or f"What there is: {known}, and `gsutil`."
-    return f"Trainshed does not serve `gcloud {shown}`. {remedy}"
+    """Return a sentence about an unsupported command."""
+    command = " ".join(words[:3])
+    supported = (
+        "`gcloud ai-platform` (also `ml-engine` and `beta ml`), `config`, `auth`, `projects`, `compute zones list`"
+    )
+    remedy = longest(INSTEAD, words) or f"What there is: {supported}, and `gsutil`."
+    return f"Trainshed does not serve `gcloud {command}`. {remedy}"
 
 
 def zones() -> list[dict[str, str]]:
-    """Each zone with its region, in order."""
+    """Return each zone with its region, in order."""
     return [
         {"name": f"{region}-{letter}", "region": region, "status": "UP"}
-        for region, letters in _LETTERS.items()
+        for region, letters in _ZONE_LETTERS.items()
         for letter in letters
     ]

@@ -1,4 +1,4 @@
-"""The repositories that the well-known documents clone, and the samples that stand in for them."""
+"""The repositories that well-known documents clone, and the samples that replace them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A sample, or a file or folder in it, and where it goes within the clone."""
+    """A sample, or a file or folder in it, and its path within the clone."""
 
     sample: str
     source: str
@@ -18,7 +18,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """A `git clone` that is ours to do."""
+    """A `git clone` that a sample replaces."""
 
     repository: str
     folder: str
@@ -40,26 +40,26 @@ REPOSITORIES: Mapping[str, tuple[Part, ...]] = {
 }
 
 _URL = re.compile(r"(?:https?://|git@|ssh://git@)?github\.com[/:]([\w.-]+)/([\w.-]+?)(?:\.git)?/?")
-_VALUED = ("-b", "--branch", "--depth", "-o", "--origin", "-c", "--config", "-j", "--jobs")
+_FLAGS_WITH_VALUE = ("-b", "--branch", "--depth", "-o", "--origin", "-c", "--config", "-j", "--jobs")
 
 
 def clone(args: Sequence[str]) -> Clone | None:
-    """What a `git clone` of a known repository stands for; None for any other command line of git."""
+    """Return the replacement of a `git clone` of a known repository. Returns None for any other command line of git."""
     if list(args[:1]) != ["clone"]:
         return None
-    given: list[str] = []
+    positional: list[str] = []
     rest = list(args[1:])
     while rest:
         word = rest.pop(0)
-        if word in _VALUED:
+        if word in _FLAGS_WITH_VALUE:
             del rest[:1]
         elif not word.startswith("-"):
-            given.append(word)
-    match = _URL.fullmatch(given[0]) if given else None
-    if match is None or len(given) > 2:
+            positional.append(word)
+    match = _URL.fullmatch(positional[0]) if positional else None
+    if match is None or len(positional) > 2:
         return None
-    asked = f"{match[1]}/{match[2]}".lower()
+    repository = f"{match[1]}/{match[2]}".lower()
     for name, parts in REPOSITORIES.items():
-        if name.lower() == asked:
-            return Clone(name, given[1] if len(given) > 1 else match[2], parts)
+        if name.lower() == repository:
+            return Clone(name, positional[1] if len(positional) > 1 else match[2], parts)
     return None

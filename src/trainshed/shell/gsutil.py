@@ -1,27 +1,27 @@
-"""gsutil's command lines: flags before the command, and what to use in place of what is not served."""
+"""gsutil's command lines: flags before the command, and alternatives to unsupported commands."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-_VALUED = ("-o", "-h", "-i", "-u")  #: flags of every command that have no effect here
-_PLAIN = ("-D", "-DD", "-d")
+_IGNORED_FLAGS_WITH_VALUE = ("-o", "-h", "-i", "-u")  #: flags of every command that have no effect here
+_IGNORED_FLAGS = ("-D", "-DD", "-d")
 
 
 def parse(args: Sequence[str]) -> list[str]:
-    """The same without the flags before the command that change nothing here. `-m` and `-q` stay."""
+    """Drop the flags before the command that have no effect here. `-m` and `-q` stay."""
     rest = list(args)
-    kept: list[str] = []
+    flags: list[str] = []
     while rest and rest[0].startswith("-"):
         flag = rest.pop(0)
-        if flag in _VALUED:
+        if flag in _IGNORED_FLAGS_WITH_VALUE:
             del rest[:1]
-        elif flag not in _PLAIN:
-            kept.append(flag)
-    return kept + rest
+        elif flag not in _IGNORED_FLAGS:
+            flags.append(flag)
+    return flags + rest
 
 
-#: commands of gsutil that are not served, and what to use instead
+#: unsupported commands of gsutil, and their alternatives
 INSTEAD: Mapping[str, str] = {
     **dict.fromkeys(("defacl", "iam", "ubla", "pap"), "Tokens decide who may read and write: `trainshed auth tokens`."),
     **dict.fromkeys(("config", "update"), "There is nothing to set up: this gsutil speaks to your own server."),
@@ -39,6 +39,6 @@ INSTEAD: Mapping[str, str] = {
 
 
 def refusal(word: str) -> str:
-    """A sentence about a command that is not served."""
+    """Return a sentence about an unsupported command."""
     remedy = INSTEAD.get(word) or "`gsutil help` shows what there is."
     return f"Trainshed does not serve `gsutil {word}`. {remedy}"

@@ -19,7 +19,7 @@ from rich.console import Console
 from trainshed.cli import main
 from trainshed.cli.workspace import demo as command
 from trainshed.cli.workspace.demo_display import Board, Lines, Stage, picture, shown
-from trainshed.client.demo import _standing
+from trainshed.client.demo import _report_args
 from trainshed.config import Home
 from trainshed.errors import CannotProceedError
 from trainshed.local import demo as local
@@ -147,9 +147,9 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(board: Board) -> None
 def test_the_progress_of_a_job_in_words() -> None:
     replica = {"name": "worker-replica-0", "state": "running", "cpu": 0.5, "memory_bytes": 1 << 30}
     found: dict[str, Any] = {"state": "QUEUED", "progress": None, "waiting": "It is next.", "replicas": []}
-    assert _standing("mnist_1", found) == ("Job mnist_1 is QUEUED. It is next.", None, ())
+    assert _report_args("mnist_1", found) == ("Job mnist_1 is QUEUED. It is next.", None, ())
     found |= {"state": "RUNNING", "waiting": "", "replicas": [replica]}
-    assert _standing("mnist_1", found) == (
+    assert _report_args("mnist_1", found) == (
         "The replicas of job mnist_1 start.",
         None,
         ("worker 0: CPU 50 %, 1.0 GiB",),
@@ -163,16 +163,16 @@ def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:
     home = Home(tmp_path / "mine")
     home.path.mkdir()
     (home.path / "state.db").touch()
-    with pytest.raises(CannotProceedError, match="no demo made it"), local.claimed(home):
+    with pytest.raises(CannotProceedError, match="no demo made it"), local.hold_lock(home):
         pass
     assert [path.name for path in home.path.iterdir()] == ["state.db"]
 
 
 def test_one_demo_at_a_time(tmp_path: Path) -> None:
     home = Home(tmp_path / "demo")
-    with local.claimed(home), pytest.raises(CannotProceedError, match="A demo runs in"), local.claimed(home):
+    with local.hold_lock(home), pytest.raises(CannotProceedError, match="A demo runs in"), local.hold_lock(home):
         pass
-    with local.claimed(home):
+    with local.hold_lock(home):
         pass
 
 
@@ -181,7 +181,7 @@ def test_removal_follows_no_links_and_leaves_nothing(tmp_path: Path) -> None:
     outside.mkdir()
     (outside / "kept").touch()
     home = Home(tmp_path / "demo")
-    with local.claimed(home):
+    with local.hold_lock(home):
         (home.path / "runtimes").symlink_to(outside)
         (home.path / "buckets" / "b").mkdir(parents=True)
         (home.path / "buckets" / "b" / "object").touch()

@@ -15,8 +15,8 @@ import pytest
 
 from trainshed.client import ApiError, Client, ConnectionLostError, Storage
 from trainshed.client.discovery import connect
-from trainshed.client.storage import CHUNK, crc32c, encoded
-from trainshed.client.transport import ATTEMPTS
+from trainshed.client.storage import CHUNK_BYTES, crc32c, encode_checksum
+from trainshed.client.transport import MAX_ATTEMPTS
 from trainshed.config import ClientSettings, Home
 from trainshed.errors import CannotProceedError, DataLossError
 
@@ -112,7 +112,7 @@ class Shaky:
             "name": name,
             "size": str(len(self.objects[name])),
             "generation": "1",
-            "crc32c": encoded(checksum),
+            "crc32c": encode_checksum(checksum),
         }
 
 
@@ -222,15 +222,15 @@ def test_trying_again_has_an_end(client: Client, shaky: Shaky, pauses: list[floa
     shaky.faults = [503] * 100
     with pytest.raises(ApiError):
         client.call("GET", "/echo")
-    assert len(shaky.requests) == ATTEMPTS
-    assert len(pauses) == ATTEMPTS - 1
+    assert len(shaky.requests) == MAX_ATTEMPTS
+    assert len(pauses) == MAX_ATTEMPTS - 1
 
 
 def test_a_server_that_is_not_there_is_said_to_be_so(url: str, pauses: list[float]) -> None:
     client = Client("http://127.0.0.1:1", sleep=pauses.append)
     with pytest.raises(ConnectionLostError, match=r"http://127\.0\.0\.1:1 does not answer: connection refused"):
         client.call("POST", "/echo", body={})
-    assert len(pauses) == ATTEMPTS - 1  # nothing was sent, so even this was tried again
+    assert len(pauses) == MAX_ATTEMPTS - 1  # nothing was sent, so even this was tried again
 
 
 def test_a_server_of_another_kind_is_said_to_be_one(client: Client) -> None:
@@ -244,7 +244,7 @@ def test_what_is_no_url_is_refused(text: str) -> None:
         Client(text)
 
 
-BIG = bytes(range(256)) * (5 * CHUNK // 512)  #: two and a half chunks
+BIG = bytes(range(256)) * (5 * CHUNK_BYTES // 512)  #: two and a half chunks
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_an_upload_goes_on_where_it_broke_off(
 
 
 def test_a_stream_that_ends_with_a_chunk_is_whole(storage: Storage, shaky: Shaky) -> None:
-    data = BIG[: 2 * CHUNK]
+    data = BIG[: 2 * CHUNK_BYTES]
     storage.upload(io.BytesIO(data), ("b", "x"), content_type="a/b", size=None)
     assert shaky.objects["x"] == data
 

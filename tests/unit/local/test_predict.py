@@ -9,7 +9,7 @@ import pytest
 
 from trainshed.config import Home
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, TrainshedError
-from trainshed.local.predict import LocalModelError, answer, candidates, model_folder
+from trainshed.local.predict import LocalModelError, candidates, model_folder, run_request
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def runtime(folder: Path, script: str) -> Path:
 
 
 def ask(home: Home, script: str, body: dict[str, Any] | None = None) -> tuple[bool, Any]:
-    return answer(runtime(home.path, script), home, home.path / "model", "tensorflow", body or {"instances": [1]})
+    return run_request(runtime(home.path, script), home, home.path / "model", "tensorflow", body or {"instances": [1]})
 
 
 def test_the_request_goes_in_and_the_answer_comes_out(home: Home) -> None:

@@ -20,11 +20,11 @@ from trainshed.local.processes import Program
 from trainshed.local.train import (
     ReplicaCounts,
     Trainer,
-    alone,
     check_module,
     check_ports,
-    distributed,
+    cluster_programs,
     explain_exit,
+    single_program,
     warnings,
 )
 from trainshed.testing.processes.resources import held_port
@@ -54,7 +54,7 @@ def package(tmp_path: Path) -> Path:
 
 
 def test_alone_it_has_a_tf_config_without_cluster() -> None:
-    program = alone(TRAINER, {"HOME": "/me"})
+    program = single_program(TRAINER, {"HOME": "/me"})
     assert program.argv == ("/usr/bin/python", "-m", "trainer.task", "--steps", "5", "--job-dir", "out")
     assert program.folder == Path("/code")
     assert program.env["HOME"] == "/me"
@@ -64,7 +64,7 @@ def test_alone_it_has_a_tf_config_without_cluster() -> None:
 @pytest.mark.parametrize("primary", ["chief", "master"])
 def test_distributed_each_has_its_place_in_one_cluster(primary: str) -> None:
     counts = ReplicaCounts(servers=2, workers=1, evaluators=1)
-    programs = distributed(TRAINER, {}, counts, start_port=27182, primary=primary)
+    programs = cluster_programs(TRAINER, {}, counts, start_port=27182, primary=primary)
     assert [program.name for program in programs] == [
         "master-replica-0",
         "ps-replica-0",
@@ -90,7 +90,7 @@ def test_distributed_each_has_its_place_in_one_cluster(primary: str) -> None:
 
 def test_a_role_that_nobody_has_is_not_in_the_cluster() -> None:
     counts = ReplicaCounts(servers=0, workers=1, evaluators=0)
-    config = tf_config(distributed(TRAINER, {}, counts, start_port=100, primary="chief")[0])
+    config = tf_config(cluster_programs(TRAINER, {}, counts, start_port=100, primary="chief")[0])
     assert config["cluster"] == {"chief": ["localhost:100"], "worker": ["localhost:101"]}
 
 

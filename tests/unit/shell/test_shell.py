@@ -218,12 +218,12 @@ def programs(**more: Any) -> shims.Programs:
 
 def test_shims_are_programs_of_this_user_and_nothing_else_is_left_there(tmp_path: Path) -> None:
     folder = tmp_path / "bin"
-    shims.write(folder, shims.texts(programs(runtime="2.21", runtime_folder=tmp_path / "r"), google=False))
+    shims.write(folder, shims.shim_scripts(programs(runtime="2.21", runtime_folder=tmp_path / "r"), google=False))
     assert {path.name for path in folder.iterdir()} == {
         *("datalab", "gcloud", "git", "gsutil", "python", "sudo", "tensorboard", "trainshed"),
     }
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o700 for path in folder.iterdir())
-    shims.write(folder, shims.texts(programs(), google=True))
+    shims.write(folder, shims.shim_scripts(programs(), google=True))
     assert {path.name for path in folder.iterdir()} == {"datalab", "git", "sudo", "tensorboard", "trainshed"}
 
 
@@ -235,7 +235,7 @@ def test_the_scripts_of_samples_are_run_without_root(tmp_path: Path) -> None:
     real = tmp_path / "real-sudo"
     real.write_text("#!/bin/sh\necho root: $*\n")
     real.chmod(0o755)
-    shims.write(tmp_path / "bin", shims.texts(programs(sudo=str(real)), google=False))
+    shims.write(tmp_path / "bin", shims.shim_scripts(programs(sudo=str(real)), google=False))
 
     def sudo(*words: str) -> str:
         command = [str(tmp_path / "bin" / "sudo"), *words]
@@ -246,7 +246,7 @@ def test_the_scripts_of_samples_are_run_without_root(tmp_path: Path) -> None:
 
 
 def test_a_python_that_uv_looks_at_builds_nothing(tmp_path: Path) -> None:
-    shims.write(tmp_path, shims.texts(programs(runtime="2.21", runtime_folder=tmp_path / "none"), google=False))
+    shims.write(tmp_path, shims.shim_scripts(programs(runtime="2.21", runtime_folder=tmp_path / "none"), google=False))
     done = subprocess.run([tmp_path / "python", "-V"], env={"TRAINSHED_BUILDING": "1", "PATH": "/bin"}, timeout=60)
     assert done.returncode == 127
 
@@ -269,7 +269,7 @@ def test_an_interactive_bash_has_our_programs_first_whatever_its_own_file_does(t
 
 
 def test_a_shim_costs_little_more_than_python_and_click(tmp_path: Path) -> None:
-    shims.write(tmp_path, shims.texts(programs(), google=False))
+    shims.write(tmp_path, shims.shim_scripts(programs(), google=False))
 
     env = {**os.environ, "TRAINSHED_HOME": str(tmp_path / "home")}
     floor = cpu_s([sys.executable, "-c", "import click, json, tomllib, http.client"], env)

@@ -16,7 +16,7 @@ from trainshed.cli.toolkit.output import say, sentence
 from trainshed.cli.toolkit.transfers import run
 from trainshed.client.copy_plan import Transfer, plan_copy
 from trainshed.client.parallel import in_parallel
-from trainshed.client.storage import crc32c, encoded
+from trainshed.client.storage import crc32c, encode_checksum
 from trainshed.client.urls import CopySource, Url, expand, match_buckets
 from trainshed.errors import InvalidArgumentError, NotFoundError, TrainshedError
 
@@ -234,4 +234,4 @@ def _checksum(source: CopySource) -> str:
     with open(source.url.name, "rb") as file:
         while piece := file.read(1 << 20):
             checksum.update(piece)
-    return encoded(checksum)
+    return encode_checksum(checksum)

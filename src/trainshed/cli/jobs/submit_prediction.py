@@ -9,7 +9,7 @@ import click
 from trainshed.cli.jobs.submit_training import ObjectPath, finish
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import KeyValues, Names, WordChoice, format_option, project_option, session
-from trainshed.client.submission import created
+from trainshed.client.submission import create_job
 
 
 @click.command(cls=Command)
@@ -57,7 +57,7 @@ def prediction(ctx: click.Context, /, job: str, project: str | None, format: str
     if flags["version"] and flags["model_dir"]:
         raise click.UsageError("--version can't be given with --model-dir.")
     here = session(project)
-    made = created(here, _body(job, here.project, flags))
+    made = create_job(here, _body(job, here.project, flags))
     finish(ctx, here, made, stream=flags["stream_logs"], format=format)
 
 

@@ -25,7 +25,7 @@ from trainshed.cli.toolkit.options import (
 )
 from trainshed.cli.toolkit.output import local_time, say, show_one
 from trainshed.client.job_reader import entries
-from trainshed.client.submission import check_runnable, created, packages, read_config, upload
+from trainshed.client.submission import check_runnable, create_job, packages, read_config, upload
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _GS = re.compile(r"gs://[^/]+(/.*)?", re.DOTALL)
@@ -140,13 +140,13 @@ def training(ctx: click.Context, /, job: str, project: str | None, format: str |
     here = session(project)
     config = read_config(flags["config"]) if flags["config"] else {}
     with ExitStack() as stack:
-        files, remote = packages(stack, package_path=flags["package_path"], given=flags["packages"] or ())
+        files, remote = packages(stack, package_path=flags["package_path"], arguments=flags["packages"] or ())
         names = _upload_names(files, job, flags, config)
         parts = {"flags": flags | {"project": here.project}, "config": config}
         body = job_body(job, package_uris=[*remote, *names.values()], user_args=ctx.meta["user_args"], **parts)
         check_runnable(body)
         upload(here, names)
-    finish(ctx, here, created(here, body), stream=flags["stream_logs"], format=format)
+    finish(ctx, here, create_job(here, body), stream=flags["stream_logs"], format=format)
 
 
 def finish(ctx: click.Context, here: CommandContext, made: dict[str, Any], *, stream: bool, format: str | None) -> None:

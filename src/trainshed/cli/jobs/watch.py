@@ -14,7 +14,7 @@ from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import WordChoice, project_option, session
 from trainshed.cli.toolkit.output import say
 from trainshed.client.job_format import cores, duration, evaluated, facts, number, percent, rate, size
-from trainshed.client.job_reader import LOOK_S, progress_updates
+from trainshed.client.job_reader import PROGRESS_INTERVAL_S, progress_updates
 from trainshed.domain.jobs.job import JobState
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def watch(job: str, project: str | None, interval: float | None, format: str) ->
         if format == "json":
             last = _print_json(progress_updates(here, job, interval or _LINES_S))
         elif sys.stdout.isatty():
-            last = _show_live(progress_updates(here, job, interval or LOOK_S))
+            last = _show_live(progress_updates(here, job, interval or PROGRESS_INTERVAL_S))
         else:
             last = _print_lines(progress_updates(here, job, interval or _LINES_S))
     except KeyboardInterrupt:

@@ -16,7 +16,7 @@ from trainshed.cli.toolkit.output import say
 from trainshed.config import Home, environment
 from trainshed.errors import TrainshedError
 from trainshed.local import interpreters
-from trainshed.local.predict import FRAMEWORKS, LocalModelError, answer, candidates, model_folder
+from trainshed.local.predict import FRAMEWORKS, LocalModelError, candidates, model_folder, run_request
 
 
 @click.command(cls=Command)
@@ -61,18 +61,18 @@ def _asked(python: Path, home: Home, folder: Path, possible: tuple[str, ...], bo
     """The answer by the best loader that can load the model."""
     for loader in possible[:-1]:
         try:
-            return answer(python, home, folder, loader, body)
+            return run_request(python, home, folder, loader, body)
         except LocalModelError as exc:
             say(f"The loader {loader} does not do for this model, so {possible[-1]} loads it. {exc}")
-    return answer(python, home, folder, possible[-1], body)
+    return run_request(python, home, folder, possible[-1], body)
 
 
 def _python(home: Home, runtime_version: str | None) -> Path:
-    choice = interpreters.chosen_to_serve(home, runtime_version)
+    choice = interpreters.serving_choice(home, runtime_version)
     for note in choice.notes:
         say(f"WARNING: {note}")
     with shown_build(choice.name) as progress:
-        return interpreters.built(home, choice.name, progress)
+        return interpreters.ensure_runtime(home, choice.name, progress)
 
 
 def _message(found: Any) -> str:

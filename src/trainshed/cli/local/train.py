@@ -18,11 +18,11 @@ from trainshed.local.buckets import LocalBuckets
 from trainshed.local.train import (
     ReplicaCounts,
     Trainer,
-    alone,
     check_module,
     check_ports,
-    distributed,
+    cluster_programs,
     explain_exit,
+    single_program,
     warnings,
 )
 
@@ -88,7 +88,11 @@ def train(
         args=_arguments(job_dir, click.get_current_context().meta["user_args"]),
     )
     try:
-        status = _distributed(trainer, sizes) if is_distributed else processes.run_one(alone(trainer, environment()))
+        status = (
+            _distributed(trainer, sizes)
+            if is_distributed
+            else processes.run_one(single_program(trainer, environment()))
+        )
     except processes.StopRequested as exc:
         status = 128 + exc.number
     if text := explain_exit(status, package, trainer.args):
@@ -106,7 +110,7 @@ def _python(runtime_version: str | None) -> Path:
     if runtime_version is None:
         return interpreters.on_path(environment().get("PATH"))
     with shown_build(runtime_version) as progress:
-        python, choice = interpreters.of_runtime(Home.find(environment()), runtime_version, progress)
+        python, choice = interpreters.runtime_python(Home.find(environment()), runtime_version, progress)
     for note in choice.notes:
         say(f"WARNING: {note}")
     return python
@@ -133,8 +137,8 @@ def _distributed(trainer: Trainer, sizes: dict[str, int | None]) -> int:
     if version is None:
         say(f"WARNING: {trainer.python} has no TensorFlow; TF_CONFIG calls the first replica `chief`.")
     primary = "master" if version and version.startswith("1.") else "chief"
-    programs = distributed(trainer, environment(), counts, start_port=chosen["start_port"], primary=primary)
-    return processes.run_gang(programs, _show, ended=_say_ended)
+    programs = cluster_programs(trainer, environment(), counts, start_port=chosen["start_port"], primary=primary)
+    return processes.run_gang(programs, _show, on_exit=_say_ended)
 
 
 def _show(name: str, line: bytes, is_error: bool) -> None:

@@ -26,7 +26,7 @@ from trainshed.cli.toolkit.options import (
 from trainshed.cli.toolkit.output import say
 from trainshed.cli.toolkit.transfers import run
 from trainshed.client.operations import create_once
-from trainshed.client.staging import staged
+from trainshed.client.staging import stage_upload
 from trainshed.client.submission import read_yaml
 from trainshed.client.transport import segment
 from trainshed.errors import InvalidArgumentError
@@ -153,7 +153,7 @@ def create(version: str, model: str, project: str | None, **flags: Any) -> None:
             uri if uri.startswith("gs://") else _staged(here, Path(uri), staging) for uri in packages
         ]
     look_with = f"trainshed versions describe {body['name']} --model {model}"
-    operation = create_once(here, f"{path_of(here, model)}/versions", body, look_with=look_with)
+    operation = create_once(here, f"{path_of(here, model)}/versions", body, check_command=look_with)
     name = str(operation["name"]).rpartition("/")[2]
     if flags["async_"]:
         say(f"Version [{version}] is being created. Wait for it with: trainshed operations wait {name}")
@@ -185,4 +185,6 @@ def read_config(path: Path | None, allowed: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _staged(here: CommandContext, path: Path, staging: str | None) -> str:
-    return staged(here, path, staging, carry=lambda all_: run(here.storage, all_, bar=None, quiet=True), say=say)
+    return stage_upload(
+        here, path, staging, run_transfers=lambda all_: run(here.storage, all_, bar=None, quiet=True), notify=say
+    )

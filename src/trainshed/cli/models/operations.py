@@ -20,7 +20,7 @@ from trainshed.cli.toolkit.options import (
     session,
 )
 from trainshed.cli.toolkit.output import Column, say, show_list, show_named, show_one
-from trainshed.client.operations import POLL_S, fetch, follow, id_of
+from trainshed.client.operations import POLL_INTERVAL_S, fetch, follow, id_of
 from trainshed.client.transport import segment
 from trainshed.errors import TrainshedError
 
@@ -111,7 +111,7 @@ def _watched(here: CommandContext, begun: dict[str, Any], news: Callable[[], str
     told, began = "", time.monotonic()
     dotted = began
     for operation in follow(here, begun):
-        if time.monotonic() - dotted < POLL_S or operation.get("done"):
+        if time.monotonic() - dotted < POLL_INTERVAL_S or operation.get("done"):
             continue
         dotted = time.monotonic()
         text = news() if dotted - began > _PATIENCE_S else ""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from trainshed.cli.toolkit.output import say, sentence
 from trainshed.client import Storage
 from trainshed.client.copy_plan import Transfer, run_transfer
-from trainshed.client.parallel import AT_ONCE, in_parallel
+from trainshed.client.parallel import MAX_CONCURRENT, in_parallel
 from trainshed.client.storage import Progress
 from trainshed.errors import TrainshedError
 
@@ -28,10 +28,10 @@ def run(storage: Storage, transfers: Sequence[Transfer], *, bar: bool | None, qu
     """Carry out all of them. One that fails is said, the others go on, and the end is an error."""
     with_bar = not quiet and (sys.stderr.isatty() if bar is None else bar)
     total = sum(transfer.source.size or 0 for transfer in transfers)
-    at_once = 1 if transfers[0].to.is_stream else AT_ONCE
+    at_once = 1 if transfers[0].to.is_stream else MAX_CONCURRENT
     with _progress(total, shown=with_bar) as shown:
         copying = _Copying(storage, alone=len(transfers) == 1, lines=not quiet and not with_bar, shown=shown)
-        in_parallel(copying.one, transfers, at_once=at_once, stopping=copying.stopping)
+        in_parallel(copying.one, transfers, max_concurrent=at_once, stopping=copying.stopping)
     if copying.failed:
         raise TrainshedError(f"{copying.failed} files/objects could not be transferred.")
     if not quiet:

@@ -93,7 +93,7 @@ def demo(steps: int, folder: Path | None, clean: bool, format: str | None) -> No
         if clean:
             _remove(home)
             return
-        with local.claimed(home):
+        with local.hold_lock(home):
             result = _result(home, steps, ways)
     except KeyboardInterrupt:
         say(_interrupted(home, ways, cleaning=clean))
@@ -145,7 +145,7 @@ class _Run:
             "predictions": digits,
             "labels": list(DIGITS),
             "console_url": demo.console_link(),
-            "server_url": demo.here.client.url,
+            "server_url": demo.context.client.url,
             "home": str(self._home.path),
             "seconds": self._board.seconds(),
         }
@@ -159,7 +159,7 @@ class _Run:
             stage.text = f"{server.url}, process {server.pid}"
         settings = ClientSettings(home=self._home, project=DEFAULT_PROJECT, url=None, token=None)
         here = CommandContext(settings, settings.project)
-        return Demo(here=here, sample=self._sample, command=_command(home=self._home), steps=self._steps)
+        return Demo(context=here, sample=self._sample, command=_command(home=self._home), steps=self._steps)
 
     def _prepare(self, demo: Demo) -> None:
         from trainshed.client.demo import BUCKET, RUNTIME
@@ -234,7 +234,7 @@ def _remove(home: Home) -> None:
     if not home.path.exists():
         say(f"There is no demo in {home.path}: nothing to remove.")
         return
-    with local.claimed(home):
+    with local.hold_lock(home):
         from trainshed.local import notebook
 
         if notebook.stop(home):

@@ -74,7 +74,9 @@ def _started(here: CommandContext, place: ShellTarget, folder: Path, port: int |
     for name in lab.copy_samples(samples_folder() / "notebooks", folder):
         say(f"Copied {name} to {folder}")
     git, sudo = (shutil.which(name, path=around.get("PATH")) for name in ("git", "sudo"))
-    shims.write(place.shims, shims.texts(shims.Programs(python=sys.executable, git=git, sudo=sudo), google=False))
+    shims.write(
+        place.shims, shims.shim_scripts(shims.Programs(python=sys.executable, git=git, sudo=sudo), google=False)
+    )
     path = f"{python.parent}:{around.get('PATH', '')}"
     # no token: the client finds it as the command line does, and takes the owner's to no other machine
     env = inner_environment({**around, "PATH": path}, place, {"TRAINSHED_URL": here.client.url})

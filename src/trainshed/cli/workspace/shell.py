@@ -14,7 +14,7 @@ from trainshed.cli.server.process import start
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import CommandContext, project_option, session
 from trainshed.cli.toolkit.output import say
-from trainshed.client.discovery import owner_token, reach, running
+from trainshed.client.discovery import owner_token, running, server_endpoints
 from trainshed.config import ClientSettings, Home, environment
 from trainshed.errors import CannotProceedError
 from trainshed.proxy import client_config
@@ -57,7 +57,7 @@ def shell(command: str | None, google: bool, runtime_version: str, project: str 
             "machine, or with gs_in_trainers set to google. `trainshed shell` without --google works."
         )
     more = google_cli(place, place.reach) if google and place.reach is not None else {}
-    shims.write(place.shims, shims.texts(_programs(home, around, runtime_version), google=google))
+    shims.write(place.shims, shims.shim_scripts(_programs(home, around, runtime_version), google=google))
     _become(_start(around, command, place), around, place, more)
 
 
@@ -95,7 +95,7 @@ def _server(settings: ClientSettings) -> client_config.ServerEndpoints | None:
     if server is None:
         server = start(settings.home, {})
         say(f"Started a server at {server.url}; `trainshed down` stops it.")
-    led = reach(settings.home)
+    led = server_endpoints(settings.home)
     if led is None:
         say(
             "Only gcloud, gsutil and trainshed talk to your server: other programs reach the real Google, because of "

@@ -47,10 +47,12 @@ def tensorboard(job: str | None, logdir: str | None, port: int, host: str, proje
     folder = _resolved(here, str(logdir))
     check_port(host, port)
     with shown_build(RUNTIME) as progress:
-        python, _ = interpreters.of_runtime(here.settings.home, RUNTIME, progress)
+        python, _ = interpreters.runtime_python(here.settings.home, RUNTIME, progress)
     say(f"Starting TensorBoard on {folder}")
     try:
-        sys.exit(processes.run_gang([program(python, folder, environment(), host=host, port=port)], _show, ended=_mute))
+        sys.exit(
+            processes.run_gang([program(python, folder, environment(), host=host, port=port)], _show, on_exit=_mute)
+        )
     except processes.StopRequested:
         say("TensorBoard has ended.")
 
