@@ -384,7 +384,7 @@ class Home:
     @property
     def bridge_folder(self) -> Path:
         """The socket of the process that speaks to a Ray cluster, and what it was started with."""
-        return self.path / "link"
+        return self.path / "bridge"
 
     @property
     def models(self) -> Path:

@@ -83,7 +83,7 @@ class ConditionNotMetError(TrainshedError):
     """An if-generation condition does not hold."""
 
 
-class NotModified(TrainshedError):
+class NotModified(TrainshedError):  # noqa: N818 - an outcome, not an error
     """The caller already has what it asks for."""
 
 

@@ -29,7 +29,7 @@ def test_the_overview_follows_jobs_and_names_what_needs_attention(
     page = open_console(PROJECT)
     page.evaluate("window.sameWindow = true")
     expect(page.get_by_text("Nothing runs")).to_be_visible()
-    expect(page.get_by_test_id("attention")).not_to_be_visible()
+    expect(page.get_by_test_id("alerts")).not_to_be_visible()
 
     jobs.submit("steps", STEPS, args=["--train_steps=10000"])
     item = page.get_by_test_id("running").locator("li[data-key=steps]")
@@ -38,15 +38,15 @@ def test_the_overview_follows_jobs_and_names_what_needs_attention(
     expect(item).to_contain_text("1 master")
 
     jobs.submit("fails", FAILS)
-    attention = page.get_by_test_id("attention")
-    expect(attention).to_contain_text("<b>bad</b> data", timeout=WAIT_MS)
-    expect(attention.locator("b b")).to_have_count(0)
+    alerts = page.get_by_test_id("alerts")
+    expect(alerts).to_contain_text("<b>bad</b> data", timeout=WAIT_MS)
+    expect(alerts.locator("b b")).to_have_count(0)
     expect(page.get_by_role("link", name=re.compile("Failed, last 24 h"))).to_contain_text("1")
 
     jobs.server.call("POST", f"/v1/projects/{PROJECT}/jobs/steps:cancel", {})
     expect(page.get_by_text("Nothing runs")).to_be_visible(timeout=WAIT_MS)
     assert page.evaluate("window.sameWindow")
-    attention.get_by_role("link").first.click()
+    alerts.get_by_role("link").first.click()
     expect(page).to_have_url(re.compile("/jobs/fails"))
 
 

@@ -27,7 +27,7 @@ from trainshed.testing.fakes.scripted_bridge import ScriptedBridge
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")
 
-KIT: dict[str, Any] = {"files": {}, "relay": None, "ca": ""}
+KIT: dict[str, Any] = {"files": {}, "sidecar_proxy": None, "ca": ""}
 WAIT = """
 import os, sys, time
 folder = sys.argv[1]

@@ -56,17 +56,17 @@ from trainshed_node import package_install
 from trainshed_node.remote import credentials, fetch, sidecar_proxy
 
 site = os.path.join(folder, "site")
-found = fetch.fetch_all(given["packages"], given["kit"], os.path.join(folder, "fetched"), print)
+found = fetch.fetch_all(given["packages"], given["credentials"], os.path.join(folder, "fetched"), print)
 with open(os.path.join(folder, "spec.json"), "w") as file:
     json.dump({"site": site, "uv": given["uv"], "python": given["argv"][0], "packages": found}, file)
 assert package_install.install(folder) == 0
-way = sidecar_proxy.SidecarProxy(given["kit"]["relay"])
+way = sidecar_proxy.SidecarProxy(given["credentials"]["sidecar_proxy"])
 pid = way.start()
 
 def fill(text):
-    return text.replace("@node@", folder).replace("@relay@", way.address)
+    return text.replace("@node@", folder).replace("@sidecar_proxy@", way.address)
 
-credentials.unpack_credentials(given["kit"], folder, fill)
+credentials.unpack_credentials(given["credentials"], folder, fill)
 env = dict(os.environ, PYTHONPATH=site)
 env.update((name, fill(value)) for name, value in given["env"].items())
 status = subprocess.call(given["argv"], env=env, cwd=folder)
@@ -144,7 +144,7 @@ class Elsewhere:
                     log_limit_bytes=1,
                 )
             )
-        return {"packages": made.packages, "kit": dict(made.kit), "env": dict(made.launch.env)}
+        return {"packages": made.packages, "credentials": dict(made.kit), "env": dict(made.launch.env)}
 
 
 @pytest.fixture(scope="module")

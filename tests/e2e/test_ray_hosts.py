@@ -102,7 +102,7 @@ def test_what_a_lost_machine_kept_is_removed_when_it_is_back(deployer: Deployer,
     cluster.restart_node(lost)
     deployer.deploy_routine("wide", manualScaling={"nodes": 3}, labels={"trainshed-engine": "ray"})
     assert lost.host in until_hosts(deployer, "wide", 3)
-    assert set(cluster.left_on(lost)).isdisjoint(path for path in kept[lost.host] if path.endswith("order.json"))
+    assert set(cluster.left_on(lost)).isdisjoint(path for path in kept[lost.host] if path.endswith("agent.json"))
     deployer.finish(deployer.delete("wide"))
     wait_for(lambda: cluster.left_on(lost), lambda left: left == [])
 

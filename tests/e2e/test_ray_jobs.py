@@ -83,7 +83,7 @@ def details(submitter: Submitter, job: str) -> dict[str, Any]:
 
 def absences(submitter: Submitter, job: str) -> list[str]:
     """What the history of a job says of its cluster."""
-    return [event["text"] for event in details(submitter, job)["events"] if "The Ray cluster" in event["text"]]
+    return [event["message"] for event in details(submitter, job)["events"] if "The Ray cluster" in event["message"]]
 
 
 def notes(server: RunningServer) -> list[str]:

@@ -141,7 +141,7 @@ def test_a_drained_host_ends_and_leaves_nothing(hosts: RayHostEngine, spec: Host
     hosts.drain(key)
     assert in_phase(hosts, key, HostPhase.ENDED).message.startswith("The host ended with the exit status 0.")
     wait_for(link.gangs, lambda gangs: gangs == [])
-    wait_for(lambda: list((hosts.folder("p", "m", "v") / "elsewhere").iterdir()), lambda left: left == [])
+    wait_for(lambda: list((hosts.folder("p", "m", "v") / "remote").iterdir()), lambda left: left == [])
 
 
 def test_a_killed_host_is_killed_there(hosts: RayHostEngine, spec: HostSpec, link: LocalBridge) -> None:
@@ -237,7 +237,7 @@ def test_what_a_host_asks_for(hosts: RayHostEngine) -> None:
 
 def test_the_order_holds_all_that_a_node_needs(hosts: RayHostEngine, spec: HostSpec) -> None:
     key = hosts.start(spec)
-    [folder] = (hosts.folder("p", "m", "v") / "elsewhere").iterdir()
+    [folder] = (hosts.folder("p", "m", "v") / "remote").iterdir()
     order = json.loads((folder / "spec.json").read_text())
     assert (folder / "spec.json").stat().st_mode & 0o077 == 0
     assert [each["name"] for each in order["cluster"]["files"]] == ["behaviour"]

@@ -55,7 +55,7 @@ def test_a_gang_runs_with_addresses_that_its_nodes_chose(attempt: GangRun, link:
     assert "hello from worker-replica-0" in said and "trouble" in said
     wait_until(lambda: not link.actors, attempt)
     replicas = attempt.folder.parent / "cache" / "replicas"
-    wait_until(lambda: not [path for path in replicas.glob("*/*") if path.name != ".guard"], attempt)
+    wait_until(lambda: not [path for path in replicas.glob("*/*") if path.name != ".lock"], attempt)
 
 
 def test_what_a_lost_machine_kept_is_removed_when_something_starts_there(attempt: GangRun) -> None:

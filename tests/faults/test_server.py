@@ -91,7 +91,7 @@ def test_a_job_that_ends_while_the_server_is_down_is_finished_by_the_next(
     assert jobs.lines("short")[-1] == "Job completed successfully."
 
 
-@pytest.mark.parametrize("role", ["pid", "guardian"])
+@pytest.mark.parametrize("role", ["pid", "reaper"])
 def test_a_killed_supervisor_fails_the_job_and_leaves_nothing(
     own_server: RunningServer, tmp_path: Path, role: str
 ) -> None:

@@ -192,16 +192,16 @@ def test_killing_the_supervisor_ends_the_job_and_everything_it_started(start: St
     os.kill(started["pid"], signal.SIGKILL)
     attempt.settle(AttemptPhase.LOST)
     assert attempt.processes() == []
-    wait_for(lambda: _gone(started["guardian"]), bool)
+    wait_for(lambda: _gone(started["reaper"]), bool)
 
 
 def test_killing_the_guardian_ends_the_job_and_everything_it_started(start: Start) -> None:
     attempt = _hydra(start)
     started = attempt.event("supervisor_started")
-    os.kill(started["guardian"], signal.SIGKILL)
+    os.kill(started["reaper"], signal.SIGKILL)
     ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
-    assert "guardian process of this job was killed" in ended.message
+    assert "reaper process of this job was killed" in ended.message
     assert attempt.processes() == []
     wait_for(lambda: _gone(started["pid"]), bool)
 

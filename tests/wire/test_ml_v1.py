@@ -312,7 +312,7 @@ class TestGetAndList:
         assert told["runtime"] == "python"
         assert any("Python 3.5" in note for note in told["notes"])
         assert "queue" in told["waiting"] or "next" in told["waiting"]
-        assert told["events"][-1]["text"] == "Job told is queued."
+        assert told["events"][-1]["message"] == "Job told is queued."
 
 
 class TestPatch:

@@ -53,7 +53,7 @@ def test_lines_are_followed_while_a_job_writes(submitter: Submitter) -> None:
         seen += [line["id"] for line in page["lines"]]
     assert seen == sorted(set(seen))
     found = server.call("GET", f"{OWN}/jobs/printer/lines?search=LINE%207&replica=master-replica-0&severity=INFO")
-    assert [line["text"] for line in found["lines"]] == ["line 7"]
+    assert [line["message"] for line in found["lines"]] == ["line 7"]
     assert found["replicas"] == ["master-replica-0", "service"]
 
 
@@ -94,8 +94,8 @@ def test_a_failed_job_says_why(submitter: Submitter) -> None:
     assert failure["summary"] == "There is no gs://views-project-bucket/data/train.csv."
     assert "trainshed buckets ls gs://views-project-bucket/" in failure["remedy"]
     assert failure["replica"] == "master-replica-0"
-    assert failure["lines"][0]["text"] == "Traceback (most recent call last):"
-    assert failure["lines"][-1]["text"].startswith("FileNotFoundError: ")
+    assert failure["lines"][0]["message"] == "Traceback (most recent call last):"
+    assert failure["lines"][-1]["message"].startswith("FileNotFoundError: ")
     [row] = submitter.server.call("GET", f"{OWN}/jobs?state=FAILED")["jobs"]
     assert row["message"] == failure["summary"]
     assert submitter.server.call("GET", f"{OWN}/jobs/printer")["failure"] is None
@@ -125,9 +125,9 @@ def test_a_project_at_a_glance(submitter: Submitter) -> None:
     assert (told["jobs"]["RUNNING"], told["jobs"]["FAILED_24H"]) == (1, 1)
     assert [row["jobId"] for row in told["running"]] == ["printer"]
     assert told["machine"]["memory_bytes"] > 0
-    [item] = [each for each in told["attention"] if "failer" in each["text"]]
+    [item] = [each for each in told["alerts"] if "failer" in each["message"]]
     assert item["link"] == f"#/p/{PROJECT}/jobs/failer"
-    assert "gs://views-project-bucket/data/train.csv" in item["text"]
+    assert "gs://views-project-bucket/data/train.csv" in item["message"]
 
 
 def test_the_settings_are_for_owners_of_the_server(submitter: Submitter) -> None:

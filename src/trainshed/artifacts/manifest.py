@@ -20,7 +20,7 @@ from trainshed.artifacts import staging
 from trainshed.artifacts.staging import SAFE_WRITE_FLAGS, OpenFile, Package, StagedPackage
 from trainshed.errors import FailedPreconditionError, NotFoundError
 
-MANIFEST_FILE = "provisions.json"  #: in the folder of the version's hosts
+MANIFEST_FILE = "manifest.json"  #: in the folder of the version's hosts
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PIECE = 1 << 20
 

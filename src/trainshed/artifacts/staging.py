@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainshed.errors import FailedPreconditionError, NotFoundError
 
-FOLDER = "parcels"  #: in the attempt's own
+FOLDER = "artifacts"  #: in the attempt's own
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PIECE = 1 << 20
 #: models can reach their folders; a link there is not followed, and a FIFO in the place of a file does not stop us

@@ -25,7 +25,7 @@ class Role(StrEnum):
     """What a token may do in its project."""
 
     #: only downloads the artifacts of one job or version to the node that runs it
-    COURIER = "courier"
+    ARTIFACT_READER = "artifact-reader"
     VIEWER = "viewer"
     EDITOR = "editor"
     OWNER = "owner"
@@ -36,7 +36,7 @@ class Role(StrEnum):
 
 
 _ACCESS = {
-    Role.COURIER: Access.FETCH,
+    Role.ARTIFACT_READER: Access.FETCH,
     Role.VIEWER: Access.READ,
     Role.EDITOR: Access.WRITE,
     Role.OWNER: Access.ADMIN,
@@ -66,7 +66,7 @@ class Principal:
     @classmethod
     def of_version(cls, project: str, model: str, version: str) -> Self:
         """The principal that downloads the artifacts of a version to a node."""
-        return cls(user=f"{_VERSION_PREFIX}{model}/{version}", project=project, role=Role.COURIER)
+        return cls(user=f"{_VERSION_PREFIX}{model}/{version}", project=project, role=Role.ARTIFACT_READER)
 
     @property
     def version(self) -> tuple[str, str] | None:

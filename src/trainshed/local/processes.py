@@ -41,7 +41,7 @@ class Program:
     folder: Path
 
 
-class StopRequested(Exception):
+class StopRequested(Exception):  # noqa: N818 - a signal, not an error
     """A signal requested this process to stop."""
 
     def __init__(self, number: int) -> None:

@@ -180,7 +180,7 @@ def _run_supervisor(folder: str, journal: Journal, ready: int, reaper: int) -> i
         journal.append(
             "supervisor_started",
             pid=os.getpid(),
-            guardian=reaper,
+            reaper=reaper,
             boot_id=_boot_id(),
             started=_start_time(),
             start="cold" if spawn.warm_runner is None else "warm",

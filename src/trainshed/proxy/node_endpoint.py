@@ -13,7 +13,7 @@ from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.google_hosts import PATTERN
 
 CREDENTIALS_FOLDER = Path("@node@/credentials")  #: of a remote replica; the node agent substitutes the placeholder
-SIDECAR_PLACEHOLDER = "@relay@"  #: placeholder for the host and port of the sidecar proxy
+SIDECAR_PLACEHOLDER = "@sidecar_proxy@"  #: placeholder for the host and port of the sidecar proxy
 _UNASSIGNED_ADDRESS = "192.0.2.1"  #: an address of TEST-NET-1, which no machine has; nothing is sent to it
 
 

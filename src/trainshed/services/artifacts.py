@@ -23,7 +23,7 @@ class JobArtifacts:
 
         Raises `PermissionDeniedError` for the fetch token of another job.
         """
-        if holder.role is Role.COURIER and holder.job != job:
+        if holder.role is Role.ARTIFACT_READER and holder.job != job:
             raise PermissionDeniedError("This token fetches the packages of one job, and this is another one.")
         stored = self._jobs.get(project, job)
         return StagedPackage(self._home.jobs / stored.project / stored.id / str(stored.attempt), sha256)
@@ -41,7 +41,7 @@ class VersionArtifacts:
 
         Raises `PermissionDeniedError` for the fetch token of another version.
         """
-        if holder.role is Role.COURIER and holder.version != (model, version):
+        if holder.role is Role.ARTIFACT_READER and holder.version != (model, version):
             raise PermissionDeniedError("This token fetches the files of one version, and this is another one.")
         stored = self._models.version(project, model, version)
         folder = self._home.hosts / stored.project / stored.model / stored.id

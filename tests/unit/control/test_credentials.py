@@ -91,7 +91,7 @@ def test_the_kit_holds_the_tokens_and_the_launch_none(tmp_path: Path) -> None:
     assert issued == [("job", "p-one", "j", 86_460), ("courier", "p-one", "j", 86_460)]
     assert made.kit["token"] == "ts_of_the_courier"
     assert made.kit["ca"] == "-----PEM-----"
-    assert made.kit["relay"] == {"host": "10.0.0.1", "port": 8471, "names": PATTERN}
+    assert made.kit["sidecar_proxy"] == {"host": "10.0.0.1", "port": 8471, "names": PATTERN}
     assert json.loads(made.kit["files"]["google.json"])["refresh_token"] == "ts_of_the_job"
     assert made.kit["files"]["token-for"] == "https://10.0.0.1:8471"
     assert "gs_json_host = 10.0.0.1" in made.kit["files"]["boto"]
@@ -103,7 +103,7 @@ def test_the_kit_holds_the_tokens_and_the_launch_none(tmp_path: Path) -> None:
 def test_all_of_it_goes_over_tls_or_by_the_relay(tmp_path: Path) -> None:
     env = dict(equipped(tmp_path)[0].launch.env)
     assert (env["MINE"], env["BOTO_CONFIG"]) == ("1", "/chosen")
-    assert {value for value in env.values() if "http://" in value} == {"http://@relay@"}
+    assert {value for value in env.values() if "http://" in value} == {"http://@sidecar_proxy@"}
     assert env["TRAINSHED_URL"] == "https://10.0.0.1:8471"
     assert env["SSL_CERT_FILE"] == "@node@/credentials/bundle.pem"
     assert env["GOOGLE_APPLICATION_CREDENTIALS"] == "@node@/credentials/google.json"
@@ -115,7 +115,7 @@ def test_all_of_it_goes_over_tls_or_by_the_relay(tmp_path: Path) -> None:
 def test_with_the_real_cloud_chosen_nothing_but_packages_is_from_here(tmp_path: Path) -> None:
     made, issued = equipped(tmp_path, replace(REACH, serves_gs=False))
     assert made.launch.env == {"MINE": "1", "BOTO_CONFIG": "/chosen"}
-    assert made.kit == {"files": {}, "relay": None, "ca": "-----PEM-----", "token": "ts_of_the_courier"}
+    assert made.kit == {"files": {}, "sidecar_proxy": None, "ca": "-----PEM-----", "token": "ts_of_the_courier"}
     assert [kind for kind, *_ in issued] == ["courier"]
 
 
@@ -127,7 +127,7 @@ def test_what_was_replaced_in_between_is_not_put_aside(tmp_path: Path) -> None:
     package.path.write_bytes(b"another")
     with pytest.raises(FailedPreconditionError, match="was replaced"):
         staging.stage_package(tmp_path / "attempt", package)
-    assert [*(tmp_path / "attempt" / "parcels").iterdir()] == []
+    assert [*(tmp_path / "attempt" / "artifacts").iterdir()] == []
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_only_what_was_put_aside_is_given_out(tmp_path: Path, sha256: str) -> No
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "parcels").mkdir()
-    (tmp_path / "parcels" / SHA256).symlink_to("/etc/passwd")
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts" / SHA256).symlink_to("/etc/passwd")
     with pytest.raises(OSError, match="symbolic"):
         StagedPackage(tmp_path, SHA256)
 

@@ -37,10 +37,10 @@ def test_a_version_is_created_checked_and_routed(shed: Shed) -> None:
     operation = shed.operations.get("p", version.operation)
     assert operation.response is not None
     assert operation.response["state"] == "READY"
-    [host] = wait_for(lambda: shed.deployments.hosts("p", "m", "v1"), lambda hosts: bool(hosts[0]["figures"]))
+    [host] = wait_for(lambda: shed.deployments.hosts("p", "m", "v1"), lambda hosts: bool(hosts[0]["stats"]))
     assert host["state"] == "READY"
     assert host["memoryBytes"] > 0
-    assert host["figures"]["requests"] == 7
+    assert host["stats"]["requests"] == 7
     wait_for(lambda: shed.deployments.progress("p", "m", "v1"), lambda text: text == "")
 
 

@@ -322,7 +322,7 @@ def say(failed: Failed, text: str, *, replica: str = "worker-replica-1", severit
 
 
 def lines(told: dict[str, Any]) -> list[str]:
-    return [line["text"] for line in told["lines"]]
+    return [line["message"] for line in told["lines"]]
 
 
 def test_the_lines_are_the_last_traceback_of_the_replica(failed: Failed) -> None:

@@ -253,7 +253,7 @@ def test_an_attempt_is_launched_with_all_that_the_machines_there_need(tmp_path: 
         "bundles": {"master-replica-0": {"CPU": 1, "memory": 3.75 * GB}},
         "runtime": {"name": "python"},
         "packages": [{"uri": "gs://b/p"}],
-        "kit": {"files": {}},
+        "credentials": {"files": {}},
         "lease_s": 600.0,
     }
     assert spec["packages"] == []

@@ -51,7 +51,7 @@ class Node:
     def left(self) -> list[str]:
         """All that there is of replicas."""
         found = (self.cache / "replicas").glob("*/**/*")
-        return sorted(str(path.relative_to(self.cache)) for path in found if path.name != ".guard")
+        return sorted(str(path.relative_to(self.cache)) for path in found if path.name != ".lock")
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ def node(tmp_path: Path) -> Node:
 
 def test_an_order_is_whole_and_for_nobody_else(node: Node) -> None:
     folder, held = node.copy(secret="s")
-    assert json.loads((folder / "order.json").read_bytes()) == {"cache": str(node.cache), "secret": "s"}
-    assert (folder / "order.json").stat().st_mode & 0o077 == 0
+    assert json.loads((folder / "agent.json").read_bytes()) == {"cache": str(node.cache), "secret": "s"}
+    assert (folder / "agent.json").stat().st_mode & 0o077 == 0
     assert folder.stat().st_mode & 0o077 == 0
     os.close(held)
 
@@ -94,7 +94,7 @@ def test_a_copy_whose_keeper_still_cleans_up_stays(node: Node) -> None:
 def test_a_copy_that_was_just_being_made_is_removed_too(node: Node) -> None:
     folder, held = node.copy()
     os.close(held)
-    (folder / "order.json").unlink()
+    (folder / "agent.json").unlink()
     node.sweep()
     assert node.left() == []
 
@@ -143,7 +143,7 @@ class TestModels:
         with monkeypatch.context() as there:
             there.setattr(socket, "gethostname", lambda: "another")
             folder, held = node.copy()
-        (folder / "order.json").write_bytes(b"")
+        (folder / "agent.json").write_bytes(b"")
         old = node.model(FILES, age_s=workspace.MODEL_RETENTION_S + 60)
         node.sweep()
         assert not old.exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from trainshed.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
+from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.services.access.policies import Policies
 from trainshed.services.jobs.jobs import JobDependencies, Jobs
 from trainshed.services.paging import PageRequest
@@ -37,16 +37,12 @@ BUCKETS = {"in-cloud": "shed", "mine": "shed", "theirs": "other-shed"}
 OBJECTS = {("mine", "trainer.tar.gz"), ("theirs", "trainer.tar.gz")}
 
 
-@dataclass(frozen=True)
-class Chosen:
-    name: str
-    notes: tuple[str, ...] = ()
-
-
-def resolve_runtime(runtime: str, python: str) -> Chosen:
+def resolve_runtime(runtime: str, python: str) -> RuntimeChoice:
     if runtime == "9.9":
         raise InvalidArgumentError("There is no runtime 9.9 or newer.", field="training_input.runtime_version")
-    return Chosen("2.15", ("Runtime 1.2 is not offered any more.",)) if runtime == "1.2" else Chosen("2.21")
+    return (
+        RuntimeChoice("2.15", ("Runtime 1.2 is not offered any more.",)) if runtime == "1.2" else RuntimeChoice("2.21")
+    )
 
 
 def bucket_owner(name: str) -> str:

@@ -88,7 +88,7 @@ def test_without_a_place_the_last_lines_are_told(shelf: Shelf) -> None:
         "time": "2025-11-13T02:13:20.000100Z",
         "replica": "master-replica-0",
         "severity": "INFO",
-        "text": "100",
+        "message": "100",
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from trainshed.errors import (
     TrainshedError,
     UnimplementedError,
 )
+from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.services.access.policies import Policies
 from trainshed.services.artifacts import VersionArtifacts
 from trainshed.services.models.models import Models, ServingDependencies
@@ -42,16 +42,14 @@ FILES = {("mine", "export/1/saved_model.pb"), ("theirs", "export/1/saved_model.p
 VERSION = {"name": "v1", "deploymentUri": "gs://mine/export/1/"}
 
 
-@dataclass(frozen=True)
-class Chosen:
-    name: str
-    notes: tuple[str, ...] = ()
-
-
-def resolve_runtime(runtime: str, python: str) -> Chosen:
+def resolve_runtime(runtime: str, python: str) -> RuntimeChoice:
     if runtime == "9.9":
         raise InvalidArgumentError("There is no runtime 9.9 or newer.", field="training_input.runtime_version")
-    return Chosen("2.15", (f"Runtime {runtime} is not offered any more.",)) if runtime == "2.1" else Chosen("2.21")
+    return (
+        RuntimeChoice("2.15", (f"Runtime {runtime} is not offered any more.",))
+        if runtime == "2.1"
+        else RuntimeChoice("2.21")
+    )
 
 
 def bucket_owner(name: str) -> str:
@@ -284,7 +282,7 @@ class TestFiles:
         [
             Principal.of_version("shed", "m", "v2"),
             Principal.of_version("shed", "n", "v1"),
-            Principal.of_job("shed", "v1", Role.COURIER),
+            Principal.of_job("shed", "v1", Role.ARTIFACT_READER),
         ],
         ids=lambda holder: holder.user,
     )

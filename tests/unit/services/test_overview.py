@@ -96,8 +96,8 @@ class Project:
     def told(self) -> dict[str, Any]:
         return self.overview.of("shed")
 
-    def attention(self) -> list[tuple[str, str]]:
-        return [(item["severity"], item["text"]) for item in self.told()["attention"]]
+    def alerts(self) -> list[tuple[str, str]]:
+        return [(item["severity"], item["message"]) for item in self.told()["alerts"]]
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 def test_an_empty_project_needs_nothing(project: Project) -> None:
     told = project.told()
     assert told["jobs"] == {"QUEUED": 0, "RUNNING": 0, "SUCCEEDED_24H": 0, "FAILED_24H": 0}
-    assert (told["running"], told["queued"], told["models"], told["attention"]) == ([], [], [], [])
+    assert (told["running"], told["queued"], told["models"], told["alerts"]) == ([], [], [], [])
     assert told["machine"] == {
         "cpus": 4,
         "cpu": 0.5,
@@ -141,7 +141,7 @@ def test_jobs_are_counted_and_those_that_run_and_wait_are_shown(project: Project
     assert [row["jobId"] for row in told["queued"]] == ["waits", "waits_too"]
     assert told["queued"][0]["waiting"].startswith("It is next.")
     assert told["queued"][1]["waiting"].startswith("It waits in the queue at position 2")
-    assert told["attention"] == []
+    assert told["alerts"] == []
 
 
 def test_a_batch_prediction_tells_how_much_it_has_read(project: Project) -> None:
@@ -187,18 +187,18 @@ def test_models_are_told_with_their_traffic(project: Project) -> None:
 def test_failed_jobs_are_told_with_cause_and_remedy(project: Project) -> None:
     error = "The replica master 0 ran out-of-memory and exited with a non-zero status of 9(SIGKILL). \n"
     project.add("bad", JobState.FAILED, age_us=HOUR_US, error=error)
-    [item] = project.told()["attention"]
+    [item] = project.told()["alerts"]
     assert item == {
         "severity": "error",
-        "text": "Job bad failed. master-replica-0 ran out of memory.",
+        "message": "Job bad failed. master-replica-0 ran out of memory.",
         "remedy": "Use a smaller batch size, read the data in parts, or run fewer jobs at once.",
         "link": "#/p/shed/jobs/bad",
     }
     for number in range(6):
         project.add(f"bad{number}", JobState.FAILED, error=error)
-    items = project.told()["attention"]
+    items = project.told()["alerts"]
     assert len(items) == 6
-    assert items[-1]["text"] == "2 more jobs failed in the last 24 hours."
+    assert items[-1]["message"] == "2 more jobs failed in the last 24 hours."
     assert items[-1]["link"] == "#/p/shed/jobs?state=FAILED"
 
 
@@ -213,11 +213,11 @@ def test_versions_that_failed_or_do_not_answer(project: Project) -> None:
         for name in ("v1", "v2", "v3")
     }
     project.routes.publish(ModelRoute(project="shed", model="digits", versions=routes))
-    assert project.attention() == [
+    assert project.alerts() == [
         ("error", "Version v1 of model digits does not answer. It died."),
         ("warning", "Version v2 of model digits could not be created. Create Version failed. Bad model."),
     ]
-    assert {item["link"] for item in project.told()["attention"]} == {"#/p/shed/models/digits"}
+    assert {item["link"] for item in project.told()["alerts"]} == {"#/p/shed/models/digits"}
 
 
 @pytest.mark.parametrize(
@@ -231,14 +231,14 @@ def test_versions_that_failed_or_do_not_answer(project: Project) -> None:
 )
 def test_a_disk_that_fills_up(project: Project, free: int, total: int, said: list[tuple[str, str]]) -> None:
     project.machine = replace(MACHINE, disk_free_bytes=free, disk_bytes=total)
-    assert project.attention() == said
+    assert project.alerts() == said
 
 
 def test_jobs_that_wait_for_long(project: Project) -> None:
     project.add("waits", JobState.QUEUED, age_us=25 * 60_000_000)
     project.add("builds", JobState.PREPARING, age_us=3 * HOUR_US)
     project.add("new", JobState.QUEUED)
-    waits, builds = project.attention()
+    waits, builds = project.alerts()
     assert waits[1].startswith("Job waits has waited for 25 minutes. It is next.")
     assert builds == ("warning", "Job builds has been made ready for 3 hours.")
 
@@ -246,7 +246,7 @@ def test_jobs_that_wait_for_long(project: Project) -> None:
 def test_replicas_that_were_started_again(project: Project) -> None:
     project.add("runs", JobState.RUNNING)
     project.restarts = ["restarted worker-replica-1 (killed by signal 9)"]
-    assert project.attention() == [
+    assert project.alerts() == [
         ("warning", "Job runs lost a replica once: restarted worker-replica-1 (killed by signal 9).")
     ]
 

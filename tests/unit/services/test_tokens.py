@@ -128,7 +128,7 @@ def test_a_courier_is_good_for_nothing_but_fetching(store: TokenStore) -> None:
     tokens = Tokens(store, job_active=lambda project, job: going_on and (project, job) == ("p-one", "j"))
     secret = tokens.issue_job_fetch_token("p-one", "j", ttl_s=60)
     holder = tokens.find(secret)
-    assert holder == Principal.of_job("p-one", "j", Role.COURIER)
+    assert holder == Principal.of_job("p-one", "j", Role.ARTIFACT_READER)
     assert holder.job == "j"
     for project in ("p-one", "p-two", ALL_PROJECTS):
         assert holder.may(Access.FETCH, project) == (project == "p-one")
@@ -145,7 +145,7 @@ def test_a_courier_of_a_version_ends_with_it(store: TokenStore) -> None:
     secret = tokens.issue_version_fetch_token("p-one", "m", "v", ttl_s=60)
     holder = tokens.find(secret)
     assert holder is not None
-    assert (holder.version, holder.job, holder.role) == (("m", "v"), "", Role.COURIER)
+    assert (holder.version, holder.job, holder.role) == (("m", "v"), "", Role.ARTIFACT_READER)
     assert not any(holder.may(access, "p-one") for access in Access if access > Access.FETCH)
     assert tokens.known(secret) is None
     assert tokens.exchange(secret, ttl_s=60) is None
@@ -153,7 +153,7 @@ def test_a_courier_of_a_version_ends_with_it(store: TokenStore) -> None:
     assert tokens.find(secret) is None
 
 
-@pytest.mark.parametrize("role", ["courier", "admin", "", None, ["owner"], 3])
+@pytest.mark.parametrize("role", ["artifact-reader", "admin", "", None, ["owner"], 3])
 def test_people_have_the_roles_of_people(store: TokenStore, role: object) -> None:
     with pytest.raises(InvalidArgumentError, match="A role is one of viewer, editor, owner"):
         make(Tokens(store), role=role)

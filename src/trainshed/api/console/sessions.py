@@ -22,8 +22,8 @@ BODY_LIMIT = 4096
 _PATH = "/trainshed/v1/session"
 _PRIVATE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
 _LINK_EXPIRED = (
-    f"This link was opened before, or it is older than {CODE_TTL_S} seconds. Run `trainshed console` again, or go to the "
-    f"console's own address and sign in with a token.\n"
+    f"This link was opened before, or it is older than {CODE_TTL_S} seconds. Run `trainshed console` again, or go to "
+    f"the console's own address and sign in with a token.\n"
 )
 
 

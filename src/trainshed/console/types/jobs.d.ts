@@ -122,7 +122,7 @@ declare namespace Api {
   interface JobEvent {
     time: string;
     severity: Severity;
-    text: string;
+    message: string;
   }
 
   interface Failure {
@@ -200,7 +200,7 @@ declare namespace Api {
     time: string;
     replica: string;
     severity: Severity;
-    text: string;
+    message: string;
   }
 
   interface LinesPage {

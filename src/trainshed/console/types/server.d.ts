@@ -1,7 +1,7 @@
 // The server, its buckets, and a project at a glance.
 
 declare namespace Api {
-  type Role = "courier" | "viewer" | "editor" | "owner";
+  type Role = "artifact-reader" | "viewer" | "editor" | "owner";
 
   interface Session {
     user: string;
@@ -72,9 +72,9 @@ declare namespace Api {
     history: Glance[];
   }
 
-  interface Attention {
+  interface Alert {
     severity: "error" | "warning";
-    text: string;
+    message: string;
     remedy: string;
     link: string;
   }
@@ -103,7 +103,7 @@ declare namespace Api {
     queued: QueuedRow[];
     models: ModelRow[];
     machine: Machine;
-    attention: Attention[];
+    alerts: Alert[];
   }
 
   interface Bucket {

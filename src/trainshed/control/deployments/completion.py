@@ -23,11 +23,11 @@ LOG = logging.getLogger("trainshed.control.deployments.controller")
 _CANCEL_POLL_INTERVAL_S = 0.2  #: between two checks whether the operation was cancelled
 
 
-class ShutdownRequested(Exception):
+class ShutdownRequested(Exception):  # noqa: N818 - a signal, not an error
     """The server shuts down. The next one resumes the work."""
 
 
-class CancelRequested(Exception):
+class CancelRequested(Exception):  # noqa: N818 - a signal, not an error
     """A user cancelled the operation."""
 
 

@@ -149,7 +149,7 @@ class DeploymentController:
                         "state": status.phase.value,
                         "memoryBytes": memory,
                         "ageSeconds": age_s,
-                        "figures": self._hosts.stats(key) if status.phase is HostPhase.READY else {},
+                        "stats": self._hosts.stats(key) if status.phase is HostPhase.READY else {},
                         "address": str(status.endpoint or ""),
                     }
                 )

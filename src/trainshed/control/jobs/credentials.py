@@ -1,7 +1,7 @@
 """Credentials for replicas: variables, a token and files that let trainer code reach this server under Google's names.
 
 On this machine the files are written into the attempt's folder. A remote replica gets them as a credentials bundle. In
-it the placeholders `@node@`, `@relay@` and `@host:REPLICA@` stand for values that only the node knows.
+it the placeholders `@node@`, `@sidecar_proxy@` and `@host:REPLICA@` stand for values that only the node knows.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class RemoteCredentials:
         packages = tuple(self._stage(spec, package) for package in spec.packages)
         kit = {
             "files": self._files(spec),
-            "relay": self._nodes.relay(),
+            "sidecar_proxy": self._nodes.relay(),
             "ca": self._nodes.authority,
             "token": self._issue_fetch_token(spec.project, spec.job, ttl_s=_ttl_s(spec)),
         }

@@ -273,7 +273,7 @@ class RayEngine:
             ),
             "runtime": dict(launch.elsewhere.runtime),
             "packages": [dict(package) for package in launch.elsewhere.packages],
-            "kit": dict(launch.elsewhere.kit),
+            "credentials": dict(launch.elsewhere.kit),
             "lease_s": LEASE_S,
         }
         self._supervisors.supervise(launch, cluster=cluster)

@@ -88,7 +88,7 @@ class RayHostEngine(HostProcessEngine):
         self._sweeper = threading.Thread(target=self._sweep, name="host-room", daemon=True)
 
     def open(self, on_change: Callable[[], None]) -> None:
-        for left in self._home.hosts.glob("*/*/*/elsewhere/*"):  # by a server that was killed
+        for left in self._home.hosts.glob("*/*/*/remote/*"):  # by a server that was killed
             shutil.rmtree(left, ignore_errors=True)
         super().open(on_change)
         if not self._rules.lacking:
@@ -116,7 +116,7 @@ class RayHostEngine(HostProcessEngine):
         key = f"{spec.project}/{spec.model}/{spec.version}/{name}"
         gang = f"{GANGS}{spec.project}/{spec.model}/{spec.version}/{name}"
         folder = self.folder(spec.project, spec.model, spec.version)
-        place, log = folder / "elsewhere" / name, log_of(folder, spec)
+        place, log = folder / "remote" / name, log_of(folder, spec)
         secret = secrets.token_urlsafe(32)
         with self._guard:
             self._gangs.add(gang)
@@ -162,7 +162,7 @@ class RayHostEngine(HostProcessEngine):
             "address": [f"@host:{REPLICA}@", f"@port:{REPLICA}@"],
             "secret": secret,
         }
-        kit = {"files": {SPEC: json.dumps(told)}, "relay": None, "ca": way.ca, "token": way.token}
+        kit = {"files": {SPEC: json.dumps(told)}, "sidecar_proxy": None, "ca": way.ca, "token": way.token}
         return {
             "module": "",
             "args": ["host", f"@node@/credentials/{SPEC}"],
@@ -178,7 +178,7 @@ class RayHostEngine(HostProcessEngine):
                 "runtime": dict(self._rules.recipe(spec.runtime)),
                 "packages": [_fetched(each.as_json(), way, uri=each.name) for each in needs.packages],
                 "files": [_fetched(each.as_json(), way, uri=each.name, what="file") for each in needs.files],
-                "kit": kit,
+                "credentials": kit,
                 "lease_s": LEASE_S,
             },
         }

@@ -288,11 +288,11 @@ class Agent:
         if is_host:
             values.update(site=prepared["site"], model=prepared["model"])
         substitute = placeholders.substitution(values, addresses)
-        if self._spec["kit"]["files"]:
+        if self._spec["credentials"]["files"]:
             from . import credentials
 
             credentials.unpack_credentials(
-                self._spec["kit"], self._folder, substitute, for_all=bool(self._spec.get("container"))
+                self._spec["credentials"], self._folder, substitute, for_all=bool(self._spec.get("container"))
             )
         env = dict(_node_environment(), **{key: substitute(value) for key, value in self._spec["env"].items()})
         env["PYTHONUNBUFFERED"] = "1"
@@ -330,13 +330,13 @@ class Agent:
 
     def _start_sidecar(self) -> dict[str, str]:
         """Start the sidecar proxy if the replica needs one. Returns its placeholder values."""
-        if self._spec["kit"]["relay"] is None:
+        if self._spec["credentials"]["sidecar_proxy"] is None:
             return {}
         from .sidecar_proxy import SidecarProxy
 
-        self._sidecar = SidecarProxy(self._spec["kit"]["relay"])
+        self._sidecar = SidecarProxy(self._spec["credentials"]["sidecar_proxy"])
         self._sidecar_pid = self._sidecar.start()
-        return {"relay": self._sidecar.address}
+        return {"sidecar_proxy": self._sidecar.address}
 
     def _on_replica_exit(self, status: ExitStatus) -> None:
         if status.signal == signal.SIGKILL and oom_kills() > self._oom_kills:

@@ -138,7 +138,7 @@ class ReplicaProxy:
                 "runtime": cluster["runtime"],
                 "packages": cluster["packages"],
                 "files": cluster.get("files", []),
-                "kit": cluster["kit"],
+                "credentials": cluster["credentials"],
                 "container": replica.get("container"),
                 "containers": self._spec.get("containers"),
             },

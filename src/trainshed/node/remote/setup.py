@@ -81,7 +81,7 @@ def _install(folder: str, spec: dict[str, Any], python: str, site: str) -> bool:
     from .. import package_install
     from .fetch import fetch_all
 
-    packages = fetch_all(spec["packages"], spec["kit"], os.path.join(spec["cache"], "fetched"), _log)
+    packages = fetch_all(spec["packages"], spec["credentials"], os.path.join(spec["cache"], "fetched"), _log)
     with open(os.path.join(folder, "spec.json"), "w") as out:
         json.dump({"python": python, "uv": _find_uv(spec), "site": site, "packages": packages}, out)
     return package_install.install(folder) == 0
@@ -99,7 +99,7 @@ def _fetch_model(spec: dict[str, Any]) -> str:
             shutil.rmtree(draft, ignore_errors=True)
             from .fetch import fetch_files
 
-            fetch_files(spec["files"], spec["kit"], draft)
+            fetch_files(spec["files"], spec["credentials"], draft)
             os.rename(draft, folder)
         os.utime(folder)  # marks it as in use
     return folder

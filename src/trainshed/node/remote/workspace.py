@@ -22,10 +22,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-SPEC_FILE = "order.json"  #: in each workspace: the spec of its agent
+SPEC_FILE = "agent.json"  #: in each workspace: the spec of its agent
 MODEL_RETENTION_S = 7 * 86400.0  #: of model files with which no host is started
 _LOCK = ".lock"
-_NODE_LOCK = ".guard"  #: held to create or remove workspaces of this node
+_NODE_LOCK = ".lock"  #: held to create or remove workspaces of this node
 _INCARNATION = re.compile(r"\d+\.\d+")  #: names of workspaces; no folder above them matches
 
 

@@ -32,7 +32,7 @@ END = "end"
 
 #: Why a job ends that none of its replicas ended.
 REAPER_KILLED = (
-    "The guardian process of this job was killed, and its replicas were ended with it. "
+    "The reaper process of this job was killed, and its replicas were ended with it. "
     "Nothing is wrong with the job itself: submit it again under a new name."
 )
 STOPPED = (

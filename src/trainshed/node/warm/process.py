@@ -78,7 +78,7 @@ class _WarmRunner:
         """Why `argv` can't run in a fork. Empty if it can."""
         if argv[:2] != [sys.executable, "-m"]:
             return "it is another program"
-        return compatibility.cold_start_reason(env, folder, self._start, self._gate.settled)
+        return compatibility.cold_start_reason(env, folder, self._start, self._preloaded.settled)
 
     def run(self, argv: list[str], env: dict[str, str]) -> None:
         """Run `argv` in a fork. Never returns."""

@@ -120,7 +120,7 @@ class Tokens:
         Returns None if it is invalid, was itself exchanged, or is a fetch token.
         """
         token = self._find(secret)
-        if token is None or token.parent or token.principal.role is Role.COURIER:
+        if token is None or token.parent or token.principal.role is Role.ARTIFACT_READER:
             return None
         return token.id
 
@@ -162,7 +162,7 @@ class Tokens:
 
     def issue_job_fetch_token(self, project: str, job: str, *, ttl_s: float) -> str:
         """Issue a token that only downloads the packages of one job. It is invalid once the job has ended."""
-        principal = Principal.of_job(project, job, Role.COURIER)
+        principal = Principal.of_job(project, job, Role.ARTIFACT_READER)
         return self._issue(principal, label=f"packages of job {job}", ttl_s=ttl_s)[0]
 
     def issue_version_fetch_token(self, project: str, model: str, version: str, *, ttl_s: float) -> str:

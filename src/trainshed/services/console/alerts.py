@@ -49,10 +49,10 @@ def alerts_for(
 
 
 def _item(
-    inputs: AlertInputs, severity: str, text: str, remedy: str, *path_parts: str, query: str = ""
+    inputs: AlertInputs, severity: str, message: str, remedy: str, *path_parts: str, query: str = ""
 ) -> dict[str, Any]:
     path = "/".join(quote(part, safe="") for part in ("p", inputs.project, *path_parts))
-    return {"severity": severity, "text": text, "remedy": remedy, "link": f"#/{path}{query}"}
+    return {"severity": severity, "message": message, "remedy": remedy, "link": f"#/{path}{query}"}
 
 
 def _failed_jobs(inputs: AlertInputs, diagnosed: Callable[[Job], Diagnosis]) -> Iterator[dict[str, Any]]:

@@ -111,7 +111,7 @@ class Overview:
             "queued": [row_body(job) | {"waiting": reason} for job, reason in queued],
             "models": list(self._models(project, versions)),
             "machine": self._sources.machine.body(),
-            "attention": self._alerts(project, active, queued, versions, ended.get(JobState.FAILED, 0)),
+            "alerts": self._alerts(project, active, queued, versions, ended.get(JobState.FAILED, 0)),
         }
 
     def _progress(self, job: Job) -> Mapping[str, Any] | None:

@@ -22,6 +22,7 @@ from trainshed.domain.models.version import serving_runtime
 from trainshed.domain.models.version_container import batch_prediction_unsupported
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import FailedPreconditionError
+from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.services.paging import PageRequest, ResourcePage, scan
 from trainshed.services.patches import check_mask, merge_labels
 from trainshed.services.storage.uris import UriChecker, parse_uri
@@ -29,16 +30,6 @@ from trainshed.store.conflicts import retry_on_conflict
 from trainshed.store.jobs import JobStore
 
 CONTAINER = "container"  #: the runtime name of container jobs
-
-
-class Choice(Protocol):
-    """A resolved runtime, and notes for the user about the choice."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def notes(self) -> tuple[str, ...]: ...
 
 
 class QueueStatus(Protocol):
@@ -55,7 +46,7 @@ class QueueStatus(Protocol):
 class JobDependencies:
     """What the service is constructed with."""
 
-    resolve_runtime: Callable[[str, str], Choice]  #: raises `InvalidArgumentError`
+    resolve_runtime: Callable[[str, str], RuntimeChoice]  #: raises `InvalidArgumentError`
     places: UriChecker
     #: returns the runtime of a version, or of the model's default one, which must be READY; "" for a container
     model_runtime: Callable[[str, str, str], str]
@@ -125,7 +116,8 @@ class Jobs:
             "waiting": waiting_reason(job, ahead, self._dependencies.prospects),
             "failure": self._dependencies.failure(job),
             "events": [
-                {"time": rfc3339(event.time_us), "severity": event.severity, "text": event.message} for event in events
+                {"time": rfc3339(event.time_us), "severity": event.severity, "message": event.message}
+                for event in events
             ],
         }
 

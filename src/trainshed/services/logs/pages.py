@@ -71,7 +71,7 @@ def line_body(entry: LogEntry) -> dict[str, str]:
         "time": rfc3339(entry.time_us),
         "replica": entry.replica,
         "severity": entry.severity,
-        "text": entry.message,
+        "message": entry.message,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from trainshed.domain import names
 from trainshed.domain.etags import check_etag
@@ -32,22 +32,13 @@ from trainshed.domain.models.version_request import (
 from trainshed.domain.operations import Operation, OperationType, response
 from trainshed.domain.times import now_us
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
+from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.services.models.models import ServingDependencies
 from trainshed.services.operations import operation_body
 from trainshed.services.paging import PageRequest, ResourcePage, scan
 from trainshed.services.patches import check_mask, merge_labels
 from trainshed.services.storage.uris import UriChecker, parse_uri
 from trainshed.store.models import ModelChange, ModelStore
-
-
-class Choice(Protocol):
-    """A resolved runtime, and notes for the user about the choice."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def notes(self) -> tuple[str, ...]: ...
 
 
 class Versions:
@@ -59,7 +50,7 @@ class Versions:
         serving: ServingDependencies,
         uri_checker: UriChecker,
         *,
-        resolve_runtime: Callable[[str, str], Choice],
+        resolve_runtime: Callable[[str, str], RuntimeChoice],
         project_number: Callable[[str], int],
         clock: Callable[[], int] = now_us,
     ) -> None:

@@ -189,7 +189,7 @@ def cluster_spec(
             "bundles": {name: {"CPU": 1, **(resources or {})} for name in replicas},
             "runtime": {"name": "test", "key": KEY, "python": python, "lock": "", "stands_for": []},
             "packages": [],
-            "kit": {"files": {}, "relay": None, "ca": ""},
+            "credentials": {"files": {}, "sidecar_proxy": None, "ca": ""},
             "lease_s": lease_s,
         },
     }

@@ -191,7 +191,7 @@ class RayCluster:
         for own in (machine.folder / CACHE / "replicas").glob("*"):
             for folder, below, names in os.walk(own):  # which takes no offence at what vanishes meanwhile
                 found += (str(Path(folder, name).relative_to(own)) for name in (*below, *names))
-        return sorted(path for path in found if path != ".guard")
+        return sorted(path for path in found if path != ".lock")
 
     def pause_head(self) -> None:
         """It answers nobody, and all connections stay."""

@@ -77,7 +77,7 @@ class AgentActor:
         self._held = self._folders.create(str(self._folder), whole)
         streams = importlib.import_module("trainshed_node.remote.streams")
         self._reader = streams.StreamReader(str(self._folder / "stream"))
-        with open(self._folder / "keeper.log", "ab") as log:
+        with open(self._folder / "agent.log", "ab") as log:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-I", "-S", self._run, "agent", self._folder],
                 stdin=subprocess.PIPE,
@@ -132,7 +132,7 @@ class AgentActor:
         try:
             if container.exists():  # the keeper was killed before it could see to its container
                 self._clear()
-            said = (self._folder / "keeper.log").read_text(errors="replace")[-2000:]
+            said = (self._folder / "agent.log").read_text(errors="replace")[-2000:]
         except FileNotFoundError:  # another call was faster
             said = ""
         if not container.exists():
@@ -142,7 +142,7 @@ class AgentActor:
 
     def _clear(self) -> None:
         """End the container of a replica whose keeper is gone."""
-        with open(self._folder / "keeper.log", "ab") as log:
+        with open(self._folder / "agent.log", "ab") as log:
             subprocess.run(
                 [sys.executable, "-I", "-S", self._run, "remove-containers", self._folder],
                 stdin=subprocess.DEVNULL,

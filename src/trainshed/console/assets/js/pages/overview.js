@@ -58,10 +58,10 @@ class View {
   constructor(ctx) {
     this.ctx = ctx;
     this.figures = new Map(FIGURES.map(([key, title, state, look]) => [key, this.figure(title, state, look)]));
-    this.attention = h("section", {
-      class: "attention",
+    this.alerts = h("section", {
+      class: "alerts",
       "aria-label": "Needs attention",
-      dataset: { testid: "attention" },
+      dataset: { testid: "alerts" },
     });
     this.running = new RunningList(ctx);
     this.queued = this.queue();
@@ -73,7 +73,7 @@ class View {
 
   parts() {
     return [
-      this.attention,
+      this.alerts,
       h(
         "div",
         { class: "overview-figures" },
@@ -151,7 +151,7 @@ class View {
   /** @param {Api.Overview} value */
   update(value) {
     for (const [key, { value: shown }] of this.figures) shown.textContent = number(value.jobs[key]);
-    this.showAttention(value.attention);
+    this.showAlerts(value.alerts);
     this.running.update(value.running);
     this.queued.update(value.queued);
     this.queuedCard.hidden = value.queued.length === 0;
@@ -159,20 +159,20 @@ class View {
     this.machine.update(value.machine);
   }
 
-  /** @param {Api.Attention[]} items */
-  showAttention(items) {
+  /** @param {Api.Alert[]} items */
+  showAlerts(items) {
     const sign = JSON.stringify(items);
     if (sign === this.told) return;
     this.told = sign;
-    this.attention.hidden = items.length === 0;
+    this.alerts.hidden = items.length === 0;
     replace(
-      this.attention,
+      this.alerts,
       items.map((item) =>
         h(
           "div",
           { class: `notice notice-${item.severity}` },
           icon("warning"),
-          h("div", { class: "notice-text" }, h("b", null, item.text), h("p", null, sentences(item.remedy))),
+          h("div", { class: "notice-text" }, h("b", null, item.message), h("p", null, sentences(item.remedy))),
           item.link.startsWith("#/") ? link(item.link, "Look", "notice-link") : null,
         ),
       ),

@@ -27,7 +27,7 @@ const ROLES = {
   owner: "also makes and revokes tokens",
 };
 /** Those that jobs have, and that nobody can ask for. @type {Record<string, string>} */
-const ROLES_OF_JOBS = { courier: "fetches the packages of one job for the machine that runs it" };
+const ROLES_OF_JOBS = { "artifact-reader": "fetches the packages of one job for the machine that runs it" };
 
 /** @param {import("../routes.js").Context} ctx @returns {HTMLElement} */
 export default function page(ctx) {

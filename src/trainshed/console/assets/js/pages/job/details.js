@@ -91,7 +91,7 @@ function eventRow(event) {
     "li",
     { class: `event log-${event.severity}` },
     h("time", { class: "event-time", dateTime: event.time }, when(event.time)),
-    h("span", { class: "event-text" }, plain(event.text)),
+    h("span", { class: "event-text" }, plain(event.message)),
   );
 }
 

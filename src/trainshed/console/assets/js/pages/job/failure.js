@@ -10,11 +10,11 @@ import { plain } from "./logtext.js";
 
 /** @param {Api.Line[]} lines */
 function lineBlock(lines) {
-  const text = lines.map((line) => plain(line.text)).join("\n");
+  const text = lines.map((line) => plain(line.message)).join("\n");
   const shown = h(
     "pre",
     { tabIndex: 0, dataset: { testid: "failure-lines" } },
-    lines.map((line) => h("span", { class: `job-failure-line log-${line.severity}` }, `${plain(line.text)}\n`)),
+    lines.map((line) => h("span", { class: `job-failure-line log-${line.severity}` }, `${plain(line.message)}\n`)),
   );
   requestAnimationFrame(() => shown.scrollTo(0, shown.scrollHeight)); // the last line says what went wrong
   return h("div", { class: "code-block job-failure-lines" }, shown, copyButton(text, "Copy these lines"));

@@ -220,8 +220,8 @@ export class LogList {
 
   /** @param {Line} line */
   #clipped(line) {
-    const rest = line.text.length - CLIP;
-    const shown = rest > 0 ? line.text.slice(0, CLIP) : line.text;
+    const rest = line.message.length - CLIP;
+    const shown = rest > 0 ? line.message.slice(0, CLIP) : line.message;
     const more = rest > 0 ? h("span", { class: "log-more" }, ` … ${rest.toLocaleString()} more characters`) : null;
     return h("span", { class: "log-text" }, textNodes(shown.replaceAll("\n", " ↵ "), this.search), more);
   }
@@ -231,12 +231,12 @@ export class LogList {
     return h(
       "div",
       { class: "log-text" },
-      h("div", { class: "log-whole", dataset: { testid: "log-whole" } }, textNodes(line.text, this.search)),
+      h("div", { class: "log-whole", dataset: { testid: "log-whole" } }, textNodes(line.message, this.search)),
       h(
         "div",
         { class: "log-row-tools" },
         h("span", { class: "log-row-facts" }, `${line.severity} · ${line.replica} · ${line.time}`),
-        copyButton(plain(line.text)),
+        copyButton(plain(line.message)),
         h("a", { href: this.linkTo(line), dataset: { testid: "log-link" } }, "Link to this line"),
       ),
     );
@@ -344,5 +344,5 @@ export class LogList {
  * A line of a text file. @param {Line} line
  */
 export function lineText(line) {
-  return `${line.time} ${line.severity} ${line.replica}: ${plain(line.text)}\n`;
+  return `${line.time} ${line.severity} ${line.replica}: ${plain(line.message)}\n`;
 }
