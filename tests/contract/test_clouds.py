@@ -52,7 +52,7 @@ class Kept:
         here = FileBackend(path / "buckets", path / "uploads")
         here.make_bucket("here")
         self.trees = BackendRouter(here, {"kept": CloudBackend(S3Client("kept", self.url))})
-        self.addresses = UriResolver(buckets=path / "buckets", shelves=self.trees, owner=self.owner)
+        self.addresses = UriResolver(buckets=path / "buckets", backend=self.trees, owner=self.owner)
 
     def owner(self, bucket: str) -> str:
         if bucket not in ("kept", "here", "theirs"):
@@ -243,7 +243,7 @@ def test_a_server_adopts_the_buckets_of_its_configuration(kept: Kept, home: Home
     kept.put("a", b"x")
     for _ in range(2):
         ground = build_core(home, Settings(), plain_database)
-        assert (ground.buckets.owner("kept"), ground.tree.cloud_of("kept")) == ("vision", kept.url)
+        assert (ground.buckets.owner("kept"), ground.backend.cloud_of("kept")) == ("vision", kept.url)
         assert [item.name for item in ground.objects.list("kept", ListQuery()).items] == ["a"]
     with pytest.raises(FailedPreconditionError, match=r"in config\.toml"):
         ground.buckets.delete("kept", Preconditions())

@@ -144,7 +144,7 @@ class Elsewhere:
                     log_limit_bytes=1,
                 )
             )
-        return {"packages": made.packages, "credentials": dict(made.kit), "env": dict(made.launch.env)}
+        return {"packages": made.packages, "credentials": dict(made.credentials), "env": dict(made.spec.env)}
 
 
 @pytest.fixture(scope="module")

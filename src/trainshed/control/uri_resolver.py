@@ -32,7 +32,7 @@ class UriResolver:
     """Resolves URIs. `owner` returns the project of a bucket, or raises `NotFoundError`."""
 
     buckets: Path  #: the folder of all buckets on this machine
-    shelves: ReadableBuckets
+    backend: ReadableBuckets
     owner: Callable[[str], str]
 
     def path_resolver(self, project: str, *, serves_gs: bool) -> Callable[[str], Path | None]:
@@ -50,7 +50,7 @@ class UriResolver:
     def cloud_of(self, project: str, uri: str) -> str:
         """Return the cloud URL of a URI's bucket. Returns "" if it is a folder or not the project's."""
         target = self._split_owned(project, uri)
-        return self.shelves.cloud_of(target[0]) if target else ""
+        return self.backend.cloud_of(target[0]) if target else ""
 
     def local_file(self, project: str, uri: str, *, copies: Path) -> Path:
         """Return the path of an object: its own file, or a copy below `copies`.
@@ -61,7 +61,7 @@ class UriResolver:
         if target is None:
             raise NotFoundError(f"There is no {uri} in project {project}.")
         bucket, name = target
-        if not self.shelves.cloud_of(bucket):
+        if not self.backend.cloud_of(bucket):
             path = object_path(self.buckets, bucket, name)
             if not path.is_file():
                 raise NotFoundError(f"There is no {uri}.")
@@ -73,7 +73,7 @@ class UriResolver:
         copy = folder / components(name)[-1]
         draft = folder.with_name(f".{folder.name}-{secrets.token_hex(8)}")
         try:
-            with disk_errors(), self.shelves.open(bucket, name) as reader:
+            with disk_errors(), self.backend.open(bucket, name) as reader:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with open(draft, "xb") as file:
                     for offset in range(0, reader.info.size, PIECE):
@@ -101,7 +101,7 @@ class UriResolver:
         target = self._split_owned(project, uri)
         if target is None:
             return None
-        cloud = self.shelves.cloud_of(target[0])
+        cloud = self.backend.cloud_of(target[0])
         if folder is not None and not cloud:
             return object_path(folder, *target)
         if serves_gs:

@@ -25,7 +25,7 @@ class NodeEndpoint:
     authority: str  #: the CA certificate of its TLS port
     serves_gs: bool  #: whether `gs://` in trainer code means this server's buckets
 
-    def relay(self) -> dict[str, object] | None:
+    def sidecar_settings(self) -> dict[str, object] | None:
         """Return the sidecar proxy's settings: the hosts to intercept and this server's address.
 
         Returns None if the server does not serve `gs://`.
@@ -36,7 +36,7 @@ class NodeEndpoint:
         return {"host": tls.hostname, "port": tls.port, "names": PATTERN}
 
     @property
-    def reach(self) -> ServerEndpoints:
+    def endpoints(self) -> ServerEndpoints:
         """The endpoints for programs on a node. All use TLS, because the network between is not trusted."""
         return ServerEndpoints(
             url=self.tls_url,

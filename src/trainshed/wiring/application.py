@@ -134,15 +134,15 @@ class _RemoteAccess:
 
     nodes: NodeEndpoint
     credentials: RemoteCredentials
-    ways: ArtifactAccessIssuer
+    artifact_access: ArtifactAccessIssuer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _JobPlane:
     """The parts that run jobs."""
 
-    launches: LocalAttemptBuilder
-    sites: EngineRegistry
+    builder: LocalAttemptBuilder
+    registry: EngineRegistry
     ray: RayIntegration
     control: JobController
 
@@ -152,8 +152,8 @@ class _ServingPlane:
     """The parts that serve versions."""
 
     routes: Routes
-    logged: LoggedRequests
-    predictions: PredictionGateway
+    logged_requests: LoggedRequests
+    gateway: PredictionGateway
     deployments: DeploymentController
 
 
@@ -217,27 +217,27 @@ def _build_serving_plane(core: Core, provisioner: VersionProvisioner) -> _Servin
         drain_s=core.settings.predict_timeout_s,
         check=core.database.check_fence,
     )
-    return _ServingPlane(routes=routes, logged=logged_requests, predictions=gateway, deployments=deployments)
+    return _ServingPlane(routes=routes, logged_requests=logged_requests, gateway=gateway, deployments=deployments)
 
 
 def _build_services(
     core: Core, job_plane: _JobPlane, serving_plane: _ServingPlane, tokens: Tokens, info: ServerInfo
 ) -> Services:
     """Build the services that routes call."""
-    builder, control, deployments = job_plane.launches, job_plane.control, serving_plane.deployments
+    builder, control, deployments = job_plane.builder, job_plane.control, serving_plane.deployments
     uri_checker = UriChecker(
         bucket_owner=core.buckets.owner,
         object_exists=core.objects.exists,
         folder_holds_files=core.objects.folder_holds_files,
         matches=core.objects.matches,
-        cloud_of=core.tree.cloud_of,
+        cloud_of=core.backend.cloud_of,
     )
     runtimes = RuntimeService(
         core.runtimes,
         in_use=lambda name: any(job.runtime == name for job in core.jobs.active()) or runtime_in_use(core.models, name),
     )
     starter = TensorBoardStarter(core.home.tensorboards, ship=core.engine.ship)
-    mirrors = Mirrors(core.home.mirrors, core.tree)
+    mirrors = Mirrors(core.home.mirrors, core.backend)
     mirrors.clear()
     progress = ProgressService(core.jobs, core.home, mirrors, owner=core.buckets.owner)
     projects = _projects(core)
@@ -252,8 +252,8 @@ def _build_services(
         job_rows=JobSearch(JobSearchStore(core.database)),
         progress=progress,
         overview=_overview(core, serving_plane, job_dependencies),
-        exports=Exports(core.jobs, core.tree, owner=core.buckets.owner),
-        chaos=Chaos(core.jobs, engine=lambda job: job_plane.sites.of(job).engine, folder=builder.folder),
+        exports=Exports(core.jobs, core.backend, owner=core.buckets.owner),
+        chaos=Chaos(core.jobs, engine=lambda job: job_plane.registry.of(job).engine, folder=builder.folder),
         packages=JobArtifacts(core.jobs, core.home),
         version_files=VersionArtifacts(core.models, core.home),
         models=models,
@@ -261,8 +261,8 @@ def _build_services(
         policies=Policies(policies, JOBS, core.jobs.get),
         model_policies=Policies(policies, MODELS, core.models.get),
         operations=Operations(core.operations, wake=deployments.wake),
-        predictions=serving_plane.predictions,
-        replays=Replays(serving_plane.routes, serving_plane.predictions, serving_plane.logged),
+        predictions=serving_plane.gateway,
+        replays=Replays(serving_plane.routes, serving_plane.gateway, serving_plane.logged_requests),
         logs=LogEntries(core.jobs, core.home),
         lines=LogPages(core.jobs, core.home),
         buckets=core.buckets,
@@ -277,7 +277,7 @@ def _build_services(
 
 
 def _uri_resolver(core: Core) -> UriResolver:
-    return UriResolver(buckets=core.home.buckets, shelves=core.tree, owner=core.buckets.owner)
+    return UriResolver(buckets=core.home.buckets, backend=core.backend, owner=core.buckets.owner)
 
 
 def _projects(core: Core) -> Projects:
@@ -295,17 +295,17 @@ def _host_containers(home: Home, settings: Settings) -> HostContainers:
 
 
 def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
-    model_files = ModelFileStore(core.home.models, core.tree, used=core.models.files_used)
+    model_files = ModelFileStore(core.home.models, core.backend, used=core.models.files_used)
     model_files.sweep()
     deps = ProvisionerDeps(
         home=core.home,
-        pins=model_files,
+        model_files=model_files,
         runtimes=core.runtimes,
-        installs=PackageInstaller(uv=find_uv(), ship=core.engine.ship),
+        installer=PackageInstaller(uv=find_uv(), ship=core.engine.ship),
         references=ReferenceOutputs(core.engine.warm, ship=core.engine.ship),
-        addresses=_uri_resolver(core),
+        uri_resolver=_uri_resolver(core),
         images=ImageResolver(tool=core.settings.container_tool, number=_projects(core).number),
-        alike=find_parity_twin(core.models),
+        find_parity_twin=find_parity_twin(core.models),
     )
     resources = HostResources(
         cpus=core.cpus,
@@ -341,8 +341,8 @@ def _build_job_plane(
         settings=core.settings,
         jobs=core.jobs,
         models=core.models,
-        creations=provisioner,
-        tree=core.tree,
+        provisioner=provisioner,
+        backend=core.backend,
         ship=core.engine.ship,
     )
 
@@ -358,7 +358,9 @@ def _build_job_plane(
         shortfall=partial(shortfall, cpus=core.cpus, machines=core.machines),
     )
     registry = EngineRegistry(
-        {LOCAL_ENGINE: local_engine, RAY_ENGINE: ray.site}, default=core.settings.engine, machines=core.machines
+        {LOCAL_ENGINE: local_engine, RAY_ENGINE: ray.registered_engine},
+        default=core.settings.engine,
+        machines=core.machines,
     )
     control = JobController(
         core.jobs,
@@ -369,12 +371,12 @@ def _build_job_plane(
         check=core.database.check_fence,
         give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
     )
-    return _JobPlane(launches=builder, sites=registry, ray=ray, control=control)
+    return _JobPlane(builder=builder, registry=registry, ray=ray, control=control)
 
 
 def _local_buckets(core: Core) -> Callable[[str], Iterable[str]]:
     """Return a function that names the buckets of a project that are folders, not in a cloud."""
-    return lambda project: (name for name in core.buckets.names(project) if not core.tree.cloud_of(name))
+    return lambda project: (name for name in core.buckets.names(project) if not core.backend.cloud_of(name))
 
 
 def _build_ray(core: Core, builder: LocalAttemptBuilder, access: _RemoteAccess) -> RayIntegration:
@@ -387,8 +389,8 @@ def _build_ray(core: Core, builder: LocalAttemptBuilder, access: _RemoteAccess) 
             supervisors=core.engine,
             nodes=access.nodes,
             credentials=access.credentials,
-            way=access.ways.of,
-            addresses=_uri_resolver(core),
+            artifact_access=access.artifact_access.of,
+            uri_resolver=_uri_resolver(core),
             buckets=_local_buckets(core),
             folder=builder.folder,
         )
@@ -398,33 +400,35 @@ def _build_ray(core: Core, builder: LocalAttemptBuilder, access: _RemoteAccess) 
 def _job_dependencies(
     core: Core, uri_checker: UriChecker, job_plane: _JobPlane, progress: ProgressService
 ) -> JobDependencies:
-    builder = job_plane.launches
+    builder = job_plane.builder
     return JobDependencies(
         resolve_runtime=core.runtimes.resolve,
-        places=uri_checker,
+        uri_checker=uri_checker,
         model_runtime=lambda project, model, version: core.models.served(project, model, version).runtime,
-        choose_engine=job_plane.sites.choose,
-        prospects=job_plane.control,
+        choose_engine=job_plane.registry.choose,
+        queue_status=job_plane.control,
         restarts=lambda job: [restart.sentence for restart in restarts(builder.folder(job))],
         progress=progress.of,
-        predicted=lambda job: read_batch_progress(builder.folder(job)) if BatchPrediction.key in job.body else None,
+        batch_progress=lambda job: (
+            read_batch_progress(builder.folder(job)) if BatchPrediction.key in job.body else None
+        ),
         failure=Failures(core.home).of,
-        shortfall=lambda engine, training: job_plane.sites.table[engine].shortfall(training),
+        shortfall=lambda engine, training: job_plane.registry.table[engine].shortfall(training),
         machines=core.machines,
     )
 
 
 def _overview(core: Core, serving_plane: _ServingPlane, job_dependencies: JobDependencies) -> Overview:
-    stores = OverviewStores(jobs=core.jobs, table=JobSearchStore(core.database), models=core.models)
+    stores = OverviewStores(jobs=core.jobs, job_search=JobSearchStore(core.database), models=core.models)
     sources = OverviewSources(
         machine=core.machine,
         routes=serving_plane.routes,
-        metrics=serving_plane.predictions.metrics,
-        prospects=job_dependencies.prospects,
+        metrics=serving_plane.gateway.metrics,
+        queue_status=job_dependencies.queue_status,
         progress=job_dependencies.progress,
-        predicted=job_dependencies.predicted,
+        batch_progress=job_dependencies.batch_progress,
         restarts=job_dependencies.restarts,
-        diagnosed=Failures(core.home).diagnosed,
+        diagnose=Failures(core.home).diagnose,
     )
     return Overview(stores, sources)
 
@@ -432,7 +436,7 @@ def _overview(core: Core, serving_plane: _ServingPlane, job_dependencies: JobDep
 def _models_and_versions(
     core: Core, uri_checker: UriChecker, projects: Projects, job_plane: _JobPlane, serving_plane: _ServingPlane
 ) -> tuple[Models, Versions]:
-    deployments, gateway = serving_plane.deployments, serving_plane.predictions
+    deployments, gateway = serving_plane.deployments, serving_plane.gateway
     serving = ServingDependencies(
         wake=deployments.wake,
         publish=deployments.publish,
@@ -440,7 +444,7 @@ def _models_and_versions(
         progress=deployments.progress,
         log_tail=deployments.log_tail,
         last_used_us=gateway.last_used_us,
-        choose_engine=job_plane.sites.choose_for_hosts,
+        choose_engine=job_plane.registry.choose_for_hosts,
         traffic=gateway.metrics.traffic,
     )
     versions = Versions(

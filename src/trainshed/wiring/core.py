@@ -42,7 +42,7 @@ class Core:
     models: ModelStore
     operations: OperationStore
     runtimes: Runtimes
-    tree: BackendRouter
+    backend: BackendRouter
     buckets: Buckets
     objects: Objects
     engine: LocalEngine
@@ -70,7 +70,7 @@ def build_core(home: Home, settings: Settings, database: Database) -> Core:
         models=ModelStore(database),
         operations=OperationStore(database),
         runtimes=Runtimes(home.runtimes, uv),
-        tree=backend,
+        backend=backend,
         buckets=buckets,
         objects=Objects(backend, UploadSessions(home.uploads), owner=buckets.owner),
         engine=LocalEngine(home, uv, warm if settings.warm_start == "auto" else None, slots=settings.slots),

@@ -49,9 +49,9 @@ class RayDependencies:
     supervisors: LocalEngine
     nodes: NodeEndpoint  #: the endpoint of this server for nodes of the cluster
     credentials: RemoteCredentials
-    addresses: UriResolver
+    uri_resolver: UriResolver
     buckets: Callable[[str], Iterable[str]]  #: names the buckets of a project that are folders
-    way: Callable[[HostSpec], ArtifactAccess]  #: returns how a node fetches the files of a host's version
+    artifact_access: Callable[[HostSpec], ArtifactAccess]  #: returns how a node fetches the files of a host's version
     folder: Callable[[Job], Path]  #: returns the folder of a job's current attempt
 
 
@@ -80,7 +80,7 @@ class RayIntegration:
         builder = RemoteAttemptBuilder(
             home=deps.home,
             settings=settings,
-            addresses=deps.addresses,
+            uri_resolver=deps.uri_resolver,
             buckets=deps.buckets,
             folder=deps.folder,
             credentials=deps.credentials,
@@ -88,7 +88,7 @@ class RayIntegration:
             machines=deps.machines,
             shares=shares,
         )
-        self.site = RegisteredEngine(
+        self.registered_engine = RegisteredEngine(
             engine=self._engine,
             prepare=builder.prepare,
             supports=frozenset({TRAINING, TRAINING_IN_CONTAINERS, HOSTED_VERSION}),
@@ -99,10 +99,10 @@ class RayIntegration:
         host_config = RayHostConfig(
             machines=deps.machines,
             shares=shares,
-            way=deps.way,
+            way=deps.artifact_access,
             recipe=lambda runtime: runtime_recipe(CATALOGUE[runtime]),
             body_limit=settings.body_limit_mb << 20,
-            lacking=self.site.unavailable_reason,
+            lacking=self.registered_engine.unavailable_reason,
         )
         self.hosts = RayHostEngine(deps.home, ship=deps.supervisors.ship, link=self._bridge, rules=host_config)
 

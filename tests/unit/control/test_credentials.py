@@ -79,7 +79,7 @@ def test_packages_are_put_aside_and_told_by_content(tmp_path: Path) -> None:
             "url": f"https://10.0.0.1:8471{path}",
         },
     )
-    assert made.launch.packages == ()
+    assert made.spec.packages == ()
     (tmp_path / "trainer.tar.gz").write_bytes(b"another")
     parcel = StagedPackage(tmp_path / "attempt", SHA256)
     assert (parcel.size, parcel.read(2, 4)) == (len(CONTENT), b"pack")
@@ -89,19 +89,19 @@ def test_packages_are_put_aside_and_told_by_content(tmp_path: Path) -> None:
 def test_the_kit_holds_the_tokens_and_the_launch_none(tmp_path: Path) -> None:
     made, issued = equipped(tmp_path)
     assert issued == [("job", "p-one", "j", 86_460), ("courier", "p-one", "j", 86_460)]
-    assert made.kit["token"] == "ts_of_the_courier"
-    assert made.kit["ca"] == "-----PEM-----"
-    assert made.kit["sidecar_proxy"] == {"host": "10.0.0.1", "port": 8471, "names": PATTERN}
-    assert json.loads(made.kit["files"]["google.json"])["refresh_token"] == "ts_of_the_job"
-    assert made.kit["files"]["token-for"] == "https://10.0.0.1:8471"
-    assert "gs_json_host = 10.0.0.1" in made.kit["files"]["boto"]
-    assert "ca_certificates_file = @node@/credentials/bundle.pem" in made.kit["files"]["boto"]
+    assert made.credentials["token"] == "ts_of_the_courier"
+    assert made.credentials["ca"] == "-----PEM-----"
+    assert made.credentials["sidecar_proxy"] == {"host": "10.0.0.1", "port": 8471, "names": PATTERN}
+    assert json.loads(made.credentials["files"]["google.json"])["refresh_token"] == "ts_of_the_job"
+    assert made.credentials["files"]["token-for"] == "https://10.0.0.1:8471"
+    assert "gs_json_host = 10.0.0.1" in made.credentials["files"]["boto"]
+    assert "ca_certificates_file = @node@/credentials/bundle.pem" in made.credentials["files"]["boto"]
     assert "ts_of" not in repr(made)
-    assert "ts_of" not in repr(made.launch.env)
+    assert "ts_of" not in repr(made.spec.env)
 
 
 def test_all_of_it_goes_over_tls_or_by_the_relay(tmp_path: Path) -> None:
-    env = dict(equipped(tmp_path)[0].launch.env)
+    env = dict(equipped(tmp_path)[0].spec.env)
     assert (env["MINE"], env["BOTO_CONFIG"]) == ("1", "/chosen")
     assert {value for value in env.values() if "http://" in value} == {"http://@sidecar_proxy@"}
     assert env["TRAINSHED_URL"] == "https://10.0.0.1:8471"
@@ -114,8 +114,8 @@ def test_all_of_it_goes_over_tls_or_by_the_relay(tmp_path: Path) -> None:
 
 def test_with_the_real_cloud_chosen_nothing_but_packages_is_from_here(tmp_path: Path) -> None:
     made, issued = equipped(tmp_path, replace(REACH, serves_gs=False))
-    assert made.launch.env == {"MINE": "1", "BOTO_CONFIG": "/chosen"}
-    assert made.kit == {"files": {}, "sidecar_proxy": None, "ca": "-----PEM-----", "token": "ts_of_the_courier"}
+    assert made.spec.env == {"MINE": "1", "BOTO_CONFIG": "/chosen"}
+    assert made.credentials == {"files": {}, "sidecar_proxy": None, "ca": "-----PEM-----", "token": "ts_of_the_courier"}
     assert [kind for kind, *_ in issued] == ["courier"]
 
 
@@ -160,7 +160,7 @@ def owner(bucket: str) -> str:
 @pytest.fixture
 def addresses(tmp_path: Path) -> UriResolver:
     tree = FileBackend(tmp_path / "buckets", tmp_path / "uploads")
-    return UriResolver(buckets=tmp_path / "buckets", shelves=BackendRouter(tree, {}), owner=owner)
+    return UriResolver(buckets=tmp_path / "buckets", backend=BackendRouter(tree, {}), owner=owner)
 
 
 @pytest.mark.parametrize(

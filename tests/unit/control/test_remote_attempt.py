@@ -49,7 +49,7 @@ def prepared(tmp_path: Path, **settings: Any) -> AttemptSpec:
     launches = RemoteAttemptBuilder(
         home=Home(tmp_path),
         settings=Settings(**settings),
-        addresses=UriResolver(buckets=tmp_path, shelves=Shelves(), owner=lambda bucket: "p"),
+        uri_resolver=UriResolver(buckets=tmp_path, backend=Shelves(), owner=lambda bucket: "p"),
         buckets=lambda project: ["mine", "other"],
         folder=lambda job: tmp_path / "attempt",
         credentials=RemoteCredentials(reach, issue=issue, issue_fetch_token=issue),

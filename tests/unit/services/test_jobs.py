@@ -78,7 +78,7 @@ class Shed:
         self.predicted: BatchProgress | None = None
         world = JobDependencies(
             resolve_runtime=resolve_runtime,
-            places=UriChecker(
+            uri_checker=UriChecker(
                 bucket_owner=bucket_owner,
                 object_exists=lambda bucket, name: (bucket, name) in OBJECTS,
                 folder_holds_files=lambda bucket, folder: any((bucket, folder) < found for found in OBJECTS),
@@ -89,10 +89,10 @@ class Shed:
             ),
             model_runtime=model_runtime,
             choose_engine=lambda labels, work: labels.get("trainshed-engine", "local"),
-            prospects=Prospects(),
+            queue_status=Prospects(),
             restarts=lambda job: [],
             progress=lambda job: None,
-            predicted=lambda job: self.predicted,
+            batch_progress=lambda job: self.predicted,
             failure=lambda job: None,
             shortfall=lambda engine, training: shortfall(training, cpus=4) if engine == "local" else "",
             machines=STANDARD,

@@ -65,13 +65,13 @@ class Project:
             machine=MachineMetrics(lambda: self.machine, cpus=4),
             routes=self.routes,
             metrics=self.metrics,
-            prospects=Prospects(),
+            queue_status=Prospects(),
             progress=self.progress,
-            predicted=lambda job: self.predicted,
+            batch_progress=lambda job: self.predicted,
             restarts=lambda job: self.restarts,
-            diagnosed=lambda job: diagnose(job.error),
+            diagnose=lambda job: diagnose(job.error),
         )
-        rows = OverviewStores(jobs=self.jobs, table=JobSearchStore(database), models=self.models)
+        rows = OverviewStores(jobs=self.jobs, job_search=JobSearchStore(database), models=self.models)
         self.overview = Overview(rows, sights, clock=lambda: self.now_us, cache_ttl_s=0.0)
         self.patient = Overview(rows, sights, clock=lambda: self.now_us, cache_ttl_s=3600.0)
 

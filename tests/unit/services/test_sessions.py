@@ -106,9 +106,9 @@ def test_a_link_is_good_once(tokens: Tokens, sessions: BrowserSessions) -> None:
 def test_no_page_of_anothers_signs_somebody_in(tokens: Tokens, sessions: BrowserSessions) -> None:
     token = make(tokens)["token"]
     theirs, ours = sessions.link(token, ""), sessions.link(token, "", local=True)
-    assert sessions.enter(theirs, address="a", from_elsewhere=True) is None
+    assert sessions.enter(theirs, address="a", cross_site=True) is None
     assert sessions.enter(theirs, address="a") is None
-    assert sessions.enter(ours, address="a", from_elsewhere=True) is not None
+    assert sessions.enter(ours, address="a", cross_site=True) is not None
 
 
 def test_a_link_is_good_for_a_minute(tokens: Tokens, sessions: BrowserSessions, clock: Clock) -> None:

@@ -53,11 +53,11 @@ def ray_site(tmp_path: Path, *, listening: str, **settings: Any) -> RayIntegrati
 def test_a_job_may_name_it_if_the_server_and_the_cluster_can_reach_each_other(
     tmp_path: Path, listening: str, address: str, words: str
 ) -> None:
-    site = ray_site(tmp_path, listening=listening, ray_address=address).site
+    site = ray_site(tmp_path, listening=listening, ray_address=address).registered_engine
     assert words in site.unavailable_reason
     assert bool(site.unavailable_reason) == bool(words)
     sites = EngineRegistry(
-        {"local": ray_site(tmp_path, listening="127.0.0.1", ray_address="127.0.0.1:1").site, "ray": site},
+        {"local": ray_site(tmp_path, listening="127.0.0.1", ray_address="127.0.0.1:1").registered_engine, "ray": site},
         default="local",
     )
     training = workload_of({"trainingInput": {"pythonModule": "trainer.task"}})
@@ -76,7 +76,7 @@ def test_a_server_without_a_cluster_starts_nothing_and_ends_at_once(tmp_path: Pa
     ray = ray_site(tmp_path, listening="127.0.0.1")
     ray.begin(lambda: None)
     ray.close()
-    assert list(ray.site.engine.reservations()) == []
+    assert list(ray.registered_engine.engine.reservations()) == []
     assert not (tmp_path / "link").exists()
 
 
@@ -94,6 +94,6 @@ def test_a_server_without_a_cluster_starts_nothing_and_ends_at_once(tmp_path: Pa
 def test_a_job_is_told_that_tensorflow_has_no_use_for_its_gpus(
     tmp_path: Path, given: dict[str, str], told: bool
 ) -> None:
-    site = ray_site(tmp_path, listening="10.0.0.1", ray_address="10.0.0.5:6379").site
+    site = ray_site(tmp_path, listening="10.0.0.1", ray_address="10.0.0.5:6379").registered_engine
     said = site.shortfall(Training.parse({"pythonModule": "trainer.task"} | given))
     assert ("computes on CPUs" in said) is told

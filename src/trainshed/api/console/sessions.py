@@ -75,7 +75,7 @@ async def enter(request: Request) -> Response:
     code = request.query_params.get("code", "")[:200]
     try:
         cross_site = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
-        entry = await run_in_threadpool(sessions.enter, code, address=_address(request), from_elsewhere=cross_site)
+        entry = await run_in_threadpool(sessions.enter, code, address=_address(request), cross_site=cross_site)
     except ResourceExhaustedError as exc:
         return PlainTextResponse(f"{exc}\n", 429, {**_PRIVATE, "retry-after": str(exc.retry_after_s)})
     if entry is None:

@@ -43,7 +43,7 @@ class DeploymentStores:
 class VersionCompletion:
     """Records outcomes of provisioning. Thread-safe. `stopping` is set when the server shuts down."""
 
-    ledger: DeploymentStores
+    stores: DeploymentStores
     publisher: RoutePublisher
     stopping: threading.Event
 
@@ -60,7 +60,7 @@ class VersionCompletion:
                 raise ShutdownRequested
             if time.monotonic() - checked_s > _CANCEL_POLL_INTERVAL_S:
                 checked_s = time.monotonic()
-                if self.ledger.operations.get(version.project, version.operation).cancel_wanted:
+                if self.stores.operations.get(version.project, version.operation).cancel_wanted:
                     raise CancelRequested
 
         return ProvisioningContext(report=report, check_cancelled=check)
@@ -69,15 +69,15 @@ class VersionCompletion:
         """Publish the routes, then record READY. Raises `CancelRequested` if the operation was cancelled before."""
 
         def attempt() -> None:
-            current = self.ledger.models.version(version.project, version.model, version.id)
-            operation = self.ledger.operations.get(version.project, version.operation)
+            current = self.stores.models.version(version.project, version.model, version.id)
+            operation = self.stores.operations.get(version.project, version.operation)
             if operation.cancel_wanted:
                 raise CancelRequested
             ready = current.to(
                 VersionState.READY, files=provisioned.files, details={**current.details, **provisioned.details}
             )
             with self.publisher.announcing(ready):
-                self.ledger.models.record_version(ready, _succeeded(operation, ready))
+                self.stores.models.record_version(ready, _succeeded(operation, ready))
 
         retry_on_conflict(attempt)
 
@@ -86,10 +86,10 @@ class VersionCompletion:
 
         Does nothing on a write conflict: the version was updated again.
         """
-        operation = self.ledger.operations.get(version.project, version.operation)
+        operation = self.stores.operations.get(version.project, version.operation)
         ready = version.to(VersionState.READY)
         try:
-            self.ledger.models.record_version(ready, _succeeded(operation, ready))
+            self.stores.models.record_version(ready, _succeeded(operation, ready))
         except WriteConflictError:
             LOG.info("version.write_conflict version=%s", version.name)
 
@@ -99,10 +99,10 @@ class VersionCompletion:
             raise ShutdownRequested
 
         def attempt() -> None:
-            current = self.ledger.models.version(version.project, version.model, version.id)
-            operation = self.ledger.operations.get(version.project, version.operation)
+            current = self.stores.models.version(version.project, version.model, version.id)
+            operation = self.stores.operations.get(version.project, version.operation)
             failed = current.to(VersionState.FAILED, error=message)
-            self.ledger.models.record_version(failed, operation.failed(code, message, now_us=now_us()))
+            self.stores.models.record_version(failed, operation.failed(code, message, now_us=now_us()))
 
         retry_on_conflict(attempt)
         self.publisher.publish(version.project, version.model)

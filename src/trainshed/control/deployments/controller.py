@@ -72,7 +72,7 @@ class DeploymentController:
         self._operations = stores.operations
         self._provisioner = provisioner
         self._hosts = provisioner.hosts
-        self._model_files: ReleasesFiles = provisioner.supplies.pins
+        self._model_files: ReleasesFiles = provisioner.deps.model_files
         self._traffic = traffic
         self._sleep_after_s = sleep_after_s
         self._drain_s = drain_s
@@ -168,7 +168,7 @@ class DeploymentController:
         return log_tail(self._hosts.folder(project, model, version) / "0.log")
 
     def _fleet(self, *, awake: bool) -> Fleet:
-        return Fleet(self._hosts, self._provisioner.room, self._sleep_after_s, awake=awake)
+        return Fleet(self._hosts, self._provisioner.resources, self._sleep_after_s, awake=awake)
 
     def _set_progress(self, key: Key, text: str) -> None:
         self._progress[key] = text

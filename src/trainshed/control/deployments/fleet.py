@@ -26,13 +26,13 @@ class Fleet:
     """Not thread-safe. `spec` is that of the first host; None until it is known."""
 
     hosts: HostEngine
-    room: HostResources
+    resources: HostResources
     sleep_after_s: float
     awake: bool
     spec: HostSpec | None = None
     keys: dict[int, str] = field(default_factory=dict)  #: host keys by instance number
     reason: str = ""  #: why the last host exited
-    roused: bool = False  #: a request activated it, and it has not been ready since
+    activated: bool = False  #: a request activated it, and it has not been ready since
     clock: Callable[[], float] = time.monotonic
     _shares: dict[str, int] = field(default_factory=dict)  #: number of hosts that each was sized for, by key
     _replacement: tuple[int, str] | None = None  #: instance number and key of a starting replacement
@@ -47,7 +47,7 @@ class Fleet:
     def activate(self) -> None:
         """Scale from zero, because a request waits. Idempotent."""
         if not self.awake:
-            self.awake, self.roused, self._awake_since_us = True, True, now_us()
+            self.awake, self.activated, self._awake_since_us = True, True, now_us()
 
     def failed(self, reason: str) -> None:
         """Record that a host cannot start. Counts as a crash."""
@@ -66,9 +66,9 @@ class Fleet:
         if self._ready():
             if (history := self._crashes.after_ready(now_s=self.clock())) != self._crashes:
                 self._crashes, self.reason = history, ""
-            if self.roused:
-                self.roused, self._awake_since_us = False, now_us()
-        if not self.roused and rules.should_sleep(
+            if self.activated:
+                self.activated, self._awake_since_us = False, now_us()
+        if not self.activated and rules.should_sleep(
             version.nodes,
             last_used_us=last_used_us,
             awake_since_us=self._awake_since_us,
@@ -124,7 +124,7 @@ class Fleet:
         return rules.serving_state(
             ready=len(self._ready()),
             desired=self._desired(version),
-            activated=self.roused,
+            activated=self.activated,
             unhealthy=self._crashes.unhealthy,
         )
 
@@ -164,7 +164,7 @@ class Fleet:
     def _start(self, spec: HostSpec, number: int, desired: int) -> str:
         """Start a host as one of `desired`. Returns its key. Returns "" if it cannot be started."""
         try:
-            key = self.hosts.start(self.room.shared(replace(spec, instance=number), desired))
+            key = self.hosts.start(self.resources.shared(replace(spec, instance=number), desired))
         except EngineUnavailableError as exc:
             self.failed(str(exc))
             return ""
@@ -182,5 +182,5 @@ class Fleet:
                 LOG.warning("host.died key=%s lived_s=%.1f reason=%r", key, lived_s, self.reason[:500])
                 del self.keys[number]
                 self.hosts.forget(key)
-            elif reason := status.too_slow(self.room.load_timeout_s, self.clock()):
+            elif reason := status.too_slow(self.resources.load_timeout_s, self.clock()):
                 self.hosts.kill(key, reason=reason)

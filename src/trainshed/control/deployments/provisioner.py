@@ -87,22 +87,24 @@ class ProvisionerDeps:
     """What a provisioner is constructed with."""
 
     home: Home
-    pins: ModelFileStore
+    model_files: ModelFileStore
     runtimes: Runtimes
-    installs: PackageInstaller
+    installer: PackageInstaller
     references: ReferenceSource
-    addresses: UriResolver
+    uri_resolver: UriResolver
     images: ImageResolver | None = None  #: None if containers are not supported
-    alike: Callable[[Version, str], Version | None]  #: finds a version of the same project, runtime and files
+    find_parity_twin: Callable[
+        [Version, str], Version | None
+    ]  #: finds a version of the same project, runtime and files
 
 
 @dataclass(frozen=True, slots=True)
 class VersionProvisioner:
     """Provisions versions. Thread-safe."""
 
-    supplies: ProvisionerDeps
+    deps: ProvisionerDeps
     hosts: HostEngine
-    room: HostResources
+    resources: HostResources
     _sleep: Callable[[float], None] = field(default=time.sleep)
 
     @contextmanager
@@ -148,7 +150,7 @@ class VersionProvisioner:
             return
         self._check_owner(version, uri)
         context.report("Copying the files of the model.")
-        with self.supplies.pins.snapshot(version.project, uri, check=context.check_cancelled) as snapshot:
+        with self.deps.model_files.snapshot(version.project, uri, check=context.check_cancelled) as snapshot:
             yield snapshot
 
     def _loaders(self, version: Version, snapshot: ModelSnapshot) -> tuple[str, ...]:
@@ -161,9 +163,9 @@ class VersionProvisioner:
         return rules.explainable_loaders(names, version.body.get("explanationConfig", {}))
 
     def _images(self) -> ImageResolver:
-        if self.supplies.images is None:
+        if self.deps.images is None:
             raise FailedPreconditionError("Containers are not run here.")
-        return self.supplies.images
+        return self.deps.images
 
     def _container_spec(self, version: Version, container: ResolvedContainer) -> HostSpec:
         return replace(self.spec(version, (CONTAINER_HOST_PYTHON, ""), CONTAINER_LOADER), container=container)
@@ -176,7 +178,7 @@ class VersionProvisioner:
             version=version.id,
             instance=0,
             python=environment[0],
-            model_dir=self.supplies.pins.folder(version.project, version.files),
+            model_dir=self.deps.model_files.folder(version.project, version.files),
             loader=loader,
             prediction_class=str(version.body.get("predictionClass", "")),
             site=environment[1],
@@ -184,16 +186,16 @@ class VersionProvisioner:
             engine=version.engine,
             runtime=str(version.details.get("runtime", "")),
             machine=str(version.body.get("machineType", "")),
-            threads=self.room.cpus,
-            body_limit=self.room.body_limit,
+            threads=self.resources.cpus,
+            body_limit=self.resources.body_limit,
         )
-        return self.room.shared(spec, rules.desired_hosts(version.nodes, awake=True))
+        return self.resources.shared(spec, rules.desired_hosts(version.nodes, awake=True))
 
     def spec_of_existing(self, version: Version) -> HostSpec:
         """Return the host spec of a version that was provisioned before. Blocks if its runtime must be rebuilt."""
         if (container := container_of(version)) is not None:
             return self._container_spec(version, self._images().resolve_existing(version, container))
-        python = self.supplies.runtimes.ensure(version.runtime, lambda fraction, text: None)
+        python = self.deps.runtimes.ensure(version.runtime, lambda fraction, text: None)
         site = str(version.details.get("site", ""))
         if site and not Path(site).is_dir():
             raise FailedPreconditionError(
@@ -203,14 +205,14 @@ class VersionProvisioner:
 
     def prewarm(self) -> None:
         """Start the warm process of the default runtime, if it is built: a version is likely to be created soon."""
-        if self.supplies.runtimes.get(DEFAULT).state is RuntimeState.READY:
-            python = self.supplies.runtimes.ensure(DEFAULT, lambda fraction, text: None)
-            self.supplies.references.expect(python)
+        if self.deps.runtimes.get(DEFAULT).state is RuntimeState.READY:
+            python = self.deps.runtimes.ensure(DEFAULT, lambda fraction, text: None)
+            self.deps.references.expect(python)
 
     def _check_owner(self, version: Version, uri: str) -> None:
         bucket, _ = split_uri(uri)
         try:
-            owned = self.supplies.addresses.owner(bucket) == version.project
+            owned = self.deps.uri_resolver.owner(bucket) == version.project
         except NotFoundError:
             owned = False
         if not owned:
@@ -222,7 +224,7 @@ class VersionProvisioner:
         request = PackageRequest(
             project=version.project, copies=self._install_folder(version) / "fetched", remedy=remedy
         )
-        return resolve_packages(version.body.get("packageUris", ()), self.supplies.addresses, request)
+        return resolve_packages(version.body.get("packageUris", ()), self.deps.uri_resolver, request)
 
     def _install_folder(self, version: Version) -> Path:
         return self.hosts.folder(version.project, version.model, version.id) / "install"
@@ -240,16 +242,16 @@ class VersionProvisioner:
             context.check_cancelled()
             context.report(f"Building runtime {version.runtime}, once for all versions: {fraction:.0%}. {text}.")
 
-        python = self.supplies.runtimes.ensure(version.runtime, progress)
+        python = self.deps.runtimes.ensure(version.runtime, progress)
         if not packages:
             return python, ""
         context.report("Installing the packages.")
         site, folder = (
-            self.supplies.home.packages / version.project / site_name(python, packages),
+            self.deps.home.packages / version.project / site_name(python, packages),
             self._install_folder(version),
         )
         try:
-            self.supplies.installs.install(
+            self.deps.installer.install(
                 packages, python=python, site=site, folder=folder, check=context.check_cancelled
             )
         except FailedPreconditionError as exc:
@@ -271,7 +273,7 @@ class VersionProvisioner:
         if len(names) == 1:
             return self._start_host(spec, context)
         fast, checked = names
-        twin = self.supplies.alike(version, snapshot.digest)
+        twin = self.deps.find_parity_twin(version, snapshot.digest)
         parity: Mapping[str, Any] | None = twin.details["parity"] if twin is not None else None
         if parity is None:
             host, details = self._start_compared_host(replace(spec, loader=fast), context)
@@ -286,7 +288,7 @@ class VersionProvisioner:
 
     def _start_host(self, spec: HostSpec, context: ProvisioningContext) -> tuple[str, dict[str, Any]]:
         context.report("Loading the model.")
-        self.supplies.references.await_warm(spec, check=context.check_cancelled)
+        self.deps.references.await_warm(spec, check=context.check_cancelled)
         key = self.hosts.start(spec)
         return key, self._wait_ready(key, context)
 
@@ -304,7 +306,7 @@ class VersionProvisioner:
 
         try:
             folder = self.hosts.folder(spec.project, spec.model, spec.version)
-            reference = self.supplies.references.compute(spec, folder, timeout_s=self.room.load_timeout_s, check=check)
+            reference = self.deps.references.compute(spec, folder, timeout_s=self.resources.load_timeout_s, check=check)
             details = self._wait_ready(key, context)
             parity = self.hosts.compare(key, reference, timeout_s=_PARITY_TIMEOUT_S)
         except (ModelLoadError, EngineUnavailableError) as exc:
@@ -336,7 +338,7 @@ class VersionProvisioner:
         status = self.hosts.status(key)
         if status is None or status.phase is HostPhase.ENDED:
             raise ModelLoadError(as_load_error(status.message if status is not None else "The host is gone."))
-        if reason := status.too_slow(self.room.load_timeout_s, time.monotonic()):
+        if reason := status.too_slow(self.resources.load_timeout_s, time.monotonic()):
             raise ModelLoadError(as_load_error(reason))
         return status
 

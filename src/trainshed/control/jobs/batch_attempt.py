@@ -40,8 +40,8 @@ class BatchAttemptBuilder:
     settings: Settings
     jobs: JobStore
     models: ModelStore
-    creations: VersionProvisioner
-    tree: BucketBackend
+    provisioner: VersionProvisioner
+    backend: BucketBackend
     ship: Callable[[], Path]  #: returns the folder with the serving code, for Pythons without Trainshed
 
     def prepare(self, job: Job, folder: Path) -> AttemptSpec:
@@ -51,7 +51,7 @@ class BatchAttemptBuilder:
         state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         spec = self._spec(job, prediction, state_folder / "model")
         (state_folder / "plan.json").write_bytes(orjson.dumps(self._plan(job, prediction, spec, state_folder)))
-        env = gang.common_environment(job, prediction, cpus=self.creations.room.cpus)
+        env = gang.common_environment(job, prediction, cpus=self.provisioner.resources.cpus)
         [replica] = gang.gang(prediction)
         return AttemptSpec(
             project=job.project,
@@ -72,7 +72,7 @@ class BatchAttemptBuilder:
         )
 
     def _plan(self, job: Job, prediction: BatchPrediction, spec: HostSpec, state_folder: Path) -> dict[str, object]:
-        uri_resolver = self.creations.supplies.addresses
+        uri_resolver = self.provisioner.deps.uri_resolver
         if cloud := uri_resolver.cloud_of(job.project, prediction.output_path):
             raise cloud_output_unsupported(prediction.output_path, cloud)
         missing = FailedPreconditionError(
@@ -86,7 +86,7 @@ class BatchAttemptBuilder:
             paths = [uri_resolver.local_file(job.project, uri, copies=state_folder / "inputs") for uri in uris]
         except NotFoundError as exc:
             raise missing from exc
-        buckets = self.creations.supplies.home.buckets
+        buckets = self.provisioner.deps.home.buckets
         if output.resolve() != buckets.resolve() / output.relative_to(buckets):
             raise FailedPreconditionError(
                 f"There is a link on the way to {prediction.output_path}. Results are written to plain folders alone."
@@ -107,7 +107,7 @@ class BatchAttemptBuilder:
         uris: set[str] = set()
         for path in prediction.input_paths:
             bucket, pattern = split_uri(path)
-            for name in glob_objects(self.tree, bucket, pattern):
+            for name in glob_objects(self.backend, bucket, pattern):
                 uri = f"gs://{bucket}/{name}"
                 if uri not in uris:
                     uris.add(uri)
@@ -122,16 +122,16 @@ class BatchAttemptBuilder:
             self._add_event(job, f"The rows are predicted by version {version.id} of model {version.model}.")
             if container_of(version) is not None:
                 raise batch_prediction_unsupported(version.model)
-            spec = self.creations.spec_of_existing(version)
+            spec = self.provisioner.spec_of_existing(version)
             _hard_link(spec.model_dir, model_dir)
-        resources = self.creations.room
+        resources = self.provisioner.resources
         threads, memory = rules.threads_per_host(resources.cpus, 1), rules.memory_per_host(resources.memory_bytes, 1)
         return replace(spec, model_dir=model_dir, threads=threads, memory_bytes=memory)
 
     def _spec_of_folder(self, job: Job, prediction: BatchPrediction, model_dir: Path) -> HostSpec:
-        deps = self.creations.supplies
+        deps = self.provisioner.deps
         python = deps.runtimes.ensure(job.runtime, report_build(self.jobs, job))
-        with deps.pins.snapshot(job.project, prediction.uri, check=lambda: None) as files:
+        with deps.model_files.snapshot(job.project, prediction.uri, check=lambda: None) as files:
             loader = rules.candidate_loaders(files.names, framework="", prediction_class="", where=prediction.uri)[-1]
             _hard_link(files.folder, model_dir)
         return HostSpec(
@@ -143,7 +143,7 @@ class BatchAttemptBuilder:
             model_dir=model_dir,
             loader=loader,
             threads=1,
-            body_limit=self.creations.room.body_limit,
+            body_limit=self.provisioner.resources.body_limit,
         )
 
     def _add_event(self, job: Job, message: str) -> None:

@@ -87,9 +87,9 @@ def _hosts(spec: AttemptSpec) -> Iterable[str]:
 class RemoteAttempt:
     """An attempt spec for remote nodes, with what they fetch from this server."""
 
-    launch: AttemptSpec  #: without packages: nodes fetch those
+    spec: AttemptSpec  #: without packages: nodes fetch those
     packages: tuple[Mapping[str, Any], ...]
-    kit: Mapping[str, Any] = field(repr=False)  #: the bundle; its tokens must not reach logs or command lines
+    credentials: Mapping[str, Any] = field(repr=False)  #: the bundle; its tokens must not reach logs or command lines
 
 
 class RemoteCredentials:
@@ -103,15 +103,15 @@ class RemoteCredentials:
     def inject(self, spec: AttemptSpec) -> RemoteAttempt:
         """Build the credentials bundle and stage each package. Variables that the spec sets already are kept."""
         packages = tuple(self._stage(spec, package) for package in spec.packages)
-        kit = {
+        bundle = {
             "files": self._files(spec),
-            "sidecar_proxy": self._nodes.relay(),
+            "sidecar_proxy": self._nodes.sidecar_settings(),
             "ca": self._nodes.authority,
             "token": self._issue_fetch_token(spec.project, spec.job, ttl_s=_ttl_s(spec)),
         }
         env = {**self._environment(spec), **spec.env}
         remote_spec = replace(spec, env=env, packages=(), containers=self._with_mount(spec.containers))
-        return RemoteAttempt(launch=remote_spec, packages=packages, kit=kit)
+        return RemoteAttempt(spec=remote_spec, packages=packages, credentials=bundle)
 
     def _with_mount(self, containers: ContainerSettings | None) -> ContainerSettings | None:
         """Mount the files of the bundle into containers."""
@@ -156,7 +156,7 @@ class RemoteCredentials:
 
     def _replica_view(self, spec: AttemptSpec) -> tuple[ServerEndpoints, Path]:
         """Return the endpoints and the folder of the bundle's files, as a replica sees them."""
-        endpoints = self._nodes.reach
+        endpoints = self._nodes.endpoints
         if not spec.containers:
             return endpoints, node_endpoint.CREDENTIALS_FOLDER
         return replace(endpoints, bundle=CONTAINER_FOLDER / endpoints.bundle.name), CONTAINER_FOLDER

@@ -30,7 +30,7 @@ class RemoteAttemptBuilder:
 
     home: Home
     settings: Settings
-    addresses: UriResolver
+    uri_resolver: UriResolver
     buckets: Callable[[str], Iterable[str]]  #: names the buckets of a project that are folders
     folder: Callable[[Job], Path]
     credentials: RemoteCredentials
@@ -51,7 +51,7 @@ class RemoteAttemptBuilder:
             python=Path(sys.executable),  # of the supervisor and the replica proxies
             module=training.module,
             args=() if training.containers else self._args(job, training),
-            packages=resolve_packages(training.package_uris, self.addresses, request),
+            packages=resolve_packages(training.package_uris, self.uri_resolver, request),
             site=folder / "site",
             replicas=self._replicas(job, training),
             env=gangs.common_environment(job, training, cpus=1),
@@ -63,12 +63,12 @@ class RemoteAttemptBuilder:
         )
         attempt = self.credentials.inject(spec)
         runtime = {} if training.containers else runtime_recipe(CATALOGUE[job.runtime])
-        remote = RemoteSpec(runtime=runtime, packages=attempt.packages, kit=attempt.kit)
-        return replace(attempt.launch, elsewhere=remote)
+        remote = RemoteSpec(runtime=runtime, packages=attempt.packages, kit=attempt.credentials)
+        return replace(attempt.spec, elsewhere=remote)
 
     def _args(self, job: Job, training: Training) -> tuple[str, ...]:
         serves_gs = self.serves_gs and CATALOGUE[job.runtime].can_use_gs
-        path_of = self.addresses.remote_path_resolver(job.project, self.settings.node_buckets, serves_gs=serves_gs)
+        path_of = self.uri_resolver.remote_path_resolver(job.project, self.settings.node_buckets, serves_gs=serves_gs)
         args = training.args + (("--job-dir", training.job_dir) if training.job_dir else ())
         return tuple(resolve_uris(arg, path_of) for arg in args)
 

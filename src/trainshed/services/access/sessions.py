@@ -89,17 +89,17 @@ class BrowserSessions:
                 self._codes.popitem(last=False)
         return code
 
-    def enter(self, code: str, *, address: str, from_elsewhere: bool = False) -> SignIn | None:
+    def enter(self, code: str, *, address: str, cross_site: bool = False) -> SignIn | None:
         """Redeem a code. Returns None if it is used, expired or unknown.
 
-        Raises `ResourceExhaustedError` like `begin`. With `from_elsewhere`, a page of another site opened the link: it
+        Raises `ResourceExhaustedError` like `begin`. With `cross_site`, a page of another site opened the link: it
         must not sign users in as someone else.
         """
         with self._lock:
             entry = self._codes.pop(digest(code), None)
         session = None
-        if entry is not None and self._clock() < entry.expires_us and (entry.local or not from_elsewhere):
-            session = self._tokens.got_for(entry.token_id, ttl_s=SESSION_TTL_S, label=_LABEL, most=_MAX_SESSIONS)
+        if entry is not None and self._clock() < entry.expires_us and (entry.local or not cross_site):
+            session = self._tokens.exchange_by_id(entry.token_id, ttl_s=SESSION_TTL_S, label=_LABEL, most=_MAX_SESSIONS)
         if entry is None or session is None:
             self._count_failure(address)
             return None

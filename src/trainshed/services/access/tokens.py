@@ -112,7 +112,7 @@ class Tokens:
         The new token expires no later than the given one and is revoked with it. It cannot be exchanged again.
         """
         token_id = self.exchangeable(secret)
-        return None if token_id is None else self.got_for(token_id, ttl_s=ttl_s, label=label, most=most)
+        return None if token_id is None else self.exchange_by_id(token_id, ttl_s=ttl_s, label=label, most=most)
 
     def exchangeable(self, secret: str) -> str | None:
         """Return the id of a token that can be exchanged.
@@ -124,7 +124,7 @@ class Tokens:
             return None
         return token.id
 
-    def got_for(self, token_id: str, *, ttl_s: float, label: str, most: int | None = None) -> str | None:
+    def exchange_by_id(self, token_id: str, *, ttl_s: float, label: str, most: int | None = None) -> str | None:
         """Like `exchange`, for the id of an `exchangeable` token. Returns None if that is no longer valid.
 
         With `most`, only that many exchanged tokens with the label stay valid; the oldest are revoked.

@@ -39,7 +39,7 @@ class OverviewStores:
     """The stores that it reads."""
 
     jobs: JobStore
-    table: JobSearchStore
+    job_search: JobSearchStore
     models: ModelStore
 
 
@@ -50,11 +50,11 @@ class OverviewSources:
     machine: MachineMetrics
     routes: Routes
     metrics: VersionMetrics
-    prospects: QueueStatus
+    queue_status: QueueStatus
     progress: Callable[[Job], Mapping[str, Any] | None]
-    predicted: Callable[[Job], BatchProgress | None]  #: progress of a batch prediction
+    batch_progress: Callable[[Job], BatchProgress | None]  #: progress of a batch prediction
     restarts: Callable[[Job], Sequence[str]]
-    diagnosed: Callable[[Job], Diagnosis]
+    diagnose: Callable[[Job], Diagnosis]
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class _CachedOverview:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     built_s: float = 0.0
-    found: dict[str, Any] = field(default_factory=dict)
+    body: dict[str, Any] = field(default_factory=dict)
 
 
 class Overview:
@@ -90,13 +90,13 @@ class Overview:
                 self._cache = {}
             cached = self._cache.setdefault(project, _CachedOverview())
         with cached.lock:
-            if not cached.found or time.monotonic() - cached.built_s >= self._cache_ttl_s:
-                cached.found, cached.built_s = self._build(project), time.monotonic()
-            return cached.found
+            if not cached.body or time.monotonic() - cached.built_s >= self._cache_ttl_s:
+                cached.body, cached.built_s = self._build(project), time.monotonic()
+            return cached.body
 
     def _build(self, project: str) -> dict[str, Any]:
-        counts = self._stores.table.counts(project, JobSearchQuery())
-        ended = self._stores.table.ended_since(project, self._clock() - DAY_US)
+        counts = self._stores.job_search.counts(project, JobSearchQuery())
+        ended = self._stores.job_search.ended_since(project, self._clock() - DAY_US)
         active = [job for job in self._stores.jobs.active() if job.project == project][::-1]
         queued = self._queued(project) if counts.get(JobState.QUEUED) else []
         versions = self._stores.models.version_lines(project)
@@ -116,15 +116,15 @@ class Overview:
 
     def _progress(self, job: Job) -> Mapping[str, Any] | None:
         """Return the progress of a job; for a batch prediction, the fraction of its input that is read."""
-        batch_progress = self._sources.predicted(job)
+        batch_progress = self._sources.batch_progress(job)
         if batch_progress is None:
             return self._sources.progress(job)
         return dict.fromkeys(_MEASURES) | {"fraction": round(batch_progress.fraction, 4)}
 
     def _queued(self, project: str) -> list[tuple[Job, str]]:
         """Return the next queued jobs with their pending reasons."""
-        jobs = self._stores.table.queue(project, limit=MAX_JOBS)
-        positions, queue_status = self._stores.jobs.positions(jobs), self._sources.prospects
+        jobs = self._stores.job_search.queue(project, limit=MAX_JOBS)
+        positions, queue_status = self._stores.jobs.positions(jobs), self._sources.queue_status
         return [(job, waiting_reason(job, positions.get((job.project, job.id), 1) - 1, queue_status)) for job in jobs]
 
     def _models(self, project: str, versions: Sequence[VersionSummary]) -> Iterator[dict[str, Any]]:
@@ -154,7 +154,7 @@ class Overview:
         inputs = AlertInputs(
             project=project,
             now_us=now,
-            failed=self._stores.table.failed_since(project, now - DAY_US, limit=MAX_JOBS) if failed else (),
+            failed=self._stores.job_search.failed_since(project, now - DAY_US, limit=MAX_JOBS) if failed else (),
             failed_count=failed,
             active=active[:MAX_JOBS],
             queued=queued,
@@ -162,7 +162,7 @@ class Overview:
             unhealthy=list(self._unhealthy(project, versions)),
             machine=self._sources.machine.last,
         )
-        return alerts_for(inputs, diagnosed=self._sources.diagnosed, restarts=self._sources.restarts)
+        return alerts_for(inputs, diagnosed=self._sources.diagnose, restarts=self._sources.restarts)
 
     def _unhealthy(self, project: str, versions: Sequence[VersionSummary]) -> Iterator[tuple[str, str, str]]:
         """Yield versions that were provisioned and whose hosts keep crashing."""

@@ -39,7 +39,7 @@ class Failures:
         """
         if job.state not in (JobState.FAILED, JobState.CANCELLED):
             return None
-        diagnosis = self.diagnosed(job)
+        diagnosis = self.diagnose(job)
         if job.state is JobState.CANCELLED and diagnosis.cause != "time limit":
             return None
         return {
@@ -49,7 +49,7 @@ class Failures:
             "lines": [line_body(entry) for entry in self._relevant(job, diagnosis.replica)],
         }
 
-    def diagnosed(self, job: Job) -> Diagnosis:
+    def diagnose(self, job: Job) -> Diagnosis:
         """Diagnose the job's error. Paths of buckets become the gs:// URIs that the user gave."""
         return diagnose(job.error.replace(f"{self._home.buckets}/", "gs://"), runtime=job.runtime)
 

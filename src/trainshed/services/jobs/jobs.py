@@ -47,14 +47,14 @@ class JobDependencies:
     """What the service is constructed with."""
 
     resolve_runtime: Callable[[str, str], RuntimeChoice]  #: raises `InvalidArgumentError`
-    places: UriChecker
+    uri_checker: UriChecker
     #: returns the runtime of a version, or of the model's default one, which must be READY; "" for a container
     model_runtime: Callable[[str, str, str], str]
     choose_engine: Callable[[Mapping[str, str], Workload], str]  #: raises `InvalidArgumentError`
-    prospects: QueueStatus
+    queue_status: QueueStatus
     restarts: Callable[[Job], Sequence[str]]  #: one sentence per restart
     progress: Callable[[Job], Mapping[str, Any] | None]  #: None if the job reported nothing
-    predicted: Callable[[Job], BatchProgress | None]  #: None if the job is no batch prediction
+    batch_progress: Callable[[Job], BatchProgress | None]  #: None if the job is no batch prediction
     failure: Callable[[Job], Mapping[str, Any] | None]  #: None if the job did not fail
     shortfall: Callable[[str, Training], str]  #: a sentence about resources that the engine lacks; "" if none
     machines: MachineTypes
@@ -103,7 +103,7 @@ class Jobs:
         job = self._store.get(project, job_id)
         events = self._store.events(project, job_id)
         ahead = self._store.ahead_of(job) if job.state is JobState.QUEUED else 0
-        batch_progress = self._dependencies.predicted(job)
+        batch_progress = self._dependencies.batch_progress(job)
         notes = [event.message for event in events if event.severity == "WARNING"]
         return {
             "job": job_body(job, ahead + 1, batch_progress),
@@ -113,7 +113,7 @@ class Jobs:
             "notes": [*notes, *([_batch_progress_note(batch_progress)] if batch_progress else [])],
             "restarts": list(self._dependencies.restarts(job)),
             "progress": self._dependencies.progress(job),
-            "waiting": waiting_reason(job, ahead, self._dependencies.prospects),
+            "waiting": waiting_reason(job, ahead, self._dependencies.queue_status),
             "failure": self._dependencies.failure(job),
             "events": [
                 {"time": rfc3339(event.time_us), "severity": event.severity, "message": event.message}
@@ -204,7 +204,7 @@ class Jobs:
 
     def _check_training(self, project: str, training: Training) -> None:
         """Raise `FailedPreconditionError` if an input is missing. Buckets of other projects count as missing."""
-        uri_checker = self._dependencies.places
+        uri_checker = self._dependencies.uri_checker
         missing = [
             uri for uri in training.package_uris if not uri_checker.object_readable(project, uri, field="package_uris")
         ]
@@ -218,7 +218,7 @@ class Jobs:
             self._check_bucket(project, training.job_dir, field="job_dir")
 
     def _resolve_prediction(self, project: str, prediction: BatchPrediction) -> tuple[str, Sequence[str]]:
-        uri_checker = self._dependencies.places
+        uri_checker = self._dependencies.uri_checker
         self._check_bucket(project, prediction.output_path, field="output_path")
         if cloud := uri_checker.cloud_of(parse_uri(prediction.output_path, field="output_path")[0]):
             raise cloud_output_unsupported(prediction.output_path, cloud)
@@ -248,7 +248,7 @@ class Jobs:
 
     def _check_bucket(self, project: str, uri: str, *, field: str) -> None:
         bucket, _ = parse_uri(uri, field=field)
-        if not self._dependencies.places.owns(project, bucket):
+        if not self._dependencies.uri_checker.owns(project, bucket):
             raise FailedPreconditionError(
                 f"The bucket gs://{bucket} does not exist in project {project}. "
                 f"Make it with: trainshed buckets mb gs://{bucket}",
@@ -257,11 +257,13 @@ class Jobs:
 
     def _body(self, job: Job) -> dict[str, Any]:
         position = self._store.ahead_of(job) + 1 if job.state is JobState.QUEUED else None
-        return job_body(job, position, self._dependencies.predicted(job))
+        return job_body(job, position, self._dependencies.batch_progress(job))
 
     def _bodies(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         positions = self._store.positions(jobs)
-        return [job_body(job, positions.get((job.project, job.id)), self._dependencies.predicted(job)) for job in jobs]
+        return [
+            job_body(job, positions.get((job.project, job.id)), self._dependencies.batch_progress(job)) for job in jobs
+        ]
 
 
 def job_body(job: Job, position: int | None = None, predicted: BatchProgress | None = None) -> dict[str, Any]:

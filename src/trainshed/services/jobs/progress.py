@@ -60,17 +60,17 @@ class ProgressService:
         """Return the current progress of a job and of each of its replicas."""
         job = self._jobs.get(project, job_id)
         tracker = self._updated_tracker(job)
-        states = replica_states(self._folder(job), tracker.tellers)
+        states = replica_states(self._folder(job), tracker.sources)
         with tracker.lock:
             return {
                 **self._head(job),
                 "progress": self._training_progress(job, tracker),
                 "replicas": [
                     {"name": name, "state": states[name].state, "restarts": states[name].restarts}
-                    | _report_body(tracker.tellers[name].report)
+                    | _report_body(tracker.sources[name].report)
                     | {"local_steps_per_s": _json(tracker.local_rate(name))}
                     | _usage_body(tracker, name, running=states[name].state == "running")
-                    for name in tracker.tellers
+                    for name in tracker.sources
                 ],
             }
 
@@ -120,7 +120,7 @@ class ProgressService:
         }
 
     def _training_progress(self, job: Job, tracker: AttemptTracker) -> dict[str, Any] | None:
-        result = tracker.standing(target_from_args(output_folders.training_of(job).args))
+        result = tracker.progress(target_from_args(output_folders.training_of(job).args))
         if result is None:
             return None
         progress, rate = result
@@ -130,7 +130,7 @@ class ProgressService:
         """Return the tracker of a job's attempt, after an update."""
         tracker = self._tracker(job)
         with tracker.lock:
-            tracker.look(lambda folders: list(self._event_folders(job, folders)), ended_us=job.ended_us)
+            tracker.update(lambda folders: list(self._event_folders(job, folders)), ended_us=job.ended_us)
         return tracker
 
     def _tracker(self, job: Job) -> AttemptTracker:

@@ -34,7 +34,7 @@ class ProgressSource:
     metrics: dict[Metric, TimeSeries] = field(default_factory=dict)
     by_epoch: set[Metric] = field(default_factory=set)  #: metrics whose steps are epochs
 
-    def take(self, report: ProgressReport) -> None:
+    def add(self, report: ProgressReport) -> None:
         """Add a training report. A step without a metric counts only until one with a metric arrives."""
         before = self.report
         if before is not None and before.measured and before.step is not None and not report.measured:
@@ -48,7 +48,7 @@ class ProgressSource:
         self._add_point(("accuracy", False), report.time_us, count, report.accuracy)
         self._add_point(("steps_per_s", False), report.time_us, count, report.global_rate)
 
-    def take_evaluation(self, report: ProgressReport) -> None:
+    def add_evaluation(self, report: ProgressReport) -> None:
         self.evaluation = _merge_evaluation(self.evaluation, report)
         count = report.epoch or 0 if report.step is None else report.step
         self._add_point(("loss", True), report.time_us, count, report.loss)
@@ -89,7 +89,7 @@ class AttemptTracker:
 
     def __init__(self, log: AttemptLog, attempt: Path, gang: Sequence[ReplicaSpec], *, since_us: int) -> None:
         self.lock = threading.Lock()
-        self.tellers = {replica.name: ProgressSource() for replica in gang}
+        self.sources = {replica.name: ProgressSource() for replica in gang}
         self.events = ProgressSource()
         self.usage = {replica.name: ReplicaUsage() for replica in gang}
         self.complete = False  #: whether the last update read everything
@@ -103,7 +103,7 @@ class AttemptTracker:
         self._folders: dict[str, None] = {}  #: folders named in log lines
         self._closed = False
 
-    def look(self, event_folders: Callable[[Iterable[str]], Sequence[EventFolder]], *, ended_us: int | None) -> None:
+    def update(self, event_folders: Callable[[Iterable[str]], Sequence[EventFolder]], *, ended_us: int | None) -> None:
         """Read what is new. `places` returns the folders of event files, given the folders named in log lines."""
         if self._closed:
             return
@@ -132,9 +132,9 @@ class AttemptTracker:
     def _add_record(self, record: LogRecord) -> None:
         report, evaluation = self._readers[record.replica].read(record.time_us, record.message)
         if report is not None:
-            self.tellers[record.replica].take(report)
+            self.sources[record.replica].add(report)
         if evaluation is not None:
-            self.tellers[record.replica].take_evaluation(evaluation)
+            self.sources[record.replica].add_evaluation(evaluation)
         if len(self._folders) < _MAX_FOLDERS and (folder := folder_in_line(record.message)) is not None:
             self._folders[folder] = None
 
@@ -157,11 +157,11 @@ class AttemptTracker:
         if metric_meaning.by_epoch:
             self.events.by_epoch.add(metric)
         if metric_meaning.evaluation:
-            self.events.take_evaluation(report)
+            self.events.add_evaluation(report)
         else:
-            self.events.take(report)
+            self.events.add(report)
 
-    def standing(self, target: TrainingTarget) -> tuple[TrainingProgress, StepRate] | None:
+    def progress(self, target: TrainingTarget) -> tuple[TrainingProgress, StepRate] | None:
         """Return the training progress and its step rate. Returns None if nothing was reported."""
         lines, events = self._primary_source(), self.events
         base = lines if _lines_take_precedence(lines, events=events) else events if events.report is not None else lines
@@ -171,7 +171,7 @@ class AttemptTracker:
         report = base.report if other is None else _fill_missing(base.report, other)
         if base is lines:
             report = self._with_latest_step(report, report.total_steps or target.steps)
-        evaluations = [each.evaluation for each in (*self.tellers.values(), self.events) if each.evaluation]
+        evaluations = [each.evaluation for each in (*self.sources.values(), self.events) if each.evaluation]
         evaluation = max(evaluations, key=lambda each: each.time_us, default=None)
         return TrainingProgress(report=report, evaluation=evaluation, target=target, rate=base.pace.rate), base.pace
 
@@ -181,7 +181,7 @@ class AttemptTracker:
         A master that evaluates trains no steps itself. Steps beyond `limit` are ignored: each worker may exceed it by
         one.
         """
-        reports = (each.report for each in self.tellers.values())
+        reports = (each.report for each in self.sources.values())
         steps = [
             each.step for each in reports if each and each.measured and each.step and each.time_us > report.time_us
         ]
@@ -190,7 +190,7 @@ class AttemptTracker:
 
     def _primary_source(self) -> ProgressSource:
         """Return the source that represents the job: the master, unless only others report."""
-        sources = [self.tellers[each.name] for each in self._gang]
+        sources = [self.sources[each.name] for each in self._gang]
         newest = max((_report_order(each) for each in sources), default=(False, 0))
         recent = (each for each in sources if _report_order(each) >= (newest[0], newest[1] - _MASTER_GRACE_US))
         return next(recent, ProgressSource())
@@ -198,7 +198,7 @@ class AttemptTracker:
     def metrics(self) -> Mapping[Metric, tuple[ProgressSource, TimeSeries]]:
         """Return each metric from the source with the most points."""
         metrics: dict[Metric, tuple[ProgressSource, TimeSeries]] = {}
-        for source in (self._primary_source(), *self.tellers.values(), self.events):
+        for source in (self._primary_source(), *self.sources.values(), self.events):
             for metric, series in source.metrics.items():
                 if metric not in metrics or (source is self.events and len(series) > len(metrics[metric][1])):
                     metrics[metric] = (source, series)
@@ -206,7 +206,7 @@ class AttemptTracker:
 
     def local_rate(self, name: str) -> float | None:
         """Return a replica's steps per second: as it reports, or as measured if all replicas step together."""
-        source = self.tellers[name]
+        source = self.sources[name]
         if source.report is not None and source.report.local_rate is not None:
             return source.report.local_rate
         return None if any(each.type == PS for each in self._gang) else source.pace.rate

@@ -108,14 +108,14 @@ class LogEntries:
         log = JobLog.open(self._jobs, self._home, project, job_id)
         end = log.end() if after is None else None
         start = after or _start(log, selection)
-        positions = log.places(start)
+        positions = log.positions(start)
         if start.seeking and (missing := _seek(log.backwards(positions), positions, selection, start)):
             cursor = LogCursor(positions[0], tuple(positions[1:]), missing)
             return LogBatch(entries=[], cursor=cursor, more=True, ended=False, end=end)
         entries: list[LogEntry] = []
         size = scanned = 0
         more = False
-        for record, source in log.forwards(positions, log.places(until) if until else None):
+        for record, source in log.forwards(positions, log.positions(until) if until else None):
             positions[source] = record.end
             scanned += len(record.message) + _OVERHEAD_BYTES
             if selection.matches(record):

@@ -37,7 +37,7 @@ class JobLog:
         last = max((event.seq for event in self.events), default=0)
         return LogCursor(last, tuple(file.complete() for file in self.files))
 
-    def places(self, cursor: LogCursor) -> Positions:
+    def positions(self, cursor: LogCursor) -> Positions:
         """Return one position per source; 0 for those that the cursor does not know."""
         positions = [cursor.events, *cursor.offsets[: len(self.files)]]
         return positions + [0] * (1 + len(self.files) - len(positions))

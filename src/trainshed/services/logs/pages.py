@@ -96,7 +96,7 @@ class LogPages:
 
 
 def _page_after(log: JobLog, request: LogPageRequest, start: LogCursor) -> LogPage:
-    positions = log.places(start)
+    positions = log.positions(start)
     records, done = _take_page(log.forwards(positions), positions, request, back=False)
     return LogPage(
         entries=[log.entry(*item) for item in records],
@@ -109,7 +109,7 @@ def _page_after(log: JobLog, request: LogPageRequest, start: LogCursor) -> LogPa
 
 
 def _page_before(log: JobLog, request: LogPageRequest, end: LogCursor) -> LogPage:
-    positions = log.places(end)
+    positions = log.positions(end)
     records, done = _take_page(log.backwards(positions), positions, request, back=True)
     more = request.before is not None
     return LogPage(

@@ -117,14 +117,14 @@ class Shed:
             VersionProvisioner(
                 ProvisionerDeps(
                     home=self.home,
-                    pins=self.pins,
+                    model_files=self.pins,
                     runtimes=cast(Runtimes, self.runtime),
-                    installs=PackageInstaller(uv=Path(shutil.which("uv") or "uv"), ship=ship),
+                    installer=PackageInstaller(uv=Path(shutil.which("uv") or "uv"), ship=ship),
                     references=_Counted(self, references),
-                    addresses=UriResolver(
-                        buckets=self.home.buckets, shelves=BackendRouter(self.tree, {}), owner=self._owner
+                    uri_resolver=UriResolver(
+                        buckets=self.home.buckets, backend=BackendRouter(self.tree, {}), owner=self._owner
                     ),
-                    alike=find_parity_twin(self.models),
+                    find_parity_twin=find_parity_twin(self.models),
                 ),
                 self.hosts,
                 HostResources(cpus=2, memory_bytes=8 << 30, load_timeout_s=self.load_timeout_s, body_limit=1 << 20),
