@@ -1,4 +1,4 @@
-"""Projects: what a client asks about them before it does anything else."""
+"""Projects: numbers, configuration and locations."""
 
 from __future__ import annotations
 
