@@ -343,7 +343,7 @@ def test_a_sleeping_version_is_woken_and_the_requests_held(bench: Bench) -> None
 
 
 def test_a_version_that_does_not_wake_in_time_is_unavailable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "MAX_HELD", 2)
+    monkeypatch.setattr(gateway, "MAX_HELD_REQUESTS", 2)
     bench.publish(state=ServingState.SLEEPING)
 
     async def steps(made: PredictionGateway) -> None:
