@@ -125,8 +125,8 @@ class Forgetful(S3Client):
 
     lost: Exception | None = None
 
-    def put(self, path: Path, info: ObjectInfo, *, over: int | None) -> None:
-        super().put(path, info, over=over)
+    def put(self, path: Path, info: ObjectInfo, *, if_generation: int | None) -> None:
+        super().put(path, info, if_generation=if_generation)
         if self.lost is not None:
             raise self.lost
 

@@ -1,4 +1,4 @@
-"""All buckets of a server: those that are folders of its own, and those that its operator keeps in a cloud."""
+"""The backend contract for objects, and the router over a server's folders and its cloud buckets."""
 
 from __future__ import annotations
 
@@ -11,69 +11,72 @@ from trainshed.errors import FailedPreconditionError
 
 
 class ObjectBackend(Protocol):
-    """The objects of buckets. What is answered is stored; what is half-written is not seen. Threads may share it."""
+    """The objects of buckets. Acknowledged writes are stored; partial writes are invisible. Thread-safe."""
 
     def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
-        """The object as it is now, with its checksums as far as they can be known. `NotFoundError` if there is none."""
+        """The object as it is now, with its checksums if they are known. Raises `NotFoundError` if there is none."""
 
     def open(self, bucket: str, name: str, *, checksums: bool = False) -> ObjectReader:
-        """The object's bytes; close it."""
+        """Open the object's bytes. The caller closes the reader."""
 
     def list(self, bucket: str, query: ListQuery) -> ObjectPage:
-        """A page of the bucket's objects."""
+        """One page of the bucket's objects."""
 
     def commit(self, staged: StagedObject, draft: ObjectDraft) -> ObjectInfo:
-        """Make the staged bytes the object, all at once, if the draft's conditions and checksums hold.
+        """Turn the staged bytes into the object, atomically, if the draft's preconditions and checksums hold.
 
-        On any error the object is as it was, and the staged file is still the caller's to discard.
+        On any error the object is unchanged, and the caller still owns the staged file.
         """
 
     def delete(self, bucket: str, name: str, conditions: Preconditions, *, generation: int | None = None) -> None:
-        """Remove the object. `NotFoundError` if it isn't this generation."""
+        """Delete the object. Raises `NotFoundError` if it has another generation."""
 
     def patch(self, bucket: str, name: str, change: Callable[[ObjectInfo], ObjectMetadata]) -> ObjectInfo:
-        """Write other traits to an object. `change` may look at it and refuse."""
+        """Write new metadata to an object. `change` gets the object and may raise."""
 
     def check_plain(self, bucket: str, name: str) -> None:
-        """`FailedPreconditionError` if a folder holds what is no object. `NotFoundError` if there is no such folder."""
+        """Raises `FailedPreconditionError` if a folder has an entry that is not an object.
+
+        Raises `NotFoundError` if the folder does not exist.
+        """
 
 
 class CloudObjectBackend(ObjectBackend, Protocol):
-    """The objects of the one bucket that is kept in a cloud, and where: at s3://lab-data/mnist, say."""
+    """The objects of one cloud bucket at `url`, such as s3://lab-data/mnist."""
 
     url: str
 
 
 class BucketBackend(ObjectBackend, Protocol):
-    """The same, with what makes and removes buckets and takes bytes in."""
+    """An `ObjectBackend` that also creates and removes buckets and stages uploads."""
 
     def make_bucket(self, bucket: str) -> None:
-        """Make an empty bucket."""
+        """Create an empty bucket."""
 
     def remove_bucket(self, bucket: str, *, forget: Callable[[], None]) -> None:
-        """`forget` an empty bucket and take it away. `ConflictError` if it holds objects, with all left as it was."""
+        """Call `forget`, then remove an empty bucket. Raises `ConflictError`, without any change, if it has objects."""
 
     def stage(self) -> StagedObject:
-        """A new empty file for an object to come. Give it to `commit`, or discard it."""
+        """A new empty file for an upload. The caller passes it to `commit` or discards it."""
 
     def sweep(self) -> None:
-        """Remove what interrupted writes left. Only before the first write."""
+        """Remove what interrupted writes left. Call it only before the first write."""
 
 
 class BackendRouter:
-    """A `BucketBackend` of the folders `here` and the buckets in `clouds`, each by its name."""
+    """Routes each bucket to its backend: the one in `clouds` with its name, or else the `local` one."""
 
-    def __init__(self, here: BucketBackend, clouds: Mapping[str, CloudObjectBackend]) -> None:
-        self._here = here
+    def __init__(self, local: BucketBackend, clouds: Mapping[str, CloudObjectBackend]) -> None:
+        self._local = local
         self._clouds = clouds
 
     def cloud_of(self, bucket: str) -> str:
-        """Where a bucket is kept, such as s3://lab-data/mnist; empty if it is a folder."""
+        """The URL of a cloud bucket, such as s3://lab-data/mnist. Empty for a local bucket."""
         return self._clouds[bucket].url if bucket in self._clouds else ""
 
     def make_bucket(self, bucket: str) -> None:
-        """Make the folder. One of a bucket in a cloud stays empty: it is what is left if that is no longer named."""
-        self._here.make_bucket(bucket)
+        """Create the folder. That of a cloud bucket stays empty; it remains if the bucket leaves the configuration."""
+        self._local.make_bucket(bucket)
 
     def remove_bucket(self, bucket: str, *, forget: Callable[[], None]) -> None:
         if url := self.cloud_of(bucket):
@@ -81,34 +84,34 @@ class BackendRouter:
                 f"gs://{bucket} is kept in {url}, as [buckets.{bucket}] in config.toml says. Take that table out and "
                 f"start the server again; then it can be removed, and what is in the cloud stays there."
             )
-        self._here.remove_bucket(bucket, forget=forget)
+        self._local.remove_bucket(bucket, forget=forget)
 
     def stage(self) -> StagedObject:
-        return self._here.stage()
+        return self._local.stage()
 
     def sweep(self) -> None:
-        self._here.sweep()
+        self._local.sweep()
 
     def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
-        return self._of(bucket).info(bucket, name, checksums=checksums)
+        return self._backend_of(bucket).info(bucket, name, checksums=checksums)
 
     def open(self, bucket: str, name: str, *, checksums: bool = False) -> ObjectReader:
-        return self._of(bucket).open(bucket, name, checksums=checksums)
+        return self._backend_of(bucket).open(bucket, name, checksums=checksums)
 
     def list(self, bucket: str, query: ListQuery) -> ObjectPage:
-        return self._of(bucket).list(bucket, query)
+        return self._backend_of(bucket).list(bucket, query)
 
     def commit(self, staged: StagedObject, draft: ObjectDraft) -> ObjectInfo:
-        return self._of(draft.bucket).commit(staged, draft)
+        return self._backend_of(draft.bucket).commit(staged, draft)
 
     def delete(self, bucket: str, name: str, conditions: Preconditions, *, generation: int | None = None) -> None:
-        self._of(bucket).delete(bucket, name, conditions, generation=generation)
+        self._backend_of(bucket).delete(bucket, name, conditions, generation=generation)
 
     def patch(self, bucket: str, name: str, change: Callable[[ObjectInfo], ObjectMetadata]) -> ObjectInfo:
-        return self._of(bucket).patch(bucket, name, change)
+        return self._backend_of(bucket).patch(bucket, name, change)
 
     def check_plain(self, bucket: str, name: str) -> None:
-        self._of(bucket).check_plain(bucket, name)
+        self._backend_of(bucket).check_plain(bucket, name)
 
-    def _of(self, bucket: str) -> ObjectBackend:
-        return self._clouds.get(bucket, self._here)
+    def _backend_of(self, bucket: str) -> ObjectBackend:
+        return self._clouds.get(bucket, self._local)

@@ -1,4 +1,4 @@
-"""The two checksums of Cloud Storage, over bytes that come in pieces."""
+"""The two checksums of Cloud Storage, computed incrementally."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 
 import google_crc32c
 
-PIECE = 1 << 20  #: bytes read or written at a time
+PIECE = 1 << 20  #: per read or write
 
 
 class Checksums:
-    """MD5 and CRC32C of what was added so far, in base64 as the API writes them."""
+    """MD5 and CRC32C of the bytes added so far, in base64 as the API writes them."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -42,11 +42,11 @@ def crc_add(crc: int, data: bytes) -> int:
 
 
 def checksums_of(fd: int, *, size: int | None = None) -> Checksums:
-    """Read a file from its beginning, in pieces: all of it, or its first `size` bytes."""
+    """Checksums of a file: all of it, or its first `size` bytes."""
     sums = Checksums()
     while size is None or sums.size < size:
-        piece = os.pread(fd, PIECE if size is None else min(PIECE, size - sums.size), sums.size)
-        if not piece:
+        chunk = os.pread(fd, PIECE if size is None else min(PIECE, size - sums.size), sums.size)
+        if not chunk:
             break
-        sums.add(piece)
+        sums.add(chunk)
     return sums

@@ -1,7 +1,7 @@
-"""A bucket that is kept in a cloud: the same objects to clients of this server, on what a cloud can promise.
+"""A backend for one cloud bucket, with the same objects for clients, within what a cloud guarantees.
 
-Bytes come in as staged files here and are sent on when they are complete, so an object appears whole or not at all
-there too. What is known of an object beside its bytes travels with it, as its metadata there.
+Uploads are staged as local files and sent when they are complete. An object therefore appears in the cloud whole or not
+at all. An object's metadata is stored as its metadata in the cloud.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from trainshed.buckets import xattrs
-from trainshed.buckets.listing import nameable
+from trainshed.buckets.listing import is_valid_name
 from trainshed.buckets.names import components, is_folder
 from trainshed.buckets.staging import ObjectReader, StagedObject
 from trainshed.domain.objects import (
@@ -40,57 +40,64 @@ from trainshed.errors import (
 )
 
 STRIPES = 64
-AHEAD = 8 << 20  #: bytes asked for at once where an object is read from one end to the other
-AT_ONCE = 16  #: requests for the metadata of listed objects
-_LAST = "\U0010ffff"  #: no name goes on with this, or hardly any
+READ_AHEAD_BYTES = 8 << 20  #: per request while an object is read sequentially
+MAX_CONCURRENT_HEADS = 16  #: requests for the metadata of listed objects
+_MAX_CHARACTER = "\U0010ffff"  #: sorts after practically every name
 
 
 @dataclass(frozen=True, slots=True)
 class CloudObject:
-    """An object that a cloud holds, and the cloud's own word for these very bytes."""
+    """An object in a cloud, with the cloud's own version of its bytes."""
 
     info: ObjectInfo
     version: str
 
 
 class CloudListItem(NamedTuple):
-    """A line of a cloud's listing: an object, or what several have in common up to the delimiter."""
+    """One item of a cloud's listing: an object, or a common prefix."""
 
     name: str
     info: ObjectInfo | None
 
 
 class CloudClient(Protocol):
-    """One place in a cloud. Names are those below it. Whatever it raises is a `TrainshedError`."""
+    """A client for one folder of a cloud bucket; names are relative to it. Raises only `TrainshedError`."""
 
     url: str
 
     def head(self, name: str) -> CloudObject | None:
-        """What is known of an object without reading it; None if there is none."""
+        """The metadata of an object. Returns None if it does not exist."""
 
-    def rows(self, *, prefix: str, delimiter: str, after: str, most: int) -> Iterator[Sequence[CloudListItem]]:
-        """Everything from `after` on, in order, so many at a time. An object comes with what a listing tells of it."""
+    def rows(self, *, prefix: str, delimiter: str, after: str, page_size: int) -> Iterator[Sequence[CloudListItem]]:
+        """All items after `after`, in order, in batches of `page_size`.
 
-    def read(self, held: CloudObject, offset: int, size: int) -> bytes:
-        """Bytes of just this version. `DataLossError` if it was replaced or removed."""
+        Objects have the metadata that a listing includes.
+        """
 
-    def put(self, path: Path, info: ObjectInfo, *, over: int | None) -> None:
-        """Store a file, all at once. `ConditionNotMetError` if it must be `over` this generation and is not; 0 is
-        that of an absent object, which every cloud looks at. Others are looked at by a cloud that can.
+    def read(self, cloud_object: CloudObject, offset: int, size: int) -> bytes:
+        """Read bytes of exactly this version. Raises `DataLossError` if the object was replaced or deleted."""
+
+    def put(self, path: Path, info: ObjectInfo, *, if_generation: int | None) -> None:
+        """Store a file atomically.
+
+        Raises `ConditionNotMetError` if the object has another generation than `if_generation`.
+
+        Generation 0 is that of an absent object; every cloud checks it. Other generations are checked only if the cloud
+        supports that.
         """
 
     def delete(self, name: str, *, generation: int | None) -> None:
-        """Remove an object, if it is there.
+        """Delete an object if it exists.
 
-        `ConditionNotMetError` if it is another generation, where a cloud can tell.
+        Raises `ConditionNotMetError` if it has another generation and the cloud checks it.
         """
 
 
 class CloudBackend:
-    """The objects of the one bucket that is kept in `cloud`. One process at a time may write through it.
+    """The objects of one bucket in `cloud`. Only one process may write through it.
 
-    Others may write to the cloud meanwhile. Conditions of a request are checked before it is done: they hold among all
-    that this server does, and against others as far as the cloud itself checks them.
+    Other programs may write to the cloud directly. Preconditions are checked before each operation. They hold among the
+    operations of this server; against other writers only if the cloud checks them too.
     """
 
     def __init__(self, cloud: CloudClient) -> None:
@@ -99,36 +106,36 @@ class CloudBackend:
         self._stripes = tuple(threading.Lock() for _ in range(STRIPES))
 
     def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
-        """Checksums are known of what came through this server; nothing is read for them."""
-        return self._held(bucket, name).info
+        """Checksums are known for objects written through this server. No bytes are read to compute them."""
+        return self._cloud_object(bucket, name).info
 
     def open(self, bucket: str, name: str, *, checksums: bool = False) -> ObjectReader:
-        return CloudReader(self._cloud, self._held(bucket, name))
+        return CloudReader(self._cloud, self._cloud_object(bucket, name))
 
     def list(self, bucket: str, query: ListQuery) -> ObjectPage:
         page = _Listing(self._cloud, query).page()
         if not query.checksums or all(item.crc32c for item in page.items):
             return page
-        with ThreadPoolExecutor(min(AT_ONCE, len(page.items))) as pool:
-            found = list(pool.map(self._cloud.head, (item.name for item in page.items)))
-        return replace(page, items=tuple(held.info for held in found if held is not None))
+        with ThreadPoolExecutor(min(MAX_CONCURRENT_HEADS, len(page.items))) as pool:
+            objects = list(pool.map(self._cloud.head, (item.name for item in page.items)))
+        return replace(page, items=tuple(entry.info for entry in objects if entry is not None))
 
     def commit(self, staged: StagedObject, draft: ObjectDraft) -> ObjectInfo:
-        """The cloud may have taken it although no answer came. Whoever sends it again as the same upload is told so."""
+        """The cloud may store the object even if its response is lost. A retry of the same upload succeeds then."""
         components(draft.name)
         if is_folder(draft.name) and staged.size:
             raise InvalidArgumentError(
                 f"{draft.name} is the mark of a folder, as it ends in a slash, and can't hold bytes."
             )
         md5, crc32c = staged.seal(draft)
-        info = _new(draft, staged.size, md5, crc32c)
-        with self._writing(draft.name):
+        info = _new_info(draft, staged.size, md5, crc32c)
+        with self._write_lock(draft.name):
             if draft.conditions != Preconditions():
-                found = self._cloud.head(draft.name)
-                if found is not None and found.info.upload == info.upload:
-                    return found.info
-                draft.conditions.check_write(found.info if found else None)
-            stored = self._put(staged.path, info, over=draft.conditions.generation)
+                current = self._cloud.head(draft.name)
+                if current is not None and current.info.upload == info.upload:
+                    return current.info
+                draft.conditions.check_write(current.info if current else None)
+            stored = self._put(staged.path, info, if_generation=draft.conditions.generation)
         if (stored.size, stored.crc32c, stored.upload) != (info.size, info.crc32c, info.upload):
             raise UnavailableError(
                 f"{self.url} holds other bytes of {draft.name} than those that were sent: they were not kept, or "
@@ -136,84 +143,87 @@ class CloudBackend:
             )
         return stored
 
-    def _put(self, path: Path, info: ObjectInfo, *, over: int | None) -> ObjectInfo:
-        """What the cloud has afterwards. It is asked again where an answer is lost, and then finds its own object."""
+    def _put(self, path: Path, info: ObjectInfo, *, if_generation: int | None) -> ObjectInfo:
+        """Returns the stored object. If a response was lost, the retry finds its own object."""
         try:
-            self._cloud.put(path, info, over=over)
+            self._cloud.put(path, info, if_generation=if_generation)
         except ConditionNotMetError:
-            found = self._cloud.head(info.name)
-            if found is None or found.info.upload != info.upload:
+            current = self._cloud.head(info.name)
+            if current is None or current.info.upload != info.upload:
                 raise
-            return found.info
-        return self._held(info.bucket, info.name).info
+            return current.info
+        return self._cloud_object(info.bucket, info.name).info
 
     def delete(self, bucket: str, name: str, conditions: Preconditions, *, generation: int | None = None) -> None:
-        with self._writing(name):
-            found = self._held(bucket, name).info
-            if generation not in (None, found.generation):
+        with self._write_lock(name):
+            current = self._cloud_object(bucket, name).info
+            if generation not in (None, current.generation):
                 raise object_not_found(bucket, name)
-            conditions.check_write(found)
+            conditions.check_write(current)
             self._cloud.delete(name, generation=conditions.generation if generation is None else generation)
 
     def patch(self, bucket: str, name: str, change: Callable[[ObjectInfo], ObjectMetadata]) -> ObjectInfo:
-        """Never done: S3 would make another generation of it, and no one could tell from its metageneration."""
+        """Not supported: S3 would create a new generation, which the metageneration would not show."""
         raise FailedPreconditionError(
             f"gs://{bucket} is kept in {self.url}, where the metadata of an object can't be changed from here "
             f"without writing it anew. Upload it again with other metadata, or copy it onto itself."
         )
 
     def check_plain(self, bucket: str, name: str) -> None:
-        """There is nothing but objects in a cloud."""
+        """Nothing to check: a cloud has only objects."""
 
-    def _held(self, bucket: str, name: str) -> CloudObject:
-        """Dots that others take for folders lead nowhere: an address must not be put together of them."""
-        lost = not name or {".", ".."} & set(name.split("/"))
-        held = None if lost else self._cloud.head(name)
-        if held is None:
+    def _cloud_object(self, bucket: str, name: str) -> CloudObject:
+        """The object. Raises `NotFoundError` if it does not exist.
+
+        Names with `.` or `..` never exist: their URL could be normalized to that of another object.
+        """
+        invalid = not name or {".", ".."} & set(name.split("/"))
+        cloud_object = None if invalid else self._cloud.head(name)
+        if cloud_object is None:
             raise object_not_found(bucket, name)
-        return held
+        return cloud_object
 
     @contextmanager
-    def _writing(self, name: str) -> Iterator[None]:
-        """One writer of an object at a time."""
+    def _write_lock(self, name: str) -> Iterator[None]:
+        """Serializes the writers of an object."""
         with self._stripes[hash(name) % STRIPES]:
             yield
 
 
 class CloudReader(ObjectReader):
-    """One version of an object, read in parts."""
+    """One version of an object, read in ranges."""
 
-    def __init__(self, cloud: CloudClient, held: CloudObject) -> None:
-        super().__init__(held.info)
+    def __init__(self, cloud: CloudClient, cloud_object: CloudObject) -> None:
+        super().__init__(cloud_object.info)
         self._cloud = cloud
-        self._held = held
-        self._from = -1  #: where in the object `_kept` begins
-        self._kept = b""
+        self._cloud_object = cloud_object
+        self._buffer_start = -1  #: offset of `_buffer` in the object
+        self._buffer = b""
 
     def _bytes(self, offset: int, size: int) -> bytes:
-        end = self._from + len(self._kept)
-        if not (self._from >= 0 and self._from <= offset and offset + size <= end):
-            goes_on = self._from >= 0 and offset == end
-            asked = min(max(size, AHEAD) if goes_on else size, self.info.size - offset)
-            self._kept, self._from = self._cloud.read(self._held, offset, asked), offset
-        at = offset - self._from
-        return self._kept[at : at + size]
+        end = self._buffer_start + len(self._buffer)
+        if not (self._buffer_start >= 0 and self._buffer_start <= offset and offset + size <= end):
+            sequential = self._buffer_start >= 0 and offset == end
+            length = min(max(size, READ_AHEAD_BYTES) if sequential else size, self.info.size - offset)
+            self._buffer, self._buffer_start = self._cloud.read(self._cloud_object, offset, length), offset
+        start = offset - self._buffer_start
+        return self._buffer[start : start + size]
 
     def _unchanged(self) -> bool:
-        return True  # or reading it had failed
+        return True  # a changed object fails to be read
 
     def close(self) -> None:
-        self._kept, self._from = b"", -1
+        self._buffer, self._buffer_start = b"", -1
 
 
 class _Listing:
-    """One page of what a query asks for."""
+    """One page of a listing."""
 
     def __init__(self, cloud: CloudClient, query: ListQuery) -> None:
         self._cloud = cloud
         self._query = query
-        told = _group(query.after, query.prefix, query.delimiter)
-        self._skip = query.after if told else ""  #: told by a page before
+        is_prefix = _common_prefix(query.after, query.prefix, query.delimiter)
+        self._skip = query.after if is_prefix else ""  #: common prefix that the previous page ended with
 
     def page(self) -> ObjectPage:
         query = self._query
@@ -234,43 +244,44 @@ class _Listing:
 
     def _rows(self, prefix: str, delimiter: str) -> Iterator[CloudListItem]:
         query = self._query
-        start = _group(query.start, prefix, delimiter) or query.start  # clouds may leave out one that began before
-        after = max(_before(start), self._skip + _LAST if self._skip else query.after)
-        for rows in self._cloud.rows(prefix=prefix, delimiter=delimiter, after=after, most=query.limit + 1):
+        # a cloud may leave out a common prefix that sorts before the start
+        start = _common_prefix(query.start, prefix, delimiter) or query.start
+        after = max(_predecessor(start), self._skip + _MAX_CHARACTER if self._skip else query.after)
+        for rows in self._cloud.rows(prefix=prefix, delimiter=delimiter, after=after, page_size=query.limit + 1):
             for row in rows:
                 if query.end and row.name >= query.end:
                     return
-                if self._wanted(row):
+                if self._selects(row):
                     yield row
 
-    def _wanted(self, row: CloudListItem) -> bool:
+    def _selects(self, row: CloudListItem) -> bool:
         query, name = self._query, row.name
-        if not name or not nameable(name) or (self._skip and name.startswith(self._skip)):
+        if not name or not is_valid_name(name) or (self._skip and name.startswith(self._skip)):
             return False
         if row.info is None and any(bound.startswith(name) for bound in (query.start, query.after, query.end)):
-            return next(self._rows(name, ""), None) is not None  # the bound falls into what the prefix stands for
+            return next(self._rows(name, ""), None) is not None  # the bound lies inside the common prefix
         return name >= query.start and (not query.after or name > query.after)
 
 
-def _group(name: str, prefix: str, delimiter: str) -> str:
-    """The common prefix that stands for this name in a listing; empty if none does."""
-    at = name.find(delimiter, len(prefix)) if delimiter and name.startswith(prefix) else -1
-    return name[: at + len(delimiter)] if at >= 0 else ""
+def _common_prefix(name: str, prefix: str, delimiter: str) -> str:
+    """The common prefix that represents this name in a listing. Empty if there is none."""
+    index = name.find(delimiter, len(prefix)) if delimiter and name.startswith(prefix) else -1
+    return name[: index + len(delimiter)] if index >= 0 else ""
 
 
-def _before(name: str) -> str:
-    """What no name that is less than this one comes behind, but for hardly any. Empty for an empty one."""
+def _predecessor(name: str) -> str:
+    """A name that sorts just before this one. Empty for an empty name."""
     if not name:
         return ""
-    last = ord(name[-1])
-    if last == 0:
+    code = ord(name[-1])
+    if code == 0:
         return name[:-1]
-    below = 0xD7FF if last == 0xE000 else last - 1  # between these there are no characters
-    return name[:-1] + chr(below) + _LAST
+    previous = 0xD7FF if code == 0xE000 else code - 1  # there are no characters between these
+    return name[:-1] + chr(previous) + _MAX_CHARACTER
 
 
-def _new(draft: ObjectDraft, size: int, md5: str, crc32c: str) -> ObjectInfo:
-    """What is to be known of an object on its way. Its generation is the cloud's to say."""
+def _new_info(draft: ObjectDraft, size: int, md5: str, crc32c: str) -> ObjectInfo:
+    """The metadata of a new object. The cloud assigns its generation."""
     traits = draft.traits
     if not traits.content_type:
         traits = replace(traits, content_type=xattrs.guess_type(draft.name))
@@ -291,7 +302,7 @@ def _new(draft: ObjectDraft, size: int, md5: str, crc32c: str) -> ObjectInfo:
     )
 
 
-def replaced(info: ObjectInfo) -> DataLossError:
+def object_replaced(info: ObjectInfo) -> DataLossError:
     return DataLossError(
         f"gs://{info.bucket}/{info.name} was replaced or removed while it was being read. Read it again."
     )

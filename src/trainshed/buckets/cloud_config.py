@@ -1,4 +1,4 @@
-"""Buckets that an operator keeps in a cloud: the tables `[buckets.NAME]` of config.toml."""
+"""Cloud buckets of the operator: the tables `[buckets.NAME]` of config.toml."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _URL = re.compile(r"([a-z0-9]+)://[a-z0-9][a-z0-9._-]+(?:/[^\s?#]*)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudBucketConfig:
-    """A bucket, where it is kept, and whose it is."""
+    """A cloud bucket: its name, URL and project."""
 
     name: str
     url: str
@@ -31,12 +31,12 @@ class CloudBucketConfig:
         return self.url.partition(":")[0]
 
     def cloud(self) -> CloudClient:
-        """Asks nobody anything. `CannotProceedError` if what it takes is not installed."""
+        """A client for it. Makes no request. Raises `CannotProceedError` if the package it needs is not installed."""
         return _CLOUDS[self.kind](self.name, self.url)
 
 
 def read_cloud_buckets(tables: Mapping[str, Any], *, default_project: str) -> tuple[CloudBucketConfig, ...]:
-    """`CannotProceedError`, naming the table, for one that makes no sense."""
+    """Read the tables `[buckets.NAME]`. Raises `CannotProceedError`, which names the table, if one is invalid."""
     return tuple(_read(name, table, default_project) for name, table in tables.items())
 
 
@@ -52,8 +52,8 @@ def _read(name: str, table: Any, default_project: str) -> CloudBucketConfig:
         )
     match = _URL.fullmatch(table["url"])
     if match is None or match[1] not in _CLOUDS:
-        known = " or ".join(f"{kind}://BUCKET/FOLDER" for kind in _CLOUDS)
-        raise CannotProceedError(f"{where}: the url is {table['url']!r}; it must be {known}.")
+        expected = " or ".join(f"{kind}://BUCKET/FOLDER" for kind in _CLOUDS)
+        raise CannotProceedError(f"{where}: the url is {table['url']!r}; it must be {expected}.")
     try:
         project = names.project_id(str(table.get("project", default_project)))
     except InvalidArgumentError as exc:

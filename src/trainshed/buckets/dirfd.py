@@ -1,4 +1,4 @@
-"""Directories, one component at a time from a descriptor, never through a symbolic link."""
+"""Directory operations relative to a descriptor, one path component at a time, without following symbolic links."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Self
 from trainshed.buckets.xattrs import has_mark
 from trainshed.errors import DiskFullError, FailedPreconditionError, UnavailableError
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not keep us waiting
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # non-blocking, because a FIFO would block
 
-#: what opening beneath a directory says where there is nothing that we would open
-ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+#: errors of an open where there is no file or folder
+NOT_FOUND_ERRNOS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """A full disk, and a file that its owner closed to everyone, in the words of `errors`."""
+    """Translate a full disk and missing permissions to `trainshed.errors`."""
     try:
         yield
     except OSError as exc:
@@ -39,107 +39,113 @@ def disk_errors() -> Iterator[None]:
 
 @contextmanager
 def open_directory(root: Path, parts: Sequence[str]) -> Iterator[int]:
-    """A descriptor of the folder at `parts` below `root`, closed at the end. OSError with an errno in ABSENT."""
-    fd = os.open(root, _FOLDER)
+    """A descriptor of the folder `parts` below `root`, closed on exit.
+
+    Raises OSError with an errno in NOT_FOUND_ERRNOS.
+    """
+    fd = os.open(root, _FOLDER_FLAGS)
     try:
         for part in parts:
-            below = os.open(part, _FOLDER, dir_fd=fd)
+            child = os.open(part, _FOLDER_FLAGS, dir_fd=fd)
             os.close(fd)
-            fd = below
+            fd = child
         yield fd
     finally:
         os.close(fd)
 
 
 def open_file(part: str, *, folder: int) -> int:
-    """A descriptor for reading what lies there, whatever it is. The caller closes it."""
-    return os.open(part, _FILE, dir_fd=folder)
+    """A descriptor for reading an entry of any type. The caller closes it."""
+    return os.open(part, _FILE_FLAGS, dir_fd=folder)
 
 
 def open_folder(part: str, *, folder: int) -> int:
-    return os.open(part, _FOLDER, dir_fd=folder)
+    return os.open(part, _FOLDER_FLAGS, dir_fd=folder)
 
 
 @contextmanager
 def make_directories(root: Path, parts: Sequence[str]) -> Iterator[int]:
-    """Like `open_directory`, and makes what is missing, durably.
+    """Like `open_directory`, but creates missing folders durably.
 
-    `FailedPreconditionError` where an object is in the way.
+    Raises `FailedPreconditionError` if an object is in the way.
     """
-    fd = os.open(root, _FOLDER)
+    fd = os.open(root, _FOLDER_FLAGS)
     try:
         for depth, part in enumerate(parts):
-            below = _enter(part, folder=fd, shown="/".join(parts[1 : depth + 1]))
+            child = _open_or_make(part, folder=fd, path="/".join(parts[1 : depth + 1]))
             os.close(fd)
-            fd = below
+            fd = child
         yield fd
     finally:
         os.close(fd)
 
 
-def _enter(part: str, *, folder: int, shown: str) -> int:
-    for _ in range(100):  # whoever deletes the last object of a folder removes the folder
+def _open_or_make(part: str, *, folder: int, path: str) -> int:
+    for _ in range(100):  # the writer that deletes a folder's last object removes the folder
         with suppress(FileNotFoundError):
             try:
                 return open_folder(part, folder=folder)
             except NotADirectoryError:
                 raise FailedPreconditionError(
-                    f"{shown} is an object, so nothing can be stored below {shown}/: objects are files here, and their "
+                    f"{path} is an object, so nothing can be stored below {path}/: objects are files here, and their "
                     f"folders can't have the name of a file. Delete it first, or choose another name."
                 ) from None
         with suppress(FileExistsError):
             os.mkdir(part, 0o700, dir_fd=folder)
             os.fsync(folder)
-    raise FailedPreconditionError(f"The folder {shown} is deleted as fast as it is made. Try again.")
+    raise FailedPreconditionError(f"The folder {path} is deleted as fast as it is made. Try again.")
 
 
 def prune(root: Path, parts: Sequence[str], *, keep: int) -> None:
-    """Remove the folder at `parts` and those above it as far as they are empty and have no mark. `keep` always stay."""
+    """Remove the folder `parts` and its parents while they are empty and unmarked.
+
+    The first `keep` parts always stay.
+    """
     while len(parts) > keep:
         try:
-            with open_directory(root, parts[:-1]) as above:
-                below = open_folder(parts[-1], folder=above)
+            with open_directory(root, parts[:-1]) as parent:
+                child = open_folder(parts[-1], folder=parent)
                 try:
-                    marked = has_mark(below)
+                    marked = has_mark(child)
                 finally:
-                    os.close(below)
+                    os.close(child)
                 if marked:
                     return
-                os.rmdir(parts[-1], dir_fd=above)
+                os.rmdir(parts[-1], dir_fd=parent)
         except OSError as exc:
-            if exc.errno in (errno.ENOTEMPTY, errno.EEXIST) or exc.errno in ABSENT:
+            if exc.errno in (errno.ENOTEMPTY, errno.EEXIST) or exc.errno in NOT_FOUND_ERRNOS:
                 return
             raise
         parts = parts[:-1]
 
 
 class DirectoryWalk:
-    """Goes down and up in a tree of folders however deep it is, with one descriptor and without recursion.
+    """Walks a folder tree of any depth with one descriptor and without recursion.
 
-    Going up leads to the folder one came from, or raises `UnavailableError` if the tree was moved about meanwhile.
+    `up` returns to the folder it came from, or raises `UnavailableError` if the tree was moved meanwhile.
     """
 
     def __init__(self, folder: int) -> None:
-        """Begins at `folder`, which stays the caller's."""
+        """Starts at `folder`. The caller keeps its descriptor."""
         self.fd = os.dup(folder)
-        self._above: list[tuple[str, os.stat_result]] = []
+        self._parents: list[tuple[str, os.stat_result]] = []
 
     def down(self, name: str) -> None:
-        """OSError with an errno in ABSENT, without having moved, if there is no such folder."""
-        below = open_folder(name, folder=self.fd)
-        self._above.append((name, os.fstat(self.fd)))
-        self._hold(below)
+        """Enter a folder. Raises OSError with an errno in NOT_FOUND_ERRNOS, without a move, if it does not exist."""
+        child = open_folder(name, folder=self.fd)
+        self._parents.append((name, os.fstat(self.fd)))
+        self._replace_fd(child)
 
     def up(self) -> str:
-        """The name, in the folder where one is now, of the folder that was left."""
-        name, status = self._above.pop()
+        """Go to the parent. Returns the name of the folder that was left."""
+        name, status = self._parents.pop()
         with suppress(FileNotFoundError):
-            self._hold(open_folder("..", folder=self.fd))
+            self._replace_fd(open_folder("..", folder=self.fd))
             if os.path.samestat(os.fstat(self.fd), status):
                 return name
         raise UnavailableError(f"The folder {name} was moved while it was looked through. Try again.")
 
-    def _hold(self, fd: int) -> None:
+    def _replace_fd(self, fd: int) -> None:
         os.close(self.fd)
         self.fd = fd
 
@@ -151,43 +157,45 @@ class DirectoryWalk:
 
 
 def clear_empty(part: str, *, folder: int) -> bool:
-    """Remove a folder that holds nothing but empty folders. False, with the rest left, if there is more in it."""
+    """Remove a folder that holds only empty folders. Returns False, and leaves the rest, if it holds anything else."""
 
-    def folders_only(place: int) -> list[str] | None:
-        with os.scandir(place) as entries:
-            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-        return None if has_mark(place) or not all(is_folder for _, is_folder in found) else [name for name, _ in found]
+    def folders_only(fd: int) -> list[str] | None:
+        with os.scandir(fd) as entries:
+            children = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        return (
+            None if has_mark(fd) or not all(is_folder for _, is_folder in children) else [name for name, _ in children]
+        )
 
-    return _remove(part, folder=folder, look=folders_only)
+    return _remove(part, folder=folder, list_folders=folders_only)
 
 
 def remove_tree(part: str, *, folder: int) -> None:
-    """Remove a folder and all that is in it, however deep. OSError, with some of it left, where that can't be done."""
+    """Remove a folder tree of any depth. Raises OSError, with a part of it left, if an entry cannot be removed."""
 
-    def emptied(place: int) -> list[str]:
-        with os.scandir(place) as entries:
-            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-        for name, is_folder in found:
+    def unlink_files(fd: int) -> list[str]:
+        with os.scandir(fd) as entries:
+            children = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for name, is_folder in children:
             if not is_folder:
-                os.unlink(name, dir_fd=place)
-        return [name for name, is_folder in found if is_folder]
+                os.unlink(name, dir_fd=fd)
+        return [name for name, is_folder in children if is_folder]
 
-    _remove(part, folder=folder, look=emptied)
+    _remove(part, folder=folder, list_folders=unlink_files)
 
 
-def _remove(part: str, *, folder: int, look: Callable[[int], list[str] | None]) -> bool:
-    """Remove a tree from its leaves on. `look` gives the folders in a folder, or None to stop there."""
-    with DirectoryWalk(folder) as place:
+def _remove(part: str, *, folder: int, list_folders: Callable[[int], list[str] | None]) -> bool:
+    """Remove a tree bottom-up. `list_folders` returns the subfolders of a folder, or None to stop."""
+    with DirectoryWalk(folder) as walk:
         levels = [[part]]
         while True:
             if levels[-1]:
-                place.down(levels[-1].pop())
-                below = look(place.fd)
-                if below is None:
+                walk.down(levels[-1].pop())
+                folders = list_folders(walk.fd)
+                if folders is None:
                     return False
-                levels.append(below)
+                levels.append(folders)
                 continue
             levels.pop()
-            os.rmdir(place.up(), dir_fd=place.fd)
+            os.rmdir(walk.up(), dir_fd=walk.fd)
             if len(levels) == 1:
                 return True

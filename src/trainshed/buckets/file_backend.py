@@ -1,4 +1,4 @@
-"""Buckets as folders and objects as files. What is acknowledged is on the disk; what is half-written is not seen."""
+"""Buckets as folders and objects as files. Acknowledged writes are durable; partial writes are invisible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from trainshed.buckets import xattrs
 from trainshed.buckets.checksums import PIECE, Checksums, checksums_of
 from trainshed.buckets.dirfd import (
-    ABSENT,
+    NOT_FOUND_ERRNOS,
     clear_empty,
     disk_errors,
     make_directories,
@@ -45,131 +45,131 @@ from trainshed.errors import ConflictError, FailedPreconditionError, InvalidArgu
 LOG = logging.getLogger("trainshed.buckets")
 
 STRIPES = 64
-SETTLED_US = 1_000_000  #: a file unchanged for this long is taken to stay so when its checksums are noted
-LISTED_BYTES = 256 << 20  #: how much of files that programs wrote a listing reads for their checksums
+STABLE_AFTER_US = 1_000_000  #: files unchanged for this long get their checksums stored
+MAX_LIST_CHECKSUM_BYTES = 256 << 20  #: of files without checksums that one listing reads
 
 Clock = Callable[[], int]
 
 
 class FileBackend:
-    """All objects below one folder. Threads may share it; one process at a time may write through it.
+    """All objects below one folder. Thread-safe; only one process may write through it.
 
-    Programs may read and write the files themselves meanwhile. Nothing here follows a symbolic link.
+    Other programs may read and write the files directly. Symbolic links are never followed.
     """
 
     def __init__(self, root: Path, uploads: Path, *, clock: Clock = now_us) -> None:
-        """`uploads` must be on the same file system as `root`. Both are made if they aren't there."""
+        """`uploads` must be on the same file system as `root`. Creates both if necessary."""
         self._root = root
         self._uploads = uploads
         self._clock = clock
         self._stripes = tuple(threading.Lock() for _ in range(STRIPES))
-        self._folders = threading.Lock()  #: held to remove a folder, and to mark one
+        self._folder_lock = threading.Lock()  #: held to remove a folder and to mark one
         for path in (root, uploads):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def make_bucket(self, bucket: str) -> None:
-        """Make the folder, empty and durably. What a bucket of that name may have left is taken away."""
+        """Create the folder, empty and durably. Remains of an earlier bucket with this name are removed."""
         with disk_errors():
-            self._take_away(bucket_name(bucket))
+            self._remove_bucket_folder(bucket_name(bucket))
             with make_directories(self._root, (bucket,)):
                 pass
 
     def remove_bucket(self, bucket: str, *, forget: Callable[[], None]) -> None:
-        """`forget` an empty bucket and take it away. `ConflictError` if it holds objects, with all left as it was."""
+        """Call `forget`, then remove an empty bucket. Raises `ConflictError`, without any change, if it has objects."""
         with ExitStack() as stack:
-            for lock in self._stripes:  # nothing is written to any bucket meanwhile
+            for lock in self._stripes:  # blocks all writes to all buckets
                 stack.enter_context(lock)
             if self.list(bucket, ListQuery(limit=1, checksums=False)).items:
                 raise ConflictError("The bucket you tried to delete is not empty.")
             forget()
-            self._take_away(bucket)
+            self._remove_bucket_folder(bucket)
 
-    def _take_away(self, bucket: str) -> None:
-        away = self._uploads / f"gone-{secrets.token_hex(8)}"
+    def _remove_bucket_folder(self, bucket: str) -> None:
+        trash = self._uploads / f"gone-{secrets.token_hex(8)}"
         try:
-            (self._root / bucket).rename(away)
+            (self._root / bucket).rename(trash)
         except FileNotFoundError:
             return
-        self._remove(away)  # what may be left goes at the next start
+        self._remove(trash)  # a remainder is removed at the next start
 
     def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
-        """The object as it is now. Reads one that a program wrote, once, for its checksums."""
+        """The object as it is now. A file that another program wrote is read once for its checksums."""
         if is_folder(name):
-            return self._mark_of(bucket, name) or _raise(object_not_found(bucket, name))
+            return self._read_mark(bucket, name) or _raise(object_not_found(bucket, name))
         with self.open(bucket, name, checksums=checksums) as reader:
             return reader.info
 
     def open(self, bucket: str, name: str, *, checksums: bool = False) -> ObjectReader:
-        """The object's bytes; close it. A folder's mark has none."""
+        """Open the object's bytes. The caller closes the reader. A folder's mark is empty."""
         if is_folder(name):
             return FileReader(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), self.info(bucket, name))
         fd = self._open_file(bucket, name)
         try:
             with disk_errors():
-                info = self._told(fd, bucket, name)
+                info = self._read_info(fd, bucket, name)
                 if checksums and not info.crc32c:
-                    info = self._checksummed(fd, info)
+                    info = self._with_checksums(fd, info)
             return FileReader(fd, info)
         except BaseException:
             os.close(fd)
             raise
 
     def list(self, bucket: str, query: ListQuery) -> ObjectPage:
-        """A page of the bucket's objects. Files that programs wrote get their checksums as far as that is quick."""
+        """One page of the bucket's objects. Files that other programs wrote get checksums within a byte budget."""
         with disk_errors():
             page = list_page(self._root, bucket, query)
         if not query.checksums or all(item.crc32c for item in page.items):
             return page
-        left = LISTED_BYTES
+        budget = MAX_LIST_CHECKSUM_BYTES
         items = []
         for item in page.items:
-            if not item.crc32c and item.size <= left:
-                left -= item.size
+            if not item.crc32c and item.size <= budget:
+                budget -= item.size
                 with suppress(OSError):
                     item = self._find(bucket, item.name, checksums=True) or item
             items.append(item)
         return replace(page, items=tuple(items))
 
     def stage(self) -> StagedObject:
-        """A new empty file for an object to come. Give it to `commit`, or discard it."""
+        """A new empty file for an upload. The caller passes it to `commit` or discards it."""
         path = self._uploads / f"put-{secrets.token_hex(12)}"
         with disk_errors():
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         return StagedObject(path, fd, Checksums())
 
     def commit(self, staged: StagedObject, draft: ObjectDraft) -> ObjectInfo:
-        """Make the staged bytes the object, durably and all at once, if the draft's conditions and checksums hold.
+        """Turn the staged bytes into the object, durably and atomically, if its preconditions and checksums hold.
 
-        On any error the object is as it was, and the staged file is still the caller's to discard.
+        On any error the object is unchanged, and the caller still owns the staged file.
         """
         parts = components(draft.name)
         md5, crc32c = staged.seal(draft)
         with disk_errors():
             if staged.size > PIECE:
-                os.fdatasync(staged.fd)  # the long part, before others have to wait
-        with disk_errors(), self._writing(draft.bucket, draft.name):
+                os.fdatasync(staged.fd)  # the slow part, outside of the lock
+        with disk_errors(), self._write_lock(draft.bucket, draft.name):
             if is_folder(draft.name):
-                return self._mark(staged, draft, parts, (md5, crc32c))
-            found = self._find(draft.bucket, draft.name)
-            draft.conditions.check_write(found)
-            info = self._new(draft, found, staged.size, (md5, crc32c))
+                return self._write_mark(staged, draft, parts, (md5, crc32c))
+            current = self._find(draft.bucket, draft.name)
+            draft.conditions.check_write(current)
+            info = self._new_info(draft, current, staged.size, (md5, crc32c))
             os.setxattr(staged.fd, xattrs.ATTRIBUTE, xattrs.encode(info))
             os.utime(staged.fd, ns=(info.generation * 1000, info.generation * 1000))
             os.fsync(staged.fd)
-            self._place(staged.path, draft.bucket, parts)
+            self._move_into_place(staged.path, draft.bucket, parts)
         return info
 
     def delete(self, bucket: str, name: str, conditions: Preconditions, *, generation: int | None = None) -> None:
-        """Remove the object, durably, and the folders that it leaves empty.
+        """Delete the object durably, with the folders that become empty.
 
-        `NotFoundError` if it isn't this generation.
+        Raises `NotFoundError` if it has another generation.
         """
         parts = components(name)
-        with disk_errors(), self._writing(bucket, name):
-            found = self._find(bucket, name)
-            if found is None or generation not in (None, found.generation):
+        with disk_errors(), self._write_lock(bucket, name):
+            current = self._find(bucket, name)
+            if current is None or generation not in (None, current.generation):
                 raise object_not_found(bucket, name)
-            conditions.check_write(found)
+            conditions.check_write(current)
             if is_folder(name):
                 with open_directory(self._root, (bucket, *parts)) as folder:
                     os.removexattr(folder, xattrs.ATTRIBUTE)
@@ -179,16 +179,16 @@ class FileBackend:
                     os.unlink(parts[-1], dir_fd=folder)
                     os.fsync(folder)
                 parts = parts[:-1]
-            with self._folders:
+            with self._folder_lock:
                 prune(self._root, (bucket, *parts), keep=1)
 
     def patch(self, bucket: str, name: str, change: Callable[[ObjectInfo], ObjectMetadata]) -> ObjectInfo:
-        """Write other traits to an object, durably. `change` may look at it and refuse."""
+        """Write new metadata to an object, durably. `change` gets the object and may raise."""
         components(name)
-        with disk_errors(), self._writing(bucket, name):
+        with disk_errors(), self._write_lock(bucket, name):
             fd = self._open_folder(bucket, name) if is_folder(name) else self._open_file(bucket, name)
             try:
-                info = self._mark_of(bucket, name) if is_folder(name) else self._told(fd, bucket, name)
+                info = self._read_mark(bucket, name) if is_folder(name) else self._read_info(fd, bucket, name)
                 if info is None:
                     raise object_not_found(bucket, name)
                 traits = change(info)
@@ -201,9 +201,9 @@ class FileBackend:
         return info if info.crc32c else self.info(bucket, name)
 
     def check_plain(self, bucket: str, name: str) -> None:
-        """`FailedPreconditionError` if a folder holds what is neither a file nor a folder, and so is no object either.
+        """Raises `FailedPreconditionError` if a folder has an entry that is neither a file nor a folder.
 
-        `NotFoundError` if the folder is not there.
+        Raises `NotFoundError` if the folder does not exist.
         """
         try:
             with open_directory(self._root, (bucket, *(components(name) if name else ()))) as folder:
@@ -211,20 +211,24 @@ class FileBackend:
                     for entry in (*folders, *files):
                         mode = os.stat(entry, dir_fd=fd, follow_symlinks=False).st_mode
                         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                            where = "/".join(filter(None, (bucket, name, path.removeprefix(".").lstrip("/"), entry)))
+                            path_shown = "/".join(
+                                filter(None, (bucket, name, path.removeprefix(".").lstrip("/"), entry))
+                            )
                             raise FailedPreconditionError(
-                                f"gs://{where} is a link, or no file at all. Links are not followed: put the file "
+                                f"gs://{path_shown} is a link, or no file at all. Links are not followed: put the file "
                                 f"itself there."
                             )
         except OSError as exc:
-            if exc.errno not in ABSENT:
+            if exc.errno not in NOT_FOUND_ERRNOS:
                 raise
             raise object_not_found(bucket, name) from exc
 
     def sweep(self) -> None:
-        """Remove what interrupted writes left. Only before the first write: staged files are taken for orphans.
+        """Remove what interrupted writes left.
 
-        What can't be removed is logged and stays.
+        Call it only before the first write, because it removes all staged files.
+
+        What cannot be removed is logged and stays.
         """
         for path in self._uploads.iterdir():
             if path.name.startswith(("put-", "gone-")):
@@ -241,14 +245,14 @@ class FileBackend:
             LOG.warning("buckets.left path=%s reason=%r", path, str(exc))
 
     @contextmanager
-    def _writing(self, bucket: str, name: str) -> Iterator[None]:
-        """One writer of an object at a time."""
+    def _write_lock(self, bucket: str, name: str) -> Iterator[None]:
+        """Serializes the writers of an object."""
         with self._stripes[hash((bucket, name)) % STRIPES]:
             yield
 
-    def _new(self, draft: ObjectDraft, found: ObjectInfo | None, size: int, sums: tuple[str, str]) -> ObjectInfo:
-        old = found.generation if found else 0
-        generation = max(self._clock(), old + 1 if old < xattrs.LATEST_US else 0)
+    def _new_info(self, draft: ObjectDraft, current: ObjectInfo | None, size: int, sums: tuple[str, str]) -> ObjectInfo:
+        previous = current.generation if current else 0
+        generation = max(self._clock(), previous + 1 if previous < xattrs.MAX_TIME_US else 0)
         traits = draft.traits
         if not traits.content_type:
             traits = replace(traits, content_type=xattrs.guess_type(draft.name))
@@ -267,10 +271,10 @@ class FileBackend:
             traits=traits,
         )
 
-    def _place(self, staged: Path, bucket: str, parts: tuple[str, ...]) -> None:
-        for _ in range(100):  # whoever deletes the last object of a folder removes the folder
+    def _move_into_place(self, staged: Path, bucket: str, parts: tuple[str, ...]) -> None:
+        for _ in range(100):  # the writer that deletes a folder's last object removes the folder
             try:
-                with self._made(bucket, parts[:-1]) as folder:
+                with self._make_folder(bucket, parts[:-1]) as folder:
                     self._rename(staged, parts, folder)
                     os.fsync(folder)
                 return
@@ -283,9 +287,9 @@ class FileBackend:
         try:
             os.rename(staged, parts[-1], dst_dir_fd=folder)
         except IsADirectoryError:
-            with self._folders:
-                cleared = clear_empty(parts[-1], folder=folder)
-            if not cleared:
+            with self._folder_lock:
+                removed = clear_empty(parts[-1], folder=folder)
+            if not removed:
                 name = "/".join(parts)
                 raise FailedPreconditionError(
                     f"There are objects below {name}/, so {name} can't be an object itself: objects are files here, "
@@ -293,23 +297,23 @@ class FileBackend:
                 ) from None
             os.rename(staged, parts[-1], dst_dir_fd=folder)
 
-    def _mark(
+    def _write_mark(
         self, staged: StagedObject, draft: ObjectDraft, parts: tuple[str, ...], sums: tuple[str, str]
     ) -> ObjectInfo:
         if staged.size:
             raise InvalidArgumentError(
                 f"{draft.name} ends in a slash and so is a folder here, which can hold no bytes of its own."
             )
-        found = self._mark_of(draft.bucket, draft.name)
-        draft.conditions.check_write(found)
-        info = self._new(draft, found, 0, sums)
-        with self._folders, self._made(draft.bucket, parts) as folder:
+        current = self._read_mark(draft.bucket, draft.name)
+        draft.conditions.check_write(current)
+        info = self._new_info(draft, current, 0, sums)
+        with self._folder_lock, self._make_folder(draft.bucket, parts) as folder:
             os.setxattr(folder, xattrs.ATTRIBUTE, xattrs.encode(info))
             os.fsync(folder)
         return info
 
     @contextmanager
-    def _made(self, bucket: str, parts: tuple[str, ...]) -> Iterator[int]:
+    def _make_folder(self, bucket: str, parts: tuple[str, ...]) -> Iterator[int]:
         with open_directory(self._root, ()) as root:
             try:
                 os.close(open_folder(bucket_name(bucket), folder=root))
@@ -320,18 +324,18 @@ class FileBackend:
 
     def _find(self, bucket: str, name: str, *, checksums: bool = False) -> ObjectInfo | None:
         if is_folder(name):
-            return self._mark_of(bucket, name)
+            return self._read_mark(bucket, name)
         try:
             fd = _open_beneath(self._root, bucket, name)
         except OSError as exc:
-            if exc.errno in ABSENT:
+            if exc.errno in NOT_FOUND_ERRNOS:
                 return None
             raise
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 return None
-            info = self._told(fd, bucket, name)
-            return self._checksummed(fd, info) if checksums and not info.crc32c else info
+            info = self._read_info(fd, bucket, name)
+            return self._with_checksums(fd, info) if checksums and not info.crc32c else info
         finally:
             os.close(fd)
 
@@ -340,7 +344,7 @@ class FileBackend:
             with disk_errors():
                 fd = _open_beneath(self._root, bucket, name)
         except OSError as exc:
-            if exc.errno in ABSENT:
+            if exc.errno in NOT_FOUND_ERRNOS:
                 raise object_not_found(bucket, name) from None
             raise
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -353,37 +357,37 @@ class FileBackend:
             with open_directory(self._root, (bucket, *components(name))) as folder:
                 return os.dup(folder)
         except OSError as exc:
-            if exc.errno in ABSENT:
+            if exc.errno in NOT_FOUND_ERRNOS:
                 raise object_not_found(bucket, name) from None
             raise
 
-    def _mark_of(self, bucket: str, name: str) -> ObjectInfo | None:
+    def _read_mark(self, bucket: str, name: str) -> ObjectInfo | None:
         try:
             with open_directory(self._root, (bucket_name(bucket), *components(name))) as folder:
                 return xattrs.read_mark(folder, bucket=bucket, name=name)
         except OSError as exc:
-            if exc.errno in ABSENT:
+            if exc.errno in NOT_FOUND_ERRNOS:
                 return None
             raise
 
-    def _told(self, fd: int, bucket: str, name: str) -> ObjectInfo:
+    def _read_info(self, fd: int, bucket: str, name: str) -> ObjectInfo:
         return xattrs.read(fd, os.fstat(fd), bucket=bucket, name=name)
 
-    def _checksummed(self, fd: int, info: ObjectInfo) -> ObjectInfo:
-        """The same with checksums, which are noted on the file unless it is still being written to."""
+    def _with_checksums(self, fd: int, info: ObjectInfo) -> ObjectInfo:
+        """The object with checksums. They are stored on the file unless it is still being written."""
         sums = checksums_of(fd, size=info.size)
-        summed = replace(info, md5=sums.md5, crc32c=sums.crc32c)
-        if not 0 <= info.generation < self._clock() - SETTLED_US:
-            return summed
-        with self._writing(info.bucket, info.name):
-            if self._told(fd, info.bucket, info.name) != info:
-                return summed  # it was changed while it was read, and what was said of it then counts
+        with_sums = replace(info, md5=sums.md5, crc32c=sums.crc32c)
+        if not 0 <= info.generation < self._clock() - STABLE_AFTER_US:
+            return with_sums
+        with self._write_lock(info.bucket, info.name):
+            if self._read_info(fd, info.bucket, info.name) != info:
+                return with_sums  # it changed during the read; its new attribute wins
             try:
-                os.setxattr(fd, xattrs.ATTRIBUTE, xattrs.encode(summed))
+                os.setxattr(fd, xattrs.ATTRIBUTE, xattrs.encode(with_sums))
             except OSError as exc:
                 if exc.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
-                    raise  # of these, it will be read again next time
-        return summed
+                    raise  # for those errors, the file is read again next time
+        return with_sums
 
 
 def _open_beneath(root: Path, bucket: str, name: str) -> int:

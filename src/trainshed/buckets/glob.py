@@ -1,4 +1,4 @@
-"""Objects by patterns, as batch prediction names its input: `*` is a part of a name, `**` may have folders in it."""
+"""Objects by glob pattern, as batch prediction names its input. `*` matches within a folder, `**` across folders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 from trainshed.domain.objects import ListQuery, ObjectPage
 
-_WILD = re.compile(r"[*?]")
+_WILDCARD = re.compile(r"[*?]")
 _PART = re.compile(r"\*+|.", re.DOTALL)
 
 
@@ -17,20 +17,25 @@ class Lister(Protocol):
     def list(self, bucket: str, query: ListQuery) -> ObjectPage: ...
 
 
-def glob_objects(tree: Lister, bucket: str, pattern: str) -> Iterator[str]:
-    """The names of a bucket's objects that match, in order. A pattern without wildcards is a name or a folder."""
-    wild = _WILD.search(pattern)
-    if wild is not None:
-        start = wild.start()
-        yield from _named(tree, bucket, pattern[:start], GlobPattern(pattern[start:]).matches)
+def glob_objects(lister: Lister, bucket: str, pattern: str) -> Iterator[str]:
+    """The names of matching objects in order. A pattern without wildcards is an object or a folder."""
+    wildcard = _WILDCARD.search(pattern)
+    if wildcard is not None:
+        start = wildcard.start()
+        yield from _list_matching(lister, bucket, pattern[:start], GlobPattern(pattern[start:]).matches)
     elif folder := pattern.rstrip("/"):
-        yield from _named(tree, bucket, folder, lambda rest: not rest or (rest[0] == "/" and "/" not in rest[1:]))
+        yield from _list_matching(
+            lister, bucket, folder, lambda rest: not rest or (rest[0] == "/" and "/" not in rest[1:])
+        )
     else:
-        yield from _named(tree, bucket, "", GlobPattern("*").matches)
+        yield from _list_matching(lister, bucket, "", GlobPattern("*").matches)
 
 
 class GlobPattern:
-    """A pattern with wildcards. The time to match grows with the lengths of pattern and name, whatever is in them."""
+    """A pattern with wildcards.
+
+    Matching takes time proportional to pattern length times name length, without backtracking.
+    """
 
     def __init__(self, text: str) -> None:
         parts = _PART.findall(text)
@@ -41,34 +46,34 @@ class GlobPattern:
         self._plain = {char: _bits(part == char for part in parts) for char in set(parts)}
 
     def matches(self, name: str) -> bool:
-        """Whether it is the whole name."""
-        at = self._onward(1)  # bit N: what was read may be what the first N parts stand for
+        """Whether the pattern matches the whole name."""
+        states = self._skip_stars(1)  # bit N: the text so far can match the first N parts
         for char in name:
-            one = self._plain.get(char, 0) if char not in "*?" else 0
-            same = self._double
+            advance = self._plain.get(char, 0) if char not in "*?" else 0
+            stay = self._double
             if char != "/":
-                one, same = one | self._any, self._stars
-            at = self._onward((at & one) << 1 | at & same)
-            if not at:
+                advance, stay = advance | self._any, self._stars
+            states = self._skip_stars((states & advance) << 1 | states & stay)
+            if not states:
                 return False
-        return bool(at & self._end)
+        return bool(states & self._end)
 
-    def _onward(self, at: int) -> int:
-        """Stars may stand for nothing; no two of them follow each other."""
-        return at | (at & self._stars) << 1
+    def _skip_stars(self, states: int) -> int:
+        """A star can match nothing. No two stars are adjacent."""
+        return states | (states & self._stars) << 1
 
 
 def _bits(flags: Iterable[bool]) -> int:
     return sum(1 << number for number, flag in enumerate(flags) if flag)
 
 
-def _named(tree: Lister, bucket: str, prefix: str, fits: Callable[[str], bool]) -> Iterator[str]:
-    """Objects that begin with the prefix and whose rest fits."""
+def _list_matching(lister: Lister, bucket: str, prefix: str, matches: Callable[[str], bool]) -> Iterator[str]:
+    """Objects that start with the prefix and whose remainder matches."""
     query = ListQuery(prefix=prefix, checksums=False)
     while True:
-        page = tree.list(bucket, query)
+        page = lister.list(bucket, query)
         names = (item.name for item in page.items if not item.name.endswith("/"))
-        yield from (name for name in names if fits(name.removeprefix(prefix)))
+        yield from (name for name in names if matches(name.removeprefix(prefix)))
         if not page.next:
             return
         query = replace(query, after=page.next)

@@ -1,7 +1,7 @@
-"""One page of a bucket's objects, by walking its folders in the order of the objects' names.
+"""One page of a bucket's objects, by walking its folders in the order of object names.
 
-A folder sorts by its name with a slash, so that a walk meets `a-b`, `a.b`, `a/b`, `ab` in just that order; it can
-begin anywhere and reads no folder that the page doesn't touch.
+A folder sorts by its name with a slash, so a walk visits `a-b`, `a.b`, `a/b`, `ab` in exactly that order. It can start
+anywhere, and reads no folder outside of the page.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ import os
 from pathlib import Path
 
 from trainshed.buckets import xattrs
-from trainshed.buckets.dirfd import ABSENT, DirectoryWalk, open_directory
-from trainshed.buckets.names import MAX_NAME, components
+from trainshed.buckets.dirfd import NOT_FOUND_ERRNOS, DirectoryWalk, open_directory
+from trainshed.buckets.names import MAX_NAME_BYTES, components
 from trainshed.domain.objects import ListQuery, ObjectInfo, ObjectPage, bucket_not_found
 from trainshed.errors import InvalidArgumentError
 
-_NOTHING = ("", "", False)
+_END_OF_FOLDER = ("", "", False)
 
 
 def list_page(root: Path, bucket: str, query: ListQuery) -> ObjectPage:
-    """What the query asks for. Objects that programs wrote as files come without checksums."""
+    """The page that the query selects. Files that other programs wrote have no checksums."""
     base = query.prefix[: query.prefix.rfind("/") + 1]
     try:
         parts = components(base) if base else ()
     except InvalidArgumentError:
         _check_bucket(root / bucket)
-        return ObjectPage()  # a name that no object can have begins no object's name either
+        return ObjectPage()  # the prefix is no valid name, so no object has it
     walk = _Walk(bucket, query)
     try:
-        with open_directory(root, (bucket, *parts)) as folder, DirectoryWalk(folder) as place:
-            walk.go(place, base)
+        with open_directory(root, (bucket, *parts)) as folder, DirectoryWalk(folder) as position:
+            walk.go(position, base)
     except OSError as exc:
-        if exc.errno not in ABSENT:
+        if exc.errno not in NOT_FOUND_ERRNOS:
             raise
         _check_bucket(root / bucket)
     return walk.page()
@@ -48,75 +48,75 @@ class _Walk:
         self._query = query
         self._items: list[ObjectInfo] = []
         self._prefixes: list[str] = []
-        self._last = ""  #: the last name or prefix that was put on the page
+        self._last = ""  #: the last name or prefix on the page
         self._more = False
         after_is_prefix = bool(query.delimiter) and query.delimiter in query.after[len(query.prefix) :]
-        self._skip = query.after if after_is_prefix else ""  #: what begins with this is on a page already
+        self._skip = query.after if after_is_prefix else ""  #: common prefix that the previous page ended with
 
     def page(self) -> ObjectPage:
         return ObjectPage(
             items=tuple(self._items), prefixes=tuple(self._prefixes), next=self._last if self._more else ""
         )
 
-    def go(self, place: DirectoryWalk, base: str) -> None:
-        """Go through a folder and those below it until the page is full or there is nothing more to look for."""
-        if not self._enter(place, base):
+    def go(self, position: DirectoryWalk, base: str) -> None:
+        """Walk a folder tree until the page is full or past the end."""
+        if not self._enter(position, base):
             return
-        levels = [iter(self._entries(place.fd, base))]
+        levels = [iter(self._entries(position.fd, base))]
         while levels:
-            key, name, is_folder = next(levels[-1], _NOTHING)
+            key, name, is_folder = next(levels[-1], _END_OF_FOLDER)
             if not key:
                 levels.pop()
                 if levels:
-                    place.up()
-            elif self._ends(key):
+                    position.up()
+            elif self._past_end(key):
                 return
             elif self._skip and key.startswith(self._skip):
                 continue
             elif not is_folder:
-                if not self._file(place.fd, name, key):
+                if not self._add_file(position.fd, name, key):
                     return
-            elif _went_down(place, name):
-                if self._is_one_prefix(key):
-                    goes_on = self._prefix(place, key)
-                    place.up()
+            elif _try_down(position, name):
+                if self._folds_into_prefix(key):
+                    proceed = self._add_folder_prefix(position, key)
+                    position.up()
                 else:
-                    goes_on = self._enter(place, key)
-                    levels.append(iter(self._entries(place.fd, key)))
-                if not goes_on:
+                    proceed = self._enter(position, key)
+                    levels.append(iter(self._entries(position.fd, key)))
+                if not proceed:
                     return
 
-    def _enter(self, place: DirectoryWalk, base: str) -> bool:
-        """Look at a folder's mark. False when there is nothing more to look for."""
-        if base and self._wanted(base):
-            mark = xattrs.read_mark(place.fd, bucket=self._bucket, name=base)
-            if mark is not None and (self._ends(base) or not self._add(mark)):
+    def _enter(self, position: DirectoryWalk, base: str) -> bool:
+        """Add a folder's mark. Returns False when the page is complete."""
+        if base and self._selects(base):
+            mark = xattrs.read_mark(position.fd, bucket=self._bucket, name=base)
+            if mark is not None and (self._past_end(base) or not self._add(mark)):
                 return False
         return True
 
-    def _prefix(self, place: DirectoryWalk, key: str) -> bool:
-        mark = xattrs.read_mark(place.fd, bucket=self._bucket, name=key)
-        return not (mark or _holds_object(place.fd, key)) or self._add_prefix(self._prefix_of(key), mark)
+    def _add_folder_prefix(self, position: DirectoryWalk, key: str) -> bool:
+        mark = xattrs.read_mark(position.fd, bucket=self._bucket, name=key)
+        return not (mark or _holds_object(position.fd, key)) or self._add_prefix(self._prefix_of(key), mark)
 
     def _entries(self, folder: int, base: str) -> list[tuple[str, str, bool]]:
-        """Name with its path, name, whether it is a folder: those that may hold something of this page, sorted."""
-        found = []
+        """The entries that can be on this page, sorted: full name, name, whether it is a folder."""
+        result = []
         with os.scandir(folder) as entries:
             for entry in entries:
                 name = entry.name
                 if entry.is_file(follow_symlinks=False):
                     key = base + name
-                    if self._wanted(key) and nameable(key):
-                        found.append((key, name, False))
+                    if self._selects(key) and is_valid_name(key):
+                        result.append((key, name, False))
                 elif entry.is_dir(follow_symlinks=False):
                     key = f"{base}{name}/"
-                    if self._may_hold(key) and nameable(key):
-                        found.append((key, name, True))
-        found.sort()
-        return found
+                    if self._may_contain(key) and is_valid_name(key):
+                        result.append((key, name, True))
+        result.sort()
+        return result
 
-    def _is_one_prefix(self, key: str) -> bool:
-        """Whether all of a folder is told by one prefix, wherever in it the listing's bounds may fall."""
+    def _folds_into_prefix(self, key: str) -> bool:
+        """Whether one common prefix represents the whole folder, with none of the query's bounds inside it."""
         query = self._query
         bounds = (query.start, query.after, query.end)
         return (
@@ -125,7 +125,7 @@ class _Walk:
             and not any(bound.startswith(key) for bound in bounds)
         )
 
-    def _file(self, folder: int, name: str, key: str) -> bool:
+    def _add_file(self, folder: int, name: str, key: str) -> bool:
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             info = xattrs.read(f"/proc/self/fd/{folder}/{name}", status, bucket=self._bucket, name=key)
@@ -158,40 +158,40 @@ class _Walk:
         return self._more
 
     def _prefix_of(self, name: str) -> str:
-        """A name up to the first delimiter behind the prefix asked for. Empty: the name stands for itself."""
+        """The common prefix of a name: up to the first delimiter after the query's prefix. Empty if there is none."""
         if not self._query.delimiter:
             return ""
-        at = name.find(self._query.delimiter, len(self._query.prefix))
-        return name[: at + len(self._query.delimiter)] if at >= 0 else ""
+        index = name.find(self._query.delimiter, len(self._query.prefix))
+        return name[: index + len(self._query.delimiter)] if index >= 0 else ""
 
-    def _ends(self, key: str) -> bool:
+    def _past_end(self, key: str) -> bool:
         return bool(self._query.end) and key >= self._query.end
 
-    def _wanted(self, name: str) -> bool:
+    def _selects(self, name: str) -> bool:
         query = self._query
         return name.startswith(query.prefix) and name >= query.start and (not query.after or name > query.after)
 
-    def _may_hold(self, key: str) -> bool:
+    def _may_contain(self, key: str) -> bool:
         query = self._query
         if not (key.startswith(query.prefix) or query.prefix.startswith(key)):
             return False
         return all(key > bound or bound.startswith(key) for bound in (query.start, query.after) if bound)
 
 
-def _went_down(place: DirectoryWalk, name: str) -> bool:
+def _try_down(position: DirectoryWalk, name: str) -> bool:
     try:
-        place.down(name)
+        position.down(name)
     except OSError as exc:
-        if exc.errno not in ABSENT:
+        if exc.errno not in NOT_FOUND_ERRNOS:
             raise
         return False  # deleted since the folder was read
     return True
 
 
 def _holds_object(folder: int, base: str) -> bool:
-    """Whether there is an object below a folder, `base` being its name. Its own mark doesn't count."""
-    with DirectoryWalk(folder) as place:
-        levels = [(base, _look(place.fd, base))]
+    """Whether there is an object below the folder `base`. Its own mark does not count."""
+    with DirectoryWalk(folder) as position:
+        levels = [(base, _subfolders(position.fd, base))]
         while levels:
             key, folders = levels[-1]
             if folders is None:
@@ -199,39 +199,39 @@ def _holds_object(folder: int, base: str) -> bool:
             if not folders:
                 levels.pop()
                 if levels:
-                    place.up()
+                    position.up()
                 continue
             name = folders.pop()
-            if _went_down(place, name):
-                below = f"{key}{name}/"
-                if xattrs.read_mark(place.fd, bucket="", name=below) is not None:
+            if _try_down(position, name):
+                child = f"{key}{name}/"
+                if xattrs.read_mark(position.fd, bucket="", name=child) is not None:
                     return True
-                levels.append((below, _look(place.fd, below)))
+                levels.append((child, _subfolders(position.fd, child)))
     return False
 
 
-def _look(folder: int, base: str) -> list[str] | None:
-    """The folders in a folder that may hold objects; None if a file in it is one."""
+def _subfolders(folder: int, base: str) -> list[str] | None:
+    """The subfolders that can contain objects. Returns None if a file in the folder is an object."""
     folders = []
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_file(follow_symlinks=False):
-                if nameable(base + entry.name):
+                if is_valid_name(base + entry.name):
                     return None
-            elif entry.is_dir(follow_symlinks=False) and nameable(f"{base}{entry.name}/"):
+            elif entry.is_dir(follow_symlinks=False) and is_valid_name(f"{base}{entry.name}/"):
                 folders.append(entry.name)
     return folders
 
 
-def nameable(name: str) -> bool:
-    """Whether a file can be an object of that name: UTF-8, not too long, without line ends.
+def is_valid_name(name: str) -> bool:
+    """Whether a file can be an object of that name: UTF-8, within the length limit, without line ends.
 
-    No folder with a name too long holds an object, so this also bounds how deep a walk goes.
+    A folder whose name is too long contains no object, so this also bounds the depth of a walk.
     """
     if "\n" in name or "\r" in name:
         return False
     if name.isascii():
-        return len(name) <= MAX_NAME
+        return len(name) <= MAX_NAME_BYTES
     if any("\ud800" <= char <= "\udfff" for char in name):
         return False
-    return len(name.encode()) <= MAX_NAME
+    return len(name.encode()) <= MAX_NAME_BYTES

@@ -1,4 +1,4 @@
-"""Folders in buckets that hold a model. Trainers write there, so a look has its limits."""
+"""Folders in buckets that contain a model. Trainers write there, so each search is bounded."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trainshed.buckets.glob import Lister
 from trainshed.domain.objects import MAX_PAGE, ListQuery
 from trainshed.errors import NotFoundError
 
-MAX_NAMES = 20_000  #: looked at in one look
+MAX_NAMES = 20_000  #: per search
 MAX_DEPTH = 8
-_UNFINISHED = ("temp-", ".", "__")  #: exports on their way, and what is nobody's model
+_IGNORED_PREFIXES = ("temp-", ".", "__")  #: incomplete exports, and folders that are not models
 
 
 class ModelFolder(NamedTuple):
-    """A folder with a model in it, and when its newest file there was written."""
+    """A folder that contains a model, and the time of its newest file."""
 
     parts: tuple[str, ...]
     files: tuple[str, ...]
@@ -25,42 +25,41 @@ class ModelFolder(NamedTuple):
 
 
 def model_folders(
-    tree: Lister, parts: Sequence[str], *, holds_model: Callable[[Collection[str]], bool]
+    lister: Lister, parts: Sequence[str], *, holds_model: Callable[[Collection[str]], bool]
 ) -> Iterator[ModelFolder]:
-    """Those at or below `parts`, a bucket and folders in it, shallow ones first. What is within a model's folder is a
-    part of that model.
+    """Model folders at or below `parts`, a bucket and folders in it, breadth-first.
 
-    Ends early where there is too much to look at.
+    Folders inside a model's folder belong to that model. The search ends early after MAX_NAMES names.
     """
-    waiting = deque([tuple(parts)])
-    left = MAX_NAMES
-    while waiting and left > 0:
-        folder = waiting.popleft()
-        names, inner, newest_us = _listed(tree, folder, left)
-        left -= len(names) + len(inner) + 1
+    queue = deque([tuple(parts)])
+    budget = MAX_NAMES
+    while queue and budget > 0:
+        folder = queue.popleft()
+        names, subfolders, newest_us = _list_folder(lister, folder, budget)
+        budget -= len(names) + len(subfolders) + 1
         if holds_model(names):
             yield ModelFolder(folder, tuple(sorted(names)), newest_us)
         elif len(folder) - len(parts) < MAX_DEPTH:
-            waiting.extend((*folder, name) for name in sorted(inner) if not name.startswith(_UNFINISHED))
+            queue.extend((*folder, name) for name in sorted(subfolders) if not name.startswith(_IGNORED_PREFIXES))
 
 
-def _listed(tree: Lister, folder: Sequence[str], most: int) -> tuple[list[str], list[str], int]:
-    """The objects and the folders in one, and when the newest of the objects was written."""
+def _list_folder(lister: Lister, folder: Sequence[str], limit: int) -> tuple[list[str], list[str], int]:
+    """The objects and the subfolders of a folder, and the time of its newest object."""
     bucket, prefix = folder[0], "".join(f"{part}/" for part in folder[1:])
-    query = ListQuery(prefix=prefix, delimiter="/", checksums=False, limit=min(most, MAX_PAGE))
+    query = ListQuery(prefix=prefix, delimiter="/", checksums=False, limit=min(limit, MAX_PAGE))
     names: list[str] = []
-    inner: list[str] = []
+    subfolders: list[str] = []
     newest_us = 0
-    while len(names) + len(inner) < most:
+    while len(names) + len(subfolders) < limit:
         try:
-            page = tree.list(bucket, query)
+            page = lister.list(bucket, query)
         except NotFoundError:
             break
         files = [item for item in page.items if item.name != prefix]
         names += [item.name.removeprefix(prefix) for item in files]
-        inner += [name.removeprefix(prefix).removesuffix("/") for name in page.prefixes]
+        subfolders += [name.removeprefix(prefix).removesuffix("/") for name in page.prefixes]
         newest_us = max([newest_us, *(item.created_us for item in files)])
         if not page.next:
             break
         query = replace(query, after=page.next)
-    return names, inner, newest_us
+    return names, subfolders, newest_us

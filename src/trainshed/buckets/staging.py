@@ -1,4 +1,4 @@
-"""Objects on their way in and objects being read: open files with what is known of them."""
+"""Staged objects during upload and readers of objects: open files with their metadata."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ LOG = logging.getLogger("trainshed.buckets")
 
 
 class StagedObject:
-    """A file beside the buckets that becomes an object when it is complete. One user at a time; not seen by readers."""
+    """A file beside the buckets that becomes an object when it is complete. Invisible to readers. Not thread-safe."""
 
     def __init__(self, path: Path, fd: int, sums: Checksums | None) -> None:
-        """`sums` are the checksums of what the file holds already; None if nobody kept count."""
+        """`sums` has the checksums of the bytes already in the file. None: unknown."""
         self.path = path
         self.fd = fd
         self.size = os.fstat(fd).st_size if sums is None else sums.size
         self.sums = sums
-        self.known: tuple[str, str] | None = None  #: MD5 and CRC32C of the whole, where they came with the bytes
+        self.known: tuple[str, str] | None = None  #: MD5 and CRC32C of the whole, if they came with the bytes
 
     def write(self, data: bytes) -> None:
-        """Append. `DiskFullError` if the disk is full."""
+        """Append bytes. Raises `DiskFullError` if the disk is full."""
         with disk_errors():
             view = memoryview(data)
             while view:
@@ -41,7 +41,7 @@ class StagedObject:
             self.sums.add(data)
 
     def seal(self, draft: ObjectDraft) -> tuple[str, str]:
-        """The MD5 and CRC32C of the whole. `InvalidArgumentError` if they aren't those that the sender announced."""
+        """The MD5 and CRC32C of the whole. Raises `InvalidArgumentError` if the sender announced others."""
         if self.known is None:
             sums = self.sums or checksums_of(self.fd)
             self.known = sums.md5, sums.crc32c
@@ -50,7 +50,7 @@ class StagedObject:
         return self.known
 
     def discard(self) -> None:
-        """Close it and remove it. May be repeated; does nothing to a file that has become an object."""
+        """Close and delete the file. Idempotent. Has no effect on a file that became an object."""
         self.close()
         with suppress(FileNotFoundError):
             self.path.unlink()
@@ -67,39 +67,36 @@ class StagedObject:
         self.discard()
 
 
-def _compare(field: str, wanted: str, found: str) -> None:
-    if wanted and wanted != found:
+def _compare(field: str, expected: str, actual: str) -> None:
+    if expected and expected != actual:
         raise InvalidArgumentError(
-            f"The {field} of the request is {wanted!r}, but the bytes received amount to {found!r}. "
+            f"The {field} of the request is {expected!r}, but the bytes received amount to {actual!r}. "
             f"Nothing was stored; send them again."
         )
 
 
 class ObjectReader(ABC):
-    """An object's bytes as they were when it was opened, whatever is written to its name meanwhile."""
+    """The bytes of an object as of its opening, regardless of later writes to its name."""
 
     def __init__(self, info: ObjectInfo) -> None:
         self.info = info
         self._crc = 0
-        self._checked = 0  #: how many bytes from the beginning are in _crc
+        self._checked = 0  #: number of leading bytes that `_crc` covers
 
     @abstractmethod
     def _bytes(self, offset: int, size: int) -> bytes:
-        """Fewer than `size` where there are no more."""
+        """Read `size` bytes at `offset`, or fewer at the end."""
 
     @abstractmethod
     def _unchanged(self) -> bool:
-        """Whether nobody has written to it since it was opened."""
+        """Whether the object was not written since it was opened."""
 
     @abstractmethod
     def close(self) -> None:
-        """Nobody reads any more. May be repeated."""
+        """Release the object. Idempotent."""
 
     def read(self, offset: int, size: int = PIECE) -> bytes:
-        """Bytes at a place.
-
-        `DataLossError` if the last piece of a read from the beginning to the end shows other bytes.
-        """
+        """Read bytes at an offset. Raises `DataLossError` if a complete sequential read has the wrong checksum."""
         size = min(size, self.info.size - offset)
         data = self._bytes(offset, size) if size > 0 else b""
         if len(data) < size:
@@ -130,7 +127,7 @@ class ObjectReader(ABC):
 
 
 class FileReader(ObjectReader):
-    """An open file."""
+    """A reader of an open file."""
 
     def __init__(self, fd: int, info: ObjectInfo) -> None:
         super().__init__(info)
@@ -143,19 +140,21 @@ class FileReader(ObjectReader):
         return os.fstat(self._fd).st_mtime_ns // 1000 == self.info.generation
 
     def copy_to(self, staged: StagedObject) -> None:
-        """Append the whole object. Its known checksums go along where nothing was there before."""
+        """Append the whole object. Its known checksums are kept if `staged` was empty."""
         if staged.size or not self.info.crc32c:
             super().copy_to(staged)
             return
         with disk_errors():
             while staged.size < self.info.size:
-                left = self.info.size - staged.size
-                done = os.copy_file_range(self._fd, staged.fd, left, offset_src=staged.size, offset_dst=staged.size)
-                if done == 0:
+                remaining = self.info.size - staged.size
+                copied = os.copy_file_range(
+                    self._fd, staged.fd, remaining, offset_src=staged.size, offset_dst=staged.size
+                )
+                if copied == 0:
                     raise DataLossError(
                         f"The file behind {self.info.bucket}/{self.info.name} was cut off while it was copied."
                     )
-                staged.size += done
+                staged.size += copied
         staged.sums = None
         staged.known = (self.info.md5, self.info.crc32c) if self._unchanged() else None
 

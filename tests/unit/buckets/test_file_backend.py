@@ -13,7 +13,7 @@ import pytest
 
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.buckets.names import bucket_name, components, object_path, split_uri
-from trainshed.buckets.uploads import KEPT_US, UploadSessions
+from trainshed.buckets.uploads import SESSION_RETENTION_US, UploadSessions
 from trainshed.domain.objects import ListQuery, ObjectDraft, ObjectInfo, ObjectMetadata, Preconditions
 from trainshed.domain.times import now_us
 from trainshed.errors import (
@@ -256,7 +256,7 @@ def test_a_sweep_takes_orphans_and_old_sessions_and_leaves_the_rest(tree: FileBa
     uploads = tmp_path / "uploads"
     sessions = UploadSessions(uploads)
     live, old = (sessions.begin(ObjectDraft(bucket="bucket", name=name)) for name in ("live", "old"))
-    os.utime(uploads / f"session-{old}.data", ns=((now_us() - KEPT_US) * 1000 - 10**9,) * 2)
+    os.utime(uploads / f"session-{old}.data", ns=((now_us() - SESSION_RETENTION_US) * 1000 - 10**9,) * 2)
     (uploads / "put-orphan").touch()
     (uploads / "gone-bucket" / "deep").mkdir(parents=True)
     tree.sweep()

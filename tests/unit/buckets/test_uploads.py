@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainshed.buckets.file_backend import FileBackend
-from trainshed.buckets.uploads import KEPT_US, SWEEP_US, UploadSessions
+from trainshed.buckets.uploads import SESSION_RETENTION_US, SWEEP_INTERVAL_US, UploadSessions
 from trainshed.domain.objects import ObjectDraft
 from trainshed.errors import NotFoundError
 
@@ -78,8 +78,8 @@ def test_abandoned_sessions_go_when_new_ones_begin_but_not_at_each(tree: FileBac
     old = [begin(sessions) for _ in range(3)]
     for upload in old:
         data = tmp_path / "uploads" / f"session-{upload}.data"
-        os.utime(data, ns=((now - KEPT_US) * 1000 - 10**9,) * 2)
-    now += SWEEP_US - 1
+        os.utime(data, ns=((now - SESSION_RETENTION_US) * 1000 - 10**9,) * 2)
+    now += SWEEP_INTERVAL_US - 1
     begin(sessions)
     held = sessions.open("bucket", old[0])
     now += 1
@@ -89,7 +89,7 @@ def test_abandoned_sessions_go_when_new_ones_begin_but_not_at_each(tree: FileBac
     assert not {f"session-{upload}" for upload in old[1:]} & left
     assert len(left) == 3
     sessions.keep(held)
-    now += SWEEP_US - 1
+    now += SWEEP_INTERVAL_US - 1
     begin(sessions)
     assert sessions.open("bucket", old[0])
 
@@ -102,7 +102,7 @@ def test_a_session_that_is_being_begun_is_no_orphan(tree: FileBackend, tmp_path:
     os.utime(half, ns=(now * 1000,) * 2)
     sessions.sweep()
     assert half.exists()
-    now += SWEEP_US
+    now += SWEEP_INTERVAL_US
     sessions.sweep()
     assert not half.exists()
 

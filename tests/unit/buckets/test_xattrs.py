@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from trainshed.buckets.file_backend import FileBackend
-from trainshed.buckets.xattrs import ATTRIBUTE, LATEST_US
+from trainshed.buckets.xattrs import ATTRIBUTE, MAX_TIME_US
 from trainshed.domain.objects import ListQuery, ObjectDraft, ObjectInfo, ObjectMetadata, Preconditions
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 
@@ -115,9 +115,9 @@ def test_files_of_any_time_are_listed_and_overwritten(tree: FileBackend, bucket:
     path.write_bytes(b"hi")
     os.utime(path, (seconds, seconds))
     (listed,) = tree.list("bucket", ListQuery()).items
-    assert 0 <= listed.created_us <= LATEST_US
+    assert 0 <= listed.created_us <= MAX_TIME_US
     assert tree.info("bucket", "a.txt").crc32c
-    if not 0 <= listed.generation <= LATEST_US:
+    if not 0 <= listed.generation <= MAX_TIME_US:
         with pytest.raises(FailedPreconditionError, match="modification time"):
             tree.patch("bucket", "a.txt", lambda info: ObjectMetadata(metadata={"k": "v"}))
     new = put(tree, "a.txt", b"new")
