@@ -1,4 +1,4 @@
-"""The command line. A command parses, calls the client and prints: data on stdout, words on stderr."""
+"""The command line. A command parses, calls the client and prints: data to stdout, messages to stderr."""
 
 from trainshed.cli.commands import main
 

@@ -75,10 +75,10 @@ ML: dict[str, tuple[Any, str]] = {
     "local": (LOCAL, "Run without a server."),
 }
 
-_OLD: dict[str, tuple[Any, str]] = {
+_ALIASES: dict[str, tuple[Any, str]] = {
     name: (ML, f"Old name: `{name} jobs` is `jobs`.") for name in ("ai-platform", "ml-engine")
 }
-_TRACKS: dict[str, tuple[Any, str]] = ML | _OLD | {"ml": (ML, "Old name: `ml jobs` is `jobs`.")}
+_TRACKS: dict[str, tuple[Any, str]] = ML | _ALIASES | {"ml": (ML, "Old name: `ml jobs` is `jobs`.")}
 
 COMMANDS: dict[str, tuple[Any, str]] = {
     "up": ("server.process:up", "Start the server in the background."),
@@ -135,7 +135,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
         },
         "The default project and the server's settings.",
     ),
-    **_OLD,
+    **_ALIASES,
     "beta": (_TRACKS, "Old prefix: `beta ml jobs` is `jobs`."),
     "alpha": (_TRACKS, "Old prefix: `alpha ml jobs` is `jobs`."),
 }

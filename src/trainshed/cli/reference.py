@@ -1,4 +1,4 @@
-"""The reference pages, made from the commands and settings themselves.
+"""The reference pages, generated from the commands and settings.
 
 python -m trainshed.cli.reference cli > docs/cli.md
 python -m trainshed.cli.reference settings > docs/settings.md
@@ -37,7 +37,7 @@ CLIENT_VARIABLES = {
 
 
 def commands(group: click.Group = main, words: str = "trainshed") -> Iterator[tuple[str, click.Command]]:
-    """Every command that is shown in a help text, with the words that call it. Groups come before what is in them."""
+    """Yield every command that a help text shows, with its words. Groups come before their commands."""
     context = click.Context(group, info_name=words)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -50,7 +50,7 @@ def commands(group: click.Group = main, words: str = "trainshed") -> Iterator[tu
 
 
 def options(command: click.Command) -> Iterator[tuple[str, str]]:
-    """(how it is written, what it does) of each option that is shown."""
+    """Yield (spelling, help) of each option that is shown."""
     context = click.Context(command)
     for parameter in command.params:
         record = parameter.get_help_record(context)
@@ -85,9 +85,9 @@ def _section(words: str, command: click.Command) -> Iterator[str]:
         yield from (f"Usage: `{words} {pieces}`", "")
     if example.strip():
         yield from ("```", inspect.cleandoc(example), "```", "")
-    if found := list(options(command)):
+    if records := list(options(command)):
         yield from ("| option | what it does |", "|---|---|")
-        yield from (f"| `{written.replace('|', chr(92) + '|')}` | {what} |" for written, what in found)
+        yield from (f"| `{spelling.replace('|', chr(92) + '|')}` | {what} |" for spelling, what in records)
         yield ""
 
 

@@ -1,6 +1,6 @@
 """The programs of `trainshed shell`: `python -m trainshed.cli.shims gcloud ...` does what its name says.
 
-Each takes the words of the program whose place it has, and calls the commands of Trainshed in this very process.
+Each takes the arguments of the program that it replaces, and calls Trainshed's commands in this process.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ def datalab(args: Sequence[str]) -> None:
 def tensorboard(args: Sequence[str]) -> None:
     from trainshed.cli.commands import main
 
-    spelled = {"--bind_all": ("--host", "0.0.0.0")}  # noqa: S104  asked for by this very flag
-    main(["tensorboard", *(word for given in args for word in spelled.get(given, (given,)))], prog_name="trainshed")
+    translations = {"--bind_all": ("--host", "0.0.0.0")}  # noqa: S104  requested by this flag
+    main(["tensorboard", *(word for arg in args for word in translations.get(arg, (arg,)))], prog_name="trainshed")
 
 
 def git(args: Sequence[str]) -> None:
-    """A known repository becomes a copy of a sample; everything else is the real git's."""
-    asked = git_lines.clone(args)
-    if asked is None:
+    """Copy a sample in place of a known repository. Everything else goes to the real git."""
+    clone = git_lines.clone(args)
+    if clone is None:
         program = shutil.which("git", path=outer_environment(environment())["PATH"])
         if program is None:
             raise CannotProceedError("git is not installed. `trainshed samples list` shows what needs no clone.")
-        os.execv(program, [program, *args])  # noqa: S606  the real one, with the words it was given
+        os.execv(program, [program, *args])  # noqa: S606  the real git, with its arguments
     from trainshed.local import samples
 
-    target = Path(asked.folder)
+    target = Path(clone.folder)
     samples.check_new(target)
     root = samples.samples_folder()
-    for part in asked.parts:
+    for part in clone.parts:
         samples.copy_part(samples.find(root, part.sample), part.source, target / part.target)
-    names = " and ".join(dict.fromkeys(part.sample for part in asked.parts))
-    say(f"Cloning into '{asked.folder}'...")
-    say(f"{asked.repository} was not downloaded: this is Trainshed's own sample {names}, which takes its place.")
+    names = " and ".join(dict.fromkeys(part.sample for part in clone.parts))
+    say(f"Cloning into '{clone.folder}'...")
+    say(f"{clone.repository} was not downloaded: this is Trainshed's own sample {names}, which takes its place.")
 
 
 PROGRAMS: Mapping[str, Callable[[Sequence[str]], None]] = {

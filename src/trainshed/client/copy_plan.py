@@ -52,8 +52,7 @@ def plan_copy(
 ) -> list[Transfer]:
     """Return all transfers of one copy.
 
-    Raises `NotFoundError` if a source matches nothing, `InvalidArgumentError` if the sources do not fit the
-    destination.
+    Raises `NotFoundError` if a source matches nothing, `InvalidArgumentError` if sources and destination do not fit.
     """
     to = _destination(storage, Url.parse(destination))
     urls = [Url.parse(text) for text in arguments]

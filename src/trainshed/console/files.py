@@ -40,8 +40,7 @@ class Asset:
 class Console:
     """All files, by their path below the folder.
 
-    The page has the version in the URLs of the other files. A browser caches them forever, and never mixes files of two
-    versions.
+    The page has the version in the URLs of the other files. A browser caches them forever, and never mixes versions.
     """
 
     version: str

@@ -52,8 +52,7 @@ class Jobs:
         `package_path` is the folder of the package, `module_name` the module to run, and `args` its arguments: a list,
         or a mapping from option to value. `config` is a Job as in the API, or a YAML or JSON file with one; the other
         arguments override it. Without a `staging_bucket` the package goes below `job_dir`, and without that into
-        gs://PROJECT-staging, which is created if it is missing. Without a `name` the job gets one with the current
-        time.
+        gs://PROJECT-staging, which is created if it is missing. Without a `name` the job gets one with its time.
         """
         job_id = name or _new_name(module_name)
         job_config = submission.read_config(Path(config)) if isinstance(config, str | Path) else dict(config or {})

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from trainshed.cli import main
 from trainshed.cli.workspace import demo as command
-from trainshed.cli.workspace.demo_display import Board, Lines, Stage, picture, shown
+from trainshed.cli.workspace.demo_display import Board, Lines, Stage, picture, show_board
 from trainshed.client.demo import _report_args
 from trainshed.config import Home
 from trainshed.errors import CannotProceedError
@@ -98,15 +98,15 @@ def test_the_live_view_has_results_a_bar_what_runs_and_a_link(board: Board, cloc
     with board.stage("training") as stage:
         clock.now_s += 72
         board.update(stage, "step 25 of 100, accuracy 0.7", 0.25, ("master 0, worker 0: CPU 90 %, 1.2 GiB",))
-        shown = drawn(board)
+        show_board = drawn(board)
         stage.text = "accuracy 0.980"
-    assert shown[0] == "Trainshed demo, stage 2 of 2, 1 min 12 s"
-    assert shown[1].split() == ["✓", "Start", "a", "server", "http://127.0.0.1:1", "0", "s"]
-    assert shown[2].endswith("1 min 12 s")
-    assert shown[3].startswith("  ━━━━━━━━━━")
-    assert shown[3].endswith("25 %")
-    assert shown[4:6] == ["  step 25 of 100, accuracy 0.7", "  master 0, worker 0: CPU 90 %, 1.2 GiB"]
-    assert "Console  http://127.0.0.1:1/console/enter?code=abc" in shown[7]
+    assert show_board[0] == "Trainshed demo, stage 2 of 2, 1 min 12 s"
+    assert show_board[1].split() == ["✓", "Start", "a", "server", "http://127.0.0.1:1", "0", "s"]
+    assert show_board[2].endswith("1 min 12 s")
+    assert show_board[3].startswith("  ━━━━━━━━━━")
+    assert show_board[3].endswith("25 %")
+    assert show_board[4:6] == ["  step 25 of 100, accuracy 0.7", "  master 0, worker 0: CPU 90 %, 1.2 GiB"]
+    assert "Console  http://127.0.0.1:1/console/enter?code=abc" in show_board[7]
     done = drawn(board)
     assert "accuracy 0.980" in done[2]
     assert not [line for line in done if "Ctrl-C" in line or "%" in line]
@@ -130,7 +130,7 @@ def test_there_is_a_live_view_on_a_terminal_only(board: Board) -> None:
         lines: list[str] = []
         output = io.StringIO()
         console = Console(file=output, force_terminal=terminal, _environ={"TERM": "xterm"}, width=80)
-        with shown(board, console, lines.append), board.stage("server") as stage:
+        with show_board(board, console, lines.append), board.stage("server") as stage:
             stage.text = "ready"
         assert bool(lines) is not terminal
         assert ("✓" in output.getvalue()) is terminal
@@ -139,7 +139,7 @@ def test_there_is_a_live_view_on_a_terminal_only(board: Board) -> None:
 def test_a_terminal_that_cannot_move_its_cursor_gets_lines(board: Board) -> None:
     lines: list[str] = []
     console = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"})
-    with shown(board, console, lines.append), board.stage("server") as stage:
+    with show_board(board, console, lines.append), board.stage("server") as stage:
         stage.text = "ready"
     assert lines[-1] == "[1/2] Start a server: ready (0 s)"
 

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from trainshed.cli.models.predict_io import (
-    LIMIT,
+    MAX_INSTANCES,
     lines_of,
     parse_instances,
     parse_request,
@@ -142,7 +142,7 @@ def test_exactly_one_file_must_be_given(given: dict[str, str]) -> None:
         ("[1]\n  \n", "Empty line is not allowed in the instances file."),
         ("[1]\n{1}\n", "not in JSON format, at line 2"),
         ('{"instances":\n[1]}\n', "See `--json-request`"),
-        ("[1]\n" * (LIMIT + 1), "no more than 100 instances"),
+        ("[1]\n" * (MAX_INSTANCES + 1), "no more than 100 instances"),
     ],
 )
 def test_a_file_of_instances_that_makes_no_sense(text: str, message: str) -> None:
@@ -151,7 +151,7 @@ def test_a_file_of_instances_that_makes_no_sense(text: str, message: str) -> Non
 
 
 def test_as_many_instances_as_are_allowed() -> None:
-    assert len(lines_of("a\n" * LIMIT)) == LIMIT
+    assert len(lines_of("a\n" * MAX_INSTANCES)) == MAX_INSTANCES
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"instances": 1}', '{"instances": []}', "nonsense", '"instances"'])

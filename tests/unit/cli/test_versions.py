@@ -13,7 +13,7 @@ from trainshed.cli import main
 from trainshed.cli.models.create_version import read_config
 from trainshed.cli.models.rollout import curl_line, replay_lines
 from trainshed.cli.models.version_body import CHANGEABLE, CREATABLE, check_flags, version_body
-from trainshed.cli.models.versions import told
+from trainshed.cli.models.versions import detail_lines
 from trainshed.cli.toolkit.options import Ports
 from trainshed.errors import InvalidArgumentError
 
@@ -41,7 +41,7 @@ def test_the_engine_is_a_label() -> None:
 def test_a_host_elsewhere_is_told_of_by_its_address() -> None:
     host = {"instance": 1, "state": "READY", "pid": 0, "memoryBytes": 5_000_000, "address": "10.0.0.2:12345"}
     details = {"runtime": "2.21", "hosts": [host], "version": {"state": "READY"}}
-    assert told(details) == ["Host 1 is READY: at 10.0.0.2:12345, 5 MB."]
+    assert detail_lines(details) == ["Host 1 is READY: at 10.0.0.2:12345, 5 MB."]
 
 
 def test_nothing_given_is_a_name_alone() -> None:
@@ -224,19 +224,19 @@ def test_what_is_told_of_a_version_is_a_sentence_each() -> None:
     parity = {"difference": 2e-07, "within": True, "text": "14 requests are answered as by TensorFlow."}
     host = {"instance": 0, "pid": 7, "state": "READY", "memoryBytes": 69_603_328, "ageSeconds": 1.0}
     ready = {"version": {"state": "READY"}, "runtime": "2.21", "detail": "OpenVINO 2026.4.1", "log": "noise"}
-    assert told(ready | {"parity": parity, "hosts": [host], "notes": ["Note."], "progress": ""}) == [
+    assert detail_lines(ready | {"parity": parity, "hosts": [host], "notes": ["Note."], "progress": ""}) == [
         "Served by OpenVINO 2026.4.1 in runtime 2.21.",
         "14 requests are answered as by TensorFlow.",
         "Host 0 is READY: process 7, 70 MB.",
         "Note.",
     ]
     refused = {"difference": None, "within": False, "text": "It does not do strings."}
-    assert told(ready | {"parity": refused})[1] == "Not served by OpenVINO. It does not do strings."
+    assert detail_lines(ready | {"parity": refused})[1] == "Not served by OpenVINO. It does not do strings."
     failed = {"version": {"state": "FAILED"}, "runtime": "2.21", "log": "Traceback\nKeyError: 1\n", "hosts": []}
-    assert told(failed) == ["The end of its log:\nTraceback\nKeyError: 1"]
+    assert detail_lines(failed) == ["The end of its log:\nTraceback\nKeyError: 1"]
     contained = {"version": {"state": "READY"}, "detail": "the container example:1 (abc)", "runtime": ""}
-    assert told(contained) == ["Served by the container example:1 (abc)."]
-    assert told(ready, log=True)[-1] == "The end of its log:\nnoise"
+    assert detail_lines(contained) == ["Served by the container example:1 (abc)."]
+    assert detail_lines(ready, log=True)[-1] == "The end of its log:\nnoise"
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_blocks_grow_with_their_values() -> None:
 def test_values_are_spread_over_time_and_small_gaps_are_bridged() -> None:
     spread = stats.spread([0.0, 1.0, 1.1, 10.0], [1.0, 2.0, 3.0, 4.0], span=(0.0, 10.0), width=10)
     assert spread == [1.0, 3.0, None, None, None, None, None, None, None, 4.0]
-    assert stats.bridged(spread, longest=2) == [1.0, 3.0, 3.0, 3.0, None, None, None, None, None, 4.0]
+    assert stats.fill_gaps(spread, longest=2) == [1.0, 3.0, 3.0, 3.0, None, None, None, None, None, 4.0]
 
 
 def test_a_line_goes_from_corner_to_corner() -> None:

@@ -85,7 +85,7 @@ def parsed(group: click.Group, words: list[str]) -> dict[str, Any]:
 def test_every_gcloud_line_of_the_documents_is_understood(text: str) -> None:
     line = gcloud_lines.parse(shlex.split(text))
     assert gcloud_lines.longest(gcloud_lines.NOT_NEEDED, gcloud_lines.names(line.words)) is None
-    command = gcloud.found(gcloud.gcloud, line.words)
+    command = gcloud.resolve_command(gcloud.gcloud, line.words)
     assert command is not None
     assert not isinstance(command, click.Group)
     parsed(gcloud.gcloud, list(line.words))
@@ -116,12 +116,12 @@ def test_flags_of_every_command_may_stand_anywhere_but_not_among_the_trainers() 
     ],
 )
 def test_what_is_not_served_names_what_to_use(words: tuple[str, ...], said: str) -> None:
-    assert gcloud.found(gcloud.gcloud, words) is None
+    assert gcloud.resolve_command(gcloud.gcloud, words) is None
     assert said in gcloud_lines.refusal(words)
 
 
 def test_a_word_that_jobs_do_not_know_is_a_bad_command_line() -> None:
-    assert isinstance(gcloud.found(gcloud.gcloud, ("ai-platform", "jobs", "fly")), LazyGroup)
+    assert isinstance(gcloud.resolve_command(gcloud.gcloud, ("ai-platform", "jobs", "fly")), LazyGroup)
 
 
 def test_flags_before_a_command_of_gsutil() -> None:

@@ -1,4 +1,4 @@
-"""buckets mv, rb and acl: gsutil's other words for changing what is there."""
+"""buckets mv, rb and acl: gsutil's commands that change buckets and objects."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def mv(words: tuple[str, ...], progress: bool | None, project: str | None) -> No
     """
     if len(words) < 2:
         raise click.UsageError("The mv command needs a source and a destination.")
-    here = session(project)
-    transfers = plan_copy(here.storage, here.project, words[:-1], words[-1], recursive=True)
+    context = session(project)
+    transfers = plan_copy(context.storage, context.project, words[:-1], words[-1], recursive=True)
     if any(transfer.source.url.is_stream or transfer.to.is_stream for transfer in transfers):
         raise InvalidArgumentError("A stream can't be moved. Use cp.")
     if same := [transfer for transfer in transfers if transfer.source.url == transfer.to]:
         raise InvalidArgumentError(f"{same[0].to} is to be moved onto itself. Name another destination.")
-    run(here.storage, transfers, bar=progress, quiet=_is_quiet())
+    run(context.storage, transfers, bar=progress, quiet=_is_quiet())
     for transfer in transfers:
         origin = transfer.source.url
         if origin.bucket is None:
             Path(origin.name).unlink()
         else:
-            here.storage.delete(origin.bucket, origin.name)
+            context.storage.delete(origin.bucket, origin.name)
 
 
 def _is_quiet() -> bool:
@@ -59,10 +59,10 @@ def rb(urls: tuple[str, ...], project: str | None) -> None:
     Example:
       trainshed buckets rb gs://my-bucket
     """
-    here = session(project)
+    context = session(project)
     for bucket in [_bucket(text) for text in urls]:
         say(f"Removing gs://{bucket}/...")
-        here.storage.delete_bucket(bucket)
+        context.storage.delete_bucket(bucket)
 
 
 def _bucket(text: str) -> str:
@@ -89,7 +89,7 @@ def acl_ch(urls: tuple[str, ...], project: str | None, **ignored: Any) -> None:
     Example:
       trainshed buckets acl ch -u service-1@example.com:W gs://my-bucket
     """
-    _unchanged(session(project), urls)
+    _report_unchanged(session(project), urls)
 
 
 @click.command("set", cls=Command)
@@ -105,12 +105,12 @@ def acl_set(acl: str, urls: tuple[str, ...], project: str | None, **ignored: Any
     Example:
       trainshed buckets acl set private gs://my-bucket
     """
-    _unchanged(session(project), urls)
+    _report_unchanged(session(project), urls)
 
 
-def _unchanged(here: CommandContext, urls: tuple[str, ...]) -> None:
+def _report_unchanged(context: CommandContext, urls: tuple[str, ...]) -> None:
     for bucket in dict.fromkeys(str(Url.cloud(text).bucket) for text in urls):
-        here.storage.bucket(bucket)  # a bucket that is not there is said
+        context.storage.bucket(bucket)  # a missing bucket is an error
         say(
             f"gs://{bucket} stays as it is: the jobs of its project can read and write it already, and tokens decide "
             "about everyone else (trainshed auth tokens)."

@@ -1,6 +1,4 @@
-"""buckets mb, cp, rsync, cat, rm: gsutil's words for Trainshed's buckets. The others are in `bucket_lists` and
-`bucket_changes`.
-"""
+"""buckets mb, cp, rsync, cat, rm: gsutil's commands. The others are in `listing` and `changes`."""
 
 from __future__ import annotations
 
@@ -78,13 +76,13 @@ def mb(urls: tuple[str, ...], location: str | None, storage_class: str | None, p
     Example:
       trainshed buckets mb -l us-east1 gs://my-bucket
     """
-    here = session(project)
+    context = session(project)
     for url in [Url.cloud(text) for text in urls]:
         if url.name.strip("/"):
             raise InvalidArgumentError(f"{url} is not a bucket alone. Write gs://{url.bucket}.")
         _note(f"Creating gs://{url.bucket}/...")
         body = {"name": url.bucket, "location": location, "storageClass": storage_class and storage_class.upper()}
-        here.storage.create_bucket(here.project, {key: value for key, value in body.items() if value is not None})
+        context.storage.create_bucket(context.project, {key: value for key, value in body.items() if value is not None})
 
 
 @click.command(cls=Command)
@@ -102,9 +100,9 @@ def cp(words: tuple[str, ...], recursive: bool, progress: bool | None, project: 
     """
     if len(words) < 2:
         raise click.UsageError("The cp command needs a source and a destination.")
-    here = session(project)
-    transfers = plan_copy(here.storage, here.project, words[:-1], words[-1], recursive=recursive)
-    run(here.storage, transfers, bar=progress, quiet=_is_quiet() or transfers[0].to.is_stream)
+    context = session(project)
+    transfers = plan_copy(context.storage, context.project, words[:-1], words[-1], recursive=recursive)
+    run(context.storage, transfers, bar=progress, quiet=_is_quiet() or transfers[0].to.is_stream)
 
 
 @click.command(cls=Command)
@@ -117,10 +115,10 @@ def cat(urls: tuple[str, ...], project: str | None) -> None:
     Example:
       trainshed buckets cat gs://my-bucket/data/train.csv
     """
-    here = session(project)
+    context = session(project)
     for url in urls:
-        for source in expand(here.storage, here.project, Url.cloud(url), recursive=False):
-            here.storage.download(source.meta, sys.stdout.buffer)
+        for source in expand(context.storage, context.project, Url.cloud(url), recursive=False):
+            context.storage.download(source.meta, sys.stdout.buffer)
     sys.stdout.buffer.flush()
 
 
@@ -136,14 +134,14 @@ def rm(urls: tuple[str, ...], recursive: bool, force: bool, project: str | None)
     Example:
       trainshed buckets rm -r gs://my-bucket/old
     """
-    here = session(project)
-    failed = sum(_removed(here, Url.cloud(text), recursive, force) for text in urls)
+    context = session(project)
+    failed = sum(_remove(context, Url.cloud(text), recursive, force) for text in urls)
     if failed:
         raise TrainshedError(f"{failed} files/objects could not be removed.")
 
 
-def _removed(here: CommandContext, url: Url, recursive: bool, force: bool) -> int:
-    """Remove what one name stands for. How many things could not be removed, if `force` let it go on."""
+def _remove(context: CommandContext, url: Url, recursive: bool, force: bool) -> int:
+    """Remove what one URI matches. Returns the number of failures, if `force` continues after them."""
     failures: list[str] = []
     quiet = _is_quiet()
 
@@ -152,26 +150,26 @@ def _removed(here: CommandContext, url: Url, recursive: bool, force: bool) -> in
         if not quiet:
             say(f"Removing {source.url}...")
         try:
-            here.storage.delete(source.url.bucket, source.url.name)
+            context.storage.delete(source.url.bucket, source.url.name)
         except TrainshedError as exc:
             if not force:
                 raise
             failures.append(sentence(exc))
 
     assert url.bucket is not None
-    whole = recursive and not url.name
+    whole_bucket = recursive and not url.name
     try:
-        sources = list(expand(here.storage, here.project, url, recursive=recursive))
+        sources = list(expand(context.storage, context.project, url, recursive=recursive))
     except TrainshedError as exc:
-        if not (isinstance(exc, NotFoundError) and whole):  # an empty bucket has nothing that matches
+        if not (isinstance(exc, NotFoundError) and whole_bucket):  # an empty bucket matches nothing
             if force:
                 return 1
             raise
         sources = []
     in_parallel(remove, sources)
-    for bucket in match_buckets(here.storage, here.project, url.bucket) if whole else ():
+    for bucket in match_buckets(context.storage, context.project, url.bucket) if whole_bucket else ():
         _note(f"Removing gs://{bucket}/...")
-        here.storage.delete_bucket(bucket)
+        context.storage.delete_bucket(bucket)
     return len(failures)
 
 
@@ -182,45 +180,48 @@ def _removed(here: CommandContext, url: Url, recursive: bool, force: bool) -> in
 @click.option("-d", "delete", is_flag=True, help="Remove from the destination what the source does not have.")
 @click.option("--progress/--no-progress", default=None, help="Show a bar. Default: on a terminal.")
 @project_option
-def rsync(source: str, destination: str, project: str | None, progress: bool | None, **how: bool) -> None:
+def rsync(source: str, destination: str, project: str | None, progress: bool | None, **flags: bool) -> None:
     """Make one folder hold what another one holds. What has the same size and checksum is not copied again.
 
     \b
     Example:
       trainshed buckets rsync -r -d data gs://my-bucket/data
     """
-    here = session(project)
+    context = session(project)
     origin, to = Url.parse(source), Url.parse(destination)
     if not (origin.is_cloud or to.is_cloud):
         raise InvalidArgumentError("Both sides are local: one of them must be a gs:// name.")
     if not origin.is_cloud and not Path(origin.name).is_dir():
         raise NotFoundError(f"arg ({source}) does not name a directory, bucket, or bucket subdir.")
     _note("Building synchronization state...")
-    wanted, there = _contents(here, origin, how["recursive"]), _contents(here, to, how["recursive"])
+    source_items, target_items = (
+        _contents(context, origin, flags["recursive"]),
+        _contents(context, to, flags["recursive"]),
+    )
     _note("Starting synchronization...")
     changed = [
         Transfer(item, to.below(name))
-        for name, item in wanted.items()
-        if name not in there or _differ(item, there[name])
+        for name, item in source_items.items()
+        if name not in target_items or _differ(item, target_items[name])
     ]
     if changed:
-        run(here.storage, changed, bar=progress, quiet=_is_quiet())
-    for name in sorted(set(there) - set(wanted)) if how["delete"] else ():
-        _note(f"Removing {there[name].url.shown}")
+        run(context.storage, changed, bar=progress, quiet=_is_quiet())
+    for name in sorted(set(target_items) - set(source_items)) if flags["delete"] else ():
+        _note(f"Removing {target_items[name].url.shown}")
         if to.bucket is None:
-            Path(there[name].url.name).unlink()
+            Path(target_items[name].url.name).unlink()
         else:
-            here.storage.delete(to.bucket, there[name].url.name)
+            context.storage.delete(to.bucket, target_items[name].url.name)
 
 
-def _contents(here: CommandContext, folder: Url, recursive: bool) -> dict[str, CopySource]:
-    """What is in a folder, by its name there. A folder that does not exist is empty; a bucket must exist."""
-    where = folder if folder.is_cloud and not folder.name else Url(folder.bucket, folder.name.rstrip("/") + "/")
+def _contents(context: CommandContext, folder: Url, recursive: bool) -> dict[str, CopySource]:
+    """Return the contents of a folder, by name. A missing folder is empty; a bucket must exist."""
+    root = folder if folder.is_cloud and not folder.name else Url(folder.bucket, folder.name.rstrip("/") + "/")
     try:
-        found = list(expand(here.storage, here.project, where, recursive=True))
+        items = list(expand(context.storage, context.project, root, recursive=True))
     except NotFoundError:
         return {}
-    return {item.stripped: item for item in found if recursive or "/" not in item.stripped}
+    return {item.stripped: item for item in items if recursive or "/" not in item.stripped}
 
 
 def _differ(one: CopySource, other: CopySource) -> bool:
@@ -232,6 +233,6 @@ def _checksum(source: CopySource) -> str:
         return str(source.meta.get("crc32c"))
     checksum = crc32c()
     with open(source.url.name, "rb") as file:
-        while piece := file.read(1 << 20):
-            checksum.update(piece)
+        while chunk := file.read(1 << 20):
+            checksum.update(chunk)
     return encode_checksum(checksum)

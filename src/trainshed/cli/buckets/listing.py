@@ -1,4 +1,4 @@
-"""buckets ls, du, stat: what is there, in the forms that gsutil prints."""
+"""buckets ls, du, stat, in the output formats of gsutil."""
 
 from __future__ import annotations
 
@@ -26,74 +26,76 @@ _COLUMNS = (Column("NAME", "name"), Column("SIZE", "size"), Column("UPDATED", "u
 @click.option("-d", "folders_only", is_flag=True, help="Show folders themselves, not what is in them.")
 @click.option("-p", "--project", metavar="ID", help="The project whose buckets are listed.")
 @format_option
-def ls(urls: tuple[str, ...], project: str | None, format: str | None, **how: bool) -> None:
+def ls(urls: tuple[str, ...], project: str | None, format: str | None, **flags: bool) -> None:
     """List buckets, and objects in them. * stays within a folder, ** does not.
 
     \b
     Example:
       trainshed buckets ls -l "gs://my-bucket/data/*.csv"
     """
-    here = session(project)
+    context = session(project)
     if not urls or urls == ("gs://",):
-        found = list(here.storage.buckets(here.project))
+        buckets = list(context.storage.buckets(context.project))
         if format is not None:
-            show_list(found, format=format, columns=(Column("NAME", "name"), Column("CREATED", "timeCreated")))
+            show_list(buckets, format=format, columns=(Column("NAME", "name"), Column("CREATED", "timeCreated")))
         else:
-            click.echo("".join(f"gs://{bucket['name']}/\n" for bucket in found), nl=False)
+            click.echo("".join(f"gs://{bucket['name']}/\n" for bucket in buckets), nl=False)
         return
     if format is not None:
         objects = [
-            item.meta for text in urls for item in expand(here.storage, here.project, Url.cloud(text), recursive=True)
+            item.meta
+            for text in urls
+            for item in expand(context.storage, context.project, Url.cloud(text), recursive=True)
         ]
         show_list(objects, format=format, columns=_COLUMNS)
         return
-    listing = _Lister(here, **how)
-    shown = [listing.show(url) for url in [Url.cloud(text) for text in urls]]
+    listing = _Lister(context, **flags)
+    results = [listing.show(url) for url in [Url.cloud(text) for text in urls]]
     listing.finish()
-    if not all(shown):
+    if not all(results):
         raise NotFoundError("One or more URLs matched no objects.")
 
 
 class _Lister:
     """Prints matches as gsutil does: objects as they are, folders with a heading if there are several."""
 
-    def __init__(self, here: CommandContext, *, long: bool, recursive: bool, folders_only: bool) -> None:
-        self._here = here
+    def __init__(self, context: CommandContext, *, long: bool, recursive: bool, folders_only: bool) -> None:
+        self._context = context
         self._long = long
         self._recursive = recursive
         self._folders_only = folders_only
         self._count = 0
         self._bytes = 0
-        self._blank = False  #: whether a blank line must come before the next heading
+        self._blank = False  #: whether a blank line comes before the next heading
 
     def show(self, url: Url) -> bool:
-        """Whether there was something to show."""
+        """Print the matches of a URI. Returns whether there were any."""
         assert url.bucket is not None
-        matches = [match(self._here.storage, url, bucket=b) for b in self._buckets(url.bucket)]
-        several = sum(len(found.objects) + len(found.folders) for found in matches) > 1
-        for found in matches:
-            self._show_match(found, headings=several or self._recursive)
-        return any(found.objects or found.folders for found in matches)
+        matches = [match(self._context.storage, url, bucket=b) for b in self._buckets(url.bucket)]
+        several = sum(len(match_.objects) + len(match_.folders) for match_ in matches) > 1
+        for match_ in matches:
+            self._show_match(match_, headings=several or self._recursive)
+        return any(match_.objects or match_.folders for match_ in matches)
 
-    def _buckets(self, wanted: str) -> list[str]:
-        return match_buckets(self._here.storage, self._here.project, wanted)
+    def _buckets(self, name: str) -> list[str]:
+        return match_buckets(self._context.storage, self._context.project, name)
 
-    def _show_match(self, found: Match, *, headings: bool) -> None:
-        for item in found.objects:
-            self._object(found.bucket, item)
-        for folder in found.folders:
+    def _show_match(self, match_: Match, *, headings: bool) -> None:
+        for item in match_.objects:
+            self._object(match_.bucket, item)
+        for folder in match_.folders:
             if self._folders_only:
-                self._folder(found.bucket, folder)
+                self._folder(match_.bucket, folder)
             else:
-                self._contents(found.bucket, folder, heading=headings)
+                self._contents(match_.bucket, folder, heading=headings)
 
     def _contents(self, bucket: str, folder: str, *, heading: bool) -> None:
-        listing = self._here.storage.list(bucket, prefix=folder, delimiter="/")
+        listing = self._context.storage.list(bucket, prefix=folder, delimiter="/")
         if heading and folder:
             click.echo(("\n" if self._blank else "") + f"gs://{bucket}/{folder}:")
         for item in listing.objects:
             self._object(bucket, item)
-        self._blank = bool(folder)  # the objects of a bucket itself stand close to its first folder
+        self._blank = bool(folder)  # no blank line between the objects of a bucket and its first folder
         for below in listing.prefixes:
             if self._recursive:
                 self._contents(bucket, below, heading=True)
@@ -127,39 +129,39 @@ def _seconds(time: str) -> str:
 @click.option("-h", "readable", is_flag=True, help="Sizes such as 1.5 KiB.")
 @click.option("-c", "grand_total", is_flag=True, help="And one number for all of them.")
 @project_option
-def du(urls: tuple[str, ...], project: str | None, **how: bool) -> None:
+def du(urls: tuple[str, ...], project: str | None, **flags: bool) -> None:
     """Show how much space objects take: each object, each folder, and the whole.
 
     \b
     Example:
       trainshed buckets du -s -h gs://my-bucket
     """
-    here = session(project)
-    given = urls or tuple(f"gs://{bucket['name']}" for bucket in here.storage.buckets(here.project))
-    whole = 0
-    for text in given:
-        for size, name, is_top in _usage(here, Url.cloud(text)):
-            whole += size if is_top else 0
-            if is_top or not how["sum_only"]:
-                click.echo(f"{human(size) if how['readable'] else size:<11}  {name}")
-    if how["grand_total"]:
-        click.echo(f"{human(whole) if how['readable'] else whole:<11}  total")
+    context = session(project)
+    uris = urls or tuple(f"gs://{bucket['name']}" for bucket in context.storage.buckets(context.project))
+    total = 0
+    for text in uris:
+        for size, name, is_top in _usage(context, Url.cloud(text)):
+            total += size if is_top else 0
+            if is_top or not flags["sum_only"]:
+                click.echo(f"{human(size) if flags['readable'] else size:<11}  {name}")
+    if flags["grand_total"]:
+        click.echo(f"{human(total) if flags['readable'] else total:<11}  total")
 
 
-def _usage(here: CommandContext, url: Url) -> Iterator[tuple[int, str, bool]]:
-    """(bytes, name, whether it was asked for) of each object and folder, the innermost first."""
+def _usage(context: CommandContext, url: Url) -> Iterator[tuple[int, str, bool]]:
+    """Yield (bytes, name, whether it was requested) of each object and folder, the innermost first."""
     assert url.bucket is not None
-    for bucket in match_buckets(here.storage, here.project, url.bucket):
-        found = match(here.storage, url, bucket=bucket)
-        yield from ((int(item["size"]), f"gs://{bucket}/{item['name']}", True) for item in found.objects)
-        for folder in found.folders:
-            yield from _folder_usage(here, bucket, folder)
+    for bucket in match_buckets(context.storage, context.project, url.bucket):
+        match_ = match(context.storage, url, bucket=bucket)
+        yield from ((int(item["size"]), f"gs://{bucket}/{item['name']}", True) for item in match_.objects)
+        for folder in match_.folders:
+            yield from _folder_usage(context, bucket, folder)
 
 
-def _folder_usage(here: CommandContext, bucket: str, folder: str) -> Iterator[tuple[int, str, bool]]:
-    """The objects of a folder, then each folder in it with its own line last, then the folder itself."""
+def _folder_usage(context: CommandContext, bucket: str, folder: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield the objects of a folder, then each folder in it with its own line last, then the folder itself."""
     rows = [
-        (item["name"][len(folder) :], int(item["size"])) for item in here.storage.list(bucket, prefix=folder).objects
+        (item["name"][len(folder) :], int(item["size"])) for item in context.storage.list(bucket, prefix=folder).objects
     ]
     lines: list[tuple[int, str, bool]] = []
     size = _add_usage(f"gs://{bucket}/{folder}", rows, lines)
@@ -167,15 +169,15 @@ def _folder_usage(here: CommandContext, bucket: str, folder: str) -> Iterator[tu
     yield size, f"gs://{bucket}/{folder}" if folder else f"gs://{bucket}", True
 
 
-def _add_usage(where: str, rows: list[tuple[str, int]], lines: list[tuple[int, str, bool]]) -> int:
-    lines += [(size, where + name, False) for name, size in rows if "/" not in name]
+def _add_usage(prefix: str, rows: list[tuple[str, int]], lines: list[tuple[int, str, bool]]) -> int:
+    lines += [(size, prefix + name, False) for name, size in rows if "/" not in name]
     below: dict[str, list[tuple[str, int]]] = {}
     for name, size in rows:
         top, slash, rest = name.partition("/")
         if slash:
             below.setdefault(f"{top}/", []).append((rest, size))
-    for folder, inside in below.items():
-        lines.append((_add_usage(where + folder, inside, lines), where + folder, False))
+    for folder, contents in below.items():
+        lines.append((_add_usage(prefix + folder, contents, lines), prefix + folder, False))
     return sum(size for _, size in rows)
 
 
@@ -190,9 +192,9 @@ def stat(urls: tuple[str, ...], project: str | None, format: str | None) -> None
     Example:
       trainshed buckets stat gs://my-bucket/data/train.csv
     """
-    here = session(project)
+    context = session(project)
     for text in urls:
-        objects = [item.meta for item in expand(here.storage, here.project, Url.cloud(text), recursive=False)]
+        objects = [item.meta for item in expand(context.storage, context.project, Url.cloud(text), recursive=False)]
         if format is not None:
             show_list(objects, format=format, columns=_COLUMNS)
             continue

@@ -11,10 +11,10 @@ from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.list_filters import select
 from trainshed.cli.toolkit.options import (
     CommandContext,
-    asks_for_labels,
-    changed,
+    changes_labels,
     format_option,
     label_options,
+    label_patch,
     project_option,
     resource_listing_options,
     session,
@@ -44,10 +44,10 @@ def list_(project: str | None, page_size: int, uri: bool, format: str | None, **
     Example:
       trainshed jobs list --filter state=RUNNING --limit 10
     """
-    here = session(project)
-    jobs = select(here.client.pages(here.ml("jobs"), "jobs", query={"pageSize": page_size}), **choice)
+    context = session(project)
+    jobs = select(context.client.pages(context.ml("jobs"), "jobs", query={"pageSize": page_size}), **choice)
     if uri:
-        click.echo("".join(f"{here.client.url}{here.ml('jobs/')}{job['jobId']}\n" for job in jobs), nl=False)
+        click.echo("".join(f"{context.client.url}{context.ml('jobs/')}{job['jobId']}\n" for job in jobs), nl=False)
     else:
         show_list(jobs, format=format, columns=COLUMNS)
 
@@ -64,36 +64,36 @@ def describe(job: str, project: str | None, summarize: bool, format: str | None)
     Example:
       trainshed jobs describe my_job
     """
-    here = session(project)
-    details = here.client.call("GET", f"/trainshed/v1/projects/{here.project}/jobs/{segment(job)}")
-    found = details["job"]
+    context = session(project)
+    details = context.client.call("GET", f"/trainshed/v1/projects/{context.project}/jobs/{segment(job)}")
+    job_body = details["job"]
     if summarize:
         if format is not None:
             say("WARNING: --format is ignored when --summarize is present")
-        click.echo("\n".join(_summary(found)))
+        click.echo("\n".join(_summary(job_body)))
     else:
-        show_one(found, format=format, columns=COLUMNS)
-    told = sentences(details["progress"], state=found["state"])
+        show_one(job_body, format=format, columns=COLUMNS)
+    progress_lines = sentences(details["progress"], state=job_body["state"])
     restarts = map(_sentence, details["restarts"])
-    for line in (*details["notes"], *restarts, " ".join(told), details["waiting"]):
+    for line in (*details["notes"], *restarts, " ".join(progress_lines), details["waiting"]):
         if line:
             say(f"\n{line}")
-    if found["state"] == "RUNNING":
+    if job_body["state"] == "RUNNING":
         say(f"\nWatch it with: trainshed jobs watch {job}")
     say(f"\nView job logs with: trainshed jobs stream-logs {job}")
 
 
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
-def fetch(here: CommandContext, job: str) -> dict[str, Any]:
-    found: dict[str, Any] = here.client.call("GET", here.ml(f"jobs/{segment(job)}"))
-    return found
+def fetch(context: CommandContext, job: str) -> dict[str, Any]:
+    body: dict[str, Any] = context.client.call("GET", context.ml(f"jobs/{segment(job)}"))
+    return body
 
 
 def _summary(job: dict[str, Any]) -> Iterator[str]:
-    """What matters of a job, a box for each part that has something to show."""
+    """Yield the summary of a job, a box for each part with values."""
     training, prediction = job.get("trainingInput", {}), job.get("predictionInput", {})
     image = {"imageUri": training.get("masterConfig", {}).get("imageUri")}
     output = job.get("trainingOutput", {})
@@ -105,9 +105,9 @@ def _summary(job: dict[str, Any]) -> Iterator[str]:
         ("Training Output Summary", {name: value for name, value in output.items() if name != "trials"}),
     )
     for title, values in boxes:
-        shown = {heading(name): text_of(value) for name, value in values.items() if value not in (None, "")}
-        if shown:
-            yield boxed_text(title, list(shown), list(shown.values()))
+        cells = {heading(name): text_of(value) for name, value in values.items() if value not in (None, "")}
+        if cells:
+            yield boxed_text(title, list(cells), list(cells.values()))
     if job.get("errorMessage"):
         yield job["errorMessage"]
 
@@ -122,8 +122,8 @@ def cancel(job: str, project: str | None) -> None:
     Example:
       trainshed jobs cancel my_job
     """
-    here = session(project)
-    here.client.call("POST", here.ml(f"jobs/{segment(job)}:cancel"), body={})
+    context = session(project)
+    context.client.call("POST", context.ml(f"jobs/{segment(job)}:cancel"), body={})
     say(f"Job [{job}] was told to end. See how it ended with: trainshed jobs describe {job}")
 
 
@@ -138,11 +138,11 @@ def update(job: str, project: str | None, **change: Any) -> None:
     Example:
       trainshed jobs update my_job --update-labels team=vision --remove-labels draft
     """
-    if not asks_for_labels(change):
+    if not changes_labels(change):
         raise InvalidArgumentError("No updates requested. Give --update-labels, --remove-labels or --clear-labels.")
-    here = session(project)
-    body = changed(fetch(here, job), change)
-    here.client.call("PATCH", here.ml(f"jobs/{segment(job)}"), query={"updateMask": "labels"}, body=body)
+    context = session(project)
+    body = label_patch(fetch(context, job), change)
+    context.client.call("PATCH", context.ml(f"jobs/{segment(job)}"), query={"updateMask": "labels"}, body=body)
     say(f"Updated ml engine job [{job}].")
 
 
@@ -160,9 +160,9 @@ def chaos(job: str, project: str | None, replica: str, signal: str) -> None:
     Example:
       trainshed jobs chaos my_job --kill worker-replica-0
     """
-    here = session(project)
+    context = session(project)
     body = {"kill": replica, "signal": signal}
-    done = here.client.call("POST", f"/trainshed{here.ml(f'jobs/{segment(job)}')}:chaos", body=body)
+    done = context.client.call("POST", f"/trainshed{context.ml(f'jobs/{segment(job)}')}:chaos", body=body)
     say(
         f"Sent {done['signal']} to {done['replica']} of job [{job}]. To see what comes of it:\n\n"
         f"  $ trainshed jobs stream-logs {job}\n  $ trainshed jobs describe {job}"

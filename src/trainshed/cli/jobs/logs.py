@@ -1,4 +1,4 @@
-"""jobs stream-logs and logs, and how a log line looks."""
+"""jobs stream-logs and logs, and the format of log lines."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from trainshed.errors import InvalidArgumentError
 
 
 def lines_of(entry: dict[str, Any], *, whole: bool = False) -> Iterator[str]:
-    """An entry as gcloud prints it: severity, local time, task, trial, message; one line for each of the message."""
+    """Yield an entry as gcloud prints it: severity, local time, task, trial, one line of the message."""
     moment = datetime.fromtimestamp(parse_rfc3339(entry["time"]) // 1_000_000).astimezone()
-    head = f"{entry['severity']}\t{moment:%Y-%m-%d %H:%M:%S %z}\t{entry['replica']}\t\t"
+    prefix = f"{entry['severity']}\t{moment:%Y-%m-%d %H:%M:%S %z}\t{entry['replica']}\t\t"
     for message in [entry["message"]] if whole else entry["message"].split("\n"):
-        yield head + message
+        yield prefix + message
 
 
 def show_stream(
     stream: Iterator[dict[str, Any]], job: str, *, show: Callable[[str], None], whole: bool = False
 ) -> None:
-    """Print a log that is being followed. Ctrl-C stops the printing and leaves the job alone."""
+    """Print a log while it is followed. Ctrl-C stops the printing and leaves the job running."""
     try:
         for entry in stream:
             for line in lines_of(entry, whole=whole):
@@ -68,7 +68,7 @@ def stream_logs(
 
 
 class Moment(click.ParamType[str]):
-    """`10m` ago, or an RFC 3339 time; sent as it is, because the server's clock is the one that lines have."""
+    """`10m` ago, or an RFC 3339 time; sent unchanged, because log lines have the server's clock."""
 
     name = "TIME"
 
@@ -76,8 +76,8 @@ class Moment(click.ParamType[str]):
         try:
             parse_since(str(value), now_us=0)
         except InvalidArgumentError:
-            words = f"'{value}' is neither a duration such as 10m nor a time such as 2026-11-15T21:17:35Z."
-            self.fail(words, param, ctx)
+            message = f"'{value}' is neither a duration such as 10m nor a time such as 2026-11-15T21:17:35Z."
+            self.fail(message, param, ctx)
         return str(value)
 
 

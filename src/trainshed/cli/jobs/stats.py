@@ -54,22 +54,22 @@ def stats(job: str, project: str | None, plot: bool, points: int, format: str) -
       trainshed jobs stats my_job --plot
       trainshed jobs stats my_job --format json
     """
-    found = series_of(session(project), job, points)
+    series = series_of(session(project), job, points)
     if format == "json":
-        click.echo(json_text(found))
+        click.echo(json_text(series))
         return
-    sampled = [replica for replica in found["replicas"] if replica["cpu"]["value"]]
+    sampled = [replica for replica in series["replicas"] if replica["cpu"]["value"]]
     if sampled:
         click.echo(table_text([_row(replica) for replica in sampled], _HEADINGS))
     else:
         say("There are no samples of this job: they are taken once a second while its replicas run.")
     if plot:
         width = max(40, min(shutil.get_terminal_size().columns, 120))
-        for line in (*_use(sampled, width), *_curves(found["metrics"], width)):
+        for line in (*_usage_rows(sampled, width), *_curves(series["metrics"], width)):
             click.echo(line)
-    if found["elapsed_s"] is not None:
-        ran = "has run" if found["state"] == "RUNNING" else "ran"
-        say(f"\nJob [{job}] is {found['state']}; it {ran} for {duration(found['elapsed_s'])}.")
+    if series["elapsed_s"] is not None:
+        ran = "has run" if series["state"] == "RUNNING" else "ran"
+        say(f"\nJob [{job}] is {series['state']}; it {ran} for {duration(series['elapsed_s'])}.")
 
 
 def _row(replica: dict[str, Any]) -> list[str]:
@@ -77,8 +77,8 @@ def _row(replica: dict[str, Any]) -> list[str]:
     return [replica["name"], cores(cpu["mean"]), cores(cpu["max"]), size(memory["mean"]), size(memory["max"])]
 
 
-def _use(replicas: Sequence[dict[str, Any]], width: int) -> Iterator[str]:
-    """A row of blocks for each replica, all of them over the same time and to the same scale."""
+def _usage_rows(replicas: Sequence[dict[str, Any]], width: int) -> Iterator[str]:
+    """Yield a row of blocks for each replica, all with the same time span and scale."""
     if not replicas:
         return
     times = {replica["name"]: _seconds(replica["cpu"]["time"]) for replica in replicas}
@@ -87,14 +87,14 @@ def _use(replicas: Sequence[dict[str, Any]], width: int) -> Iterator[str]:
     row = width - name_width - 14
     for title, key, show in (("CPU", "cpu", cores), ("Memory", "memory_bytes", size)):
         top = max(replica[key]["max"] for replica in replicas)
-        over = duration(span[1] - span[0])
-        yield f"\n{title} over {over}: a full block is {show(top)}, and each row ends with its last value"
+        span_text = duration(span[1] - span[0])
+        yield f"\n{title} over {span_text}: a full block is {show(top)}, and each row ends with its last value"
         for replica in replicas:
             seconds = times[replica["name"]]
             columns = spread(seconds, replica[key]["value"], span=span, width=row)
             gap = math.ceil(row / max(1, len(seconds))) + 1
-            drawn = blocks(bridged(columns, longest=gap), top=top)
-            yield f"{replica['name']:{name_width}}  {drawn}  {show(replica[key]['value'][-1])}".rstrip()
+            row_text = blocks(fill_gaps(columns, longest=gap), top=top)
+            yield f"{replica['name']:{name_width}}  {row_text}  {show(replica[key]['value'][-1])}".rstrip()
 
 
 def _curves(metrics: Sequence[dict[str, Any]], width: int) -> Iterator[str]:
@@ -111,10 +111,10 @@ def _curves(metrics: Sequence[dict[str, Any]], width: int) -> Iterator[str]:
         title = "steps/s" if metric["name"] == "steps_per_s" else metric["name"]
         title += " of evaluations" if metric["evaluation"] else ""
         yield f"\n{title.capitalize()} by {metric['unit']}: the last is {show(ys[-1])}"
-        yield from _framed(plot(xs, ys, width=width - 12, height=_HEIGHT), (show(max(ys)), show(min(ys))), xs)
+        yield from _frame(plot(xs, ys, width=width - 12, height=_HEIGHT), (show(max(ys)), show(min(ys))), xs)
 
 
-def _framed(rows: Sequence[str], labels: tuple[str, str], xs: Sequence[float]) -> Iterator[str]:
+def _frame(rows: Sequence[str], labels: tuple[str, str], xs: Sequence[float]) -> Iterator[str]:
     high, low = labels
     marks = {0: high, len(rows) - 1: low} if high != low else {len(rows) // 2: high}
     for index, row in enumerate(rows):
@@ -132,28 +132,28 @@ def _seconds(times: Sequence[str]) -> list[float]:
 def spread(
     times: Sequence[float], values: Sequence[float], *, span: tuple[float, float], width: int
 ) -> list[float | None]:
-    """The largest value in each of `width` equal parts of the span; None where there is none."""
+    """Return the largest value in each of `width` equal parts of the span; None where there is none."""
     start, end = span
-    found: list[float | None] = [None] * width
+    columns: list[float | None] = [None] * width
     for time, value in zip(times, values, strict=True):
-        place = min(width - 1, max(0, int((time - start) / max(end - start, 1e-9) * width)))
-        before = found[place]
-        found[place] = value if before is None else max(before, value)
-    return found
+        column = min(width - 1, max(0, int((time - start) / max(end - start, 1e-9) * width)))
+        before = columns[column]
+        columns[column] = value if before is None else max(before, value)
+    return columns
 
 
-def bridged(values: Sequence[float | None], *, longest: int) -> list[float | None]:
-    """Gaps up to this length take the value before them: fewer samples than places leave holes that mean nothing."""
-    found: list[float | None] = []
-    held, age = None, 0
+def fill_gaps(values: Sequence[float | None], *, longest: int) -> list[float | None]:
+    """Fill gaps up to this length with the value before them: fewer samples than columns leave meaningless holes."""
+    filled: list[float | None] = []
+    last, age = None, 0
     for value in values:
-        held, age = (value, 0) if value is not None else (held, age + 1)
-        found.append(held if age <= longest else None)
-    return found
+        last, age = (value, 0) if value is not None else (last, age + 1)
+        filled.append(last if age <= longest else None)
+    return filled
 
 
 def blocks(values: Sequence[float | None], *, top: float) -> str:
-    """A row of blocks from 0 up to `top`; a blank where there is no value."""
+    """Return a row of blocks from 0 up to `top`; a blank where there is no value."""
     steps = len(_BLOCKS) - 1
     return "".join(
         " " if value is None else _BLOCKS[min(steps, max(0, round(value / top * steps) if top > 0 else 0))]
@@ -162,17 +162,17 @@ def blocks(values: Sequence[float | None], *, top: float) -> str:
 
 
 def plot(xs: Sequence[float], ys: Sequence[float], *, width: int, height: int) -> list[str]:
-    """A line through the points, `height` rows of `width` characters, the largest value at the top."""
+    """Draw a line through the points, `height` rows of `width` characters, the largest value at the top."""
     columns, rows = width * 2, height * 4
     low, high, first, last = min(ys), max(ys), min(xs), max(xs)
 
-    def place(x: float, y: float) -> tuple[int, int]:
+    def position(x: float, y: float) -> tuple[int, int]:
         across = round((x - first) / (last - first) * (columns - 1)) if last > first else 0
         down = round((high - y) / (high - low) * (rows - 1)) if high > low else rows // 2
         return across, down
 
     grid = [[_BLANK] * width for _ in range(height)]
-    dots = [place(x, y) for x, y in zip(xs, ys, strict=True)]
+    dots = [position(x, y) for x, y in zip(xs, ys, strict=True)]
     for before, dot in zip([dots[0], *dots], dots, strict=False):
         for across, down in _line(before, dot):
             grid[down // 4][across // 2] |= _DOTS[across % 2][down % 4]
@@ -180,7 +180,7 @@ def plot(xs: Sequence[float], ys: Sequence[float], *, width: int, height: int) -
 
 
 def _line(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
-    """All dots between two, both included."""
+    """Return all dots between two, both included."""
     length = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
     return [
         (round(start[0] + (end[0] - start[0]) * part / length), round(start[1] + (end[1] - start[1]) * part / length))

@@ -56,13 +56,13 @@ def prediction(ctx: click.Context, /, job: str, project: str | None, format: str
         raise click.UsageError("Exactly one of (--model | --model-dir) must be specified.")
     if flags["version"] and flags["model_dir"]:
         raise click.UsageError("--version can't be given with --model-dir.")
-    here = session(project)
-    made = create_job(here, _body(job, here.project, flags))
-    finish(ctx, here, made, stream=flags["stream_logs"], format=format)
+    context = session(project)
+    created = create_job(context, _body(job, context.project, flags))
+    finish(ctx, context, created, stream=flags["stream_logs"], format=format)
 
 
 def _body(job: str, project: str, flags: dict[str, Any]) -> dict[str, Any]:
-    given: dict[str, Any] = {
+    prediction_input: dict[str, Any] = {
         "dataFormat": flags["data_format"].upper().replace("-", "_"),
         "inputPaths": list(flags["input_paths"]),
         "outputPath": flags["output_path"],
@@ -75,6 +75,11 @@ def _body(job: str, project: str, flags: dict[str, Any]) -> dict[str, Any]:
     }
     if flags["model"]:
         model = f"projects/{project}/models/{flags['model']}"
-        given |= {"versionName": f"{model}/versions/{flags['version']}"} if flags["version"] else {"modelName": model}
-    body: dict[str, Any] = {"jobId": job, "predictionInput": {k: v for k, v in given.items() if v is not None}}
+        prediction_input |= (
+            {"versionName": f"{model}/versions/{flags['version']}"} if flags["version"] else {"modelName": model}
+        )
+    body: dict[str, Any] = {
+        "jobId": job,
+        "predictionInput": {k: v for k, v in prediction_input.items() if v is not None},
+    }
     return body | ({"labels": flags["labels"]} if flags["labels"] else {})

@@ -1,4 +1,4 @@
-"""jobs submit training: build the package, upload it, create the job, and watch it if asked to."""
+"""jobs submit training: build the package, upload it, create the job, and optionally follow it."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ class ObjectPath(click.ParamType[str]):
 
 
 class SubmitCommand(Command):
-    """What stands after `--` is for the user's code, whatever it looks like."""
+    """A command whose words after `--` go to the user's code unparsed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        at = args.index("--") if "--" in args else len(args)
-        ctx.meta["user_args"] = tuple(args[at + 1 :])
-        return super().parse_args(ctx, args[:at])
+        split = args.index("--") if "--" in args else len(args)
+        ctx.meta["user_args"] = tuple(args[split + 1 :])
+        return super().parse_args(ctx, args[:split])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- USER_ARGS ...]"]
 
 
 def _replica_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The flags that each kind of replica has."""
+    """Add the flags that each type of replica has."""
     for role, who in (("parameter-server", "parameter servers"), ("worker", "workers"), ("master", "the master")):
         command = click.option(f"--{role}-image-uri", metavar="URI", help=f"Container image for {who}.")(command)
         command = click.option(
@@ -137,21 +137,23 @@ def training(ctx: click.Context, /, job: str, project: str | None, format: str |
           --stream-logs -- --train_steps 5000
     """
     check_flags(flags)
-    here = session(project)
+    context = session(project)
     config = read_config(flags["config"]) if flags["config"] else {}
     with ExitStack() as stack:
         files, remote = packages(stack, package_path=flags["package_path"], arguments=flags["packages"] or ())
         names = _upload_names(files, job, flags, config)
-        parts = {"flags": flags | {"project": here.project}, "config": config}
+        parts = {"flags": flags | {"project": context.project}, "config": config}
         body = job_body(job, package_uris=[*remote, *names.values()], user_args=ctx.meta["user_args"], **parts)
         check_runnable(body)
-        upload(here, names)
-    finish(ctx, here, create_job(here, body), stream=flags["stream_logs"], format=format)
+        upload(context, names)
+    finish(ctx, context, create_job(context, body), stream=flags["stream_logs"], format=format)
 
 
-def finish(ctx: click.Context, here: CommandContext, made: dict[str, Any], *, stream: bool, format: str | None) -> None:
-    """Say what became of a job that was just made; with `stream`, show its log first, and exit as it ended."""
-    job = made["jobId"]
+def finish(
+    ctx: click.Context, context: CommandContext, job_body: dict[str, Any], *, stream: bool, format: str | None
+) -> None:
+    """Report a new job. With `stream`, show its log until it ends, and exit with 1 unless it succeeds."""
+    job = job_body["jobId"]
     say(f"Job [{job}] submitted successfully.")
     if not stream:
         say(
@@ -159,17 +161,17 @@ def finish(ctx: click.Context, here: CommandContext, made: dict[str, Any], *, st
             f"  $ trainshed jobs describe {job}\n\nor continue streaming the logs with the command\n\n"
             f"  $ trainshed jobs stream-logs {job}"
         )
-        show_one(brief(made), format=format)
+        show_one(brief(job_body), format=format)
         return
-    show_stream(entries(here, job, follow=True), job, show=say)
-    ended = fetch(here, job)
-    show_one(brief(ended), format=format)
-    if ended["state"] != "SUCCEEDED":
+    show_stream(entries(context, job, follow=True), job, show=say)
+    final_job = fetch(context, job)
+    show_one(brief(final_job), format=format)
+    if final_job["state"] != "SUCCEEDED":
         ctx.exit(1)
 
 
 def brief(job: dict[str, Any]) -> dict[str, Any]:
-    """The four fields that are shown of a job just submitted, times by this machine's clock."""
+    """Return the fields that are shown of a new job, with local times."""
     times = {name: local_time(job[name]) for name in ("startTime", "endTime") if job.get(name)}
     return {"jobId": job["jobId"], "state": job["state"]} | times
 

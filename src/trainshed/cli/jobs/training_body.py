@@ -1,4 +1,4 @@
-"""A training job's body from a config file and flags. No I/O: the same words give the same job."""
+"""A training job's body from a config file and flags. No I/O."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CONFIGS = {"master": "masterConfig", "worker": "workerConfig", "parameter_serve
 
 
 def check_flags(flags: Mapping[str, Any]) -> None:
-    """What can be said to be wrong before anything is built or sent."""
+    """Raises a usage error for flags that contradict each other, before anything is built or sent."""
     if flags["stream_logs"] and flags["async_"]:
         raise click.UsageError("argument --async: At most one of --async | --stream-logs can be specified.")
     if flags["master_image_uri"] and flags["runtime_version"]:
@@ -51,7 +51,7 @@ def job_body(
     package_uris: Sequence[str],
     user_args: Sequence[str],
 ) -> dict[str, Any]:
-    """The Job to create: what `config` says, with what the flags say over it."""
+    """Return the Job to create: the config file, overridden by the flags."""
     training = dict(config.get("trainingInput") or {})
     training |= {field: flags[flag] for flag, field in _FIELDS.items() if flags[flag] is not None}
     training |= {field: str(flags[flag]) for flag, field in _COUNTS.items() if flags[flag] is not None}
@@ -78,20 +78,20 @@ def job_body(
 
 
 def _replica_config(role: str, flags: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    config: dict[str, Any] = {}
     if image := flags[f"{role}_image_uri"]:
-        found["imageUri"] = image
+        config["imageUri"] = image
     if accelerator := flags[f"{role}_accelerator"]:
         if set(accelerator) != {"count", "type"}:
             flag = f"--{role.replace('_', '-')}-accelerator"
             raise click.UsageError(f"argument {flag}: Both are required: count=COUNT,type=TYPE.")
         kind = accelerator["type"].upper().replace("-", "_")
-        found["acceleratorConfig"] = {"count": accelerator["count"], "type": kind}
-    return found
+        config["acceleratorConfig"] = {"count": accelerator["count"], "type": kind}
+    return config
 
 
 def _key_name(flags: Mapping[str, Any]) -> str | None:
-    """--kms-key, whole or put together from the four flags."""
+    """Return --kms-key, complete or composed of the four flags. Returns None if there is none."""
     key = flags["kms_key"]
     parts = {name: flags[f"kms_{name}"] for name in ("project", "location", "keyring")}
     if key is None:

@@ -1,4 +1,4 @@
-"""jobs watch: a view of a job that is renewed until the job has ended."""
+"""jobs watch: a view of a job that is refreshed until the job ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainshed.domain.jobs.job import JobState
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_LINES_S = 10.0  #: between two lines where there is no terminal
+_LINE_INTERVAL_S = 10.0  #: between two lines without a terminal
 
 
 @click.command(cls=Command)
@@ -50,14 +50,14 @@ def watch(job: str, project: str | None, interval: float | None, format: str) ->
     Example:
       trainshed jobs watch my_job
     """
-    here = session(project)
+    context = session(project)
     try:
         if format == "json":
-            last = _print_json(progress_updates(here, job, interval or _LINES_S))
+            last = _print_json(progress_updates(context, job, interval or _LINE_INTERVAL_S))
         elif sys.stdout.isatty():
-            last = _show_live(progress_updates(here, job, interval or PROGRESS_INTERVAL_S))
+            last = _show_live(progress_updates(context, job, interval or PROGRESS_INTERVAL_S))
         else:
-            last = _print_lines(progress_updates(here, job, interval or _LINES_S))
+            last = _print_lines(progress_updates(context, job, interval or _LINE_INTERVAL_S))
     except KeyboardInterrupt:
         say(
             f"\nJob [{job}] goes on. To go on watching it:\n\n  $ trainshed jobs watch {job}\n\n"
@@ -68,65 +68,65 @@ def watch(job: str, project: str | None, interval: float | None, format: str) ->
     raise click.exceptions.Exit(0 if last["state"] == JobState.SUCCEEDED else 1)
 
 
-def _print_json(looks: Iterator[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for found in looks:
-        click.echo(json.dumps(found, ensure_ascii=False))
-    return found
+def _print_json(updates: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    status: dict[str, Any] = {}
+    for status in updates:
+        click.echo(json.dumps(status, ensure_ascii=False))
+    return status
 
 
-def _print_lines(looks: Iterator[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for found in looks:
-        click.echo(line_of(found, datetime.now()))
-    return found
+def _print_lines(updates: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    status: dict[str, Any] = {}
+    for status in updates:
+        click.echo(line_of(status, datetime.now()))
+    return status
 
 
-def line_of(found: dict[str, Any], now: datetime) -> str:
-    """12:03:04  RUNNING  step 1,204 of 5,000 (24 %), loss 0.213  4 replicas run: CPU 180 %, 1.2 GiB"""
-    parts = [f"{now:%H:%M:%S}", found["state"]]
-    if found["progress"] is not None:
-        parts.append(", ".join(facts(found["progress"])))
-    elif found["waiting"]:
-        parts.append(found["waiting"])
-    running = [replica for replica in found["replicas"] if replica["state"] == "running"]
-    if running and found["state"] == JobState.RUNNING:
+def line_of(status: dict[str, Any], now: datetime) -> str:
+    """Format a line: 12:03:04  RUNNING  step 1,204 of 5,000 (24 %), loss 0.213  4 replicas run: CPU 180 %, 1.2 GiB"""
+    parts = [f"{now:%H:%M:%S}", status["state"]]
+    if status["progress"] is not None:
+        parts.append(", ".join(facts(status["progress"])))
+    elif status["waiting"]:
+        parts.append(status["waiting"])
+    running = [replica for replica in status["replicas"] if replica["state"] == "running"]
+    if running and status["state"] == JobState.RUNNING:
         use = [replica for replica in running if replica["cpu"] is not None]
-        words = f"{len(running)} {'replica runs' if len(running) == 1 else 'replicas run'}"
+        text = f"{len(running)} {'replica runs' if len(running) == 1 else 'replicas run'}"
         if use:
             cpu, memory = sum(each["cpu"] for each in use), sum(each["memory_bytes"] for each in use)
-            words += f": CPU {cores(cpu)}, {size(memory)}"
-        parts.append(words)
+            text += f": CPU {cores(cpu)}, {size(memory)}"
+        parts.append(text)
     return "  ".join(part for part in parts if part)
 
 
-def _show_live(looks: Iterator[dict[str, Any]]) -> dict[str, Any]:
-    """A picture that is drawn anew at each look; the last one stays."""
+def _show_live(updates: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    """Show a view that is redrawn at each update. The last one stays."""
     from rich.live import Live
 
-    found: dict[str, Any] = {}
+    status: dict[str, Any] = {}
     with Live(auto_refresh=False) as live:
-        for found in looks:
-            live.update(picture(found), refresh=True)
-    return found
+        for status in updates:
+            live.update(picture(status), refresh=True)
+    return status
 
 
-def picture(found: dict[str, Any]) -> RenderableType:
-    """The state, a bar if it is known how far there is to go, what was measured, and a row for each replica."""
+def picture(status: dict[str, Any]) -> RenderableType:
+    """Return the view: the state, a bar if the fraction is known, the metrics, and a row for each replica."""
     from rich.console import Group
     from rich.text import Text
 
-    ran = f"  {duration(found['elapsed_s'])}" if found["elapsed_s"] is not None else ""
-    parts: list[RenderableType] = [Text.assemble((found["job"], "bold"), f"  {found['state']}{ran}")]
-    if (progress := found["progress"]) is not None:
+    elapsed = f"  {duration(status['elapsed_s'])}" if status["elapsed_s"] is not None else ""
+    parts: list[RenderableType] = [Text.assemble((status["job"], "bold"), f"  {status['state']}{elapsed}")]
+    if (progress := status["progress"]) is not None:
         if progress["fraction"] is not None:
             parts.append(_bar(progress))
-            progress = progress | {"fraction": None, "left_s": None}  # the bar has said so
-        told = [", ".join(facts(progress)), evaluated(progress)]
-        parts.extend(Text(line) for line in told if line)
-    if found["waiting"]:
-        parts.append(Text(found["waiting"]))
-    return Group(*parts, Text(""), _table(found["replicas"]))
+            progress = progress | {"fraction": None, "left_s": None}  # the bar shows them
+        lines = [", ".join(facts(progress)), evaluated(progress)]
+        parts.extend(Text(line) for line in lines if line)
+    if status["waiting"]:
+        parts.append(Text(status["waiting"]))
+    return Group(*parts, Text(""), _table(status["replicas"]))
 
 
 def _bar(progress: dict[str, Any]) -> RenderableType:
@@ -150,10 +150,10 @@ def _table(replicas: list[dict[str, Any]]) -> RenderableType:
     for heading in ("STEP", "LOSS", "STEPS/S", "CPU", "MEMORY"):
         table.add_column(heading, justify="right", no_wrap=True)
     for replica in replicas:
-        again = f", restarted {replica['restarts']}×" if replica["restarts"] else ""
+        restarts = f", restarted {replica['restarts']}×" if replica["restarts"] else ""
         table.add_row(
             replica["name"],
-            f"{replica['state']}{again}",
+            f"{replica['state']}{restarts}",
             "-" if replica["step"] is None else f"{replica['step']:,}",
             number(replica["loss"]),
             rate(replica["local_steps_per_s"]),

@@ -1,4 +1,4 @@
-"""local predict: ask an exported model on this machine, without a server."""
+"""local predict: send a request to an exported model on this machine, without a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from trainshed.cli.models.predict_io import instance_options, request_body, show_predictions, signature_option
-from trainshed.cli.toolkit.build_progress import shown_build
+from trainshed.cli.toolkit.build_progress import show_build
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import WordChoice, format_option
 from trainshed.cli.toolkit.output import say
@@ -37,7 +37,11 @@ from trainshed.local.predict import FRAMEWORKS, LocalModelError, candidates, mod
 @click.option("--runtime-version", metavar="VERSION", help="The runtime to load it in. Default: 2.21.")
 @format_option
 def predict(
-    model_dir: str, framework: str | None, runtime_version: str | None, format: str | None, **given: str | None
+    model_dir: str,
+    framework: str | None,
+    runtime_version: str | None,
+    format: str | None,
+    **request_options: str | None,
 ) -> None:
     """Ask an exported model on this machine, without a server, with the code that serves deployed models.
 
@@ -49,33 +53,35 @@ def predict(
     """
     home = Home.find(environment())
     folder = model_folder(home, model_dir)
-    possible = candidates(folder, framework)
-    body = request_body(**given)
-    well, found = _asked(_python(home, runtime_version), home, folder, possible, body)
-    if not well:
-        raise TrainshedError(_message(found))
-    show_predictions(found, format=format)
+    loaders = candidates(folder, framework)
+    body = request_body(**request_options)
+    succeeded, response = _predict(_python(home, runtime_version), home, folder, loaders, body)
+    if not succeeded:
+        raise TrainshedError(_message(response))
+    show_predictions(response, format=format)
 
 
-def _asked(python: Path, home: Home, folder: Path, possible: tuple[str, ...], body: dict[str, Any]) -> tuple[bool, Any]:
-    """The answer by the best loader that can load the model."""
-    for loader in possible[:-1]:
+def _predict(
+    python: Path, home: Home, folder: Path, loaders: tuple[str, ...], body: dict[str, Any]
+) -> tuple[bool, Any]:
+    """Return the response of the best loader that can load the model."""
+    for loader in loaders[:-1]:
         try:
             return run_request(python, home, folder, loader, body)
         except LocalModelError as exc:
-            say(f"The loader {loader} does not do for this model, so {possible[-1]} loads it. {exc}")
-    return run_request(python, home, folder, possible[-1], body)
+            say(f"The loader {loader} does not do for this model, so {loaders[-1]} loads it. {exc}")
+    return run_request(python, home, folder, loaders[-1], body)
 
 
 def _python(home: Home, runtime_version: str | None) -> Path:
     choice = interpreters.serving_choice(home, runtime_version)
     for note in choice.notes:
         say(f"WARNING: {note}")
-    with shown_build(choice.name) as progress:
+    with show_build(choice.name) as progress:
         return interpreters.ensure_runtime(home, choice.name, progress)
 
 
-def _message(found: Any) -> str:
-    """The sentence of Google's form of an error."""
-    error = found.get("error") if isinstance(found, dict) else None
-    return str(error["message"]) if isinstance(error, dict) and "message" in error else json.dumps(found)
+def _message(response: Any) -> str:
+    """Return the message of an error in Google's format."""
+    error = response.get("error") if isinstance(response, dict) else None
+    return str(error["message"]) if isinstance(error, dict) and "message" in error else json.dumps(response)

@@ -1,4 +1,4 @@
-"""local train: a trainer on this machine, without a server."""
+"""local train: run a trainer on this machine, without a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from trainshed.cli.jobs.submit_training import SubmitCommand
-from trainshed.cli.toolkit.build_progress import shown_build
+from trainshed.cli.toolkit.build_progress import show_build
 from trainshed.cli.toolkit.output import say
 from trainshed.config import Home, environment
 from trainshed.errors import CannotProceedError
@@ -26,7 +26,7 @@ from trainshed.local.train import (
     warnings,
 )
 
-_COUNTS = {"parameter_server_count": 2, "worker_count": 2, "evaluator_count": 0, "start_port": 27182}
+_DEFAULTS = {"parameter_server_count": 2, "worker_count": 2, "evaluator_count": 0, "start_port": 27182}
 
 
 @click.command(cls=SubmitCommand)
@@ -101,15 +101,15 @@ def train(
 
 
 def _warn_ignored(sizes: dict[str, int | None]) -> None:
-    given = [f"--{name.replace('_', '-')}" for name, value in sizes.items() if value is not None]
-    for flag in given:
+    flags = [f"--{name.replace('_', '-')}" for name, value in sizes.items() if value is not None]
+    for flag in flags:
         say(f"WARNING: {flag} is ignored if --distributed is not provided.\nDid you mean to run distributed training?")
 
 
 def _python(runtime_version: str | None) -> Path:
     if runtime_version is None:
         return interpreters.on_path(environment().get("PATH"))
-    with shown_build(runtime_version) as progress:
+    with show_build(runtime_version) as progress:
         python, choice = interpreters.runtime_python(Home.find(environment()), runtime_version, progress)
     for note in choice.notes:
         say(f"WARNING: {note}")
@@ -118,27 +118,27 @@ def _python(runtime_version: str | None) -> Path:
 
 def _arguments(job_dir: str | None, user_args: tuple[str, ...]) -> tuple[str, ...]:
     buckets = LocalBuckets(Home.find(environment()))
-    given = (*user_args, *(("--job-dir", job_dir) if job_dir else ()))
-    resolved = tuple(buckets.resolve(text) for text in given)
+    arguments = (*user_args, *(("--job-dir", job_dir) if job_dir else ()))
+    resolved = tuple(buckets.resolve(text) for text in arguments)
     for uri in dict.fromkeys(buckets.unknown):
         say(f"WARNING: {uri} is not in a bucket of this machine's state folder; the trainer gets it as it is.")
     return resolved
 
 
 def _distributed(trainer: Trainer, sizes: dict[str, int | None]) -> int:
-    chosen: dict[str, Any] = {name: _COUNTS[name] if value is None else value for name, value in sizes.items()}
+    values: dict[str, Any] = {name: _DEFAULTS[name] if value is None else value for name, value in sizes.items()}
     counts = ReplicaCounts(
-        servers=chosen["parameter_server_count"],
-        workers=chosen["worker_count"],
-        evaluators=chosen["evaluator_count"],
+        servers=values["parameter_server_count"],
+        workers=values["worker_count"],
+        evaluators=values["evaluator_count"],
     )
-    check_ports(chosen["start_port"], 1 + counts.servers + counts.workers)
+    check_ports(values["start_port"], 1 + counts.servers + counts.workers)
     version = interpreters.tensorflow_version(trainer.python)
     if version is None:
         say(f"WARNING: {trainer.python} has no TensorFlow; TF_CONFIG calls the first replica `chief`.")
     primary = "master" if version and version.startswith("1.") else "chief"
-    programs = cluster_programs(trainer, environment(), counts, start_port=chosen["start_port"], primary=primary)
-    return processes.run_gang(programs, _show, on_exit=_say_ended)
+    programs = cluster_programs(trainer, environment(), counts, start_port=values["start_port"], primary=primary)
+    return processes.run_gang(programs, _show, on_exit=_report_exit)
 
 
 def _show(name: str, line: bytes, is_error: bool) -> None:
@@ -147,7 +147,7 @@ def _show(name: str, line: bytes, is_error: bool) -> None:
     stream.flush()
 
 
-def _say_ended(name: str, status: int) -> None:
+def _report_exit(name: str, status: int) -> None:
     if status:
         say(f"{name} failed with exit status {status}, so all others are ended.")
     else:

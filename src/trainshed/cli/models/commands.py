@@ -6,18 +6,18 @@ from typing import Any
 
 import click
 
-from trainshed.cli.models.operations import finished
+from trainshed.cli.models.operations import wait_until_done
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.list_filters import select
 from trainshed.cli.toolkit.options import (
     CommandContext,
     KeyValues,
     Names,
-    asks_for_labels,
-    changed,
+    changes_labels,
     confirm,
     format_option,
     label_options,
+    label_patch,
     project_option,
     quiet_option,
     region_option,
@@ -32,25 +32,25 @@ REGION = "us-central1"
 
 
 def last_part(name: Any) -> str:
-    """`v1` of projects/p/models/m/versions/v1"""
+    """Return `v1` of projects/p/models/m/versions/v1."""
     return str(name or "").rpartition("/")[2]
 
 
 COLUMNS = (Column("NAME", "name", last_part), Column("DEFAULT_VERSION_NAME", "defaultVersion.name", last_part))
 
 
-def path_of(here: CommandContext, model: str) -> str:
-    return here.ml(f"models/{segment(model)}")
+def path_of(context: CommandContext, model: str) -> str:
+    return context.ml(f"models/{segment(model)}")
 
 
-def own_path_of(here: CommandContext, model: str) -> str:
-    """Where the server tells of a model what the ml API has no field for."""
-    return f"/trainshed{path_of(here, model)}"
+def native_path_of(context: CommandContext, model: str) -> str:
+    """Return the path of a model in the native API, which has what the ml API has no field for."""
+    return f"/trainshed{path_of(context, model)}"
 
 
-def fetch(here: CommandContext, model: str) -> dict[str, Any]:
-    found: dict[str, Any] = here.client.call("GET", path_of(here, model))
-    return found
+def fetch(context: CommandContext, model: str) -> dict[str, Any]:
+    body: dict[str, Any] = context.client.call("GET", path_of(context, model))
+    return body
 
 
 @click.command(cls=Command)
@@ -71,24 +71,24 @@ def create(model: str, project: str | None, regions: tuple[str, ...] | None, reg
     """
     if regions and region:
         raise click.UsageError("argument --region: At most one of --region | --regions can be specified.")
-    chosen = regions or ((region,) if region and region != "global" else (REGION,))
+    region_names = regions or ((region,) if region and region != "global" else (REGION,))
     body = {
         "name": model,
-        "regions": list(chosen),
+        "regions": list(region_names),
         "onlinePredictionLogging": flags["enable_logging"] or None,
         "onlinePredictionConsoleLogging": flags["enable_console_logging"] or None,
         "description": flags["description"],
         "labels": flags["labels"],
     }
-    here = session(project)
-    given = {name: value for name, value in body.items() if value is not None}
-    created = here.client.call("POST", here.ml("models"), body=given)
-    say(f"Created ai platform model [{created['name']}].")
-    _say_notes(here, model)
+    context = session(project)
+    fields = {name: value for name, value in body.items() if value is not None}
+    created_model = context.client.call("POST", context.ml("models"), body=fields)
+    say(f"Created ai platform model [{created_model['name']}].")
+    _say_notes(context, model)
 
 
-def _say_notes(here: CommandContext, model: str) -> None:
-    for note in here.client.call("GET", own_path_of(here, model)).get("notes", ()):
+def _say_notes(context: CommandContext, model: str) -> None:
+    for note in context.client.call("GET", native_path_of(context, model)).get("notes", ()):
         say(f"\n{note}")
 
 
@@ -104,9 +104,9 @@ def list_(project: str | None, page_size: int, uri: bool, format: str | None, **
     Example:
       trainshed models list
     """
-    here = session(project)
-    found = select(here.client.pages(here.ml("models"), "models", query={"pageSize": page_size}), **choice)
-    show_named(found, url=here.client.url if uri else "", format=format, columns=COLUMNS)
+    context = session(project)
+    models = select(context.client.pages(context.ml("models"), "models", query={"pageSize": page_size}), **choice)
+    show_named(models, url=context.client.url if uri else "", format=format, columns=COLUMNS)
 
 
 @click.command(cls=Command)
@@ -121,9 +121,9 @@ def describe(model: str, project: str | None, format: str | None) -> None:
     Example:
       trainshed models describe MNIST
     """
-    here = session(project)
-    show_one(fetch(here, model), format=format, columns=COLUMNS)
-    _say_notes(here, model)
+    context = session(project)
+    show_one(fetch(context, model), format=format, columns=COLUMNS)
+    _say_notes(context, model)
 
 
 @click.command(cls=Command)
@@ -139,17 +139,17 @@ def update(model: str, project: str | None, description: str | None, **change: A
     Example:
       trainshed models update MNIST --description "Digits" --update-labels team=vision
     """
-    here = session(project)
+    context = session(project)
     body: dict[str, Any] = {} if description is None else {"description": description}
-    if asks_for_labels(change):
-        body |= changed(fetch(here, model), change)
+    if changes_labels(change):
+        body |= label_patch(fetch(context, model), change)
     if not body:
         raise InvalidArgumentError(
             "No updates requested. Give --description, --update-labels, --remove-labels or --clear-labels."
         )
     mask = ",".join(sorted(body.keys() - {"etag"}))
-    operation = here.client.call("PATCH", path_of(here, model), query={"updateMask": mask}, body=body)
-    finished(here, operation, f"Updating model [{model}]")
+    operation = context.client.call("PATCH", path_of(context, model), query={"updateMask": mask}, body=body)
+    wait_until_done(context, operation, f"Updating model [{model}]")
     say(f"Updated ai platform model [{model}].")
 
 
@@ -165,7 +165,7 @@ def delete(model: str, project: str | None, quiet: bool) -> None:
     Example:
       trainshed models delete MNIST
     """
-    here = session(project)
+    context = session(project)
     confirm(f"This will delete model [{model}]...", quiet=quiet)
-    operation = here.client.call("DELETE", path_of(here, model))
-    finished(here, operation, f"Deleting model [{model}]")
+    operation = context.client.call("DELETE", path_of(context, model))
+    wait_until_done(context, operation, f"Deleting model [{model}]")

@@ -1,4 +1,4 @@
-"""versions create: upload what is local, create the version, and wait until it is ready."""
+"""versions create: upload local files, create the version, and wait until it is ready."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from trainshed.cli.jobs.submit_training import BucketName
-from trainshed.cli.models.commands import own_path_of, path_of
-from trainshed.cli.models.operations import finished
+from trainshed.cli.models.commands import native_path_of, path_of
+from trainshed.cli.models.operations import wait_until_done
 from trainshed.cli.models.version_body import CREATABLE, check_fields, check_flags, version_body
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import (
@@ -141,39 +141,39 @@ def create(version: str, model: str, project: str | None, **flags: Any) -> None:
     check_flags(flags)
     config = read_config(flags["config"], CREATABLE)
     body = version_body(version, flags=flags, config=config)
-    here = session(project)
+    context = session(project)
     origin = flags["origin"] or config.get("deploymentUri")
     if not origin and "container" not in body:
         raise InvalidArgumentError(_NO_ORIGIN)
     staging = flags["staging_bucket"]
     if origin:
-        body["deploymentUri"] = origin if origin.startswith("gs://") else _staged(here, Path(origin), staging)
+        body["deploymentUri"] = origin if origin.startswith("gs://") else _upload(context, Path(origin), staging)
     if packages := list(flags["package_uris"] or config.get("packageUris") or ()):
         body["packageUris"] = [
-            uri if uri.startswith("gs://") else _staged(here, Path(uri), staging) for uri in packages
+            uri if uri.startswith("gs://") else _upload(context, Path(uri), staging) for uri in packages
         ]
-    look_with = f"trainshed versions describe {body['name']} --model {model}"
-    operation = create_once(here, f"{path_of(here, model)}/versions", body, check_command=look_with)
+    check_command = f"trainshed versions describe {body['name']} --model {model}"
+    operation = create_once(context, f"{path_of(context, model)}/versions", body, check_command=check_command)
     name = str(operation["name"]).rpartition("/")[2]
     if flags["async_"]:
         say(f"Version [{version}] is being created. Wait for it with: trainshed operations wait {name}")
         return
-    details = f"{own_path_of(here, model)}/versions/{segment(version)}"
-    finished(
-        here,
+    details = f"{native_path_of(context, model)}/versions/{segment(version)}"
+    wait_until_done(
+        context,
         operation,
         "Creating version (this might take a few minutes)",
-        news=lambda: str(here.client.call("GET", details).get("progress", "")),
+        progress=lambda: str(context.client.call("GET", details).get("progress", "")),
     )
-    for note in here.client.call("GET", details).get("notes", ()):
+    for note in context.client.call("GET", details).get("notes", ()):
         say(f"\n{note}")
 
 
 def read_config(path: Path | None, allowed: tuple[str, ...]) -> dict[str, Any]:
-    """The Version in a YAML or JSON file. Versions and labels are texts, however they are written."""
+    """Read the Version in a YAML or JSON file. Versions and labels stay strings, however they are written."""
     if path is None:
         return {}
-    config, words = read_yaml(path)
+    config, strings = read_yaml(path)
     if config is None:
         return {}
     if not isinstance(config, dict):
@@ -181,10 +181,10 @@ def read_config(path: Path | None, allowed: tuple[str, ...]) -> dict[str, Any]:
             f"[{path}] must hold a Version: a map with fields such as deploymentUri and runtimeVersion."
         )
     check_fields(config, path, allowed)
-    return config | {name: words[name] for name in ("runtimeVersion", "pythonVersion", "labels") if config.get(name)}
+    return config | {name: strings[name] for name in ("runtimeVersion", "pythonVersion", "labels") if config.get(name)}
 
 
-def _staged(here: CommandContext, path: Path, staging: str | None) -> str:
+def _upload(context: CommandContext, path: Path, staging: str | None) -> str:
     return stage_upload(
-        here, path, staging, run_transfers=lambda all_: run(here.storage, all_, bar=None, quiet=True), notify=say
+        context, path, staging, run_transfers=lambda all_: run(context.storage, all_, bar=None, quiet=True), notify=say
     )

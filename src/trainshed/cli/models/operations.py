@@ -29,7 +29,7 @@ _COLUMNS = (
     Column("OPERATION_TYPE", "metadata.operationType"),
     Column("DONE", "done"),
 )
-_PATIENCE_S = 10.0  #: until then a line that grows says enough
+_PROGRESS_AFTER_S = 10.0  #: after that progress messages are shown
 
 
 @click.command("list", cls=Command)
@@ -44,9 +44,9 @@ def list_(project: str | None, page_size: int, uri: bool, format: str | None, **
     Example:
       trainshed operations list
     """
-    here = session(project)
-    found = here.client.pages(here.ml("operations"), "operations", query={"pageSize": page_size})
-    show_named(select(found, **choice), url=here.client.url if uri else "", format=format, columns=_COLUMNS)
+    context = session(project)
+    pages = context.client.pages(context.ml("operations"), "operations", query={"pageSize": page_size})
+    show_named(select(pages, **choice), url=context.client.url if uri else "", format=format, columns=_COLUMNS)
 
 
 @click.command(cls=Command)
@@ -76,27 +76,27 @@ def wait(operation: str, project: str | None, format: str | None) -> None:
     Example:
       trainshed operations wait create_my_model_v1-1605475055000
     """
-    here = session(project)
+    context = session(project)
     say(f"Waiting for operation [{operation}]...")
-    for found in follow(here, fetch(here, operation)):
-        if found.get("done"):
+    for update in follow(context, fetch(context, operation)):
+        if update.get("done"):
             break
-    show_one(found, format=format, columns=_COLUMNS)
-    if "error" in found:
-        raise TrainshedError(str(found["error"].get("message", "The operation failed.")))
+    show_one(update, format=format, columns=_COLUMNS)
+    if "error" in update:
+        raise TrainshedError(str(update["error"].get("message", "The operation failed.")))
 
 
-def finished(
-    here: CommandContext, operation: dict[str, Any], words: str, *, news: Callable[[], str] | None = None
+def wait_until_done(
+    context: CommandContext, operation: dict[str, Any], title: str, *, progress: Callable[[], str] | None = None
 ) -> dict[str, Any]:
-    """Wait for an operation's end with a line that grows: `words...`, a dot a second, `done.` or `failed.`
+    """Wait for an operation with a line that grows: `title...`, a dot a second, `done.` or `failed.`
 
-    `news` is asked each second, once it takes long, for something worth a line of its own; "" if there is nothing.
-    Returns the operation, or raises what it failed with.
+    Once it takes long, `progress` is called each second for a message, "" if there is none. Returns the operation.
+    Raises `TrainshedError` if the operation failed.
     """
-    click.echo(f"{words}...", nl=False, err=True)
+    click.echo(f"{title}...", nl=False, err=True)
     try:
-        operation = _watched(here, operation, news or (lambda: ""))
+        operation = _follow(context, operation, progress or (lambda: ""))
     except KeyboardInterrupt:
         say(f"\nThis goes on without you. Wait for its end with: trainshed operations wait {id_of(operation)}")
         click.get_current_context().exit(130)
@@ -107,16 +107,16 @@ def finished(
     return operation
 
 
-def _watched(here: CommandContext, begun: dict[str, Any], news: Callable[[], str]) -> dict[str, Any]:
-    told, began = "", time.monotonic()
-    dotted = began
-    for operation in follow(here, begun):
-        if time.monotonic() - dotted < POLL_INTERVAL_S or operation.get("done"):
+def _follow(context: CommandContext, first: dict[str, Any], progress: Callable[[], str]) -> dict[str, Any]:
+    last_text, started = "", time.monotonic()
+    last_dot = started
+    for operation in follow(context, first):
+        if time.monotonic() - last_dot < POLL_INTERVAL_S or operation.get("done"):
             continue
-        dotted = time.monotonic()
-        text = news() if dotted - began > _PATIENCE_S else ""
-        if text and text != told:
-            told = text
+        last_dot = time.monotonic()
+        text = progress() if last_dot - started > _PROGRESS_AFTER_S else ""
+        if text and text != last_text:
+            last_text = text
             click.echo(f"\n{text}", nl=False, err=True)
         click.echo(".", nl=False, err=True)
     return operation
@@ -133,8 +133,8 @@ def cancel(operation: str, project: str | None) -> None:
     Example:
       trainshed operations cancel create_my_model_v1-1605475055000
     """
-    here = session(project)
-    here.client.call("POST", here.ml(f"operations/{segment(operation)}:cancel"), body={})
+    context = session(project)
+    context.client.call("POST", context.ml(f"operations/{segment(operation)}:cancel"), body={})
     say(f"Cancelled operation [{operation}].")
 
 
@@ -149,7 +149,7 @@ def locations(project: str | None, format: str | None, **choice: Any) -> None:
     Example:
       trainshed locations list
     """
-    here = session(project)
-    found = here.client.pages(here.ml("locations"), "locations")
+    context = session(project)
+    pages = context.client.pages(context.ml("locations"), "locations")
     columns = (Column("NAME", "name", lambda value: str(value).rpartition("/")[2]),)
-    show_list(select(found, **choice), format=format, columns=columns)
+    show_list(select(pages, **choice), format=format, columns=columns)

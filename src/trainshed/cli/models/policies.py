@@ -75,15 +75,15 @@ def add(model: str, project: str | None, member: str, role: str, format: str | N
     Example:
       trainshed models add-iam-policy-binding MNIST --member user:ann --role roles/ml.viewer
     """
-    here = session(project)
-    policy = _read(here, model)
+    context = session(project)
+    policy = _read(context, model)
     bindings = policy.setdefault("bindings", [])
     binding = next((each for each in bindings if each["role"] == role and "condition" not in each), None)
     if binding is None:
         bindings.append({"role": role, "members": [member]})
     elif member not in binding["members"]:
         binding["members"].append(member)
-    _write(here, model, policy, format)
+    _write(context, model, policy, format)
 
 
 @click.command(cls=Command)
@@ -99,25 +99,25 @@ def remove(model: str, project: str | None, member: str, role: str, format: str 
     Example:
       trainshed models remove-iam-policy-binding MNIST --member user:ann --role roles/ml.viewer
     """
-    here = session(project)
-    policy = _read(here, model)
+    context = session(project)
+    policy = _read(context, model)
     bindings = policy.get("bindings", [])
     binding = next((each for each in bindings if each["role"] == role and member in each["members"]), None)
     if binding is None:
         raise NotFoundError(f"Policy binding with the specified member [{member}] and role [{role}] was not found.")
     binding["members"].remove(member)
     policy["bindings"] = [each for each in bindings if each["members"]]
-    _write(here, model, policy, format)
+    _write(context, model, policy, format)
 
 
-def _read(here: CommandContext, model: str) -> dict[str, Any]:
-    found: dict[str, Any] = here.client.call("GET", f"{path_of(here, model)}:getIamPolicy")
-    return found
+def _read(context: CommandContext, model: str) -> dict[str, Any]:
+    policy: dict[str, Any] = context.client.call("GET", f"{path_of(context, model)}:getIamPolicy")
+    return policy
 
 
-def _write(here: CommandContext, model: str, policy: dict[str, Any], format: str | None) -> None:
-    """The policy carries the etag that it was read with, so that no one else's change is lost."""
+def _write(context: CommandContext, model: str, policy: dict[str, Any], format: str | None) -> None:
+    """Write a policy. It has the etag of the read, so a concurrent change is a conflict and never lost."""
     body = {"policy": policy, "updateMask": "bindings,etag"}
-    written = here.client.call("POST", f"{path_of(here, model)}:setIamPolicy", body=body)
+    written = context.client.call("POST", f"{path_of(context, model)}:setIamPolicy", body=body)
     say(f"Updated IAM policy for model [{model}].")
     show_one(written, format=format)

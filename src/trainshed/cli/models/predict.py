@@ -1,4 +1,4 @@
-"""predict and explain: ask a deployed model."""
+"""predict and explain: send requests to a deployed model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def _model_options(command: F) -> F:
 @project_option
 @region_option
 @format_option
-def predict(model: str, version: str | None, project: str | None, format: str | None, **given: str | None) -> None:
+def predict(
+    model: str, version: str | None, project: str | None, format: str | None, **request_options: str | None
+) -> None:
     """Ask a deployed model for predictions and show them in a table.
 
     \b
@@ -43,8 +45,8 @@ def predict(model: str, version: str | None, project: str | None, format: str | 
       trainshed predict --model MNIST --json-instances request.json
       trainshed predict --model MNIST --version v2 --json-request body.json --format json
     """
-    body = request_body(**given)
-    show_predictions(ask(session(project), "predict", model, version, body), format=format)
+    body = request_body(**request_options)
+    show_predictions(send_request(session(project), "predict", model, version, body), format=format)
 
 
 @click.command(cls=Command)
@@ -53,7 +55,9 @@ def predict(model: str, version: str | None, project: str | None, format: str | 
 @project_option
 @region_option
 @format_option
-def explain(model: str, version: str | None, project: str | None, format: str | None, **given: str | None) -> None:
+def explain(
+    model: str, version: str | None, project: str | None, format: str | None, **request_options: str | None
+) -> None:
     """Ask a deployed model which parts of its input its predictions come from.
 
     The version must have been created with --explanation-method.
@@ -62,25 +66,30 @@ def explain(model: str, version: str | None, project: str | None, format: str | 
     Example:
       trainshed explain --model iris --json-instances test.json
     """
-    body = request_body(**given, signature_name=None)
-    show_predictions(ask(session(project), "explain", model, version, body), format=format)
+    body = request_body(**request_options, signature_name=None)
+    show_predictions(send_request(session(project), "explain", model, version, body), format=format)
 
 
-def target_of(here: CommandContext, model: str, version: str | None) -> str:
-    """The path of a model, or of one of its versions."""
-    return path_of(here, model) + (f"/versions/{segment(version)}" if version else "")
+def target_of(context: CommandContext, model: str, version: str | None) -> str:
+    """Return the path of a model, or of one of its versions."""
+    return path_of(context, model) + (f"/versions/{segment(version)}" if version else "")
 
 
-def ask(here: CommandContext, verb: str, model: str, version: str | None, body: dict[str, Any]) -> Any:
-    """One request, once: whoever asks decides whether to ask again. Refusals are shown as the server sent them."""
+def send_request(context: CommandContext, verb: str, model: str, version: str | None, body: dict[str, Any]) -> Any:
+    """Send one request, without retries: the caller decides whether to repeat it.
+
+    Errors are shown as the server sent them.
+    """
     raw = json.dumps(body, sort_keys=True).encode()
     headers = {"content-type": "application/json"}
     try:
-        response = here.client.exchange("POST", f"{target_of(here, model, version)}:{verb}", headers=headers, body=raw)
+        response = context.client.exchange(
+            "POST", f"{target_of(context, model, version)}:{verb}", headers=headers, body=raw
+        )
     except ApiError as exc:
         raise TrainshedError(f"HTTP request failed. Response: {exc.raw or exc}") from exc
-    answer = here.client.read(response)
+    content = context.client.read(response)
     try:
-        return json.loads(answer)
+        return json.loads(content)
     except ValueError as exc:
-        raise CannotProceedError(f"What {here.client.url} answered is not JSON: {answer[:200]!r}.") from exc
+        raise CannotProceedError(f"What {context.client.url} answered is not JSON: {content[:200]!r}.") from exc

@@ -1,4 +1,4 @@
-"""What a prediction is asked for: instances and requests in files, as gcloud reads them."""
+"""The input and output of predictions: instances and requests in files, as gcloud reads them, and tables."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trainshed.errors import InvalidArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-LIMIT = 100  #: instances in a file; more of them are the work of a batch prediction job
+MAX_INSTANCES = 100  #: in a file; more are for a batch prediction job
 
 
 def instance_options(command: F) -> F:
-    """--json-instances, --json-request and --text-instances."""
+    """Add --json-instances, --json-request and --text-instances."""
     for option in (
         click.option("--text-instances", metavar="FILE", help="One instance a line, as text. - is stdin."),
         click.option("--json-request", metavar="FILE", help="The whole body of a request, in JSON. - is stdin."),
@@ -38,8 +38,8 @@ def signature_option(command: F) -> F:
 def request_body(
     *, json_instances: str | None, json_request: str | None, text_instances: str | None, signature_name: str | None
 ) -> dict[str, Any]:
-    """The body of the request that the options stand for. Exactly one of the three files must be given."""
-    if sum(given is not None for given in (json_instances, json_request, text_instances)) != 1:
+    """Return the request body from the options. Raises a usage error unless exactly one of the three files is given."""
+    if sum(file is not None for file in (json_instances, json_request, text_instances)) != 1:
         raise click.UsageError(
             "Exactly one of (--json-instances | --json-request | --text-instances) must be specified."
         )
@@ -53,7 +53,7 @@ def request_body(
 
 
 def read_text(file: str) -> str:
-    """The text of a file, or of stdin; without the mark that some editors put at the start of UTF-8."""
+    """Read a file, or stdin, as UTF-8, without a byte order mark."""
     try:
         raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return raw.decode("utf-8-sig")
@@ -64,7 +64,10 @@ def read_text(file: str) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """One instance a line. `InvalidArgumentError` if there is none, if one is empty, or if there are too many."""
+    """Split into one instance a line.
+
+    Raises `InvalidArgumentError` if there is none, if one is empty, or if there are too many.
+    """
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
@@ -73,27 +76,27 @@ def lines_of(text: str) -> list[str]:
         raise InvalidArgumentError("No valid instance was found in input file.")
     if not all(lines):
         raise InvalidArgumentError("Empty line is not allowed in the instances file.")
-    if len(lines) > LIMIT:
+    if len(lines) > MAX_INSTANCES:
         raise InvalidArgumentError(
-            f"Online prediction can process no more than {LIMIT} instances per file. Please use batch prediction "
-            f"instead: trainshed jobs submit prediction"
+            f"Online prediction can process no more than {MAX_INSTANCES} instances per file. Please use batch "
+            f"prediction instead: trainshed jobs submit prediction"
         )
     return lines
 
 
 def parse_instances(text: str) -> list[Any]:
-    found = []
+    instances = []
     for number, line in enumerate(lines_of(text), 1):
         if not line.strip():
             raise InvalidArgumentError("Empty line is not allowed in the instances file.")
         try:
-            found.append(json.loads(line))
+            instances.append(json.loads(line))
         except ValueError as exc:
             raise InvalidArgumentError(
                 f"Input instances are not in JSON format, at line {number}: {exc}. Each line must hold one whole "
                 f'instance. See `--json-request` for files like {{"instances": [...]}}.'
             ) from exc
-    return found
+    return instances
 
 
 def parse_request(text: str) -> dict[str, Any]:
@@ -108,19 +111,19 @@ def parse_request(text: str) -> dict[str, Any]:
     return body
 
 
-def show_predictions(answer: Any, *, format: str | None) -> None:
-    """Print an answer: as `format` says, else in the form that suits it."""
-    if format is not None and isinstance(answer, Mapping):
-        show_one(answer, format=format)
+def show_predictions(response: Any, *, format: str | None) -> None:
+    """Print a response: in `format`, or in the form that suits it."""
+    if format is not None and isinstance(response, Mapping):
+        show_one(response, format=format)
     else:
-        click.echo(predictions_text(answer))
+        click.echo(predictions_text(response))
 
 
-def predictions_text(answer: Any) -> str:
-    """A table if predictions have names, a list if they don't, and JSON for what holds no list of predictions."""
-    predictions = answer.get("predictions") if isinstance(answer, Mapping) else None
+def predictions_text(response: Any) -> str:
+    """Format a response: a table if predictions have names, a list if not, JSON if there are no predictions."""
+    predictions = response.get("predictions") if isinstance(response, Mapping) else None
     if not isinstance(predictions, list):
-        return json_text(answer)
+        return json_text(response)
     if not predictions:
         return "predictions: []"
     if isinstance(predictions[0], Mapping):
@@ -129,7 +132,7 @@ def predictions_text(answer: Any) -> str:
 
 
 def _table(first: Mapping[str, Any], predictions: Sequence[Any]) -> str:
-    """A column for each name in the first prediction, sorted. What another prediction has besides is not shown."""
+    """Format a table with a column for each name in the first prediction, sorted. Other names are not shown."""
     names = sorted(first)
     rows = [[_cell(each, name) for name in names] for each in predictions]
     return table_text(rows, [name.upper() for name in names])

@@ -1,4 +1,4 @@
-"""models split, rollback and curl; the replay before a version becomes the default."""
+"""models split, rollback and curl, and the replay before a version becomes the default."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from trainshed.cli.models.commands import fetch, last_part, own_path_of
+from trainshed.cli.models.commands import fetch, last_part, native_path_of
 from trainshed.cli.models.predict import target_of
 from trainshed.cli.models.predict_io import instance_options, request_body
 from trainshed.cli.toolkit.lazy_group import Command
@@ -27,9 +27,9 @@ from trainshed.client.transport import segment
 from trainshed.errors import CannotProceedError
 
 _WEIGHTS = (Column("VERSION", "version"), Column("PERCENT", "percent"))
-_INLINE = 2000  #: characters of a sample request that still fit into a command line to look at
-_SHOWN = 3  #: changed answers that are shown in full
-_CUT = 200
+_MAX_INLINE_CHARS = 2000  #: characters of a sample request that still fit into a command line
+_MAX_EXAMPLES = 3  #: changed predictions that are shown in full
+_MAX_VALUE_CHARS = 200
 
 
 class Weight(click.ParamType[tuple[str, int]]):
@@ -62,12 +62,12 @@ def split(model: str, weights: tuple[tuple[str, int], ...], end: bool, project: 
     """
     if end and weights:
         raise click.UsageError("--end goes without weights.")
-    here = session(project)
-    where = own_path_of(here, model)
+    context = session(project)
+    path = native_path_of(context, model)
     if weights or end:
-        here.client.call("POST", f"{where}:split", body={"weights": dict(weights)})
-    found = here.client.call("GET", where)
-    shares: dict[str, Any] = found.get("split") or {}
+        context.client.call("POST", f"{path}:split", body={"weights": dict(weights)})
+    details = context.client.call("GET", path)
+    shares: dict[str, Any] = details.get("split") or {}
     if not shares:
         say(f"The requests for model [{model}] are not split: its default version answers them.")
         return
@@ -86,10 +86,10 @@ def rollback(model: str, project: str | None, quiet: bool) -> None:
     Example:
       trainshed models rollback MNIST
     """
-    here = session(project)
+    context = session(project)
     confirm(f"This will take back the last change of what answers for model [{model}].", quiet=quiet)
-    here.client.call("POST", f"{own_path_of(here, model)}:rollback", body={})
-    default = fetch(here, model).get("defaultVersion") or {}
+    context.client.call("POST", f"{native_path_of(context, model)}:rollback", body={})
+    default = fetch(context, model).get("defaultVersion") or {}
     say(f"The default version of model [{model}] is [{last_part(default.get('name'))}].")
 
 
@@ -98,7 +98,7 @@ def rollback(model: str, project: str | None, quiet: bool) -> None:
 @click.option("--version", metavar="VERSION", help="The version to ask. Default: the model's default version.")
 @instance_options
 @project_option
-def curl(model: str, version: str | None, project: str | None, **given: str | None) -> None:
+def curl(model: str, version: str | None, project: str | None, **request_options: str | None) -> None:
     """Print the curl line that asks a model for a prediction. Your token is put in when the line is run.
 
     \b
@@ -106,9 +106,9 @@ def curl(model: str, version: str | None, project: str | None, **given: str | No
       trainshed models curl iris
       trainshed models curl iris --json-instances test.json
     """
-    here = session(project)
-    url = f"{here.client.url}{target_of(here, model, version)}:predict"
-    click.echo(curl_line(url, _data(here, model, version, given)))
+    context = session(project)
+    url = f"{context.client.url}{target_of(context, model, version)}:predict"
+    click.echo(curl_line(url, _data(context, model, version, request_options)))
 
 
 def curl_line(url: str, data: str) -> str:
@@ -123,33 +123,33 @@ def curl_line(url: str, data: str) -> str:
     )
 
 
-def _data(here: CommandContext, model: str, version: str | None, given: dict[str, str | None]) -> str:
-    """What is sent: the files given, else the version's own sample request, else a file to write first."""
-    if any(given.values()):
-        return json.dumps(request_body(**given, signature_name=None), sort_keys=True)
-    sample = json.dumps(_sample(here, model, version))
-    if sample != "null" and len(sample) <= _INLINE:
+def _data(context: CommandContext, model: str, version: str | None, request_options: dict[str, str | None]) -> str:
+    """Return the data to send: the given files, else the version's sample request, else a file to write first."""
+    if any(request_options.values()):
+        return json.dumps(request_body(**request_options, signature_name=None), sort_keys=True)
+    sample = json.dumps(_sample(context, model, version))
+    if sample != "null" and len(sample) <= _MAX_INLINE_CHARS:
         return sample
     say('Write the instances to request.json first, such as: {"instances": [...]}')
     return "@request.json"
 
 
-def _sample(here: CommandContext, model: str, version: str | None) -> Any:
+def _sample(context: CommandContext, model: str, version: str | None) -> Any:
     if version is None:
-        version = last_part((fetch(here, model).get("defaultVersion") or {}).get("name"))
+        version = last_part((fetch(context, model).get("defaultVersion") or {}).get("name"))
     if not version:
         return None
-    return here.client.call("GET", f"{own_path_of(here, model)}/versions/{segment(version)}").get("sample")
+    return context.client.call("GET", f"{native_path_of(context, model)}/versions/{segment(version)}").get("sample")
 
 
-def check_replay(here: CommandContext, model: str, version: str, *, count: int, quiet: bool) -> None:
-    """Replay logged requests on a version and say what came out. Asks whether to go on, unless no answer changed.
+def check_replay(context: CommandContext, model: str, version: str, *, count: int, quiet: bool) -> None:
+    """Replay logged requests on a version and report the result. Asks for confirmation, unless no prediction changed.
 
-    `CannotProceedError` if the answer is no, or if there is no one to ask.
+    Raises `CannotProceedError` if the answer is no, or if there is nobody to ask.
     """
-    where = f"{own_path_of(here, model)}/versions/{segment(version)}:replay"
+    path = f"{native_path_of(context, model)}/versions/{segment(version)}:replay"
     say(f"Replaying the last {count} logged requests of model [{model}] on version [{version}]...")
-    report = here.client.call("POST", where, body={"count": count})
+    report = context.client.call("POST", path, body={"count": count})
     for line in replay_lines(report):
         say(line)
     if report["compared"] and not report["changed"]:
@@ -162,17 +162,17 @@ def check_replay(here: CommandContext, model: str, version: str, *, count: int, 
 
 
 def replay_lines(report: dict[str, Any]) -> list[str]:
-    """What a replay found, for people."""
+    """Format the result of a replay."""
     if not report["compared"]:
         return ["There are no logged requests to replay. `trainshed versions update --help` says how to log some."]
     lines = [f"Compared {report['compared']} requests: {report['changed']} answers changed."]
-    for example in report.get("examples", ())[:_SHOWN]:
-        lines += [f"  {name}: {_cut(example.get(name))}" for name in ("instance", "before", "after")]
+    for example in report.get("examples", ())[:_MAX_EXAMPLES]:
+        lines += [f"  {name}: {_shorten(example.get(name))}" for name in ("instance", "before", "after")]
     before, after = report["latency_ms"]["before"], report["latency_ms"]["after"]
-    shown = (f"{name} {before[name]:.1f} -> {after[name]:.1f}" for name in ("p50", "p99"))
-    return [*lines, f"Latency in ms: {', '.join(shown)}"]
+    latencies = (f"{name} {before[name]:.1f} -> {after[name]:.1f}" for name in ("p50", "p99"))
+    return [*lines, f"Latency in ms: {', '.join(latencies)}"]
 
 
-def _cut(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = json.dumps(value)
-    return text if len(text) <= _CUT else f"{text[:_CUT]}..."
+    return text if len(text) <= _MAX_VALUE_CHARS else f"{text[:_MAX_VALUE_CHARS]}..."

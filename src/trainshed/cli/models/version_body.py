@@ -1,4 +1,4 @@
-"""A version's body from a config file and flags. No I/O: the same words give the same version."""
+"""A version's body from a config file and flags. No I/O."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import click
 from trainshed.domain.jobs.job import ENGINE_LABEL
 from trainshed.errors import InvalidArgumentError
 
-#: what a config file of `versions create` may hold
+#: the fields of a config file for `versions create`
 CREATABLE = (
     *("autoScaling", "container", "deploymentUri", "description", "framework", "labels", "machineType"),
     *("manualScaling", "packageUris", "predictionClass", "pythonVersion", "routes", "runtimeVersion", "serviceAccount"),
 )
-#: and one of `versions update`
+#: the fields of a config file for `versions update`
 CHANGEABLE = ("autoScaling", "description", "manualScaling", "requestLoggingConfig")
 
 #: flag -> field
@@ -27,12 +27,12 @@ _FIELDS = {
     "prediction_class": "predictionClass",
     "service_account": "serviceAccount",
 }
-_OF_CONTAINERS = ("command", "args", "env_vars", "ports", "predict_route", "health_route")  #: those without an image
+_CONTAINER_FLAGS = ("command", "args", "env_vars", "ports", "predict_route", "health_route")  #: those that need --image
 _METRICS = {"cpu-usage": "CPU_USAGE", "gpu-duty-cycle": "GPU_DUTY_CYCLE"}
 
 
 def check_flags(flags: Mapping[str, Any]) -> None:
-    """What can be said to be wrong before anything is sent."""
+    """Raises a usage error for flags that contradict each other, before anything is sent."""
     method = flags["explanation_method"]
     if flags["num_paths"] is not None and method != "sampled-shapley":
         raise click.UsageError("--num-paths is only valid with --explanation-method=sampled-shapley.")
@@ -43,7 +43,7 @@ def check_flags(flags: Mapping[str, Any]) -> None:
 
 
 def check_fields(config: Mapping[str, Any], path: object, allowed: Sequence[str]) -> None:
-    """`InvalidArgumentError`, with gcloud's words, for a field that can't be in the file."""
+    """Raises `InvalidArgumentError`, with gcloud's message, for a field that the file can't have."""
     if unknown := sorted(set(config) - set(allowed)):
         raise InvalidArgumentError(
             f"Invalid field [{unknown[0]}] in configuration file [{path}]. Allowed fields: [{', '.join(allowed)}]."
@@ -53,7 +53,7 @@ def check_fields(config: Mapping[str, Any], path: object, allowed: Sequence[str]
 
 
 def version_body(version: str, *, flags: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The Version to create, all but its deploymentUri and packageUris: what `config` says, with the flags over it."""
+    """Return the Version to create, without deploymentUri and packageUris: the config file, overridden by the flags."""
     body: dict[str, Any] = {**config, "name": version}
     body |= {field: flags[flag] for flag, field in _FIELDS.items() if flags[flag] is not None}
     if flags["framework"] is not None:
@@ -75,13 +75,13 @@ def version_body(version: str, *, flags: Mapping[str, Any], config: Mapping[str,
 
 
 def _container(flags: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """container and routes, if there is anything to say of them."""
+    """Return container and routes, if there are any."""
     container, routes = dict(config.get("container") or {}), dict(config.get("routes") or {})
     if flags["image"] is not None:
         container["image"] = flags["image"]
-    given = [name for name in _OF_CONTAINERS if flags[name] is not None]
-    if given and not container.get("image"):
-        raise click.UsageError(f"--{given[0].replace('_', '-')} is only valid with --image.")
+    container_flags = [name for name in _CONTAINER_FLAGS if flags[name] is not None]
+    if container_flags and not container.get("image"):
+        raise click.UsageError(f"--{container_flags[0].replace('_', '-')} is only valid with --image.")
     for name in ("command", "args"):
         if flags[name] is not None:
             container[name] = list(flags[name])
@@ -96,14 +96,14 @@ def _container(flags: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str,
 
 
 def scaling_of(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """autoScaling of --min-nodes, --max-nodes and --metric-targets."""
-    found: dict[str, Any] = {}
+    """Return autoScaling from --min-nodes, --max-nodes and --metric-targets."""
+    scaling: dict[str, Any] = {}
     for flag, field in (("min_nodes", "minNodes"), ("max_nodes", "maxNodes")):
         if flags[flag] is not None:
-            found[field] = flags[flag]
+            scaling[field] = flags[flag]
     if flags["metric_targets"] is not None:
-        found["metrics"] = [_metric(name, target) for name, target in flags["metric_targets"].items()]
-    return found
+        scaling["metrics"] = [_metric(name, target) for name, target in flags["metric_targets"].items()]
+    return scaling
 
 
 def _metric(name: str, target: str) -> dict[str, Any]:
@@ -115,10 +115,10 @@ def _metric(name: str, target: str) -> dict[str, Any]:
     return {"name": kind, "target": int(target)}
 
 
-def _accelerator(given: Mapping[str, str]) -> dict[str, str]:
-    if "type" not in given or given.keys() - {"count", "type"}:
+def _accelerator(flag: Mapping[str, str]) -> dict[str, str]:
+    if "type" not in flag or flag.keys() - {"count", "type"}:
         raise click.UsageError("argument --accelerator: Write type=TYPE,count=COUNT.")
-    return {"count": given.get("count", "1"), "type": given["type"].upper().replace("-", "_")}
+    return {"count": flag.get("count", "1"), "type": flag["type"].upper().replace("-", "_")}
 
 
 def _explanation(flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,20 +8,20 @@ from typing import Any, TypeVar
 
 import click
 
-from trainshed.cli.models.commands import last_part, own_path_of, path_of
+from trainshed.cli.models.commands import last_part, native_path_of, path_of
 from trainshed.cli.models.create_version import read_config, scaling_options
-from trainshed.cli.models.operations import finished
+from trainshed.cli.models.operations import wait_until_done
 from trainshed.cli.models.rollout import check_replay
 from trainshed.cli.models.version_body import CHANGEABLE, scaling_of
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.list_filters import select
 from trainshed.cli.toolkit.options import (
     CommandContext,
-    asks_for_labels,
-    changed,
+    changes_labels,
     confirm,
     format_option,
     label_options,
+    label_patch,
     project_option,
     quiet_option,
     region_option,
@@ -41,8 +41,8 @@ def model_option(command: F) -> F:
     return click.option("--model", required=True, metavar="MODEL", help="The model of the version.")(command)
 
 
-def _path_of(here: CommandContext, model: str, version: str) -> str:
-    return f"{path_of(here, model)}/versions/{segment(version)}"
+def _path_of(context: CommandContext, model: str, version: str) -> str:
+    return f"{path_of(context, model)}/versions/{segment(version)}"
 
 
 @click.command("list", cls=Command)
@@ -58,10 +58,10 @@ def list_(model: str, project: str | None, page_size: int, uri: bool, format: st
     Example:
       trainshed versions list --model MNIST
     """
-    here = session(project)
-    pages = here.client.pages(f"{path_of(here, model)}/versions", "versions", query={"pageSize": page_size})
-    found = select(pages, **choice)
-    show_named(found, url=here.client.url if uri else "", format=format, columns=COLUMNS)
+    context = session(project)
+    pages = context.client.pages(f"{path_of(context, model)}/versions", "versions", query={"pageSize": page_size})
+    versions = select(pages, **choice)
+    show_named(versions, url=context.client.url if uri else "", format=format, columns=COLUMNS)
 
 
 @click.command(cls=Command)
@@ -79,26 +79,28 @@ def describe(version: str, model: str, project: str | None, log: bool, format: s
       trainshed versions describe v1 --model MNIST
       trainshed versions describe v1 --model MNIST --log
     """
-    here = session(project)
-    details = here.client.call("GET", f"{own_path_of(here, model)}/versions/{segment(version)}")
+    context = session(project)
+    details = context.client.call("GET", f"{native_path_of(context, model)}/versions/{segment(version)}")
     show_one(details["version"], format=format, columns=COLUMNS)
-    for line in told(details, log=log):
+    for line in detail_lines(details, log=log):
         say(f"\n{line}")
 
 
-def told(details: dict[str, Any], *, log: bool = False) -> list[str]:
-    """What people want to know of a version besides its fields, a sentence each. The log only of one that failed,
-    unless it is asked for."""
+def detail_lines(details: dict[str, Any], *, log: bool = False) -> list[str]:
+    """Describe a version beyond its fields, a sentence each.
+
+    The log is included only if the version failed or `log` is set.
+    """
     lines = []
     if details.get("detail"):
-        where = f" in runtime {details['runtime']}" if details["runtime"] else ""
-        lines.append(f"Served by {details['detail']}{where}.")
+        location = f" in runtime {details['runtime']}" if details["runtime"] else ""
+        lines.append(f"Served by {details['detail']}{location}.")
     if parity := details.get("parity"):
         lines.append(parity["text"] if parity["within"] else f"Not served by OpenVINO. {parity['text']}")
     for host in details.get("hosts", ()):
         size = f", {host['memoryBytes'] / 1e6:.0f} MB" if host.get("memoryBytes") else ""
-        where = f"at {host['address']}" if host.get("address") else f"process {host['pid']}"
-        lines.append(f"Host {host['instance']} is {host['state']}: {where}{size}.")
+        location = f"at {host['address']}" if host.get("address") else f"process {host['pid']}"
+        lines.append(f"Host {host['instance']} is {host['state']}: {location}{size}.")
     lines += [*details.get("notes", ()), *filter(None, (details.get("progress"),))]
     if (log or details["version"]["state"] == "FAILED") and details.get("log"):
         lines.append(f"The end of its log:\n{details['log'].rstrip()}")
@@ -128,11 +130,11 @@ def set_default(
       trainshed versions set-default v2 --model MNIST
       trainshed versions set-default v2 --model MNIST --after-replay 100
     """
-    here = session(project)
+    context = session(project)
     if after_replay is not None:
-        check_replay(here, model, version, count=after_replay, quiet=quiet)
-    changed_to = here.client.call("POST", f"{_path_of(here, model, version)}:setDefault", body={})
-    show_one(changed_to, format=format, columns=COLUMNS)
+        check_replay(context, model, version, count=after_replay, quiet=quiet)
+    updated = context.client.call("POST", f"{_path_of(context, model, version)}:setDefault", body={})
+    show_one(updated, format=format, columns=COLUMNS)
 
 
 @click.command(cls=Command)
@@ -161,17 +163,17 @@ def update(version: str, model: str, project: str | None, **change: Any) -> None
       trainshed versions update v1 --model MNIST --bigquery-table-name gs://my-bucket/requests \\
           --sampling-percentage 0.1
     """
-    here = session(project)
+    context = session(project)
     body = _changes(change)
-    where = _path_of(here, model, version)
-    if asks_for_labels(change):
-        body |= changed(here.client.call("GET", where), change)
+    path = _path_of(context, model, version)
+    if changes_labels(change):
+        body |= label_patch(context.client.call("GET", path), change)
     if not body:
         raise InvalidArgumentError(
             "No updates requested. `trainshed versions update --help` shows what can be changed."
         )
-    operation = here.client.call("PATCH", where, query={"updateMask": _mask(body)}, body=body)
-    finished(here, operation, f"Updating version [{version}]")
+    operation = context.client.call("PATCH", path, query={"updateMask": _mask(body)}, body=body)
+    wait_until_done(context, operation, f"Updating version [{version}]")
     say(f"Updated AI Platform version [{version}].")
 
 
@@ -190,7 +192,7 @@ def _changes(change: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mask(body: dict[str, Any]) -> str:
-    """The fields that change, sorted. Of scaling each field by itself: what is not named stays as it is."""
+    """Return the changed fields, sorted. Fields of scaling are named one by one, so that the others stay."""
     names: list[str] = []
     for name, value in body.items():
         if name in ("autoScaling", "manualScaling") and isinstance(value, dict):
@@ -213,7 +215,7 @@ def delete(version: str, model: str, project: str | None, quiet: bool) -> None:
     Example:
       trainshed versions delete v1 --model MNIST
     """
-    here = session(project)
+    context = session(project)
     confirm(f"This will delete version [{version}]...", quiet=quiet)
-    operation = here.client.call("DELETE", _path_of(here, model, version))
-    finished(here, operation, f"Deleting version [{version}]")
+    operation = context.client.call("DELETE", _path_of(context, model, version))
+    wait_until_done(context, operation, f"Deleting version [{version}]")

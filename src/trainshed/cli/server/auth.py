@@ -1,4 +1,4 @@
-"""auth: the token in use, and tokens for others."""
+"""auth: the current token, and tokens for others."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def create(user: str, project: str | None, role: str, label: str, ttl: float | N
     Example:
       trainshed auth tokens create --user ada --project my-project --role viewer --ttl 7d
     """
-    here = session(None if project == "*" else project)
-    body = {"user": user, "project": project or here.project, "role": role, "label": label}
-    made = here.client.call("POST", "/trainshed/v1/tokens", body=body | ({"ttl_s": ttl} if ttl else {}))
-    say(f"Created token [{made['id']}] for {user}: {role} of {body['project']}. It is shown only now.")
-    click.echo(made["token"])
+    context = session(None if project == "*" else project)
+    body = {"user": user, "project": project or context.project, "role": role, "label": label}
+    created = context.client.call("POST", "/trainshed/v1/tokens", body=body | ({"ttl_s": ttl} if ttl else {}))
+    say(f"Created token [{created['id']}] for {user}: {role} of {body['project']}. It is shown only now.")
+    click.echo(created["token"])
 
 
 _COLUMNS = (

@@ -16,26 +16,27 @@ from trainshed.domain import names
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.errors import InvalidArgumentError
 
-#: section of the command line -> table of config.toml; gcloud's word for ours
+#: section on the command line (gcloud's or Trainshed's) -> table of config.toml
 _TABLES = {"core": "client", "client": "client", "server": "server"}
 _NESTED = ("machines", "buckets")  #: tables of tables
-_SERVER = tuple(field.name for field in fields(Settings))
+_SERVER_SETTINGS = tuple(field.name for field in fields(Settings))
 
 
 def _property(text: str) -> tuple[str, str]:
-    """`project`, `core/project`, `port` or `server/port` as (table, name)."""
+    """Parse `project`, `core/project`, `port` or `server/port` to (table, name)."""
     section, _, name = text.rpartition("/")
     if not section:
         section = "core" if name == "project" else "server"
-    known = {"client": ("project",), "server": _SERVER}.get(_TABLES.get(section, ""), ())
+    known = {"client": ("project",), "server": _SERVER_SETTINGS}.get(_TABLES.get(section, ""), ())
     if name not in known:
         raise InvalidArgumentError(
-            f"There is no property [{text}]. There are: project, {', '.join(f'server/{name}' for name in _SERVER)}."
+            f"There is no property [{text}]. There are: project, "
+            f"{', '.join(f'server/{name}' for name in _SERVER_SETTINGS)}."
         )
     return _TABLES[section], name
 
 
-def _checked(table: dict[str, Any]) -> None:
+def _check(table: dict[str, Any]) -> None:
     Settings.read({}, table.get("server"))
     MachineTypes.read(table.get("machines", {}))
     if project := table.get("client", {}).get("project"):
@@ -43,7 +44,7 @@ def _checked(table: dict[str, Any]) -> None:
 
 
 def _write(home: Home, tables: dict[str, Any]) -> None:
-    """Replace config.toml in one step: a reader sees the old file or the new one."""
+    """Replace config.toml. Atomic: a reader sees the old file or the new one."""
     lines: list[str] = []
     plain = {name: values for name, values in tables.items() if name not in _NESTED}
     nested = {f"{name}.{_key(each)}": values for name in _NESTED for each, values in tables.get(name, {}).items()}
@@ -51,16 +52,16 @@ def _write(home: Home, tables: dict[str, Any]) -> None:
         if values:
             lines += [f"[{table}]", *(f"{name} = {_toml(value)}" for name, value in values.items()), ""]
     home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = home.config.with_suffix(f".{os.getpid()}.new")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    temporary = home.config.with_suffix(f".{os.getpid()}.new")
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write("\n".join(lines))
         file.flush()
         os.fsync(file.fileno())
-    fresh.replace(home.config)
+    temporary.replace(home.config)
 
 
 def _key(name: str) -> str:
-    """A name between the dots of a table's."""
+    """Quote one part of a table's dotted name, if needed."""
     return name if name.isascii() and name.replace("-", "").replace("_", "").isalnum() else _toml(name)
 
 
@@ -71,11 +72,11 @@ def _toml(value: Any) -> str:
         return str(value)
     if isinstance(value, dict):
         return f"{{{', '.join(f'{_toml(name)} = {_toml(each)}' for name, each in value.items())}}}"
-    escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else c for c in _backslashed(str(value)))
+    escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else c for c in _escape(str(value)))
     return f'"{escaped}"'
 
 
-def _backslashed(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
@@ -94,11 +95,11 @@ def set_(property: str, value: str) -> None:
     table, name = _property(property)
     tables = home.file_settings()
     tables.setdefault(table, {})[name] = value
-    _checked(tables)
+    _check(tables)
     if table == "server":
         tables[table][name] = getattr(Settings.read({}, tables[table]), name)
     _write(home, tables)
-    say(f"Updated property [{_shown(table)}/{name}].")
+    say(f"Updated property [{_section_of(table)}/{name}].")
 
 
 @click.command(cls=Command)
@@ -115,7 +116,7 @@ def unset(property: str) -> None:
     tables = home.file_settings()
     if tables.get(table, {}).pop(name, None) is not None:
         _write(home, tables)
-    say(f"Unset property [{_shown(table)}/{name}].")
+    say(f"Unset property [{_section_of(table)}/{name}].")
 
 
 @click.command(cls=Command)
@@ -128,7 +129,7 @@ def get(property: str) -> None:
       trainshed config get project
     """
     table, name = _property(property)
-    value = _in_force()[_shown(table)].get(name)
+    value = _effective()[_section_of(table)].get(name)
     click.echo(_text(getattr(Settings(), name) if value is None and table == "server" else value))
 
 
@@ -142,11 +143,11 @@ def list_(property: str | None, format: str | None) -> None:
     Example:
       trainshed config list project --format "value(core.project)"
     """
-    tables = _in_force()
+    tables = _effective()
     if property is not None:
         table, name = _property(property)
-        values = tables.get(_shown(table), {})
-        tables = {_shown(table): {name: values[name]} if name in values else {}}
+        values = tables.get(_section_of(table), {})
+        tables = {_section_of(table): {name: values[name]} if name in values else {}}
     if format is not None:
         show_one(tables, format=format)
         return
@@ -155,15 +156,17 @@ def list_(property: str | None, format: str | None) -> None:
             click.echo("\n".join([f"[{section}]", *(f"{name} = {_text(value)}" for name, value in values.items())]))
 
 
-def _in_force() -> dict[str, dict[str, Any]]:
+def _effective() -> dict[str, dict[str, Any]]:
     env = environment()
     client = ClientSettings.read(env)
     settings, defaults = Settings.read(env, client.home.file_settings().get("server")), Settings()
-    changed = {name: getattr(settings, name) for name in _SERVER if getattr(settings, name) != getattr(defaults, name)}
+    changed = {
+        name: getattr(settings, name) for name in _SERVER_SETTINGS if getattr(settings, name) != getattr(defaults, name)
+    }
     return {"core": {"project": client.project or DEFAULT_PROJECT}, "server": changed}
 
 
-def _shown(table: str) -> str:
+def _section_of(table: str) -> str:
     return "core" if table == "client" else table
 
 

@@ -1,10 +1,10 @@
-"""console: the server's page in a browser, signed in."""
+"""console: open the console in a browser, signed in."""
 
 from __future__ import annotations
 
 import click
 
-from trainshed.cli.toolkit.browser import opened
+from trainshed.cli.toolkit.browser import open_browser
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import format_option, project_option, session
 from trainshed.cli.toolkit.output import Column, say, show_one
@@ -25,17 +25,19 @@ def console(no_browser: bool, project: str | None, format: str | None) -> None:
       trainshed console
       trainshed console --no-browser
     """
-    here = session(project)
-    url = here.client.call("POST", "/trainshed/v1/session:link", body={"project": here.project})["url"]
-    page = here.settings.home.path / "console.html" if is_loopback(here.client.url) else None
-    shown = not no_browser and opened(url, page)
+    context = session(project)
+    url = context.client.call("POST", "/trainshed/v1/session:link", body={"project": context.project})["url"]
+    page = context.settings.home.path / "console.html" if is_loopback(context.client.url) else None
+    browser_opened = not no_browser and open_browser(url, page)
     if format is not None:
         show_one(
-            {"url": url, "opened": shown}, format=format, columns=[Column("URL", "url"), Column("OPENED", "opened")]
+            {"url": url, "opened": browser_opened},
+            format=format,
+            columns=[Column("URL", "url"), Column("OPENED", "opened")],
         )
-    elif shown:
-        # a browser from a snap opens, and may not read a page in a hidden folder: nobody here can know
-        say(f"Opened the console of {here.client.url} in your browser. If nothing shows, open this within a minute:")
+    elif browser_opened:
+        # a browser from a snap starts, but may be unable to read a page in a hidden folder; nothing here can tell
+        say(f"Opened the console of {context.client.url} in your browser. If nothing shows, open this within a minute:")
         say(url)
     else:
         say("Open this address in a browser within a minute; it signs in once:")

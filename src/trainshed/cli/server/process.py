@@ -1,4 +1,4 @@
-"""up, status, down, logs, serve: the server as a process of this machine."""
+"""up, status, down, logs, serve: the server as a process on this machine."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from trainshed.config import Home, Settings, environment
 from trainshed.errors import CannotProceedError, TrainshedError
 from trainshed.shell.environment import outer_environment
 
-START_S = 60.0
-STOP_S = 40.0
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 40.0
 
 
 def address_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,9 +46,9 @@ def address_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _settings(home: Home, given: dict[str, Any]) -> Settings:
-    """What the options say, over the environment, over config.toml."""
-    options = {f"TRAINSHED_SERVER_{name.upper()}": str(value) for name, value in given.items() if value is not None}
+def _settings(home: Home, flags: dict[str, Any]) -> Settings:
+    """Return the settings: options over the environment over config.toml."""
+    options = {f"TRAINSHED_SERVER_{name.upper()}": str(value) for name, value in flags.items() if value is not None}
     return Settings.read({**environment(), **options}, home.file_settings().get("server"))
 
 
@@ -67,7 +67,7 @@ def up(**address: Any) -> None:
         say(f"The server is already running at {server.url} (process {server.pid}).")
         say(f"Console: {_console(server)}")
         return
-    _settings(home, address)  # a setting that makes no sense is said here, before anything is started
+    _settings(home, address)  # reports a bad setting before anything is started
     server = start(home, address)
     say(f"Trainshed is ready at {server.url}")
     say(f"Console: {_console(server)} (opened and signed in by: trainshed console)")
@@ -77,21 +77,21 @@ def up(**address: Any) -> None:
 
 
 def _console(server: ServerProcess) -> str:
-    """Where its page is, for a browser on this machine."""
+    """Return the URL of the console for a browser on this machine."""
     return f"{server.url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:')}/"
 
 
 def start(
     home: Home, address: dict[str, Any], *, env: Mapping[str, str] | None = None, notify: Callable[[str], None] = say
 ) -> ServerProcess:
-    """Spawn `trainshed serve`, on its own from then on, and wait for its word on the readiness pipe.
+    """Start `trainshed serve` in the background and wait for its message on the readiness pipe.
 
     `env` is the server's environment. Default: this process's own. `notify` gets one line for people.
     """
     home.create()
     reader, writer = os.pipe()
-    given = [f"--{name.replace('_', '-')}={value}" for name, value in address.items() if value is not None]
-    command = [sys.executable, "-m", "trainshed.cli", "serve", f"--ready-fd={writer}", *given]
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in address.items() if value is not None]
+    command = [sys.executable, "-m", "trainshed.cli", "serve", f"--ready-fd={writer}", *flags]
     log = os.open(home.server_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     notify("Starting the server...")
     try:
@@ -109,21 +109,21 @@ def start(
         os.close(writer)
         os.close(log)
     with open(reader, "rb") as pipe:
-        word = _word(pipe, process)
-    if not word.get("ready"):
+        status = _read_status(pipe, process)
+    if not status.get("ready"):
         raise CannotProceedError(
-            word.get("error") or f"The server ended before it was ready. Its log says why: {home.server_log}"
+            status.get("error") or f"The server ended before it was ready. Its log says why: {home.server_log}"
         )
     if (server := running(home)) is None:
         raise CannotProceedError(f"The server started and ended at once. Its log says why: {home.server_log}")
     return server
 
 
-def _word(pipe: BinaryIO, process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """What the new server says: {"ready": true} or {"error": sentence}; {} if it died without a word."""
-    if not select.select([pipe], [], [], START_S)[0]:
+def _read_status(pipe: BinaryIO, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """Read the new server's message: {"ready": true} or {"error": sentence}; {} if it exited without one."""
+    if not select.select([pipe], [], [], START_TIMEOUT_S)[0]:
         process.terminate()
-        raise CannotProceedError(f"The server was not ready within {START_S:.0f} seconds and was stopped.")
+        raise CannotProceedError(f"The server was not ready within {START_TIMEOUT_S:.0f} seconds and was stopped.")
     line = pipe.readline()
     return json.loads(line) if line else {}
 
@@ -146,19 +146,19 @@ def serve(ready_fd: int | None, **address: Any) -> None:
         server.log_to_stderr(home.server_log)
         server.serve(home, settings, ready=lambda info: _ready(ready_fd, info.url))
     except TrainshedError as exc:
-        _tell(ready_fd, {"error": str(exc)})
+        _write_status(ready_fd, {"error": str(exc)})
         raise
 
 
 def _ready(ready_fd: int | None, url: str) -> None:
     say(f"Trainshed is ready at {url}")
-    _tell(ready_fd, {"ready": True})
+    _write_status(ready_fd, {"ready": True})
 
 
-def _tell(ready_fd: int | None, word: dict[str, Any]) -> None:
+def _write_status(ready_fd: int | None, status: dict[str, Any]) -> None:
     if ready_fd is not None:
         with open(ready_fd, "w") as pipe:
-            pipe.write(json.dumps(word) + "\n")
+            pipe.write(json.dumps(status) + "\n")
 
 
 @click.command(cls=Command)
@@ -172,16 +172,16 @@ def status(ctx: click.Context, format: str | None) -> None:
       trainshed status --format json
     """
     home = Home.find(environment())
-    from trainshed.local import notebook  # builds environments, and so takes a while to import
+    from trainshed.local import notebook  # slow to import
 
-    beside = {"notebook": found.address} if (found := notebook.running(home)) is not None else {}
+    notebook_info = {"notebook": lab.address} if (lab := notebook.running(home)) is not None else {}
     if (server := running(home)) is None:
         say(str(ServerNotRunningError(home)))
-        for address in beside.values():
+        for address in notebook_info.values():
             say(f"A notebook runs at {address}. Stop it with: trainshed notebook --stop")
         ctx.exit(1)
-    shown = asdict(server) | {"console": _console(server)} | beside
-    show_one(shown, format=format, columns=[Column(name.upper(), name) for name in shown])
+    info = asdict(server) | {"console": _console(server)} | notebook_info
+    show_one(info, format=format, columns=[Column(name.upper(), name) for name in info])
 
 
 @click.command(cls=Command)
@@ -215,10 +215,12 @@ def stop(home: Home) -> bool:
 
 
 def _await_end(home: Home, server: ServerProcess) -> None:
-    deadline = time.monotonic() + STOP_S
+    deadline = time.monotonic() + STOP_TIMEOUT_S
     while locked(home):
         if time.monotonic() > deadline:
-            raise CannotProceedError(f"The server (process {server.pid}) has not stopped within {STOP_S:.0f} seconds.")
+            raise CannotProceedError(
+                f"The server (process {server.pid}) has not stopped within {STOP_TIMEOUT_S:.0f} seconds."
+            )
         time.sleep(0.05)
 
 
@@ -235,14 +237,14 @@ def logs(follow: bool, tail: int | None) -> None:
     home = Home.find(environment())
     if not home.server_log.exists():
         raise CannotProceedError(f"There is no log yet in {home.path}; `trainshed up` starts one.")
-    file = open(home.server_log, "rb")  # noqa: SIM115  another takes its place when the server begins a new one
+    file = open(home.server_log, "rb")  # noqa: SIM115  replaced when the server rotates its log
     try:
         _show_tail(file, tail)
         while follow:
-            replaced = _replaced(file, home.server_log)
+            rotated = _is_rotated(file, home.server_log)
             while chunk := file.read(1 << 16):
                 _write(chunk)
-            if replaced:
+            if rotated:
                 file.close()
                 file = open(home.server_log, "rb")  # noqa: SIM115
             else:
@@ -263,8 +265,8 @@ def _write(chunk: bytes) -> None:
     click.echo(chunk, nl=False)
 
 
-def _replaced(file: BinaryIO, path: Path) -> bool:
-    """Whether another file is the log now."""
+def _is_rotated(file: BinaryIO, path: Path) -> bool:
+    """Return whether the log is another file now."""
     try:
         return not os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

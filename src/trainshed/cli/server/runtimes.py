@@ -16,7 +16,7 @@ from trainshed.client.transport import segment
 from trainshed.errors import NotFoundError, TrainshedError
 
 _PATH = "/trainshed/v1/runtimes"
-_POLL_S = 0.5
+_POLL_INTERVAL_S = 0.5
 _COLUMNS = (
     Column("RUNTIME", "name"),
     Column("PYTHON", "python"),
@@ -35,12 +35,12 @@ def list_(format: str | None, **choice: Any) -> None:
     Example:
       trainshed runtimes list
     """
-    show_list(select(_all(session()), **choice), format=format, columns=_COLUMNS)
+    show_list(select(_fetch_all(session()), **choice), format=format, columns=_COLUMNS)
 
 
-def _all(here: CommandContext) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = here.client.call("GET", _PATH)["runtimes"]
-    return found
+def _fetch_all(context: CommandContext) -> list[dict[str, Any]]:
+    runtimes: list[dict[str, Any]] = context.client.call("GET", _PATH)["runtimes"]
+    return runtimes
 
 
 @click.command(cls=Command)
@@ -52,46 +52,46 @@ def install(runtime: str) -> None:
     Example:
       trainshed runtimes install 2.21
     """
-    here = session()
-    state = here.client.call("POST", f"{_PATH}/{segment(runtime)}:install", body={})
+    context = session()
+    state = context.client.call("POST", f"{_PATH}/{segment(runtime)}:install", body={})
     if state["state"] == "READY":
         say(f"Runtime {runtime} is installed.")
         return
-    state = _watched(here, runtime) if sys.stderr.isatty() else _awaited(here, runtime)
+    state = _wait_with_bar(context, runtime) if sys.stderr.isatty() else _wait_with_lines(context, runtime)
     if state["state"] != "READY":
         raise TrainshedError(state.get("error") or f"Runtime {runtime} could not be built; it is {state['state']}.")
     say(f"Runtime {runtime} is installed.")
 
 
-def _one(here: CommandContext, runtime: str) -> dict[str, Any]:
-    for found in _all(here):
-        if found["name"] == runtime:
-            return found
+def _fetch_one(context: CommandContext, runtime: str) -> dict[str, Any]:
+    for state in _fetch_all(context):
+        if state["name"] == runtime:
+            return state
     raise NotFoundError(f"There is no runtime {runtime} any more.")
 
 
-def _awaited(here: CommandContext, runtime: str) -> dict[str, Any]:
-    """Wait for the end of the build, with a line for each of its steps."""
-    said = ""
-    while (state := _one(here, runtime))["state"] == "BUILDING":
-        if state["text"] != said:
-            said = state["text"]
-            say(f"{state['fraction']:4.0%}  {said}")
-        time.sleep(_POLL_S)
+def _wait_with_lines(context: CommandContext, runtime: str) -> dict[str, Any]:
+    """Wait for the end of the build, with a line for each step."""
+    last_text = ""
+    while (state := _fetch_one(context, runtime))["state"] == "BUILDING":
+        if state["text"] != last_text:
+            last_text = state["text"]
+            say(f"{state['fraction']:4.0%}  {last_text}")
+        time.sleep(_POLL_INTERVAL_S)
     return state
 
 
-def _watched(here: CommandContext, runtime: str) -> dict[str, Any]:
-    """Wait for the end of the build, with a bar."""
+def _wait_with_bar(context: CommandContext, runtime: str) -> dict[str, Any]:
+    """Wait for the end of the build, with a progress bar."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("Runtime {task.fields[runtime]}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
     with Progress(*columns, TimeElapsedColumn(), TextColumn("{task.description}"), console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=1.0, runtime=runtime)
-        while (state := _one(here, runtime))["state"] == "BUILDING":
+        while (state := _fetch_one(context, runtime))["state"] == "BUILDING":
             bar.update(task, completed=state["fraction"], description=state["text"])
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_INTERVAL_S)
         if state["state"] == "READY":
             bar.update(task, completed=1.0, description="")
     return state

@@ -1,4 +1,4 @@
-"""Opening an address that is a secret in a browser. Others on the machine can read command lines, so it is on none."""
+"""Opening a secret URL in a browser. Other users can read command lines, so the URL is in none."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from html import escape
 from pathlib import Path
 
-#: browsers of the terminal, which can't run what our pages are
-_OF_THE_TERMINAL = frozenset({"www-browser", "links", "elinks", "lynx", "w3m"})
+#: text browsers, which can't run the pages
+_TEXT_BROWSERS = frozenset({"www-browser", "links", "elinks", "lynx", "w3m"})
 _PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="referrer" content="no-referrer">
@@ -17,10 +17,12 @@ _PAGE = """<!doctype html>
 """
 
 
-def opened(url: str, page: Path | None) -> bool:
-    """Whether a browser was told to show it, by way of a page that leads there and that this user alone can read.
+def open_browser(url: str, page: Path | None) -> bool:
+    """Open a URL through a page that only this user can read and that redirects to it.
 
-    None for `page`: the browser is told the address itself.
+    Returns whether a browser started.
+
+    With None for `page` the browser gets the URL itself.
     """
     import webbrowser
 
@@ -28,13 +30,13 @@ def opened(url: str, page: Path | None) -> bool:
         browser = webbrowser.get()
     except webbrowser.Error:
         return False
-    if getattr(browser, "name", "") in _OF_THE_TERMINAL:
+    if getattr(browser, "name", "") in _TEXT_BROWSERS:
         return False
     if page is None:
         return browser.open(url)
     page.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = page.with_name(f".{page.name}.{os.getpid()}")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
+    temporary = page.with_name(f".{page.name}.{os.getpid()}")
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
         file.write(_PAGE.format(url=escape(url, quote=True)))
-    fresh.rename(page)
+    temporary.rename(page)
     return browser.open(page.as_uri())

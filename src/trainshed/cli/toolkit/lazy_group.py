@@ -24,7 +24,7 @@ class CommandError(click.ClickException):
 
 
 class CommandUsageError(CommandError):
-    """The same, with the usage of the command and exit status 2."""
+    """The same, with the command's usage and exit status 2."""
 
     exit_code = 2
 
@@ -38,7 +38,7 @@ class CommandUsageError(CommandError):
 
 
 class Command(click.Command):
-    """A command that never shows a traceback for trouble that was foreseen."""
+    """A command that shows expected errors without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -48,18 +48,18 @@ class Command(click.Command):
 
             raise CommandError(ctx.command_path, sentence(exc, project=ctx.meta.get(PROJECT, ""))) from exc
         except OSError as exc:
-            if exc.errno == errno.EPIPE:  # the reader has seen enough: click ends the program in silence
+            if exc.errno == errno.EPIPE:  # the reader closed the pipe: click exits silently
                 raise
             raise CommandError(ctx.command_path, f"{exc.filename or 'The system'}: {exc.strerror or exc}.") from exc
 
 
-PROJECT = "trainshed.project"  #: in a context's `meta`: the project that the command is about, once it is known
+PROJECT = "trainshed.project"  #: in a context's `meta`: the project of the command, once it is known
 
 
 class LazyGroup(click.Group):
     """A group whose commands are named by `module:attribute` and imported on use.
 
-    `table` maps a command's name to (where it is, one line about it); a where that is a table makes a group of it.
+    `table` maps a command's name to (location, one line of help). A location that is a table makes a group.
     """
 
     command_class = Command
@@ -67,27 +67,27 @@ class LazyGroup(click.Group):
     def __init__(self, *args: Any, table: Mapping[str, tuple[Any, str]], aliases: tuple[str, ...] = (), **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.table = table
-        self.aliases = frozenset(aliases)  #: names that work and are not shown
+        self.aliases = frozenset(aliases)  #: names that work but are not listed
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names shown: of two names for one command only the first."""
-        seen: list[Any] = []
+        """List the names. Of two names for one command only the first is listed."""
+        locations: list[Any] = []
         names: list[str] = []
-        for name, (where, _) in self.table.items():
-            if name not in self.aliases and where not in seen:
+        for name, (location, _) in self.table.items():
+            if name not in self.aliases and location not in locations:
                 names.append(name)
-            seen.append(where)
+            locations.append(location)
         return names
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.table:
             return None
-        where, line = self.table[cmd_name]
-        if isinstance(where, click.Command):
-            return where
-        if not isinstance(where, str):
-            return LazyGroup(name=cmd_name, table=where, help=line)
-        module, _, attribute = where.partition(":")
+        location, help_line = self.table[cmd_name]
+        if isinstance(location, click.Command):
+            return location
+        if not isinstance(location, str):
+            return LazyGroup(name=cmd_name, table=location, help=help_line)
+        module, _, attribute = location.partition(":")
         command: click.Command = getattr(importlib.import_module(f"trainshed.cli.{module}"), attribute)
         return command
 
@@ -97,7 +97,7 @@ class LazyGroup(click.Group):
 
 
 class RootGroup(LazyGroup):
-    """The whole program. Also puts usage errors of any command into words like every other error's."""
+    """The whole program. Formats the usage errors of all commands like other errors."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -105,5 +105,5 @@ class RootGroup(LazyGroup):
         except click.exceptions.NoArgsIsHelpError:
             raise
         except click.UsageError as exc:
-            where = exc.ctx or ctx
-            raise CommandUsageError(where.command_path, exc.format_message(), where.get_usage()) from exc
+            context = exc.ctx or ctx
+            raise CommandUsageError(context.command_path, exc.format_message(), context.get_usage()) from exc

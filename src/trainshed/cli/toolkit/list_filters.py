@@ -1,4 +1,4 @@
-"""--filter, --sort-by and --limit, applied to what a list method answered, by gcloud's rules."""
+"""--filter, --sort-by and --limit, applied to a list response, by gcloud's rules."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _TOKEN = re.compile(
 def select(
     items: Iterable[Item], *, filter: str | None = None, sort_by: str | None = None, limit: int | None = None
 ) -> list[Item]:
-    """The items that match, sorted, and no more than `limit` of them."""
+    """Return the matching items, sorted, at most `limit` of them."""
     test = parse_filter(filter) if filter and filter.strip() else None
-    chosen = (item for item in items if test is None or test(item))
+    matches = (item for item in items if test is None or test(item))
     if sort_by is None:
-        return [item for _, item in zip(range(limit), chosen, strict=False)] if limit else list(chosen)
-    found = list(chosen)
+        return [item for _, item in zip(range(limit), matches, strict=False)] if limit else list(matches)
+    result = list(matches)
     for key in reversed([key.strip() for key in sort_by.split(",") if key.strip()]):
         name = key.lstrip("~")
-        found.sort(key=lambda item, name=name: _sortable(field_of(item, name)), reverse=key.startswith("~"))  # type: ignore[misc]
-    return found[:limit]
+        result.sort(key=lambda item, name=name: _sortable(field_of(item, name)), reverse=key.startswith("~"))  # type: ignore[misc]
+    return result[:limit]
 
 
 def _sortable(value: Any) -> tuple[int, Any]:
-    """Numbers before texts, nothing before both."""
+    """Return a sort key: None first, then numbers, then strings."""
     if value is None:
         return (0, "")
     number = _number(value)
@@ -50,40 +50,40 @@ def _number(value: Any) -> float | None:
 
 
 def parse_filter(text: str) -> Test:
-    """`state=FAILED AND NOT labels.team:(vision audio)` as a test. A usage error if it makes no sense."""
+    """Compile `state=FAILED AND NOT labels.team:(vision audio)` to a test. Raises a usage error if it is invalid."""
     tokens: list[tuple[str, str]] = []
-    at = 0
-    while at < len(text.rstrip()):
-        match = _TOKEN.match(text, at)
+    position = 0
+    while position < len(text.rstrip()):
+        match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
-            raise click.UsageError(f"The filter [{text}] makes no sense at [{text[at:].strip()}].")
+            raise click.UsageError(f"The filter [{text}] makes no sense at [{text[position:].strip()}].")
         tokens.append((match.lastgroup, match[match.lastgroup]))
-        at = match.end()
+        position = match.end()
     parser = _Parser(text, tokens)
-    test = parser.either()
-    parser.done()
+    test = parser.disjunction()
+    parser.expect_end()
     return test
 
 
 class _Parser:
-    """Reads tokens from left to right. AND binds closer than OR, and may be left out."""
+    """A recursive-descent parser. AND binds closer than OR, and may be omitted."""
 
     def __init__(self, text: str, tokens: Sequence[tuple[str, str]]) -> None:
         self._text = text
         self._tokens = tokens
-        self._at = 0
+        self._position = 0
 
-    def either(self) -> Test:
-        tests = [self._both()]
+    def disjunction(self) -> Test:
+        tests = [self._conjunction()]
         while self._take("word", "OR"):
-            tests.append(self._both())
+            tests.append(self._conjunction())
         return lambda item: any(test(item) for test in tests)
 
-    def done(self) -> None:
-        if self._at < len(self._tokens):
+    def expect_end(self) -> None:
+        if self._position < len(self._tokens):
             raise self._error()
 
-    def _both(self) -> Test:
+    def _conjunction(self) -> Test:
         tests = [self._single()]
         while (upcoming := self._peek()) is not None and upcoming not in (("word", "OR"), ("punctuation", ")")):
             self._take("word", "AND")
@@ -95,7 +95,7 @@ class _Parser:
             test = self._single()
             return lambda item: not test(item)
         if self._take("punctuation", "("):
-            test = self.either()
+            test = self.disjunction()
             if not self._take("punctuation", ")"):
                 raise self._error()
             return test
@@ -124,64 +124,64 @@ class _Parser:
         return values
 
     def _value(self) -> str:
-        """A word may hold colons and the like, as times do."""
+        """Read one value. A word may contain colons, as times do."""
         kind, value = self._next()
         if kind in ("punctuation", "operator"):
             raise self._error()
         if kind == "word" and re.fullmatch(r"\d{4}-\d\d-\d\d[Tt]\d\d", value):
             while self._peek() == ("operator", ":"):
-                self._at += 1
+                self._position += 1
                 value += ":" + self._next()[1]
         return value
 
     def _peek(self) -> tuple[str, str] | None:
-        return self._tokens[self._at] if self._at < len(self._tokens) else None
+        return self._tokens[self._position] if self._position < len(self._tokens) else None
 
     def _next(self) -> tuple[str, str]:
         if (token := self._peek()) is None:
             raise self._error()
-        self._at += 1
+        self._position += 1
         return token
 
     def _take(self, kind: str, value: str) -> bool:
         if self._peek() != (kind, value):
             return False
-        self._at += 1
+        self._position += 1
         return True
 
     def _error(self) -> click.UsageError:
-        where = " ".join(value for _, value in self._tokens[max(0, self._at - 1) :]) or "its end"
-        return click.UsageError(f"The filter [{self._text}] makes no sense at [{where}].")
+        location = " ".join(value for _, value in self._tokens[max(0, self._position - 1) :]) or "its end"
+        return click.UsageError(f"The filter [{self._text}] makes no sense at [{location}].")
 
 
-def _same(value: Any, wanted: str) -> bool:
-    left, right = _number(value), _number(wanted)
+def _same(value: Any, operand: str) -> bool:
+    left, right = _number(value), _number(operand)
     if left is not None and right is not None:
         return left == right
-    return text_of(value).casefold() == wanted.casefold()
+    return text_of(value).casefold() == operand.casefold()
 
 
-def _has(value: Any, wanted: str) -> bool:
-    """`:` is for words within: a whole word, a beginning with *, or anything at all with * alone."""
-    if wanted == "*":
+def _has(value: Any, operand: str) -> bool:
+    """Implement `:`: a whole word, a prefix with *, or any value with * alone."""
+    if operand == "*":
         return value not in (None, "", [], {})
     if isinstance(value, Mapping):
-        return wanted in value or any(_has(part, wanted) for part in value.values())
+        return operand in value or any(_has(part, operand) for part in value.values())
     if isinstance(value, list):
-        return any(_has(part, wanted) for part in value)
+        return any(_has(part, operand) for part in value)
     text = text_of(value).casefold()
-    if wanted.endswith("*"):
-        return re.search(rf"(?<!\w){re.escape(wanted[:-1].casefold())}", text) is not None
-    return wanted.casefold() in text
+    if operand.endswith("*"):
+        return re.search(rf"(?<!\w){re.escape(operand[:-1].casefold())}", text) is not None
+    return operand.casefold() in text
 
 
-def _ordered(value: Any, wanted: str, test: Callable[[Any, Any], bool]) -> bool:
+def _ordered(value: Any, operand: str, test: Callable[[Any, Any], bool]) -> bool:
     if value is None:
         return False
-    left, right = _number(value), _number(wanted)
+    left, right = _number(value), _number(operand)
     if left is not None and right is not None:
         return test(left, right)
-    return test(text_of(value), wanted)
+    return test(text_of(value), operand)
 
 
 def _matches(value: Any, pattern: str) -> bool:

@@ -1,4 +1,4 @@
-"""Options that many commands share, and the session they lead to."""
+"""Options that many commands share, and the context that they create."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class CommandContext:
-    """What a command needs to do its work. The server is looked for when it is first spoken to."""
+    """The settings, project and client of a command. It finds the server at the first request."""
 
     settings: ClientSettings
     project: str
 
     @cached_property
     def client(self) -> Client:
-        """Closed when the command ends."""
+        """The client. It is closed when the command ends."""
         client = connect(self.settings)
         click.get_current_context().call_on_close(client.close)
         return client
@@ -40,17 +40,20 @@ class CommandContext:
         return Storage(self.client)
 
     def ml(self, rest: str) -> str:
-        """A path of the ml API in this project."""
+        """Return a path of the ml API in this project."""
         return f"/v1/projects/{self.project}/{rest}"
 
 
 def session(project: str | None = None) -> CommandContext:
-    """The session of the command that runs: its `--project`, else the one before the command, else the settings'."""
+    """Return the context of the current command.
+
+    The project is its `--project`, else the one before the command, else that of the settings.
+    """
     settings = ClientSettings.read(environment())
     context = click.get_current_context()
-    given = project or context.find_root().params.get("project") or settings.project
-    context.meta[PROJECT] = names.project_id(given)
-    return CommandContext(settings, given)
+    project_id = project or context.find_root().params.get("project") or settings.project
+    context.meta[PROJECT] = names.project_id(project_id)
+    return CommandContext(settings, project_id)
 
 
 def project_option(command: F) -> F:
@@ -60,7 +63,7 @@ def project_option(command: F) -> F:
 
 
 def region_option(command: F) -> F:
-    """For command lines written for gcloud: the region chose an endpoint there, and there is one here."""
+    """Accept --region, as gcloud does. There it chooses an endpoint, and here there is one."""
     return click.option(
         "--region", metavar="REGION", expose_value=False, help="Accepted as in gcloud; there is one endpoint here."
     )(command)
@@ -76,7 +79,7 @@ def format_option(command: F) -> F:
 
 
 def listing_options(command: F) -> F:
-    """--filter, --sort-by and --limit, as on every listing command."""
+    """Add --filter, --sort-by and --limit, as on every list command."""
     for option in (
         click.option("--limit", type=click.IntRange(1), help="List no more than this many."),
         click.option("--sort-by", metavar="FIELD,...", help="Sort by these fields; ~FIELD sorts downwards."),
@@ -87,7 +90,7 @@ def listing_options(command: F) -> F:
 
 
 def resource_listing_options(command: F) -> F:
-    """The same with --page-size and --uri, for what has pages and URLs."""
+    """Add the same with --page-size and --uri, for resources with pages and URLs."""
     for option in (
         click.option("--uri", is_flag=True, help="Print their URLs."),
         click.option(
@@ -137,13 +140,13 @@ class Ports(click.ParamType[tuple[int, ...]]):
 
 def split_list(text: str) -> list[str]:
     separator = ","
-    if chosen := re.match(r"\^([^^]+)\^", text):
-        separator, text = chosen[1], text[chosen.end() :]
+    if prefix := re.match(r"\^([^^]+)\^", text):
+        separator, text = prefix[1], text[prefix.end() :]
     return [part for part in text.split(separator) if part]
 
 
 class WordChoice(click.ParamType[str]):
-    """One of some words; case does not matter, nor whether - or _ is written."""
+    """One of several words; case does not matter, nor - or _."""
 
     def __init__(self, *words: str) -> None:
         self.words = words
@@ -161,14 +164,14 @@ def quiet_option(command: F) -> F:
 
 
 def is_quiet(quiet: bool) -> bool:
-    """Whether -q was given, to this command or before it."""
+    """Return whether -q was given, to this command or before it."""
     return quiet or bool(click.get_current_context().find_root().params.get("quiet"))
 
 
 def confirm(warning: str, *, quiet: bool) -> None:
-    """Show the warning and ask, if there is someone at a terminal to answer.
+    """Show the warning and ask for confirmation, if stdin is a terminal.
 
-    `CannotProceedError` if the answer is no.
+    Raises `CannotProceedError` if the answer is no.
     """
     if is_quiet(quiet) or not sys.stdin.isatty():
         return
@@ -188,16 +191,16 @@ def label_options(command: F) -> F:
     return command
 
 
-def asks_for_labels(change: Mapping[str, Any]) -> bool:
-    """Whether the options change anything. They are refused if they contradict each other."""
+def changes_labels(change: Mapping[str, Any]) -> bool:
+    """Return whether the options change labels. Raises a usage error if they contradict each other."""
     if change["clear_labels"] and change["remove_labels"]:
         raise click.UsageError("--clear-labels and --remove-labels can't be given together.")
     return bool(change["update_labels"] or change["remove_labels"] or change["clear_labels"])
 
 
-def changed(before: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a PATCH body for the labels of `before`. With its etag, so that no one else's change is lost."""
+def label_patch(before: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a PATCH body for labels. It has the etag of `before`, so that no concurrent change is lost."""
     removals = change["remove_labels"] or ()
-    kept = {} if change["clear_labels"] else {k: v for k, v in before.get("labels", {}).items() if k not in removals}
-    body: dict[str, Any] = {"labels": kept | (change["update_labels"] or {})}
+    labels = {} if change["clear_labels"] else {k: v for k, v in before.get("labels", {}).items() if k not in removals}
+    body: dict[str, Any] = {"labels": labels | (change["update_labels"] or {})}
     return body | ({"etag": before["etag"]} if before.get("etag") else {})

@@ -1,4 +1,4 @@
-"""How results are shown: tables, YAML, JSON and single values, in the forms that gcloud's users and scripts know."""
+"""Output: tables, YAML, JSON and single values, in the formats that gcloud's users and scripts know."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from trainshed.errors import TrainshedError
 
 
 def say(text: str) -> None:
-    """Words for people: stderr."""
+    """Print a message for people, to stderr."""
     click.echo(text, err=True)
 
 
 def sentence(exc: TrainshedError, *, project: str = "") -> str:
-    """An error as gcloud would put it: `NOT_FOUND: message`, and details as YAML below."""
+    """Format an error as gcloud does: `NOT_FOUND: message`, and details as YAML below."""
     if not isinstance(exc, ApiError):
         return str(exc)
     if exc.status == "ALREADY_EXISTS" and project:
@@ -34,7 +34,7 @@ def sentence(exc: TrainshedError, *, project: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its heading, the dotted field it shows, and how."""
+    """One column: its heading, the dotted field it shows, and a formatter."""
 
     heading: str
     field: str
@@ -42,7 +42,7 @@ class Column:
 
 
 def field_of(item: Any, path: str) -> Any:
-    """`trainingInput.args[0]` of an item, or None if there is no such thing. Dots in keys lose to dots between them."""
+    """Return `trainingInput.args[0]` of an item, or None if it is missing. A dot always separates names."""
     value = item
     for name in re.findall(r"[^.\[\]]+", path):
         if isinstance(value, Mapping):
@@ -55,7 +55,7 @@ def field_of(item: Any, path: str) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A value as one cell."""
+    """Format a value as one cell."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -70,14 +70,14 @@ def text_of(value: Any) -> str:
 
 
 def local_time(value: Any) -> str:
-    """An RFC 3339 time as this machine's clock shows it: 2020-03-27T11:57:55."""
+    """Format an RFC 3339 time as local time: 2020-03-27T11:57:55."""
     if not value:
         return ""
     return datetime.fromtimestamp(parse_rfc3339(value) // 1_000_000).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def table_text(rows: Iterable[Sequence[str]], headings: Sequence[str]) -> str:
-    """Columns two blanks apart, no trailing blanks."""
+    """Format a table: columns two blanks apart, no trailing blanks."""
     lines = [list(headings), *[list(row) for row in rows]]
     widths = [max(len(line[i]) for line in lines) for i in range(len(headings))]
     padded = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
@@ -85,7 +85,7 @@ def table_text(rows: Iterable[Sequence[str]], headings: Sequence[str]) -> str:
 
 
 def boxed_text(title: str, headings: Sequence[str], cells: Sequence[str]) -> str:
-    """A titled box with one row."""
+    """Format a titled box with one row."""
     widths = [max(len(heading), len(cell)) for heading, cell in zip(headings, cells, strict=True)]
     widths[-1] += max(0, len(title) + 2 - sum(width + 3 for width in widths))
     inner = sum(width + 3 for width in widths) - 1
@@ -93,19 +93,19 @@ def boxed_text(title: str, headings: Sequence[str], cells: Sequence[str]) -> str
     def rule(left: str, middle: str, right: str) -> str:
         return left + middle.join("─" * (width + 2) for width in widths) + right
 
-    def row(texts: Sequence[str], place: Callable[[str, int], str]) -> str:
-        return "│" + "│".join(f" {place(text, width)} " for text, width in zip(texts, widths, strict=True)) + "│"
+    def row(texts: Sequence[str], align: Callable[[str, int], str]) -> str:
+        return "│" + "│".join(f" {align(text, width)} " for text, width in zip(texts, widths, strict=True)) + "│"
 
     top = [f"┌{'─' * inner}┐", f"│{title.center(inner)}│", rule("├", "┬", "┤"), row(headings, str.center)]
     return "\n".join([*top, rule("├", "┼", "┤"), row(cells, str.ljust), rule("└", "┴", "┘")])
 
 
 def yaml_text(value: Any) -> str:
-    """YAML with sorted keys; texts of several lines stay readable."""
+    """Format as YAML with sorted keys; multi-line strings stay readable."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Writes texts of several lines as they are, even those with blanks at the end of a line."""
+        """Writes multi-line strings as blocks, also with blanks at the end of a line."""
 
         def analyze_scalar(self, scalar: str) -> Any:
             analysis = super().analyze_scalar(scalar)
@@ -116,7 +116,7 @@ def yaml_text(value: Any) -> str:
     def text(dumper: yaml.SafeDumper, data: str) -> yaml.ScalarNode:
         unusual = any(
             char in "\x85\u2028\u2029\ufeff" for char in data
-        )  # other ends of a line, which would become blanks
+        )  # other line separators, which would become blanks
         style = '"' if unusual else "|" if "\n" in data else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
@@ -129,7 +129,7 @@ def json_text(value: Any) -> str:
 
 
 def show_named(items: Sequence[Mapping[str, Any]], *, url: str, format: str | None, columns: Sequence[Column]) -> None:
-    """Print a listing of what has a resource name; with a server's `url`, only the URLs of the resources."""
+    """Print a list of resources; with a server's `url`, only their URLs."""
     if url:
         click.echo("".join(f"{url}/v1/{item['name']}\n" for item in items), nl=False)
     else:
@@ -137,8 +137,8 @@ def show_named(items: Sequence[Mapping[str, Any]], *, url: str, format: str | No
 
 
 def show_list(items: Sequence[Mapping[str, Any]], *, format: str | None, columns: Sequence[Column]) -> None:
-    """Print a listing. An empty one says so on stderr, unless a program asked for JSON."""
-    kind, keys = _parsed(format or "table")
+    """Print a list. An empty one says so on stderr, unless the format is JSON."""
+    kind, keys = _parse_format(format or "table")
     if kind == "json":
         click.echo(json_text(list(items)))
         return
@@ -152,21 +152,21 @@ def show_list(items: Sequence[Mapping[str, Any]], *, format: str | None, columns
     elif kind == "csv":
         _csv(items, keys)
     else:
-        chosen = [_column(key) for key in keys] or list(columns)
-        rows = [[column.show(field_of(item, column.field)) for column in chosen] for item in items]
-        click.echo(table_text(rows, [column.heading for column in chosen]))
+        shown_columns = [_column(key) for key in keys] or list(columns)
+        rows = [[column.show(field_of(item, column.field)) for column in shown_columns] for item in items]
+        click.echo(table_text(rows, [column.heading for column in shown_columns]))
 
 
 def show_one(item: Mapping[str, Any], *, format: str | None, columns: Sequence[Column] = ()) -> None:
-    """Print one thing; YAML unless another format is asked for."""
-    kind, _ = _parsed(format or "yaml")
+    """Print one item; as YAML by default."""
+    kind, _ = _parse_format(format or "yaml")
     if kind == "json":
         click.echo(json_text(dict(item)))
     elif kind == "yaml":
         click.echo(yaml_text(dict(item)), nl=False)
     else:
-        chosen = columns or [Column(heading(key), key) for key in item]
-        show_list([item], format=format, columns=chosen)
+        shown_columns = columns or [Column(heading(key), key) for key in item]
+        show_list([item], format=format, columns=shown_columns)
 
 
 def _values(items: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> None:
@@ -192,7 +192,7 @@ def _csv(items: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> None:
 _FORMAT = re.compile(r"(json|yaml|table|value|get|csv)(?:\[[^\]]*\])?(?:\((.*)\))?", re.DOTALL)
 
 
-def _parsed(format: str) -> tuple[str, list[str]]:
+def _parse_format(format: str) -> tuple[str, list[str]]:
     match = _FORMAT.fullmatch(format.strip())
     if match is None:
         raise click.UsageError(f"Unknown format [{format}]. Use json, yaml, table, csv(...), table(...) or value(...).")
@@ -200,11 +200,11 @@ def _parsed(format: str) -> tuple[str, list[str]]:
 
 
 def _column(key: str) -> Column:
-    """`createTime:label=WHEN` as a column."""
+    """Parse `createTime:label=WHEN` to a column."""
     name, _, label = key.partition(":label=")
     return Column(label.strip("'\"") or heading(name), name)
 
 
 def heading(key: str) -> str:
-    """createTime -> CREATE_TIME"""
+    """Turn createTime into CREATE_TIME."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key.rpartition(".")[2]).upper()

@@ -1,4 +1,4 @@
-"""Many transfers at once, with a progress bar for people and lines for logs."""
+"""Many concurrent transfers, with a progress bar for people and lines for logs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainshed.errors import TrainshedError
 
 
 def human(size: float) -> str:
-    """1536 -> 1.5 KiB"""
+    """Format a size: 1536 is 1.5 KiB."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024 or unit == "TiB":
             break
@@ -25,34 +25,36 @@ def human(size: float) -> str:
 
 
 def run(storage: Storage, transfers: Sequence[Transfer], *, bar: bool | None, quiet: bool) -> None:
-    """Carry out all of them. One that fails is said, the others go on, and the end is an error."""
+    """Run all transfers. A failed one is reported and the others go on; raises `TrainshedError` at the end."""
     with_bar = not quiet and (sys.stderr.isatty() if bar is None else bar)
     total = sum(transfer.source.size or 0 for transfer in transfers)
-    at_once = 1 if transfers[0].to.is_stream else MAX_CONCURRENT
-    with _progress(total, shown=with_bar) as shown:
-        copying = _Copying(storage, alone=len(transfers) == 1, lines=not quiet and not with_bar, shown=shown)
-        in_parallel(copying.one, transfers, max_concurrent=at_once, stopping=copying.stopping)
-    if copying.failed:
-        raise TrainshedError(f"{copying.failed} files/objects could not be transferred.")
+    max_concurrent = 1 if transfers[0].to.is_stream else MAX_CONCURRENT
+    with _progress(total, visible=with_bar) as on_progress:
+        state = _CopyState(
+            storage, alone=len(transfers) == 1, print_lines=not quiet and not with_bar, on_progress=on_progress
+        )
+        in_parallel(state.copy, transfers, max_concurrent=max_concurrent, stopping=state.stopping)
+    if state.failed:
+        raise TrainshedError(f"{state.failed} files/objects could not be transferred.")
     if not quiet:
-        say(f"\nOperation completed over {len(transfers)} objects/{human(copying.moved)}.")
+        say(f"\nOperation completed over {len(transfers)} objects/{human(state.moved)}.")
 
 
-class _Copying:
-    """What the threads of one copy share."""
+class _CopyState:
+    """The state that the threads of one copy share."""
 
-    def __init__(self, storage: Storage, *, alone: bool, lines: bool, shown: Progress) -> None:
+    def __init__(self, storage: Storage, *, alone: bool, print_lines: bool, on_progress: Progress) -> None:
         self.moved = 0
         self.failed = 0
         self.stopping = threading.Event()
         self._lock = threading.Lock()
         self._storage = storage
         self._alone = alone
-        self._lines = lines
-        self._shown = shown
+        self._print_lines = print_lines
+        self._on_progress = on_progress
 
-    def one(self, transfer: Transfer) -> None:
-        if self._lines:
+    def copy(self, transfer: Transfer) -> None:
+        if self._print_lines:
             say(f"Copying {transfer.source.url.shown}...")
         try:
             run_transfer(self._storage, transfer, progress=self._advance)
@@ -64,17 +66,17 @@ class _Copying:
             say(f"ERROR: {transfer.source.url}: {sentence(exc)}")
 
     def _advance(self, count: int) -> None:
-        if self.stopping.is_set():  # after Ctrl-C nothing goes on for minutes in the background
+        if self.stopping.is_set():  # after Ctrl-C nothing goes on in the background
             raise TrainshedError("Stopped.")
         with self._lock:
             self.moved += count
-        self._shown(count)
+        self._on_progress(count)
 
 
 @contextmanager
-def _progress(total: int, *, shown: bool) -> Iterator[Progress]:
-    """A function that is told of bytes as they pass, from any thread."""
-    if not shown:
+def _progress(total: int, *, visible: bool) -> Iterator[Progress]:
+    """Yield a callback for transferred bytes. Thread-safe."""
+    if not visible:
         yield lambda count: None
         return
     from rich.console import Console

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainshed.cli.server.process import START_S, start, stop
+from trainshed.cli.server.process import START_TIMEOUT_S, start, stop
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import CommandContext, format_option
 from trainshed.cli.toolkit.output import say, sentence, show_one
-from trainshed.cli.workspace.demo_display import Board, Stage, shown
+from trainshed.cli.workspace.demo_display import Board, Stage, show_board
 from trainshed.client import ServerProcess, running
 from trainshed.client.discovery import locked
 from trainshed.config import DEFAULT_PROJECT, PREFIX, ClientSettings, Home, environment
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trainshed.client.demo import Demo, TrainedJob
 
 DEFAULT_STEPS = 800
-LINK_RENEWAL_INTERVAL_S = 30.0  #: a link is good for a minute
+LINK_RENEWAL_INTERVAL_S = 30.0  #: a link expires after a minute
 _TITLES = {
     "server": "Start a server",
     "data": "Copy MNIST to a bucket",
@@ -43,8 +43,8 @@ _TITLES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ways:
-    """Command lines to print: what resumes this demo, what removes it."""
+class _CommandLines:
+    """Command lines to print: one resumes this demo, one removes it."""
 
     go_on: str
     clean: str
@@ -85,7 +85,7 @@ def demo(steps: int, folder: Path | None, clean: bool, format: str | None) -> No
     """
     home = Home((folder or local.default_home()).expanduser().resolve())
     base = _command("demo", *(["--home", str(home.path)] if folder else []))
-    ways = _Ways(
+    commands = _CommandLines(
         go_on=base if steps == DEFAULT_STEPS else f"{base} --steps {steps}",
         clean=f"{base} --clean",
     )
@@ -94,23 +94,23 @@ def demo(steps: int, folder: Path | None, clean: bool, format: str | None) -> No
             _remove(home)
             return
         with local.hold_lock(home):
-            result = _result(home, steps, ways)
+            result = _result(home, steps, commands)
     except KeyboardInterrupt:
-        say(_interrupted(home, ways, cleaning=clean))
+        say(_interrupted(home, commands, cleaning=clean))
         raise click.exceptions.Exit(130) from None
     if format is not None:
         show_one(result, format=format)
     else:
-        click.echo(_summary(result, home, ways))
+        click.echo(_summary(result, home, commands))
 
 
-def _result(home: Home, steps: int, ways: _Ways) -> dict[str, Any]:
-    """Run the demo. An error also says where the server's log is and how to go on."""
+def _result(home: Home, steps: int, commands: _CommandLines) -> dict[str, Any]:
+    """Run the demo. An error also names the server's log and how to go on."""
     try:
         return _Run(home, steps).result()
     except TrainshedError as exc:
         log = [f"The server's log: {home.server_log}"] if home.server_log.is_file() else []
-        remedies = [f"To go on: {ways.go_on}", f"To remove all of it: {ways.clean}"]
+        remedies = [f"To go on: {commands.go_on}", f"To remove all of it: {commands.clean}"]
         raise TrainshedError("\n".join([sentence(exc), *log, *remedies])) from exc
 
 
@@ -130,8 +130,8 @@ class _Run:
 
         from trainshed.client.demo import DIGITS, MODEL
 
-        with shown(self._board, Console(stderr=True), say):
-            demo = self._connected()
+        with show_board(self._board, Console(stderr=True), say):
+            demo = self._connect()
             self._prepare(demo)
             training = self._train(demo)
             version = self._deploy(demo, training.job)
@@ -150,7 +150,7 @@ class _Run:
             "seconds": self._board.seconds(),
         }
 
-    def _connected(self) -> Demo:
+    def _connect(self) -> Demo:
         from trainshed.client.demo import Demo
 
         with self._board.stage("server") as stage:
@@ -158,8 +158,8 @@ class _Run:
             server = _ready_server(self._home)
             stage.text = f"{server.url}, process {server.pid}"
         settings = ClientSettings(home=self._home, project=DEFAULT_PROJECT, url=None, token=None)
-        here = CommandContext(settings, settings.project)
-        return Demo(context=here, sample=self._sample, command=_command(home=self._home), steps=self._steps)
+        context = CommandContext(settings, settings.project)
+        return Demo(context=context, sample=self._sample, command=_command(home=self._home), steps=self._steps)
 
     def _prepare(self, demo: Demo) -> None:
         from trainshed.client.demo import BUCKET, RUNTIME
@@ -196,7 +196,7 @@ class _Run:
         with self._board.stage("prediction") as stage:
             self._reporter(demo, stage)("Sending the first ten test images")
             digits = demo.predict(local.write_request(self._home, self._sample))
-            stage.text = f"{_right(digits, DIGITS)} of {len(DIGITS)} right"
+            stage.text = f"{_count_correct(digits, DIGITS)} of {len(DIGITS)} right"
         return digits
 
     def _reporter(self, demo: Demo, stage: Stage) -> Any:
@@ -213,11 +213,11 @@ class _Run:
 
 
 def _ready_server(home: Home) -> ServerProcess:
-    """The server of this state folder. Waits for one that starts or stops, and starts one if there is none."""
-    deadline = time.monotonic() + START_S
+    """Return the server of this state folder. Waits for one that starts or stops, and starts one if there is none."""
+    deadline = time.monotonic() + START_TIMEOUT_S
     while (server := running(home)) is None and locked(home):
         if time.monotonic() > deadline:
-            raise CannotProceedError(f"A server has held {home.lock} for {START_S:.0f} s without being ready.")
+            raise CannotProceedError(f"A server has held {home.lock} for {START_TIMEOUT_S:.0f} s without being ready.")
         time.sleep(0.1)
     if server is not None:
         return server
@@ -225,7 +225,7 @@ def _ready_server(home: Home) -> ServerProcess:
 
 
 def _server_environment(home: Home) -> Mapping[str, str]:
-    """Nothing that the user set for another server, such as its database, and no cloud behind gs://."""
+    """Return an environment without settings for another server, such as its database, and without clouds."""
     env = {name: value for name, value in outer_environment(environment()).items() if not name.startswith("TRAINSHED_")}
     return env | {"TRAINSHED_HOME": str(home.path), f"{PREFIX}GS_IN_TRAINERS": "trainshed"}
 
@@ -249,10 +249,10 @@ def _remove(home: Home) -> None:
 
 
 def _command(*words: str, home: Home | None = None) -> str:
-    """How this user calls the command line; with `home`, so that it talks to that server and to no other."""
+    """Return how this user calls the command line; with `home`, so that it uses that server."""
     program = Path(sys.argv[0])
-    known = shutil.which("trainshed")
-    if program.name != "trainshed" or (known and Path(known).resolve() == program.resolve()):
+    installed = shutil.which("trainshed")
+    if program.name != "trainshed" or (installed and Path(installed).resolve() == program.resolve()):
         name = "trainshed"
     else:
         name = str(program.absolute())
@@ -269,21 +269,21 @@ def _command(*words: str, home: Home | None = None) -> str:
     )
 
 
-def _interrupted(home: Home, ways: _Ways, *, cleaning: bool) -> str:
+def _interrupted(home: Home, commands: _CommandLines, *, cleaning: bool) -> str:
     if cleaning:
-        return f"\nInterrupted. To remove the rest:\n  {ways.clean}"
+        return f"\nInterrupted. To remove the rest:\n  {commands.clean}"
     goes_on = " Its server goes on, and so does a job that runs." if running(home) else ""
-    return f"\nInterrupted.{goes_on}\nTo go on:\n  {ways.go_on}\nTo remove all of it:\n  {ways.clean}"
+    return f"\nInterrupted.{goes_on}\nTo go on:\n  {commands.go_on}\nTo remove all of it:\n  {commands.clean}"
 
 
-def _right(digits: list[int], labels: tuple[int, ...]) -> int:
+def _count_correct(digits: list[int], labels: tuple[int, ...]) -> int:
     return sum(a == b for a, b in zip(digits, labels, strict=True))
 
 
-def _summary(result: Mapping[str, Any], home: Home, ways: _Ways) -> str:
+def _summary(result: Mapping[str, Any], home: Home, commands: _CommandLines) -> str:
     digits, labels = result["predictions"], result["labels"]
     request = home.path / "demo" / "request.json"
-    ours = partial(_command, home=home)
+    command = partial(_command, home=home)
     return "\n".join(
         [
             f"\nAccuracy on 10,000 test images: {result['accuracy']:.1%} after {result['steps']:,} steps.",
@@ -292,9 +292,9 @@ def _summary(result: Mapping[str, Any], home: Home, ways: _Ways) -> str:
             f"\nOpen the console: {result['console_url']}",
             "The link signs in once, within a minute.",
             "\nNext",
-            f"  a new link:       {ours('console')}",
-            f"  ask the model:    {ours('predict', '--model', result['model'], '--json-instances', str(request))}",
-            f"  look at the job:  {ours('jobs', 'describe', result['job'])}",
-            f"  remove the demo:  {ways.clean}",
+            f"  a new link:       {command('console')}",
+            f"  ask the model:    {command('predict', '--model', result['model'], '--json-instances', str(request))}",
+            f"  look at the job:  {command('jobs', 'describe', result['job'])}",
+            f"  remove the demo:  {commands.clean}",
         ]
     )

@@ -1,4 +1,4 @@
-"""How `trainshed demo` shows its stages: a live view on a terminal, lines everywhere else."""
+"""Display of the stages of `trainshed demo`: a live view on a terminal, lines everywhere else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped", "failed"
-LINE_INTERVAL_S = 10.0  #: between two lines of one stage, unless it comes a tenth further
+LINE_INTERVAL_S = 10.0  #: between two lines of one stage, unless it advances by LINE_SHARE
 LINE_SHARE = 0.1
 _MARKS = {
     WAITING: ("·", "dim"),
@@ -42,7 +42,7 @@ class Stage:
     ended_s: float = 0.0
 
     def seconds(self, now_s: float) -> float:
-        """How long it takes so far, or took."""
+        """Return how long it takes so far, or took."""
         if self.state == WAITING:
             return 0.0
         return (now_s if self.state == RUNNING else self.ended_s) - self.began_s
@@ -50,7 +50,7 @@ class Stage:
 
 @dataclass(slots=True)
 class Board:
-    """All stages as they are now. `notify` is called after each change of a stage."""
+    """All stages. `notify` is called after each change of a stage."""
 
     stages: Sequence[Stage]
     clock: Callable[[], float] = time.monotonic
@@ -84,7 +84,7 @@ class Board:
         self.notify(stage)
 
     def seconds(self) -> dict[str, float]:
-        """By stage, and in all."""
+        """Return the seconds by stage, and in total."""
         now_s = self.clock()
         return {each.key: round(each.seconds(now_s), 1) for each in self.stages} | {
             "total": round(now_s - self.began_s, 1)
@@ -92,7 +92,7 @@ class Board:
 
 
 class Lines:
-    """Writes a line when a stage begins and ends, and now and then in between."""
+    """Writes a line when a stage starts and ends, and now and then in between."""
 
     def __init__(self, board: Board, write: Callable[[str], None]) -> None:
         self._board = board
@@ -130,7 +130,7 @@ class Lines:
 
 
 @contextmanager
-def shown(board: Board, console: Console, write: Callable[[str], None]) -> Iterator[None]:
+def show_board(board: Board, console: Console, write: Callable[[str], None]) -> Iterator[None]:
     """Show the board while the block runs: live if the console is a terminal that can move its cursor."""
     if not console.is_terminal or console.is_dumb_terminal:
         board.notify = Lines(board, write).show
@@ -142,24 +142,24 @@ def shown(board: Board, console: Console, write: Callable[[str], None]) -> Itera
         try:
             yield
         finally:
-            board.link = ""  # it is old by the time anyone looks at what stays on the screen
+            board.link = ""  # expired by the time anyone reads the final screen
             live.refresh()
 
 
 def picture(board: Board) -> RenderableType:
-    """All stages, each with its result, and the one that runs with a bar and what it does."""
+    """Return all stages, each with its result, and the current one with a bar and its activity."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
     now_s = board.clock()
-    wide = max(len(stage.title) for stage in board.stages)
+    width = max(len(stage.title) for stage in board.stages)
     parts: list[RenderableType] = [_heading(board, now_s)]
     for stage in board.stages:
         row = Table.grid(padding=(0, 1), expand=True)
         row.add_column(width=1)
-        row.add_column(width=wide)
+        row.add_column(width=width)
         row.add_column(ratio=1)
         row.add_column(justify="right", no_wrap=True)
         mark, style = _MARKS[stage.state]
@@ -185,12 +185,12 @@ def picture(board: Board) -> RenderableType:
 
 
 def _heading(board: Board, now_s: float) -> RenderableType:
-    """Trainshed demo, stage 4 of 6, 1 min 12 s"""
+    """Return the heading: Trainshed demo, stage 4 of 6, 1 min 12 s"""
     from rich.text import Text
 
-    begun = sum(stage.state != WAITING for stage in board.stages)
+    started = sum(stage.state != WAITING for stage in board.stages)
     total_s = duration(now_s - board.began_s)
-    return Text.assemble(("Trainshed demo", "bold"), (f", stage {begun} of {len(board.stages)}, {total_s}", "dim"))
+    return Text.assemble(("Trainshed demo", "bold"), (f", stage {started} of {len(board.stages)}, {total_s}", "dim"))
 
 
 def _details(stage: Stage) -> Iterator[RenderableType]:

@@ -1,4 +1,4 @@
-"""gcloud, as `trainshed shell` has it: the commands of Trainshed under gcloud's names, and a few of gcloud's own."""
+"""gcloud in `trainshed shell`: Trainshed's commands under gcloud's names, and a few of gcloud's own."""
 
 from __future__ import annotations
 
@@ -104,49 +104,49 @@ def gcloud(project: str | None, quiet: bool) -> None:
 
 
 def run(args: Sequence[str]) -> None:
-    """Do what a command line of gcloud says, and end the program with its exit status."""
+    """Run a command line of gcloud, and exit with its status."""
     line = lines.parse(args)
     for note in line.notes:
         say(f"WARNING: {note}")
-    asked = lines.names(line.words)
-    if (text := lines.longest(lines.NOT_NEEDED, asked)) is not None:
+    names = lines.names(line.words)
+    if (text := lines.longest(lines.NOT_NEEDED, names)) is not None:
         say(text)
         return
-    command = found(gcloud, line.words)
+    command = resolve_command(gcloud, line.words)
     if command is None:
-        raise CannotProceedError(lines.refusal(asked))
-    before = [*(("--project", line.project) if line.project else ()), *(("--quiet",) if line.quiet else ())]
-    at = line.words.index("--") if "--" in line.words else len(line.words)
+        raise CannotProceedError(lines.refusal(names))
+    flags = [*(("--project", line.project) if line.project else ()), *(("--quiet",) if line.quiet else ())]
+    split = line.words.index("--") if "--" in line.words else len(line.words)
     takes_format = any(parameter.name == "format" for parameter in command.params)
-    shape = ("--format", line.format) if line.format is not None and takes_format else ()
-    gcloud.main([*before, *line.words[:at], *shape, *line.words[at:]], prog_name="gcloud")
+    format_flag = ("--format", line.format) if line.format is not None and takes_format else ()
+    gcloud.main([*flags, *line.words[:split], *format_flag, *line.words[split:]], prog_name="gcloud")
 
 
-def found(group: click.Group, words: Sequence[str]) -> click.Command | None:
-    """The command that the words lead to, as far as they do; None if they leave what is served.
+def resolve_command(group: click.Group, words: Sequence[str]) -> click.Command | None:
+    """Return the command that the words name. Returns None if Trainshed does not have it.
 
-    A word that jobs, models and so on don't know is a bad command line, not something else that gcloud has.
+    An unknown word below jobs, models and so on is a usage error, not another command of gcloud.
     """
     command: click.Command = group
     for word in words:
         if word.startswith("-") or not isinstance(command, LazyGroup):
             break
-        deeper = command.get_command(click.Context(command), word)
-        if deeper is None:
+        subcommand = command.get_command(click.Context(command), word)
+        if subcommand is None:
             return command if _is_ml(command.table) else None
-        command = deeper
+        command = subcommand
     return command
 
 
 def _is_ml(table: Mapping[str, Any]) -> bool:
-    return table is ML or any(table is where for where, _ in ML.values())
+    return table is ML or any(table is location for location, _ in ML.values())
 
 
-_OURS = ("project", "core/project", "client/project")
+_PROJECT_PROPERTIES = ("project", "core/project", "client/project")
 
 
-def _is_ours(property: str) -> bool:
-    return property in _OURS or property.startswith("server/")
+def _is_supported(property: str) -> bool:
+    return property in _PROJECT_PROPERTIES or property.startswith("server/")
 
 
 @click.command("set", cls=Command)
@@ -155,15 +155,15 @@ def _is_ours(property: str) -> bool:
 @click.pass_context
 def config_set(ctx: click.Context, property: str, value: str) -> None:
     """Set a property. The project is kept; regions, zones and accounts mean nothing here."""
-    if not _is_ours(property):
+    if not _is_supported(property):
         say(f"WARNING: [{property}] means nothing here: there is one machine and one endpoint. Nothing was kept.")
         return
     ctx.invoke(config.set_, property=property, value=value)
-    fixed = environment().get("TRAINSHED_PROJECT")
-    if property in _OURS and fixed and fixed != value:
+    project_variable = environment().get("TRAINSHED_PROJECT")
+    if property in _PROJECT_PROPERTIES and project_variable and project_variable != value:
         say(
-            f"WARNING: The variable TRAINSHED_PROJECT is set to {fixed} in this shell, and counts more. To work in the "
-            f"other project, type: export TRAINSHED_PROJECT={value}"
+            f"WARNING: The variable TRAINSHED_PROJECT is set to {project_variable} in this shell, and counts more. "
+            f"To work in the other project, type: export TRAINSHED_PROJECT={value}"
         )
 
 
@@ -172,7 +172,7 @@ def config_set(ctx: click.Context, property: str, value: str) -> None:
 @click.pass_context
 def config_get(ctx: click.Context, property: str) -> None:
     """Print one property as it is in force."""
-    if _is_ours(property):
+    if _is_supported(property):
         ctx.invoke(config.get, property=property)
     else:
         say("(unset)")
@@ -184,7 +184,7 @@ def config_get(ctx: click.Context, property: str) -> None:
 @click.pass_context
 def config_list(ctx: click.Context, property: str | None, format: str | None) -> None:
     """List the project and the server settings."""
-    if property is not None and not _is_ours(property):
+    if property is not None and not _is_supported(property):
         say(f"WARNING: [{property}] is not set: it means nothing here.")
         if format is not None:
             show_one({}, format=format)
@@ -224,8 +224,8 @@ def list_regions(format: str | None, **choice: Any) -> None:
     say("\nAll of them are this machine.")
 
 
-def _project(here: CommandContext, name: str) -> dict[str, str]:
-    number = here.client.call("GET", f"/v1/projects/{name}:getConfig")["serviceAccountProject"]
+def _project(context: CommandContext, name: str) -> dict[str, str]:
+    number = context.client.call("GET", f"/v1/projects/{name}:getConfig")["serviceAccountProject"]
     return {"projectId": name, "name": name, "projectNumber": str(number), "lifecycleState": "ACTIVE"}
 
 
@@ -234,10 +234,10 @@ def _project(here: CommandContext, name: str) -> dict[str, str]:
 @format_option
 def list_projects(format: str | None, **choice: Any) -> None:
     """List projects."""
-    here = session()
-    known = here.client.call("GET", "/trainshed/v1/session")["projects"]
+    context = session()
+    known = context.client.call("GET", "/trainshed/v1/session")["projects"]
     columns = (Column("PROJECT_ID", "projectId"), Column("NAME", "name"), Column("PROJECT_NUMBER", "projectNumber"))
-    show_list(select([_project(here, name) for name in known], **choice), format=format, columns=columns)
+    show_list(select([_project(context, name) for name in known], **choice), format=format, columns=columns)
 
 
 @click.command("describe", cls=Command)
@@ -245,8 +245,8 @@ def list_projects(format: str | None, **choice: Any) -> None:
 @format_option
 def describe_project(project_id: str | None, format: str | None) -> None:
     """Show one project."""
-    here = session(project_id)
-    show_one(_project(here, here.project), format=format)
+    context = session(project_id)
+    show_one(_project(context, context.project), format=format)
 
 
 @click.command(cls=Command)
@@ -258,6 +258,8 @@ def version() -> None:
 @click.command(cls=Command)
 def info() -> None:
     """Say where it talks to."""
-    here = session()
+    context = session()
     click.echo(f"Trainshed [{__version__}] in place of the Google Cloud SDK, on Python {platform.python_version()}")
-    click.echo(f"Server: [{here.client.url}]\nProject: [{here.project}]\nState folder: [{here.settings.home.path}]")
+    click.echo(
+        f"Server: [{context.client.url}]\nProject: [{context.project}]\nState folder: [{context.settings.home.path}]"
+    )

@@ -1,4 +1,4 @@
-"""gsutil, as `trainshed shell` has it: `trainshed buckets` under its old name."""
+"""gsutil in `trainshed shell`: `trainshed buckets` under its old name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def gsutil(parallel: bool, quiet: bool) -> None:
 
 
 def run(args: Sequence[str]) -> None:
-    """Do what a command line of gsutil says, and end the program with its exit status."""
+    """Run a command line of gsutil, and exit with its status."""
     words = lines.parse(args)
     command = next((word for word in words if not word.startswith("-")), None)
     if command is not None and command not in TABLE:

@@ -1,4 +1,4 @@
-"""notebook: JupyterLab on this machine, in the background, with everything set to talk to the server."""
+"""notebook: JupyterLab on this machine, in the background, set up for the server."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from trainshed.cli.toolkit.browser import opened
-from trainshed.cli.toolkit.build_progress import shown_build
+from trainshed.cli.toolkit.browser import open_browser
+from trainshed.cli.toolkit.build_progress import show_build
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import CommandContext, project_option, session
 from trainshed.cli.toolkit.output import say
-from trainshed.cli.workspace.shell import led_here
+from trainshed.cli.workspace.shell import shell_target
 from trainshed.config import environment
 from trainshed.local import notebook as lab
 from trainshed.local.samples import samples_folder
@@ -46,40 +46,40 @@ def notebook(port: int | None, folder: Path | None, no_browser: bool, stop: bool
       trainshed notebook --dir ~/work --no-browser
       trainshed notebook --stop
     """
-    here = session(project)
-    home = here.settings.home
+    context = session(project)
+    home = context.settings.home
     if stop:
         say("The notebook has stopped." if lab.stop(home) else "No notebook is running.")
         return
     home.create()
-    place = led_here(here, home.notebook / "bin", fixed_project=True)
-    found = lab.running(home)
-    if found is not None:
-        say(f"A notebook is running on {found.folder} already. `trainshed notebook --stop` stops it.")
+    target = shell_target(context, home.notebook / "bin", fixed_project=True)
+    jupyter = lab.running(home)
+    if jupyter is not None:
+        say(f"A notebook is running on {jupyter.folder} already. `trainshed notebook --stop` stops it.")
     else:
-        found = _started(here, place, (folder or home.notebooks).expanduser().absolute(), port)
-        say(f"JupyterLab runs on {found.folder}. `trainshed notebook --stop` stops it.")
-    click.echo(found.url)
-    if not no_browser and not opened(found.url, home.notebook / "open.html"):
+        jupyter = _start(context, target, (folder or home.notebooks).expanduser().absolute(), port)
+        say(f"JupyterLab runs on {jupyter.folder}. `trainshed notebook --stop` stops it.")
+    click.echo(jupyter.url)
+    if not no_browser and not open_browser(jupyter.url, home.notebook / "open.html"):
         say("No browser could be opened: open the address above in one.")
 
 
-def _started(here: CommandContext, place: ShellTarget, folder: Path, port: int | None) -> lab.Notebook:
-    home = place.home
+def _start(context: CommandContext, target: ShellTarget, folder: Path, port: int | None) -> lab.Notebook:
+    home = target.home
     if port is not None:
         lab.check_port(port)
-    around = outer_environment(environment())
-    with shown_build("notebook") as progress:
+    outer_env = outer_environment(environment())
+    with show_build("notebook") as progress:
         python = lab.interpreter(home, progress)
     for name in lab.copy_samples(samples_folder() / "notebooks", folder):
         say(f"Copied {name} to {folder}")
-    git, sudo = (shutil.which(name, path=around.get("PATH")) for name in ("git", "sudo"))
+    git, sudo = (shutil.which(name, path=outer_env.get("PATH")) for name in ("git", "sudo"))
     shims.write(
-        place.shims, shims.shim_scripts(shims.Programs(python=sys.executable, git=git, sudo=sudo), google=False)
+        target.shims, shims.shim_scripts(shims.Programs(python=sys.executable, git=git, sudo=sudo), google=False)
     )
-    path = f"{python.parent}:{around.get('PATH', '')}"
-    # no token: the client finds it as the command line does, and takes the owner's to no other machine
-    env = inner_environment({**around, "PATH": path}, place, {"TRAINSHED_URL": here.client.url})
+    path = f"{python.parent}:{outer_env.get('PATH', '')}"
+    # no token: the client finds it as the command line does, and never sends the owner's to another machine
+    env = inner_environment({**outer_env, "PATH": path}, target, {"TRAINSHED_URL": context.client.url})
     say("Starting JupyterLab...")
     terminal = (sys.executable, "-P", "-m", "trainshed.cli", "shell")
     return lab.start(home, lab.NotebookSpec(python=python, folder=folder, port=port, env=env, terminal=terminal))

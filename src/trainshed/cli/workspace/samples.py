@@ -24,8 +24,8 @@ def list_(format: str | None) -> None:
     Example:
       trainshed samples list
     """
-    found = samples.catalogue(samples.samples_folder()).values()
-    rows = [{"name": item.name, "runtime": item.runtime, "summary": item.summary} for item in found]
+    items = samples.catalogue(samples.samples_folder()).values()
+    rows = [{"name": item.name, "runtime": item.runtime, "summary": item.summary} for item in items]
     show_list(rows, format=format, columns=_COLUMNS)
 
 

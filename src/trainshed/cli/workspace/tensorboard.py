@@ -1,4 +1,4 @@
-"""tensorboard: the real one, on a bucket's folder or a job's."""
+"""tensorboard: the real TensorBoard, on a bucket's folder or a job's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from trainshed.cli.jobs.commands import fetch
-from trainshed.cli.toolkit.build_progress import shown_build
+from trainshed.cli.toolkit.build_progress import show_build
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import CommandContext, project_option, session
 from trainshed.cli.toolkit.output import say
@@ -41,25 +41,27 @@ def tensorboard(job: str | None, logdir: str | None, port: int, host: str, proje
     """
     if (job is None) == (logdir is None):
         raise click.UsageError("Give the name of a job, or --logdir, and not both.")
-    here = session(project)
+    context = session(project)
     if job is not None:
-        logdir = _job_dir(here, job)
-    folder = _resolved(here, str(logdir))
+        logdir = _job_dir(context, job)
+    folder = _resolve(context, str(logdir))
     check_port(host, port)
-    with shown_build(RUNTIME) as progress:
-        python, _ = interpreters.runtime_python(here.settings.home, RUNTIME, progress)
+    with show_build(RUNTIME) as progress:
+        python, _ = interpreters.runtime_python(context.settings.home, RUNTIME, progress)
     say(f"Starting TensorBoard on {folder}")
     try:
         sys.exit(
-            processes.run_gang([program(python, folder, environment(), host=host, port=port)], _show, on_exit=_mute)
+            processes.run_gang(
+                [program(python, folder, environment(), host=host, port=port)], _show, on_exit=_ignore_exit
+            )
         )
     except processes.StopRequested:
         say("TensorBoard has ended.")
 
 
-def _job_dir(here: CommandContext, job: str) -> str:
-    found: dict[str, Any] = fetch(here, job)
-    job_dir = found.get("trainingInput", {}).get("jobDir")
+def _job_dir(context: CommandContext, job: str) -> str:
+    body: dict[str, Any] = fetch(context, job)
+    job_dir = body.get("trainingInput", {}).get("jobDir")
     if not job_dir:
         raise FailedPreconditionError(
             f"Job {job} has no job directory, so it is not known where it writes. Name the folder with --logdir."
@@ -67,23 +69,23 @@ def _job_dir(here: CommandContext, job: str) -> str:
     return str(job_dir)
 
 
-def _resolved(here: CommandContext, logdir: str) -> str:
-    """The text with paths in place of gs:// addresses, all of which must be here."""
+def _resolve(context: CommandContext, logdir: str) -> str:
+    """Replace gs:// URIs in the text by paths. Raises `NotFoundError` if a bucket is not on this machine."""
     if "gs://" not in logdir:
         return logdir
-    _check_here(here)
-    buckets = LocalBuckets(here.settings.home)
+    _check_here(context)
+    buckets = LocalBuckets(context.settings.home)
     resolved = buckets.resolve(logdir)
     for uri in buckets.unknown:
-        buckets.folder(uri)  # says what is wrong with it
+        buckets.folder(uri)  # raises the error for it
     return resolved
 
 
-def _check_here(here: CommandContext) -> None:
-    url = here.settings.url
+def _check_here(context: CommandContext) -> None:
+    url = context.settings.url
     if url is None:
         return
-    local = running(here.settings.home)
+    local = running(context.settings.home)
     if local is None or url.rstrip("/") not in (local.url, local.tls_url):
         raise CannotProceedError(
             f"TRAINSHED_URL names the server {url}, whose buckets are not in this machine's state folder. Copy the "
@@ -101,5 +103,5 @@ def _show(name: str, line: bytes, is_error: bool) -> None:
         say(text)
 
 
-def _mute(name: str, status: int) -> None:
-    """TensorBoard is the only program there is: its end is the end."""
+def _ignore_exit(name: str, status: int) -> None:
+    """Ignore the exit: TensorBoard is the only program."""
