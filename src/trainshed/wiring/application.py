@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,22 +17,14 @@ from trainshed.control.deployments.completion import DeploymentStores
 from trainshed.control.deployments.controller import DeploymentController, find_parity_twin, runtime_in_use
 from trainshed.control.deployments.model_files import ModelFileStore
 from trainshed.control.deployments.provisioner import HostResources, ImageResolver, ProvisionerDeps, VersionProvisioner
-from trainshed.control.jobs.batch_attempt import BatchAttemptBuilder
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
-from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
-from trainshed.control.jobs.local_attempt import LocalAttemptBuilder, free_ports
-from trainshed.control.uri_resolver import UriResolver
-from trainshed.domain.jobs.batch_prediction import BATCH_PREDICTION, BatchPrediction
-from trainshed.domain.jobs.gang import shortfall
-from trainshed.domain.jobs.job import LOCAL_ENGINE, RAY_ENGINE, Job
-from trainshed.domain.jobs.training import TRAINING, TRAINING_IN_CONTAINERS
-from trainshed.domain.models.version import HOSTED_CONTAINER, HOSTED_VERSION
+from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.domain.jobs.batch_prediction import BatchPrediction
+from trainshed.domain.jobs.job import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.domain.policies import JOBS, MODELS
-from trainshed.engines.base import AttemptSpec
 from trainshed.engines.hosts.base import HostEngine, HostEngineRouter
 from trainshed.engines.local.containers import ContainerOptions, HostContainers
-from trainshed.engines.local.engine import SLOTS_PER_CORE
 from trainshed.engines.local.hosts import LocalHostEngine
 from trainshed.engines.local.package_installer import PackageInstaller
 from trainshed.engines.local.reference_outputs import ReferenceOutputs
@@ -78,7 +68,16 @@ from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
 from trainshed.store.tokens import TokenStore
 from trainshed.wiring.core import Core, build_core
-from trainshed.wiring.ray import RayDependencies, RayIntegration
+from trainshed.wiring.jobs import (
+    JobPlane,
+    RemoteAccess,
+    build_attempt_builder,
+    build_job_plane,
+    build_ray,
+    unchanged,
+    uri_resolver,
+)
+from trainshed.wiring.ray import RayIntegration
 
 MAX_REMOTE_LAUNCHES = 8  #: concurrent launches of remote attempts, which are short on this machine
 
@@ -128,25 +127,6 @@ class Application:
             self.warm.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _RemoteAccess:
-    """What remote jobs and hosts need to reach this server."""
-
-    nodes: NodeEndpoint
-    credentials: RemoteCredentials
-    artifact_access: ArtifactAccessIssuer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JobPlane:
-    """The parts that run jobs."""
-
-    builder: LocalAttemptBuilder
-    registry: EngineRegistry
-    ray: RayIntegration
-    control: JobController
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ServingPlane:
     """The parts that serve versions."""
@@ -174,20 +154,20 @@ def build_application(
     core.objects.sweep()
     tokens = Tokens(TokenStore(database), job_active=core.jobs.is_active, version_there=core.models.has_version)
     tokens.ensure_owner(home.token)
-    inject = LocalCredentials(endpoints, issue=tokens.issue_for_job).inject if endpoints else _unchanged
+    inject = LocalCredentials(endpoints, issue=tokens.issue_for_job).inject if endpoints else unchanged
     credentials = RemoteCredentials(nodes, issue=tokens.issue_for_job, issue_fetch_token=tokens.issue_job_fetch_token)
-    builder = _build_attempt_builder(core, serves_gs=nodes.serves_gs)
-    ray = _build_ray(
+    builder = build_attempt_builder(core, serves_gs=nodes.serves_gs)
+    ray = build_ray(
         core,
         builder,
-        _RemoteAccess(nodes, credentials, ArtifactAccessIssuer(nodes, issue=tokens.issue_version_fetch_token)),
+        RemoteAccess(nodes, credentials, ArtifactAccessIssuer(nodes, issue=tokens.issue_version_fetch_token)),
     )
     local_hosts = LocalHostEngine(
         home, ship=core.engine.ship, warm=core.engine.warm, containers=_host_containers(home, settings)
     )
     hosts = HostEngineRouter({LOCAL_ENGINE: local_hosts, RAY_ENGINE: ray.hosts})
     provisioner = _build_provisioner(core, hosts)
-    job_plane = _build_job_plane(core, provisioner, inject, builder, ray)
+    job_plane = build_job_plane(core, provisioner, inject, builder, ray)
     serving_plane = _build_serving_plane(core, provisioner)
     return Application(
         _build_services(core, job_plane, serving_plane, tokens, info),
@@ -221,7 +201,7 @@ def _build_serving_plane(core: Core, provisioner: VersionProvisioner) -> _Servin
 
 
 def _build_services(
-    core: Core, job_plane: _JobPlane, serving_plane: _ServingPlane, tokens: Tokens, info: ServerInfo
+    core: Core, job_plane: JobPlane, serving_plane: _ServingPlane, tokens: Tokens, info: ServerInfo
 ) -> Services:
     """Build the services that routes call."""
     builder, control, deployments = job_plane.builder, job_plane.control, serving_plane.deployments
@@ -276,10 +256,6 @@ def _build_services(
     )
 
 
-def _uri_resolver(core: Core) -> UriResolver:
-    return UriResolver(buckets=core.home.buckets, backend=core.backend, owner=core.buckets.owner)
-
-
 def _projects(core: Core) -> Projects:
     return Projects(ProjectStore(core.database), default=default_project(core.home, environment()))
 
@@ -303,7 +279,7 @@ def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
         runtimes=core.runtimes,
         installer=PackageInstaller(uv=find_uv(), ship=core.engine.ship),
         references=ReferenceOutputs(core.engine.warm, ship=core.engine.ship),
-        uri_resolver=_uri_resolver(core),
+        uri_resolver=uri_resolver(core),
         images=ImageResolver(tool=core.settings.container_tool, number=_projects(core).number),
         find_parity_twin=find_parity_twin(core.models),
     )
@@ -316,89 +292,8 @@ def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
     return VersionProvisioner(deps, hosts, resources)
 
 
-def _build_attempt_builder(core: Core, *, serves_gs: bool) -> LocalAttemptBuilder:
-    return LocalAttemptBuilder(
-        core.home,
-        core.settings,
-        jobs=core.jobs,
-        runtimes=core.runtimes,
-        uri_resolver=_uri_resolver(core),
-        buckets=_local_buckets(core),
-        serves_gs=serves_gs,
-        cpus=core.cpus,
-        machines=core.machines,
-    )
-
-
-def _build_job_plane(
-    core: Core,
-    provisioner: VersionProvisioner,
-    inject: Callable[[AttemptSpec], AttemptSpec],
-    builder: LocalAttemptBuilder,
-    ray: RayIntegration,
-) -> _JobPlane:
-    batch_builder = BatchAttemptBuilder(
-        settings=core.settings,
-        jobs=core.jobs,
-        models=core.models,
-        provisioner=provisioner,
-        backend=core.backend,
-        ship=core.engine.ship,
-    )
-
-    def prepare(job: Job) -> AttemptSpec:
-        if BatchPrediction.key in job.body:
-            return batch_builder.prepare(job, builder.folder(job))
-        return inject(builder.prepare(job))
-
-    local_engine = RegisteredEngine(
-        engine=core.engine,
-        prepare=prepare,
-        supports=frozenset({TRAINING, TRAINING_IN_CONTAINERS, BATCH_PREDICTION, HOSTED_VERSION, HOSTED_CONTAINER}),
-        shortfall=partial(shortfall, cpus=core.cpus, machines=core.machines),
-    )
-    registry = EngineRegistry(
-        {LOCAL_ENGINE: local_engine, RAY_ENGINE: ray.registered_engine},
-        default=core.settings.engine,
-        machines=core.machines,
-    )
-    control = JobController(
-        core.jobs,
-        registry,
-        gang=builder.gang,
-        max_launches=(core.settings.slots or SLOTS_PER_CORE * core.cpus) + MAX_REMOTE_LAUNCHES,
-        poll_s=core.settings.poll_s,
-        check=core.database.check_fence,
-        give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
-    )
-    return _JobPlane(builder=builder, registry=registry, ray=ray, control=control)
-
-
-def _local_buckets(core: Core) -> Callable[[str], Iterable[str]]:
-    """Return a function that names the buckets of a project that are folders, not in a cloud."""
-    return lambda project: (name for name in core.buckets.names(project) if not core.backend.cloud_of(name))
-
-
-def _build_ray(core: Core, builder: LocalAttemptBuilder, access: _RemoteAccess) -> RayIntegration:
-    return RayIntegration(
-        RayDependencies(
-            home=core.home,
-            settings=core.settings,
-            uv=find_uv(),
-            machines=core.machines,
-            supervisors=core.engine,
-            nodes=access.nodes,
-            credentials=access.credentials,
-            artifact_access=access.artifact_access.of,
-            uri_resolver=_uri_resolver(core),
-            buckets=_local_buckets(core),
-            folder=builder.folder,
-        )
-    )
-
-
 def _job_dependencies(
-    core: Core, uri_checker: UriChecker, job_plane: _JobPlane, progress: ProgressService
+    core: Core, uri_checker: UriChecker, job_plane: JobPlane, progress: ProgressService
 ) -> JobDependencies:
     builder = job_plane.builder
     return JobDependencies(
@@ -434,7 +329,7 @@ def _overview(core: Core, serving_plane: _ServingPlane, job_dependencies: JobDep
 
 
 def _models_and_versions(
-    core: Core, uri_checker: UriChecker, projects: Projects, job_plane: _JobPlane, serving_plane: _ServingPlane
+    core: Core, uri_checker: UriChecker, projects: Projects, job_plane: JobPlane, serving_plane: _ServingPlane
 ) -> tuple[Models, Versions]:
     deployments, gateway = serving_plane.deployments, serving_plane.gateway
     serving = ServingDependencies(
@@ -455,7 +350,3 @@ def _models_and_versions(
         project_number=projects.number,
     )
     return Models(core.models, serving, project_number=projects.number), versions
-
-
-def _unchanged(spec: AttemptSpec) -> AttemptSpec:
-    return spec

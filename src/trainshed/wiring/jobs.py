@@ -1,0 +1,138 @@
+"""Builds the job plane: attempt builders, the engine registry and the job controller."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from trainshed.control.deployments.artifact_access import ArtifactAccessIssuer
+from trainshed.control.deployments.provisioner import VersionProvisioner
+from trainshed.control.jobs.batch_attempt import BatchAttemptBuilder
+from trainshed.control.jobs.controller import JobController
+from trainshed.control.jobs.credentials import RemoteCredentials
+from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
+from trainshed.control.jobs.local_attempt import LocalAttemptBuilder
+from trainshed.control.uri_resolver import UriResolver
+from trainshed.domain.jobs.batch_prediction import BATCH_PREDICTION, BatchPrediction
+from trainshed.domain.jobs.gang import shortfall
+from trainshed.domain.jobs.job import LOCAL_ENGINE, RAY_ENGINE, Job
+from trainshed.domain.jobs.training import TRAINING, TRAINING_IN_CONTAINERS
+from trainshed.domain.models.version import HOSTED_CONTAINER, HOSTED_VERSION
+from trainshed.engines.base import AttemptSpec
+from trainshed.engines.local.engine import SLOTS_PER_CORE
+from trainshed.proxy.node_endpoint import NodeEndpoint
+from trainshed.runtimes.uv import find_uv
+from trainshed.wiring.application import MAX_REMOTE_LAUNCHES
+from trainshed.wiring.core import Core
+from trainshed.wiring.ray import RayDependencies, RayIntegration
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAccess:
+    """What remote jobs and hosts need to reach this server."""
+
+    nodes: NodeEndpoint
+    credentials: RemoteCredentials
+    artifact_access: ArtifactAccessIssuer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlane:
+    """The parts that run jobs."""
+
+    builder: LocalAttemptBuilder
+    registry: EngineRegistry
+    ray: RayIntegration
+    control: JobController
+
+
+def uri_resolver(core: Core) -> UriResolver:
+    return UriResolver(buckets=core.home.buckets, backend=core.backend, owner=core.buckets.owner)
+
+
+def build_attempt_builder(core: Core, *, serves_gs: bool) -> LocalAttemptBuilder:
+    return LocalAttemptBuilder(
+        core.home,
+        core.settings,
+        jobs=core.jobs,
+        runtimes=core.runtimes,
+        uri_resolver=uri_resolver(core),
+        buckets=_local_buckets(core),
+        serves_gs=serves_gs,
+        cpus=core.cpus,
+        machines=core.machines,
+    )
+
+
+def build_job_plane(
+    core: Core,
+    provisioner: VersionProvisioner,
+    inject: Callable[[AttemptSpec], AttemptSpec],
+    builder: LocalAttemptBuilder,
+    ray: RayIntegration,
+) -> JobPlane:
+    batch_builder = BatchAttemptBuilder(
+        settings=core.settings,
+        jobs=core.jobs,
+        models=core.models,
+        provisioner=provisioner,
+        backend=core.backend,
+        ship=core.engine.ship,
+    )
+
+    def prepare(job: Job) -> AttemptSpec:
+        if BatchPrediction.key in job.body:
+            return batch_builder.prepare(job, builder.folder(job))
+        return inject(builder.prepare(job))
+
+    local_engine = RegisteredEngine(
+        engine=core.engine,
+        prepare=prepare,
+        supports=frozenset({TRAINING, TRAINING_IN_CONTAINERS, BATCH_PREDICTION, HOSTED_VERSION, HOSTED_CONTAINER}),
+        shortfall=partial(shortfall, cpus=core.cpus, machines=core.machines),
+    )
+    registry = EngineRegistry(
+        {LOCAL_ENGINE: local_engine, RAY_ENGINE: ray.registered_engine},
+        default=core.settings.engine,
+        machines=core.machines,
+    )
+    control = JobController(
+        core.jobs,
+        registry,
+        gang=builder.gang,
+        max_launches=(core.settings.slots or SLOTS_PER_CORE * core.cpus) + MAX_REMOTE_LAUNCHES,
+        poll_s=core.settings.poll_s,
+        check=core.database.check_fence,
+        give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
+    )
+    return JobPlane(builder=builder, registry=registry, ray=ray, control=control)
+
+
+def _local_buckets(core: Core) -> Callable[[str], Iterable[str]]:
+    """Return a function that names the buckets of a project that are folders, not in a cloud."""
+    return lambda project: (name for name in core.buckets.names(project) if not core.backend.cloud_of(name))
+
+
+def build_ray(core: Core, builder: LocalAttemptBuilder, access: RemoteAccess) -> RayIntegration:
+    return RayIntegration(
+        RayDependencies(
+            home=core.home,
+            settings=core.settings,
+            uv=find_uv(),
+            machines=core.machines,
+            supervisors=core.engine,
+            nodes=access.nodes,
+            credentials=access.credentials,
+            artifact_access=access.artifact_access.of,
+            uri_resolver=uri_resolver(core),
+            buckets=_local_buckets(core),
+            folder=builder.folder,
+        )
+    )
+
+
+def unchanged(spec: AttemptSpec) -> AttemptSpec:
+    return spec
