@@ -53,7 +53,7 @@ def rules(**changes: str) -> RayHostConfig:
 @pytest.fixture
 def hosts(tmp_path: Path, link: LocalBridge) -> Iterator[RayHostEngine]:
     made = RayHostEngine(
-        Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), link=link, rules=rules()
+        Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), bridge=link, config=rules()
     )
     made.open(lambda: None)
     yield made
@@ -211,7 +211,7 @@ def test_room_that_an_earlier_server_left_is_given_back(
     hosts.close()
     link.actors[name] = actor  # as if nobody had told it to end
     later = RayHostEngine(
-        Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), link=link, rules=rules()
+        Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), bridge=link, config=rules()
     )
     later.open(lambda: None)
     wait_for(link.gangs, lambda gangs: gangs == [])
@@ -220,7 +220,7 @@ def test_room_that_an_earlier_server_left_is_given_back(
 
 def test_without_a_cluster_none_is_started(tmp_path: Path, spec: HostSpec, link: LocalBridge) -> None:
     none = RayHostEngine(
-        Home(tmp_path / "other"), ship=lambda: tmp_path, link=link, rules=rules(lacking="There is none.")
+        Home(tmp_path / "other"), ship=lambda: tmp_path, bridge=link, config=rules(lacking="There is none.")
     )
     none.open(lambda: None)
     with pytest.raises(EngineUnavailableError, match=r"There is none\."):

@@ -1,4 +1,4 @@
-"""What an engine is: the place where the replicas of a job run."""
+"""The engine contract: what launches and observes the attempts of jobs, and the specs it gets."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from trainshed.domain.jobs.reconcile import ObservedAttempt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaContainer:
-    """What a replica runs in place of the job's module."""
+    """A container that a replica runs in place of the job's module."""
 
     image: str
     command: tuple[str, ...]  #: empty: the image's own
     args: tuple[str, ...]
-    cpus: float  #: no more than these
+    cpus: float  #: at most
     memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A folder of this machine that a container sees."""
+    """A folder of this machine that is mounted into a container."""
 
     source: Path
-    target: Path  #: where it sees it
+    target: Path  #: path in the container
     read_only: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSettings:
-    """What the containers of a gang have in common."""
+    """Settings that all containers of a gang share."""
 
     tool: str  #: auto, podman or docker
     read_only: bool  #: the files of the image
@@ -48,104 +48,103 @@ class Replica:
     type: str
     index: int
     primary: bool
-    env: Mapping[str, str] = field(default_factory=dict)  #: what differs from one replica to the next: TF_CONFIG
+    env: Mapping[str, str] = field(default_factory=dict)  #: variables of this replica only: TF_CONFIG
     container: ReplicaContainer | None = None
-    machine: str = ""  #: its machine type, where that matters
-    gpus: int = 0  #: beside those of the machine
+    machine: str = ""  #: its machine type, if the engine uses it
+    gpus: int = 0  #: in addition to those of the machine type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSpec:
-    """What a machine other than the server's needs to have to run a replica. All of it is JSON."""
+    """What a remote node needs to run a replica. All of it is JSON."""
 
-    runtime: Mapping[str, Any]  #: from which an environment is built there: name, key, python, lock, stands_for
+    runtime: Mapping[str, Any]  #: the recipe of its environment: name, key, python, lock, stands_for
     packages: tuple[Mapping[str, Any], ...]  #: uri, sha256 and url of each
-    kit: Mapping[str, Any]  #: files and tokens; goes into no log and no command line
+    kit: Mapping[str, Any]  #: files and tokens; must not appear in logs or command lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSpec:
-    """One attempt at a job, with nothing left to decide."""
+    """One attempt at a job, fully resolved."""
 
     project: str
     job: str
     attempt: int
-    folder: Path  #: the attempt's own; what its supervisor writes goes here
+    folder: Path  #: the attempt's own; its supervisor writes here
     python: Path  #: the runtime's interpreter
     module: str
     args: tuple[str, ...]
     packages: tuple[Package, ...]
-    site: Path  #: where the packages are installed, shared by jobs with the same packages and runtime
+    site: Path  #: folder of installed packages, shared by jobs with the same packages and runtime
     replicas: tuple[Replica, ...]
     env: Mapping[str, str]
     grace_s: float
     max_running_s: float
     log_limit_bytes: int
-    warm: bool = True  #: whether it may run in a process that has the runtime's framework imported
+    warm: bool = True  #: whether it may start from a warm process
     containers: ContainerSettings | None = None  #: if each replica has one
-    elsewhere: RemoteSpec | None = None  #: for replicas that run on other machines
+    elsewhere: RemoteSpec | None = None  #: for remote replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangRequest:
-    """One attempt as far as it is known before it is prepared: enough to ask for room."""
+    """An attempt before it is prepared, with what admission needs."""
 
     project: str
     job: str
     attempt: int
-    folder: Path  #: the attempt's own, which may not be there yet
-    machines: Mapping[str, str]  #: the machine type of each replica, by its name; empty: any will do
-    gpus: Mapping[str, int] = field(default_factory=dict)  #: beside those of the machines, by the replica's name
+    folder: Path  #: the attempt's own, which may not exist yet
+    machines: Mapping[str, str]  #: the machine type of each replica, by its name; empty: any
+    gpus: Mapping[str, int] = field(default_factory=dict)  #: in addition to those of the machine types, by replica name
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """There is room, and it is kept for the gang until it is released."""
+    """The gang has its capacity until it is released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """There is no room now."""
+    """There is no capacity now."""
 
-    blocks_queue: bool = True  #: those behind it in the queue wait too, so that it is not overtaken for ever
+    blocks_queue: bool = True  #: later gangs wait too, so that this one is not overtaken for ever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """What an engine's attempts run on does not answer. They are left as they are until it does."""
+    """An engine's cluster does not respond. Its attempts stay as they are until it does."""
 
-    engine: str  #: which place, such as "The Ray cluster at HOST:PORT"
+    engine: str  #: its name, such as "The Ray cluster at HOST:PORT"
     since_us: int
 
 
 class Engine(Protocol):
-    """Runs gangs somewhere. Raises `EngineUnavailableError`, and no other error, when it cannot."""
+    """Runs gangs. Raises only `EngineUnavailableError`."""
 
     def reserve(self, gang: GangRequest, others: Sequence[GangRequest]) -> Reserved | Pending:
-        """Ask for room for a whole gang. `others` have theirs already. Returns at once, and may be repeated."""
+        """Request capacity for a whole gang. `others` have theirs already. Returns immediately. Idempotent."""
 
     def pending_reason(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
-        """What a gang that waits for room is told about it, to end a sentence. Asks for nothing."""
+        """Why a gang is pending, to end a sentence. Requests nothing."""
 
     def reservations(self) -> Collection[Path]:
-        """The attempts that room was asked for and that it was not taken back from, by folder: also by an earlier
-        server. Where the rows of jobs say all there is to say, there are none.
-        """
+        """Folders of the attempts with a reservation, including those of an earlier server. Empty if the rows
+        of jobs are the only record."""
 
     def release(self, attempt: Path) -> None:
-        """Give the attempt's room back, and what of it still runs there. Returns at once, and may be repeated."""
+        """Release the attempt's capacity and kill what still runs there. Returns immediately. Idempotent."""
 
     def outage(self) -> Outage | None:
-        """Since when the place where attempts run does not answer; None: it does."""
+        """The current outage. Returns None if the engine responds."""
 
-    def launch(self, launch: AttemptSpec) -> None:
-        """Start the attempt's supervisor; it lives from then on without us. Same attempt twice: started once."""
+    def launch(self, spec: AttemptSpec) -> None:
+        """Start the attempt's supervisor, which then runs independently of the server. Idempotent."""
 
     def observe(self, attempts: Collection[Path]) -> Mapping[Path, ObservedAttempt]:
-        """One question for many attempts, by folder. Each of them is in the answer."""
+        """Observe many attempts, by folder, in one call. The result has each of them."""
 
     def cancel(self, attempt: Path) -> None:
-        """Ask for the attempt to end. Returns at once; one that ended, or never was, is left alone."""
+        """Request the attempt's end. Returns immediately. Ignores attempts that have ended or were never started."""
 
     def kill(self, attempt: Path, replica: str, number: int) -> None:
-        """Have a signal sent to a replica, to see what happens. Returns at once; one not running is left alone."""
+        """Send a signal to a replica, for fault injection. Returns immediately. Ignores replicas that do not run."""

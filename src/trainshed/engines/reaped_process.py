@@ -1,4 +1,4 @@
-"""Starting a process of ours that runs a user's model: below a guard, with a log that is kept to a size."""
+"""Processes that run user code: started below a reaper, with a size-limited log; handles and runs of them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from trainshed.node.process import tree
 from trainshed.node.process.reaper import SIGNAL_EXIT_BASE
 from trainshed.node.process.spawn import inherited_environment
 
-LOG_BYTES = 4 << 20  #: of what a process prints, before it is put aside; what was aside before is gone then
-LOOK_S = 0.05  #: how long `ChildRun.status` waits
+LOG_BYTES = 4 << 20  #: of a log before it is rotated; the previous rotated file is deleted then
+LOOK_S = 0.05  #: maximum wait of `ChildRun.status`
 MARK = "TRAINSHED_HOST"
-_WORDS = 2000  #: characters of a log's end that stand for why a process ended
-_PIECE = 1 << 16
-_WORD = 32  #: bytes of the line with the pid
+_TAIL_MAX_CHARS = 2000  #: of a log tail in a message
+_CHUNK_BYTES = 1 << 16
+_PID_LINE_MAX_BYTES = 32  #: of the line with the pid
 
 
 def start_reaped(
-    python: Path, node: Path, words: tuple[str, ...], *, log: Path, work: Path, mark: str = ""
+    python: Path, node: Path, arguments: tuple[str, ...], *, log: Path, work: Path, mark: str = ""
 ) -> subprocess.Popen[bytes]:
-    """Start `run.py WORDS` below a guard. Closing its stdin ends it and all that it started.
+    """Start `run.py ARGUMENTS` below a reaper. Closing its stdin kills it with all descendants.
 
-    All of it has the mark in its environment, so that it is found if the guard is killed.
+    All of these processes have the mark in their environment, so that they are found if the reaper is killed.
     """
     with open(os.open(log, os.O_APPEND | SAFE_WRITE_FLAGS, 0o600), "ab") as stderr:
         return subprocess.Popen(
-            [python, "-I", node / "run.py", "reap", log, str(LOG_BYTES), *words],
+            [python, "-I", node / "run.py", "reap", log, str(LOG_BYTES), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -46,22 +46,22 @@ def start_reaped(
 
 
 def kill_marked(mark: str) -> None:
-    """End what is left of a process with this mark."""
+    """Kill all processes with this mark."""
     tree.kill_by_environment(f"{MARK}={mark}".encode())
 
 
 def log_tail(log: Path) -> str:
-    """The end of what a process printed; nothing if it put something else in the place of its log."""
+    """The last output of a process. Empty if the process replaced its log with something else."""
     try:
         with open(os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4 * _WORDS))
-            return file.read(4 * _WORDS).decode(errors="replace")[-_WORDS:].strip()
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4 * _TAIL_MAX_CHARS))
+            return file.read(4 * _TAIL_MAX_CHARS).decode(errors="replace")[-_TAIL_MAX_CHARS:].strip()
     except OSError:
         return ""
 
 
 def describe_exit(status: int) -> str:
-    """The end of a guarded process, as the rest of a sentence."""
+    """The exit of a reaped process, as the end of a sentence."""
     if status > SIGNAL_EXIT_BASE:
         with contextlib.suppress(ValueError):
             return f"was killed by {signal.Signals(status - SIGNAL_EXIT_BASE).name}"
@@ -69,19 +69,20 @@ def describe_exit(status: int) -> str:
 
 
 class ChildRun(Protocol):
-    """Something that comes to an end by itself."""
+    """A process that ends by itself."""
 
     def status(self) -> int | None:
-        """Waits for LOOK_S at most. The exit status; None: it runs on."""
+        """The exit status. Blocks for at most STATUS_TIMEOUT_S. Returns None if it still runs."""
 
     def end(self) -> None:
-        """End it, and all that it started. May be called when it has ended."""
+        """Kill it with all descendants. Idempotent."""
 
 
 def wait(run: ChildRun, *, timeout_s: float, check: Callable[[], None]) -> int:
-    """The exit status of a run, which has ended in any case. What `check`, called meanwhile, raises goes through.
+    """Wait for a run, and end it in any case. Returns its exit status. Propagates what
+    `check`, called meanwhile, raises.
 
-    `DeadlineExceededError` if it took too long.
+    Raises `DeadlineExceededError` after `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
     try:
@@ -95,7 +96,7 @@ def wait(run: ChildRun, *, timeout_s: float, check: Callable[[], None]) -> int:
 
 
 class ReapedRun:
-    """A run that `start_reaped` started."""
+    """A run of a process that `start_reaped` started."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -113,28 +114,28 @@ class ReapedRun:
 
 
 class ProcessHandle(Protocol):
-    """For one thread, but for `cut`."""
+    """Holds on to a reaped process. For one thread only, except `release`."""
 
-    pid: int  #: of the guard
+    pid: int  #: of the reaper
 
     def fileno(self) -> int:
-        """For a selector: readable when `read` has something to give."""
+        """For a selector: readable when `read` has data."""
 
     def read(self) -> bytes:
-        """What it says on its standard output; nothing at its end. `BlockingIOError` if there is nothing yet."""
+        """Read from its stdout. Empty at the end. Raises `BlockingIOError` if there is nothing yet."""
 
     def release(self) -> None:
-        """Let go of the process. What it says in its end can still be read."""
+        """Release the process, which ends it. Its last output can still be read."""
 
     def status(self) -> int:
-        """The exit status, once the guard has ended; KILLED and the signal if it was killed."""
+        """The exit status, once the reaper has exited. SIGNAL_EXIT_BASE plus the signal if it was killed."""
 
     def close(self) -> None:
-        """After its end."""
+        """Close the handle after the process has exited."""
 
 
 class PipeHandle:
-    """Of a guard that is our own child."""
+    """Handle of a reaper that is a child of this process."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
@@ -148,7 +149,7 @@ class PipeHandle:
         return self._output.fileno()
 
     def read(self) -> bytes:
-        return os.read(self._output.fileno(), _PIECE)
+        return os.read(self._output.fileno(), _CHUNK_BYTES)
 
     def release(self) -> None:
         self._life.close()
@@ -163,28 +164,29 @@ class PipeHandle:
 
 
 class SocketHandle:
-    """To a guard that a warm process forked. It says its pid in a line and, after a NUL at the end, its status."""
+    """Handle of a reaper that a warm process forked. It sends its pid in a line and, after a
+    NUL at the end, its status."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Waits for the pid, which comes at once. `OSError` if it does not."""
+        """Blocks until the pid arrives, which is sent first. Raises `OSError` if it does not."""
         self._connection = connection
-        self._status = SIGNAL_EXIT_BASE + signal.SIGKILL  # of a guard that was killed before it could say another
-        self.pid = _pid(connection)
+        self._status = SIGNAL_EXIT_BASE + signal.SIGKILL  # of a reaper that is killed before it sends another
+        self.pid = _read_pid(connection)
         connection.setblocking(False)
 
     def fileno(self) -> int:
         return self._connection.fileno()
 
     def read(self) -> bytes:
-        said, end, status = self._connection.recv(_PIECE).partition(b"\0")
+        output, end, status = self._connection.recv(_CHUNK_BYTES).partition(b"\0")
         if end and status.isdigit():
             self._status = int(status)
-        return said
+        return output
 
     def release(self) -> None:
         try:
             self._connection.shutdown(socket.SHUT_WR)
-        except OSError:  # the other side is gone
+        except OSError:  # the reaper is gone
             return
 
     def status(self) -> int:
@@ -194,11 +196,11 @@ class SocketHandle:
         self._connection.close()
 
 
-def _pid(connection: socket.socket) -> int:
-    word = b""
-    while not word.endswith(b"\n"):
-        piece = connection.recv(1)
-        word += piece
-        if not piece or len(word) > _WORD:
+def _read_pid(connection: socket.socket) -> int:
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = connection.recv(1)
+        line += byte
+        if not byte or len(line) > _PID_LINE_MAX_BYTES:
             raise ConnectionError("The warm process did not start it.")
-    return int(word)
+    return int(line)

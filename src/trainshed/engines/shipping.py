@@ -54,7 +54,7 @@ os._exit(status)  # taking the interpreter apart takes longer than the work
 
 
 def ship(to: Path) -> Path:
-    """Put what runs in runtimes into a folder below `to` named by its content. Python compiles it on first use."""
+    """Write the shipped code into a folder below `to` that is named by its content. Python compiles it on first use."""
     sources = {"run.py": _RUN.encode()}
     for package, name in SHIPPED.items():
         sources |= _sources(package, name)
@@ -77,6 +77,6 @@ def ship(to: Path) -> Path:
 
 
 def _sources(package: str, name: str) -> dict[str, bytes]:
-    """The modules of one of our packages, and of the folders in it, by the paths that they get."""
+    """The modules of a package and its sub-packages, by their paths in the shipped folder."""
     root = Path(str(resources.files("trainshed").joinpath(package)))
     return {f"{name}/{path.relative_to(root).as_posix()}": path.read_bytes() for path in root.rglob("*.py")}

@@ -104,7 +104,7 @@ class RayIntegration:
             body_limit=settings.body_limit_mb << 20,
             lacking=self.registered_engine.unavailable_reason,
         )
-        self.hosts = RayHostEngine(deps.home, ship=deps.supervisors.ship, link=self._bridge, rules=host_config)
+        self.hosts = RayHostEngine(deps.home, ship=deps.supervisors.ship, bridge=self._bridge, config=host_config)
 
     def begin(self, wake: Callable[[], None]) -> None:
         """Start the bridge, if a cluster is configured. `wake` is called when capacity changes."""

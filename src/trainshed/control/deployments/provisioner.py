@@ -377,15 +377,15 @@ class ImageResolver:
         `tell` is called with progress, and its exception ends the pull. Raises `FailedPreconditionError` if the image
         is not available.
         """
-        return self._resolved(version, container, resolve_image(container.image, tool=self.tool, tell=tell))
+        return self._resolved(version, container, resolve_image(container.image, tool=self.tool, report=tell))
 
     def resolve_existing(self, version: Version, container: ServingContainer) -> ResolvedContainer:
         """Resolve the container of an existing version: the same image, whatever its name refers to now."""
         image_id = str(version.details["image"])
         try:
-            image = resolve_image(image_id, tool=self.tool, tell=_ignore)
+            image = resolve_image(image_id, tool=self.tool, report=_ignore)
         except FailedPreconditionError:
-            image = resolve_image(container.image, tool=self.tool, tell=_ignore)
+            image = resolve_image(container.image, tool=self.tool, report=_ignore)
             if image.id != image_id:
                 raise FailedPreconditionError(
                     f"The image {container.image} is not the one any more that version {version.id} was created with, "

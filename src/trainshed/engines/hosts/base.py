@@ -1,4 +1,4 @@
-"""The hosts of all engines, each where its version says."""
+"""The contract of engines that run hosts, and the router that sends each call to the engine of a version."""
 
 from __future__ import annotations
 
@@ -12,125 +12,124 @@ from trainshed.errors import EngineUnavailableError
 
 
 class HostEngine(Protocol):
-    """Where hosts run. Keys name single starts of hosts; one that is unknown or ended is left alone. Threads may share
-    it."""
+    """Runs hosts. A key names one start of a host. Unknown keys and ended hosts are ignored. Thread-safe."""
 
     def open(self, on_change: Callable[[], None]) -> None:
         """`on_change` is called by a thread of the engine whenever a status changes."""
 
     def close(self) -> None:
-        """End all of them; returns when none is left."""
+        """Kill all hosts. Blocks until none is left."""
 
     def prepare(self, spec: HostSpec, *, existing: bool = False) -> HostSpec:
-        """With what hosts of a version need to have where they run. May block, and raise any error with a sentence.
+        """Add what hosts of a version need where they run. May block. Raises any error of Trainshed.
 
-        `existing`: the version was created before; the work is done already.
+        `existing`: the version is not new, so the preparation was done before.
         """
 
     def start(self, spec: HostSpec) -> str:
-        """Start a host and return its key at once; `status` tells when it is ready.
+        """Start a host and return its key immediately; `status` says when it is ready.
 
-        `EngineUnavailableError` if it can't be.
+        Raises `EngineUnavailableError` if it can't be started.
         """
 
     def status(self, key: str) -> HostStatus | None:
-        """None if it was forgotten."""
+        """Returns None if the key is unknown."""
 
     def drain(self, key: str) -> None:
-        """Let it answer what it has and end. Returns at once."""
+        """Let the host finish in-flight requests and exit. Returns immediately."""
 
     def kill(self, key: str, *, reason: str = "") -> None:
-        """End it, and all that it started, now. Returns at once. `reason` is what its sighting will say."""
+        """Kill the host with all descendants. Returns immediately. `reason` becomes the message of its status."""
 
     def forget(self, key: str) -> None:
-        """Drop a host that ended."""
+        """Forget a host that has ended."""
 
     def discard(self, key: str) -> None:
-        """End it now, and know nothing of it any more."""
+        """Kill the host and forget it."""
 
     def memory_use(self, key: str) -> tuple[int, int]:
-        """The pid of the host itself, 0 if there is none here, and the bytes that it and all it started hold alone."""
+        """The pid of the host, 0 if it is remote, and the unshared bytes of it and its descendants."""
 
     def stats(self, key: str) -> Mapping[str, float]:
-        """How many requests wait at a host, and what it did since its start; nothing if it does not tell at once."""
+        """Requests waiting at a host and its counters since its start. Empty if it does not respond immediately."""
 
     def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
-        """How far its answers are from those in the file: `difference`, `within`, `text`. `EngineUnavailableError` if
-        it can't tell.
-        """
+        """Difference of the host's responses from those in the file: `difference`, `within`, `text`. Raises
+        `EngineUnavailableError` if it can't be computed."""
 
     def folder(self, project: str, model: str, version: str) -> Path:
-        """What the hosts of a version have on this machine."""
+        """Folder of a version's hosts on this machine."""
 
     def remove(self, project: str, model: str, version: str) -> None:
-        """Remove that. None of them may run any more."""
+        """Remove that folder. None of the hosts may run any more."""
 
 
 class HostEngineRouter:
-    """A table of engines as one. All of them have the same folders. A key begins with the name of its engine."""
+    """Routes calls to a table of engines. All of them share the same folders. A key begins
+    with the name of its engine."""
 
-    def __init__(self, table: Mapping[str, HostEngine]) -> None:
-        self._table = table
+    def __init__(self, engines: Mapping[str, HostEngine]) -> None:
+        self._engines = engines
 
     def open(self, on_change: Callable[[], None]) -> None:
-        for hosts in self._table.values():
-            hosts.open(on_change)
+        for engine in self._engines.values():
+            engine.open(on_change)
 
     def close(self) -> None:
-        for hosts in self._table.values():
-            hosts.close()
+        for engine in self._engines.values():
+            engine.close()
 
     def prepare(self, spec: HostSpec, *, existing: bool = False) -> HostSpec:
-        return self._on(spec.engine).prepare(spec, existing=existing)
+        return self._engine(spec.engine).prepare(spec, existing=existing)
 
     def start(self, spec: HostSpec) -> str:
-        return f"{spec.engine}:{self._on(spec.engine).start(spec)}"
+        return f"{spec.engine}:{self._engine(spec.engine).start(spec)}"
 
     def status(self, key: str) -> HostStatus | None:
-        hosts, own = self._of(key)
-        return hosts.status(own)
+        engine, engine_key = self._split_key(key)
+        return engine.status(engine_key)
 
     def drain(self, key: str) -> None:
-        hosts, own = self._of(key)
-        hosts.drain(own)
+        engine, engine_key = self._split_key(key)
+        engine.drain(engine_key)
 
     def kill(self, key: str, *, reason: str = "") -> None:
-        hosts, own = self._of(key)
-        hosts.kill(own, reason=reason)
+        engine, engine_key = self._split_key(key)
+        engine.kill(engine_key, reason=reason)
 
     def forget(self, key: str) -> None:
-        hosts, own = self._of(key)
-        hosts.forget(own)
+        engine, engine_key = self._split_key(key)
+        engine.forget(engine_key)
 
     def discard(self, key: str) -> None:
-        hosts, own = self._of(key)
-        hosts.discard(own)
+        engine, engine_key = self._split_key(key)
+        engine.discard(engine_key)
 
     def memory_use(self, key: str) -> tuple[int, int]:
-        hosts, own = self._of(key)
-        return hosts.memory_use(own)
+        engine, engine_key = self._split_key(key)
+        return engine.memory_use(engine_key)
 
     def stats(self, key: str) -> Mapping[str, float]:
-        hosts, own = self._of(key)
-        return hosts.stats(own)
+        engine, engine_key = self._split_key(key)
+        return engine.stats(engine_key)
 
     def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
-        hosts, own = self._of(key)
-        return hosts.compare(own, reference, timeout_s=timeout_s)
+        engine, engine_key = self._split_key(key)
+        return engine.compare(engine_key, reference, timeout_s=timeout_s)
 
     def folder(self, project: str, model: str, version: str) -> Path:
-        return next(iter(self._table.values())).folder(project, model, version)
+        return next(iter(self._engines.values())).folder(project, model, version)
 
     def remove(self, project: str, model: str, version: str) -> None:
-        next(iter(self._table.values())).remove(project, model, version)
+        next(iter(self._engines.values())).remove(project, model, version)
 
-    def _on(self, engine: str) -> HostEngine:
-        if (found := self._table.get(engine)) is None:
+    def _engine(self, name: str) -> HostEngine:
+        if (engine := self._engines.get(name)) is None:
             raise EngineUnavailableError(
-                f"There is no engine {engine!r} any more. Those there are: {', '.join(self._table)}."
+                f"There is no engine {name!r} any more. Those there are: {', '.join(self._engines)}."
             )
-        return found
+        return engine
 
-    def _of(self, key: str) -> tuple[HostEngine, str]:
-        engine, _, own = key.partition(":")
-        return self._table[engine], own
+    def _split_key(self, key: str) -> tuple[HostEngine, str]:
+        engine, _, engine_key = key.partition(":")
+        return self._engines[engine], engine_key

@@ -1,7 +1,7 @@
-"""Hosts as processes that are watched: looked at, asked, drained and killed, wherever they run.
+"""Hosts as watched processes: status, requests, drain and kill, for all engines.
 
-Each runs, or is stood for, below a guard of its own (`node.guard`) on this machine, which ends it and all that it
-started as soon as the server lets go of it. Nothing of a host outlives the server; the next one starts them anew.
+Each host, or the proxy of a remote one, runs below a reaper (`node.process.reaper`) on this machine. The reaper kills
+it with all descendants as soon as the server releases it. No host outlives the server; the next server starts new ones.
 """
 
 from __future__ import annotations
@@ -24,129 +24,130 @@ from trainshed.errors import EngineUnavailableError
 from trainshed.serving.frames import ANSWER_HEAD, FrameKind, auth_frame, pack_request
 
 FIGURES = ("waiting", "running_s", "requests", "instances", "batches", "failed", "refused", "cancelled")
-_FIGURES_S = 0.5
-_ANSWER_BYTES = 1 << 20  #: of what a host answers to us, and not to a caller
+_STATS_TIMEOUT_S = 0.5
+_RESPONSE_MAX_BYTES = 1 << 20  #: of a response to the server itself
 
 
 class HostProcessEngine:
-    """Keys name single starts of hosts; one that is unknown or ended is left alone. Safe to use from many threads."""
+    """Base of engines that run hosts. A key names one start of a host. Unknown keys and ended
+    hosts are ignored. Thread-safe."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._numbers = count(1)
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._hosts: dict[str, HostProcess] = {}
-        self._watch = HostWatcher()
+        self._watcher = HostWatcher()
 
     def open(self, on_change: Callable[[], None]) -> None:
         """`on_change` is called by the watcher's thread whenever a status changes."""
-        self._watch.open(on_change)
+        self._watcher.open(on_change)
 
     def _add(self, key: str, host: HostProcess) -> None:
-        with self._guard:
+        with self._lock:
             self._hosts[key] = host
-        self._watch.add(host)
+        self._watcher.add(host)
 
     def folder(self, project: str, model: str, version: str) -> Path:
         return self._home.hosts / project / model / version
 
     def remove(self, project: str, model: str, version: str) -> None:
-        """Remove what the hosts of a version had. None of them may run any more."""
+        """Remove the folder of a version's hosts. None of them may run any more."""
         folder = self.folder(project, model, version)
-        with self._guard:
+        with self._lock:
             shutil.rmtree(folder, ignore_errors=True)
-            for above in (folder.parent, folder.parent.parent):
-                with contextlib.suppress(OSError):  # others are there, or none ever was
-                    above.rmdir()
+            for parent in (folder.parent, folder.parent.parent):
+                with contextlib.suppress(OSError):  # not empty, or it never existed
+                    parent.rmdir()
 
     def status(self, key: str) -> HostStatus | None:
-        """None if it was forgotten."""
+        """Returns None if the key is unknown."""
         host = self._hosts.get(key)
-        return host.sighting if host is not None else None
+        return host.status if host is not None else None
 
     def drain(self, key: str) -> None:
-        """Let it answer what it has and end. Returns at once."""
+        """Let the host finish in-flight requests and exit. Returns immediately."""
         if host := self._hosts.get(key):
             host.send(signal.SIGTERM)
 
     def kill(self, key: str, *, reason: str = "") -> None:
-        """End it, and all that it started, now. Returns at once. `reason` is what its sighting will say."""
+        """Kill the host with all descendants. Returns immediately. `reason` becomes the message of its status."""
         if host := self._hosts.get(key):
             host.end(reason)
-            self._watch.wakeup()
+            self._watcher.wakeup()
 
     def forget(self, key: str) -> None:
-        """Drop a host that ended."""
-        with self._guard:
+        """Forget a host that has ended."""
+        with self._lock:
             host = self._hosts.get(key)
-            if host is not None and host.sighting.phase is HostPhase.ENDED:
+            if host is not None and host.status.phase is HostPhase.ENDED:
                 del self._hosts[key]
 
     def discard(self, key: str) -> None:
-        """End it now, and know nothing of it any more."""
+        """Kill the host and forget it."""
         self.kill(key)
-        with self._guard:
+        with self._lock:
             self._hosts.pop(key, None)
 
-    def _difference(self, key: str, kind: FrameKind, body: bytes, *, timeout_s: float) -> Mapping[str, Any]:
-        status, said = self.ask(key, kind, body, timeout_s=timeout_s)
+    def _request_difference(self, key: str, kind: FrameKind, body: bytes, *, timeout_s: float) -> Mapping[str, Any]:
+        status, response = self.ask(key, kind, body, timeout_s=timeout_s)
         if status != 200:
-            raise EngineUnavailableError(said.decode(errors="replace"))
-        return {str(name): value for name, value in orjson.loads(said).items()}
+            raise EngineUnavailableError(response.decode(errors="replace"))
+        return {str(name): value for name, value in orjson.loads(response).items()}
 
     def stats(self, key: str) -> dict[str, float]:
-        """How many requests wait at a host, and what it did since its start; nothing if it does not tell at once."""
+        """Requests waiting at a host and its counters since its start. Empty if it does not respond immediately."""
         try:
-            status, body = self.ask(key, FrameKind.STATS, b"", timeout_s=_FIGURES_S)
-            said = orjson.loads(body) if status == 200 else {}
+            status, body = self.ask(key, FrameKind.STATS, b"", timeout_s=_STATS_TIMEOUT_S)
+            content = orjson.loads(body) if status == 200 else {}
         except (EngineUnavailableError, orjson.JSONDecodeError):
             return {}
-        known = said if isinstance(said, dict) else {}
-        return {name: known[name] for name in FIGURES if type(known.get(name)) in (int, float)}
+        counters = content if isinstance(content, dict) else {}
+        return {name: counters[name] for name in FIGURES if type(counters.get(name)) in (int, float)}
 
     def ask(self, key: str, kind: FrameKind, body: bytes, *, timeout_s: float) -> tuple[int, bytes]:
-        """Send one request to a host and wait. `EngineUnavailableError` if it does not answer."""
-        sighting = self.status(key)
-        if sighting is None:
+        """Send one request to a host and wait for the response. Raises `EngineUnavailableError` if there is none."""
+        host_status = self.status(key)
+        if host_status is None:
             raise EngineUnavailableError("The host is gone.")
-        secret = sighting.endpoint.secret if sighting.endpoint is not None else ""
+        secret = host_status.endpoint.secret if host_status.endpoint is not None else ""
         try:
-            with _connected(sighting, timeout_s) as connection:
+            with _connect(host_status, timeout_s) as connection:
                 connection.sendall(auth_frame(secret) + pack_request(1, kind, body))
                 with connection.makefile("rb") as file:
-                    return _answer(file)
+                    return _read_response(file)
         except OSError as exc:
             raise EngineUnavailableError(f"The host does not answer: {exc}.") from exc
 
     def close(self) -> None:
-        """End all of them; returns when none is left."""
-        with self._guard:
+        """Kill all hosts. Blocks until none is left."""
+        with self._lock:
             hosts = list(self._hosts.values())
         for host in hosts:
             host.end("The server stops.")
-        self._watch.close()
+        self._watcher.close()
 
 
-def _connected(sighting: HostStatus, timeout_s: float) -> socket.socket:
-    """A connection to a host that takes requests."""
-    if (place := sighting.endpoint) is not None:
-        return socket.create_connection((place.host, place.port), timeout_s)
+def _connect(host_status: HostStatus, timeout_s: float) -> socket.socket:
+    """Connect to a host."""
+    if (endpoint := host_status.endpoint) is not None:
+        return socket.create_connection((endpoint.host, endpoint.port), timeout_s)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(timeout_s)
     try:
-        connection.connect(str(sighting.socket))
+        connection.connect(str(host_status.socket))
     except OSError:
         connection.close()
         raise
     return connection
 
 
-def _answer(file: IO[bytes]) -> tuple[int, bytes]:
-    head = file.read(ANSWER_HEAD.size)
-    if len(head) < ANSWER_HEAD.size:
+def _read_response(file: IO[bytes]) -> tuple[int, bytes]:
+    header = file.read(ANSWER_HEAD.size)
+    if len(header) < ANSWER_HEAD.size:
         raise ConnectionError("it closed the connection")
-    length, _, status = ANSWER_HEAD.unpack(head)
-    if length > _ANSWER_BYTES:
+    length, _, status = ANSWER_HEAD.unpack(header)
+    if length > _RESPONSE_MAX_BYTES:
         raise ConnectionError(f"it answers with {length:,} bytes")
     body = file.read(length)
     if len(body) < length:

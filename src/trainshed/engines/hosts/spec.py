@@ -1,4 +1,4 @@
-"""What a host is started with: its spec, the container that it forwards to, and the file it reads."""
+"""The spec of a host: what it is started with, the container that it forwards to, and its spec file."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedContainer:
-    """The container of a version with its image found."""
+    """The container of a version with its image resolved."""
 
     container: ServingContainer
     tool: Mapping[str, Any]  #: `ContainerTool.words`
     image: str  #: the id
-    env: Mapping[str, str]  #: what the server sets, but for the port
-    folder: str  #: where the files of the version are inside; empty: there are none
+    env: Mapping[str, str]  #: variables that the server sets, except for the port
+    folder: str  #: the model folder in the container; empty: there are no files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpec:
-    """One host of one version, with nothing left to decide."""
+    """One host of one version, fully resolved."""
 
     project: str
     model: str
@@ -38,24 +38,24 @@ class HostSpec:
     model_dir: Path
     loader: str
     prediction_class: str = ""
-    site: str = ""  #: where the version's own packages are installed
+    site: str = ""  #: folder of the version's own installed packages
     explanation: Mapping[str, Any] = field(default_factory=dict)
-    container: ResolvedContainer | None = None  #: what serves the version, if it brings that along
+    container: ResolvedContainer | None = None  #: the version's container, if it has one
     threads: int
-    memory_bytes: int = 0  #: 0: as much as there is
+    memory_bytes: int = 0  #: 0: no limit
     max_batch: int = 32
     queue_limit: int = 256
     body_limit: int
     engine: str = LOCAL_ENGINE  #: where it runs
     runtime: str = ""  #: the name of the runtime that `python` belongs to; empty for a container
-    machine: str = ""  #: the machine type, where that matters
-    alone: bool = False  #: other hosts of the version take nothing of what it has
-    packages: tuple[Package, ...] = ()  #: what is installed in `site`, if that is known
-    provisions: ArtifactManifest | None = None  #: what a host on another machine has to fetch
+    machine: str = ""  #: the machine type, if the engine uses it
+    alone: bool = False  #: it shares no resources with other hosts of the version
+    packages: tuple[Package, ...] = ()  #: installed in `site`, if known
+    provisions: ArtifactManifest | None = None  #: what a remote host has to fetch
 
 
-def render(spec: HostSpec, socket_path: Path, order: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a host works by; `order` is what it shall run, if its version is a container."""
+def render(spec: HostSpec, socket_path: Path, container: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The content of a host's spec file. `container` is what it runs, if its version is a container."""
     return {
         "format": FORMAT,
         "project": spec.project,
@@ -68,7 +68,7 @@ def render(spec: HostSpec, socket_path: Path, order: Mapping[str, Any] | None = 
         "prediction_class": spec.prediction_class,
         "site": spec.site,
         "explanation": dict(spec.explanation),
-        "container": dict(order or {}),
+        "container": dict(container or {}),
         "threads": spec.threads,
         "memory_bytes": spec.memory_bytes,
         "max_batch": spec.max_batch,

@@ -1,4 +1,4 @@
-"""Single starts of hosts, and the one thread that hears what they say of themselves and when they end."""
+"""Host processes, and the one thread that reads their ready messages and observes their exits."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from trainshed.node.process.reaper import SIGNAL_EXIT_BASE
 
 LOG = logging.getLogger("trainshed.engines.local.hosts")
 
-_KILL_S = 3.0  #: that a guard has to end everything, before it is killed itself
-_LINE = 8 << 20  #: bytes; there may be a picture in it
-_WORDS = 4096  #: characters of why it failed
-_NAME = 200  #: characters
-_READY: Mapping[str, Any] = {  #: what a host says of itself when it is ready
+_KILL_TIMEOUT_S = 3.0  #: for a reaper to kill everything, before it is killed itself
+_READY_MAX_BYTES = 8 << 20  #: a sample may contain an image
+_MESSAGE_MAX_CHARS = 4096  #: of a failure message
+_NAME_MAX_CHARS = 200
+_READY_FIELDS: Mapping[str, Any] = {  #: types of the fields of a ready message
     "loader": str,
     "detail": str,
     "batching": bool,
@@ -46,19 +46,19 @@ class HostPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostStatus:
-    """What is known of a host."""
+    """Observed status of a host."""
 
     phase: HostPhase
     socket: Path
-    pid: int  #: of its guard, or that of what stands for it
-    endpoint: HostEndpoint | None = None  #: where it listens instead of at the socket, once it is ready
-    started_s: float  #: by the monotonic clock
-    prepares_s: float = 0.0  #: that may pass before it begins to load: its machine may have to be made ready first
-    ready: Mapping[str, Any] = field(default_factory=dict)  #: what it said of itself when it was ready
+    pid: int  #: of its reaper, or that of its proxy
+    endpoint: HostEndpoint | None = None  #: where it listens instead of the socket, once it is ready
+    started_s: float  #: monotonic
+    prepares_s: float = 0.0  #: extra time before it loads: its node may have to be set up first
+    ready: Mapping[str, Any] = field(default_factory=dict)  #: its ready message
     message: str = ""  #: why it ended
 
     def too_slow(self, limit_s: float, now_s: float) -> str:
-        """Why it is given up, if it has not loaded its model for so long; else nothing."""
+        """Why the host is given up, if it has not loaded its model in time. Empty otherwise."""
         if self.phase is not HostPhase.STARTING or now_s - self.started_s <= self.prepares_s + limit_s:
             return ""
         if not self.prepares_s:
@@ -70,35 +70,36 @@ class HostStatus:
 
 
 class HostProcess:
-    """One start of a host. Its sighting is changed by the watching thread alone."""
+    """One start of a host. Only the watcher's thread changes its status."""
 
     def __init__(
         self,
-        line: ProcessHandle,
+        handle: ProcessHandle,
         log: Path,
         path: Path,
         *,
-        place: Callable[[], HostEndpoint] | None = None,
+        endpoint: Callable[[], HostEndpoint] | None = None,
         prepares_s: float = 0.0,
-        after: Callable[[], None] | None = None,
+        on_exit: Callable[[], None] | None = None,
     ) -> None:
-        """`place` tells where it listens once it is ready, if that is not at `path`. `prepares_s` as the sighting says.
+        """`endpoint` returns where the host listens once it is ready, if that is not `path`.
+        `prepares_s` as in `HostStatus`.
 
-        `after` is called when it has ended, by a thread of its own.
+        `on_exit` is called after its exit, in a new thread.
         """
-        self.line = line
-        self._place = place
-        self._after = after
+        self.handle = handle
+        self._endpoint = endpoint
+        self._on_exit = on_exit
         self._log = log
-        self.pidfd = os.pidfd_open(line.pid)
-        self._said = b""
+        self.pidfd = os.pidfd_open(handle.pid)
+        self._buffer = b""
         self._lock = threading.Lock()
         self._reason = ""
-        self._let_go = False
+        self._released = False
         self.kill_at = float("inf")
         self.ended = threading.Event()
-        self.sighting = HostStatus(
-            phase=HostPhase.STARTING, socket=path, pid=line.pid, started_s=time.monotonic(), prepares_s=prepares_s
+        self.status = HostStatus(
+            phase=HostPhase.STARTING, socket=path, pid=handle.pid, started_s=time.monotonic(), prepares_s=prepares_s
         )
 
     def send(self, number: int) -> None:
@@ -108,80 +109,82 @@ class HostProcess:
 
     def end(self, reason: str) -> None:
         with self._lock:
-            if not self._let_go and not self.ended.is_set():
-                self._let_go = True
+            if not self._released and not self.ended.is_set():
+                self._released = True
                 self._reason = reason
-                self.line.release()
-                self.kill_at = time.monotonic() + _KILL_S
+                self.handle.release()
+                self.kill_at = time.monotonic() + _KILL_TIMEOUT_S
 
-    def kill_guard(self) -> None:
-        """Its guard did not do its work."""
-        for pid in (*tree.descendants(self.sighting.pid), self.sighting.pid):
+    def kill_reaper(self) -> None:
+        """Kill the reaper and its descendants, because it did not do so itself."""
+        for pid in (*tree.descendants(self.status.pid), self.status.pid):
             tree.send_signal(pid, signal.SIGKILL)
         self.kill_at = float("inf")
 
     def read(self) -> bool:
-        """Take what it says of itself. False if there is nothing more to come."""
+        """Read the ready message. Returns False if there is nothing more to read."""
         with contextlib.suppress(BlockingIOError):
-            while piece := self.line.read():
-                self._said = (self._said + piece)[:_LINE]
-            self._understand()
+            while chunk := self.handle.read():
+                self._buffer = (self._buffer + chunk)[:_READY_MAX_BYTES]
+            self._parse_ready()
             return False
-        return not self._understand()
+        return not self._parse_ready()
 
-    def _understand(self) -> bool:
-        line, end, _ = self._said.partition(b"\n")
+    def _parse_ready(self) -> bool:
+        line, end, _ = self._buffer.partition(b"\n")
         if not end:
-            if len(self._said) >= _LINE:
-                self.end(f"The host said more than {_LINE:,} bytes of itself.")
+            if len(self._buffer) >= _READY_MAX_BYTES:
+                self.end(f"The host said more than {_READY_MAX_BYTES:,} bytes of itself.")
             return False
         try:
-            said = orjson.loads(line)
-            if said["event"] == "ready":
-                place = self._place() if self._place is not None else None
-                self.sighting = replace(self.sighting, phase=HostPhase.READY, ready=_checked(said), endpoint=place)
+            message = orjson.loads(line)
+            if message["event"] == "ready":
+                endpoint = self._endpoint() if self._endpoint is not None else None
+                self.status = replace(
+                    self.status, phase=HostPhase.READY, ready=_check_ready(message), endpoint=endpoint
+                )
             else:
-                self._reason = self._reason or str(said["message"])[:_WORDS]
+                self._reason = self._reason or str(message["message"])[:_MESSAGE_MAX_CHARS]
         except (ValueError, LookupError, TypeError, OSError) as exc:
             self.end(f"The host said what makes no sense: {exc}.")
-        self._said = b""
+        self._buffer = b""
         return True
 
     def collect(self) -> None:
-        """After its end."""
+        """Handle the exit."""
         self.read()
-        status = self.line.status()
-        if status > SIGNAL_EXIT_BASE:  # perhaps its guard was, which then could not see to the rest
-            kill_marked(str(self.sighting.socket))
-        message = self._reason or f"The host {describe_exit(status)}. {log_tail(self._log)}".strip()
+        exit_status = self.handle.status()
+        if exit_status > SIGNAL_EXIT_BASE:  # perhaps the reaper was killed, and left descendants
+            kill_marked(str(self.status.socket))
+        message = self._reason or f"The host {describe_exit(exit_status)}. {log_tail(self._log)}".strip()
         with self._lock:
-            self.sighting = replace(self.sighting, phase=HostPhase.ENDED, message=message)
+            self.status = replace(self.status, phase=HostPhase.ENDED, message=message)
             self.ended.set()
             os.close(self.pidfd)
-        self.sighting.socket.unlink(missing_ok=True)
-        self.line.close()
-        if self._after is not None:
-            threading.Thread(target=self._after, name="after-host", daemon=True).start()
+        self.status.socket.unlink(missing_ok=True)
+        self.handle.close()
+        if self._on_exit is not None:
+            threading.Thread(target=self._on_exit, name="after-host", daemon=True).start()
 
 
-def _checked(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What a host may say of itself. It has run a user's code before it does. `ValueError` if it is something else."""
-    for name, kind in _READY.items():
-        if not isinstance(said.get(name), kind):
-            raise ValueError(f"{name} is {str(said.get(name))[:40]!r}")
+def _check_ready(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a ready message. The host has run user code before it. Raises `ValueError` if they are invalid."""
+    for name, kind in _READY_FIELDS.items():
+        if not isinstance(message.get(name), kind):
+            raise ValueError(f"{name} is {str(message.get(name))[:40]!r}")
     for name in ("loader", "detail"):
-        if len(said[name]) > _NAME:
-            raise ValueError(f"{name} is longer than {_NAME} characters")
-    return {name: said[name] for name in _READY}
+        if len(message[name]) > _NAME_MAX_CHARS:
+            raise ValueError(f"{name} is longer than {_NAME_MAX_CHARS} characters")
+    return {name: message[name] for name in _READY_FIELDS}
 
 
 class HostWatcher:
-    """The thread that hears of everything: ready lines and ends."""
+    """The thread that observes ready messages and exits."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._nudge_r, self._nudge_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._selector.register(self._nudge_r, selectors.EVENT_READ)
+        self._wakeup_r, self._wakeup_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._selector.register(self._wakeup_r, selectors.EVENT_READ)
         self._added: list[HostProcess] = []
         self._hosts: set[HostProcess] = set()
         self._closing = False
@@ -198,10 +201,10 @@ class HostWatcher:
 
     def wakeup(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.write(self._nudge_w, b"x")
+            os.write(self._wakeup_w, b"x")
 
     def close(self) -> None:
-        """Returns when all that were told to end have ended."""
+        """Blocks until all hosts that were ended have exited."""
         self._closing = True
         self.wakeup()
         if self._thread.ident is not None:
@@ -209,41 +212,41 @@ class HostWatcher:
 
     def _run(self) -> None:
         while not self._closing or self._hosts or self._added:
-            late = min((host.kill_at for host in self._hosts), default=float("inf")) - time.monotonic()
-            events = self._selector.select(None if late == float("inf") else max(0.0, late))
+            timeout_s = min((host.kill_at for host in self._hosts), default=float("inf")) - time.monotonic()
+            events = self._selector.select(None if timeout_s == float("inf") else max(0.0, timeout_s))
             try:
-                self._take(events)
-            except Exception:  # the others must still be watched
+                self._handle(events)
+            except Exception:  # the other hosts must still be watched
                 LOG.exception("host.watch_failed")
 
-    def _take(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
+    def _handle(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
         while self._added:
             self._register(self._added.pop())
         changed = False
         for key, _ in events:
             if key.data is None:
-                os.read(self._nudge_r, 1024)
+                os.read(self._wakeup_r, 1024)
                 continue
-            host, ended = key.data
+            host, has_exited = key.data
             changed = True
-            if ended:
+            if has_exited:
                 self._collect(host)
             elif host in self._hosts and not host.read():
-                self._selector.unregister(host.line)
+                self._selector.unregister(host.handle)
         for host in self._hosts:
             if host.kill_at <= time.monotonic():
-                host.kill_guard()
+                host.kill_reaper()
         if changed:
             self._on_change()
 
     def _register(self, host: HostProcess) -> None:
         self._hosts.add(host)
-        self._selector.register(host.line, selectors.EVENT_READ, (host, False))
+        self._selector.register(host.handle, selectors.EVENT_READ, (host, False))
         self._selector.register(host.pidfd, selectors.EVENT_READ, (host, True))
 
     def _collect(self, host: HostProcess) -> None:
         self._hosts.discard(host)
         self._selector.unregister(host.pidfd)
         with contextlib.suppress(KeyError):
-            self._selector.unregister(host.line)
+            self._selector.unregister(host.handle)
         host.collect()

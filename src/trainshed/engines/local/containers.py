@@ -1,4 +1,4 @@
-"""The containers below hosts: what is run, on which port, and that nothing of it is left."""
+"""Containers of hosts: builds their specs, chooses ports, and removes all of them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ LOG = logging.getLogger("trainshed.engines.local.hosts")
 
 LABEL = "trainshed.hosts"
 BRIDGE, HOST = "bridge", "host"
-_WAIT_SHARE = 0.9  #: of the time that a host may take to load: then the container's own words are told
-_MARK = ".containers"  #: in the hosts' folder, no project can have this name: there may be containers of ours
+_WAIT_SHARE = 0.9  #: of the load timeout: later, the container's own error is reported
+_MARKER = ".containers"  #: in the hosts' folder; says that containers may exist. No project can have this name
 
 
 class HostContainerInputs(Protocol):
-    """What of a host's spec matters here."""
+    """The part of a host's spec that containers need."""
 
     @property
     def project(self) -> str: ...
@@ -48,7 +48,7 @@ class HostContainerInputs(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerOptions:
-    """What the settings say."""
+    """Settings of containers."""
 
     network: str = BRIDGE  #: or HOST
     read_only: bool = False
@@ -57,70 +57,70 @@ class ContainerOptions:
 
 
 class HostContainers:
-    """All containers of hosts of one state folder. Safe to use from many threads."""
+    """All containers of hosts of one state folder. Thread-safe."""
 
-    def __init__(
-        self, home: Home, surroundings: ContainerOptions | None = None, *, free_port: Callable[[], int]
-    ) -> None:
+    def __init__(self, home: Home, options: ContainerOptions | None = None, *, free_port: Callable[[], int]) -> None:
         self._hosts = home.hosts
-        self._surroundings = surroundings or ContainerOptions()
+        self._options = options or ContainerOptions()
         self._free_port = free_port
         self._key = hashlib.sha256(str(home.hosts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
-    def order(self, spec: HostContainerInputs, wanted: ResolvedContainer) -> dict[str, Any]:
-        """What a host is told of its container, and a new name for that."""
-        tool = ContainerTool.of(dict(wanted.tool))
+    def order(self, spec: HostContainerInputs, resolved: ResolvedContainer) -> dict[str, Any]:
+        """The container part of a host's spec, with a new container name."""
+        tool = ContainerTool.of(dict(resolved.tool))
         self._remember(tool)
         name = f"trainshed-host-{secrets.token_hex(6)}"
-        order = render(spec, wanted, self._surroundings, name=name, port=self._free_port())
-        box = order.pop("box")
-        box.labels[LABEL] = self._key
+        container = render(spec, resolved, self._options, name=name, port=self._free_port())
+        container_spec = container.pop("box")
+        container_spec.labels[LABEL] = self._key
         return {
-            **order,
-            "run": container_tool.run_command(tool, box),
-            "env": container_tool.environment(box),
+            **container,
+            "run": container_tool.run_command(tool, container_spec),
+            "env": container_tool.environment(container_spec),
             "end": container_tool.remove_command(tool, [name]),
         }
 
-    def end(self, order: Mapping[str, Any]) -> None:
-        """See to it that nothing of a container is left, once its host has ended."""
-        done = container_tool.run_tool(list(order["end"]))
-        if done.returncode != 0 and "no such container" not in done.stderr.lower():
-            LOG.warning("container.left image=%s reason=%s", order["image"], container_tool.last_line(done.stderr))
+    def end(self, container: Mapping[str, Any]) -> None:
+        """Remove the container of a host that has exited."""
+        process = container_tool.run_tool(list(container["end"]))
+        if process.returncode != 0 and "no such container" not in process.stderr.lower():
+            LOG.warning(
+                "container.left image=%s reason=%s", container["image"], container_tool.last_line(process.stderr)
+            )
 
     def sweep(self) -> None:
-        """End and remove what an earlier server, killed together with its hosts, left."""
-        mark = self._hosts / _MARK
+        """Remove containers that an earlier server left because it was killed together with its hosts."""
+        marker = self._hosts / _MARKER
         try:
-            tool = ContainerTool.of(orjson.loads(mark.read_bytes()))
+            tool = ContainerTool.of(orjson.loads(marker.read_bytes()))
         except (FileNotFoundError, orjson.JSONDecodeError, KeyError, TypeError):
             return
-        left = container_tool.remove_labelled(tool, f"{LABEL}={self._key}")
-        if left is not None:
-            LOG.warning("container.left reason=%s", left)
+        reason = container_tool.remove_labelled(tool, f"{LABEL}={self._key}")
+        if reason is not None:
+            LOG.warning("container.left reason=%s", reason)
             return
-        mark.unlink(missing_ok=True)
+        marker.unlink(missing_ok=True)
 
     def _remember(self, tool: ContainerTool) -> None:
         self._hosts.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self._hosts / _MARK).write_bytes(orjson.dumps(tool.words()))
+        (self._hosts / _MARKER).write_bytes(orjson.dumps(tool.words()))
 
 
 def render(
-    spec: HostContainerInputs, wanted: ResolvedContainer, surroundings: ContainerOptions, *, name: str, port: int
+    spec: HostContainerInputs, resolved: ResolvedContainer, options: ContainerOptions, *, name: str, port: int
 ) -> dict[str, Any]:
-    """The order of a host, with the container to run as `box`. `port` is a free one of loopback.
+    """The container part of a host's spec, with the `ContainerSpec` as `box`. `port` is a free loopback port.
 
-    On a network of its own the container listens where its version says, and that is `port` outside. On the machine's
-    network it listens on `port`, unless its version names another one.
+    On a bridge network the container listens on its version's port, which is published as `port`. On the host network
+    it listens on `port`, unless its version names another one.
     """
-    own = surroundings.network == BRIDGE
-    inside = wanted.container.port or (DEFAULT_PORT if own else port)
-    env, command, args = resolve_command(wanted.container, {**wanted.env, "AIP_HTTP_PORT": str(inside)})
-    mounts = [{"source": str(spec.model_dir), "target": wanted.folder, "read_only": True}] if wanted.folder else []
-    box = ContainerSpec(
+    bridged = options.network == BRIDGE
+    container_port = resolved.container.port or (DEFAULT_PORT if bridged else port)
+    env, command, args = resolve_command(resolved.container, {**resolved.env, "AIP_HTTP_PORT": str(container_port)})
+    mounts = [{"source": str(spec.model_dir), "target": resolved.folder, "read_only": True}] if resolved.folder else []
+    container_spec = ContainerSpec(
         name,
-        wanted.image,
+        resolved.image,
         command=command,
         args=args,
         env=env,
@@ -128,33 +128,33 @@ def render(
         mounts=mounts,
         cpus=spec.threads,
         memory_bytes=spec.memory_bytes,
-        read_only=surroundings.read_only,
-        ports=[(port, inside)] if own else [],
+        read_only=options.read_only,
+        ports=[(port, container_port)] if bridged else [],
     )
     return {
-        "image": f"{wanted.container.image} ({wanted.image.removeprefix('sha256:')[:12]})",
-        "port": port if own else inside,
-        "predict": wanted.container.predict,
-        "health": wanted.container.health,
-        "wait_s": surroundings.load_timeout_s * _WAIT_SHARE,
-        "timeout_s": surroundings.predict_timeout_s,
-        "box": box,
+        "image": f"{resolved.container.image} ({resolved.image.removeprefix('sha256:')[:12]})",
+        "port": port if bridged else container_port,
+        "predict": resolved.container.predict,
+        "health": resolved.container.health,
+        "wait_s": options.load_timeout_s * _WAIT_SHARE,
+        "timeout_s": options.predict_timeout_s,
+        "box": container_spec,
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedImage:
-    """An image that runs here."""
+    """An image that runs on this machine."""
 
-    tool: Mapping[str, Any]  #: `ContainerTool.words` of what has it
+    tool: Mapping[str, Any]  #: `ContainerTool.words` of the tool that has it
     id: str
 
 
-def resolve_image(image: str, *, tool: str, tell: Callable[[str], None]) -> ResolvedImage:
-    """An image by its name or its id. Blocks while it is pulled; `tell` is told of that, and what it raises goes
-    through. `FailedPreconditionError` if it can't be had, or does not run here."""
+def resolve_image(image: str, *, tool: str, report: Callable[[str], None]) -> ResolvedImage:
+    """Resolve an image by its name or id. Blocks while it is pulled; `report` is called with progress, and its
+    errors propagate. Raises `FailedPreconditionError` if it can't be pulled or does not run here."""
     try:
-        chosen, ids = images.ensure_images(container_tool.find(tool), [image], tell)
+        found_tool, ids = images.ensure_images(container_tool.find(tool), [image], report)
     except (NoContainerToolError, ImageError) as exc:
         raise FailedPreconditionError(str(exc)) from exc
-    return ResolvedImage(tool=chosen.words(), id=ids[image])
+    return ResolvedImage(tool=found_tool.words(), id=ids[image])

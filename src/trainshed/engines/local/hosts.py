@@ -1,4 +1,4 @@
-"""The processes that serve versions, on this machine: what each is told, and how it is started."""
+"""The engine that runs hosts on this machine, as new processes or as forks of warm ones."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from trainshed.serving.frames import FrameKind
 LOG = logging.getLogger("trainshed.engines.local.hosts")
 
 MODULE = "trainshed_serving"
-IN_TENSORFLOW = ("tensorflow", "keras")  #: loaders that import it
-_SOCKET_PATH = 100  #: bytes; the kernel takes 107
+IN_TENSORFLOW = ("tensorflow", "keras")  #: loaders that import TensorFlow
+_SOCKET_PATH_MAX_BYTES = 100  #: the kernel's limit is 107
 
 
 class LocalHostEngine(HostProcessEngine):
-    """Hosts on this machine, which answer at sockets that are files."""
+    """Hosts on this machine, which listen on unix sockets."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class LocalHostEngine(HostProcessEngine):
         warm: WarmProcesses | None = None,
         containers: HostContainers | None = None,
     ) -> None:
-        """Hosts that need TensorFlow are forked from `warm` processes, where there are any."""
+        """Hosts that need TensorFlow are forked from `warm` processes, if there are any."""
         super().__init__(home)
         self._containers = containers
         self._ship = ship
@@ -51,68 +51,70 @@ class LocalHostEngine(HostProcessEngine):
         self._sockets = home.hosts
 
     def open(self, on_change: Callable[[], None]) -> None:
-        """Clear what an earlier server left."""
+        """Remove what an earlier server left."""
         self._sockets = _socket_folder(self._home.hosts)
         if self._containers is not None:
             self._containers.sweep()
         super().open(on_change)
 
     def prepare(self, spec: HostSpec, *, existing: bool = False) -> HostSpec:
-        """What hosts need is here already."""
+        """Nothing to add: this machine has all that hosts need."""
         return spec
 
     def start(self, spec: HostSpec) -> str:
-        """Start a host and return its key at once; `look` tells when it is ready.
+        """Start a host and return its key immediately; `status` says when it is ready.
 
-        `EngineUnavailableError` if it can't be.
+        Raises `EngineUnavailableError` if it can't be started.
         """
         key = f"{spec.project}/{spec.model}/{spec.version}/{spec.instance}#{next(self._numbers)}"
         path = self._sockets / f"{key.rpartition('#')[2]}.sock"
         try:
             folder = self.folder(spec.project, spec.model, spec.version)
             work = folder / "work"
-            with self._guard:
+            with self._lock:
                 work.mkdir(mode=0o700, parents=True, exist_ok=True)
-            written = folder / f"{spec.instance}.json"
-            order = self._order(spec)
-            with open(os.open(written, os.O_TRUNC | SAFE_WRITE_FLAGS, 0o600), "wb") as file:
-                file.write(orjson.dumps(render(spec, path, order)))
+            spec_file = folder / f"{spec.instance}.json"
+            container = self._container(spec)
+            with open(os.open(spec_file, os.O_TRUNC | SAFE_WRITE_FLAGS, 0o600), "wb") as file:
+                file.write(orjson.dumps(render(spec, path, container)))
             log = log_of(folder, spec)
-            line = self._fork(spec, written, log, work)
-            forked = line is not None
-            if line is None:
-                words = ("host" if order is None else "container-host", str(written))
-                line = PipeHandle(start_reaped(spec.python, self._ship(), words, log=log, work=work, mark=str(path)))
-            host = HostProcess(line, log, path, after=self._after(order))
+            handle = self._fork(spec, spec_file, log, work)
+            forked = handle is not None
+            if handle is None:
+                arguments = ("host" if container is None else "container-host", str(spec_file))
+                handle = PipeHandle(
+                    start_reaped(spec.python, self._ship(), arguments, log=log, work=work, mark=str(path))
+                )
+            host = HostProcess(handle, log, path, on_exit=self._on_exit(container))
         except OSError as exc:
             raise EngineUnavailableError(
                 f"A host of version {spec.version} of model {spec.model} can't be started: "
                 f"{exc.filename or self._home.hosts}: {exc.strerror}."
             ) from exc
         self._add(key, host)
-        LOG.info("host.started key=%s pid=%d loader=%s forked=%s", key, line.pid, spec.loader, forked)
+        LOG.info("host.started key=%s pid=%d loader=%s forked=%s", key, handle.pid, spec.loader, forked)
         return key
 
-    def _order(self, spec: HostSpec) -> dict[str, Any] | None:
+    def _container(self, spec: HostSpec) -> dict[str, Any] | None:
         if spec.container is None:
             return None
         if self._containers is None:
             raise EngineUnavailableError("Containers are not run here.")
         return self._containers.order(spec, spec.container)
 
-    def _after(self, order: Mapping[str, Any] | None) -> Callable[[], None] | None:
-        """What is to be done after the end of a host, by a thread that may wait."""
-        if order is None or self._containers is None:
+    def _on_exit(self, container: Mapping[str, Any] | None) -> Callable[[], None] | None:
+        """The cleanup after the exit of a host, for a thread that may block."""
+        if container is None or self._containers is None:
             return None
-        return partial(self._containers.end, order)
+        return partial(self._containers.end, container)
 
-    def _fork(self, spec: HostSpec, written: Path, log: Path, work: Path) -> ProcessHandle | None:
-        """A host that a warm process forked; None if there is none, or the host may need other modules than it has."""
+    def _fork(self, spec: HostSpec, spec_file: Path, log: Path, work: Path) -> ProcessHandle | None:
+        """Fork a host from a warm process. Returns None if there is none, or the host may need other modules."""
         if self._warm is None or spec.site or spec.loader not in IN_TENSORFLOW:
             return None
-        os.close(os.open(log, os.O_APPEND | SAFE_WRITE_FLAGS, 0o600))  # what can't be written to would stop the guard
-        words = (MODULE, "host", str(written))
-        connection = self._warm.run(spec.python, words, log=log, log_limit=LOG_BYTES, talks_in=work)
+        os.close(os.open(log, os.O_APPEND | SAFE_WRITE_FLAGS, 0o600))  # the reaper fails on a log it can't write
+        arguments = (MODULE, "host", str(spec_file))
+        connection = self._warm.run(spec.python, arguments, log=log, log_limit=LOG_BYTES, talks_in=work)
         if connection is None:
             return None
         try:
@@ -123,16 +125,15 @@ class LocalHostEngine(HostProcessEngine):
             return None
 
     def memory_use(self, key: str) -> tuple[int, int]:
-        """The pid of the host itself, 0 if there is none, and the bytes that it and all it started hold alone."""
+        """The pid of the host, 0 if there is none, and the unshared bytes of it and its descendants."""
         host = self._hosts.get(key)
-        pids = tree.descendants(host.sighting.pid) if host is not None else []
-        return pids[0] if pids else 0, sum(map(_resident, pids))
+        pids = tree.descendants(host.status.pid) if host is not None else []
+        return pids[0] if pids else 0, sum(map(_unshared_bytes, pids))
 
     def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
-        """How far the host's answers are from those in the file: `difference`, `within`, `text`.
-        `EngineUnavailableError` if it can't tell.
-        """
-        return self._difference(key, FrameKind.PARITY, str(reference).encode(), timeout_s=timeout_s)
+        """Difference of the host's responses from those in the file: `difference`, `within`, `text`. Raises
+        `EngineUnavailableError` if it can't be computed."""
+        return self._request_difference(key, FrameKind.PARITY, str(reference).encode(), timeout_s=timeout_s)
 
     def close(self) -> None:
         super().close()
@@ -141,23 +142,23 @@ class LocalHostEngine(HostProcessEngine):
 
 
 def _socket_folder(hosts: Path) -> Path:
-    """A folder for sockets, empty. Where the state folder's own path is too long for them, it is one in /tmp."""
+    """An empty folder for sockets. If the state folder's path is too long for a socket, it is in /tmp."""
     hosts.mkdir(mode=0o700, parents=True, exist_ok=True)
-    link = hosts / ".sockets"  # no project can have this name
-    if link.is_symlink():
-        shutil.rmtree(link.readlink(), ignore_errors=True)
-        link.unlink()
-    elif link.is_dir():
-        shutil.rmtree(link)
-    if len(os.fsencode(link / "1234567.sock")) <= _SOCKET_PATH:
-        link.mkdir(mode=0o700)
-        return link
-    short = Path(tempfile.mkdtemp(prefix="trainshed-"))
-    link.symlink_to(short)
-    return short
+    folder = hosts / ".sockets"  # no project can have this name
+    if folder.is_symlink():
+        shutil.rmtree(folder.readlink(), ignore_errors=True)
+        folder.unlink()
+    elif folder.is_dir():
+        shutil.rmtree(folder)
+    if len(os.fsencode(folder / "1234567.sock")) <= _SOCKET_PATH_MAX_BYTES:
+        folder.mkdir(mode=0o700)
+        return folder
+    short_folder = Path(tempfile.mkdtemp(prefix="trainshed-"))
+    folder.symlink_to(short_folder)
+    return short_folder
 
 
-def _resident(pid: int) -> int:
+def _unshared_bytes(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             _, resident, shared = file.read().split()[:3]

@@ -1,4 +1,4 @@
-"""Installing the packages of a version, in a process of their own: a setup.py is a user's code."""
+"""Installs the packages of a version in a separate process, since a setup.py is user code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainshed.errors import DeadlineExceededError, FailedPreconditionError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageInstaller:
-    """`ship` gives the node, `uv` is what installs."""
+    """`ship` returns the folder of shipped code, `uv` is the installer."""
 
     uv: Path
     ship: Callable[[], Path]
@@ -25,9 +25,9 @@ class PackageInstaller:
     def install(
         self, packages: tuple[Package, ...], *, python: Path, site: Path, folder: Path, check: Callable[[], None]
     ) -> None:
-        """Fill `site`, unless it is there. `folder` is for its log; what `check` raises meanwhile ends it.
+        """Fill `site`, unless it exists. `folder` is for the log. What `check` raises meanwhile ends the installation.
 
-        `FailedPreconditionError`, with the words of whoever refused them, if they can't be installed.
+        Raises `FailedPreconditionError` with the installer's message if it fails.
         """
         if site.is_dir():
             return
@@ -48,5 +48,5 @@ class PackageInstaller:
             raise FailedPreconditionError(f"It took longer than {self.timeout_s:g} s.") from exc
         if status != 0:
             error = folder / "install.error"
-            said = error.read_text(errors="replace") if error.is_file() else log_tail(log)
-            raise FailedPreconditionError(said.strip() or f"The installer {describe_exit(status)}.")
+            reason = error.read_text(errors="replace") if error.is_file() else log_tail(log)
+            raise FailedPreconditionError(reason.strip() or f"The installer {describe_exit(status)}.")

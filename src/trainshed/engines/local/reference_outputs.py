@@ -1,6 +1,6 @@
-"""TensorFlow's own answers for a version, to hold another loader's against.
+"""Computes TensorFlow's own responses for a version, to compare with those of another loader.
 
-TensorFlow takes seconds to import, so they are worked out in a fork of the runtime's warm process where there is one.
+TensorFlow takes seconds to import, so they are computed in a fork of the runtime's warm process if there is one.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ from trainshed.engines.reaped_process import (
 )
 from trainshed.errors import DeadlineExceededError, EngineUnavailableError
 
-_WARMING_S = 60.0  #: how long a warm process that is being started is waited for
+_WARM_TIMEOUT_S = 60.0  #: for a warm process that is starting
 
 
 class ReferenceOutputs:
-    """`ship` gives the node. Safe to use from many threads."""
+    """Computes reference outputs. `ship` returns the folder of shipped code. Thread-safe."""
 
     def __init__(self, warm: WarmProcesses, *, ship: Callable[[], Path]) -> None:
         self._warm = warm
         self._ship = ship
 
     def expect(self, python: Path) -> None:
-        """Have a warm process for this interpreter, if there shall be any, for the first `compute`."""
+        """Start the warm process of this interpreter, if it has one, before the first `compute`."""
         self._warm.prepare(python)
 
     def await_warm(self, spec: HostSpec, *, check: Callable[[], None]) -> None:
-        """Wait until a host of this spec can be forked, if it is to be: importing twice takes no less. Then, or if no
-        warm process comes, return; what `check`, called meanwhile, raises goes through.
-        """
+        """Blocks until a host of this spec can be forked, or no warm process is starting: a second import is no
+        faster. Propagates what `check`, called meanwhile, raises."""
         if spec.site or spec.loader not in IN_TENSORFLOW:
             return
         self._warm.prepare(spec.python)
-        deadline = time.monotonic() + _WARMING_S
+        deadline = time.monotonic() + _WARM_TIMEOUT_S
         while self._warm.coming(spec.python) and not self._warm.listens(spec.python) and time.monotonic() < deadline:
             check()
             time.sleep(LOOK_S)
 
     def compute(self, spec: HostSpec, folder: Path, *, timeout_s: float, check: Callable[[], None]) -> Path:
-        """The file with the answers, in `folder`. Blocks; `check` is called meanwhile, and what it raises ends it.
+        """Compute the responses into a file in `folder`, and return its path. Blocks; what
+        `check` raises meanwhile ends it.
 
-        `EngineUnavailableError`, with the reason, if there are none.
+        Raises `EngineUnavailableError` with the reason if it fails.
         """
-        out, log, written = folder / "reference.npz", folder / "reference.log", folder / "reference.json"
+        out, log, spec_file = folder / "reference.npz", folder / "reference.log", folder / "reference.json"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for old in (out, log):
-                old.unlink(missing_ok=True)
-            written.write_bytes(orjson.dumps(render(spec, folder / "none")))
-            run = self._start(spec.python, ("reference", str(written), str(out)), log, check)
+            for path in (out, log):
+                path.unlink(missing_ok=True)
+            spec_file.write_bytes(orjson.dumps(render(spec, folder / "none")))
+            run = self._start(spec.python, ("reference", str(spec_file), str(out)), log, check)
         except OSError as exc:
             raise EngineUnavailableError(
                 f"TensorFlow can't be started: {exc.filename or folder}: {exc.strerror}."
@@ -78,34 +78,35 @@ class ReferenceOutputs:
             raise EngineUnavailableError(log_tail(log) or f"TensorFlow {describe_exit(status)}.")
         return out
 
-    def _start(self, python: Path, words: tuple[str, ...], log: Path, check: Callable[[], None]) -> ChildRun:
-        """In a fork of the warm process, which is waited for if it is on its way: importing twice takes no less."""
-        deadline = time.monotonic() + _WARMING_S
+    def _start(self, python: Path, arguments: tuple[str, ...], log: Path, check: Callable[[], None]) -> ChildRun:
+        """Start it in a fork of the warm process. Waits for one that is starting, because a
+        second import is no faster."""
+        deadline = time.monotonic() + _WARM_TIMEOUT_S
         while True:
-            connection = self._warm.run(python, (MODULE, *words), log=log, log_limit=LOG_BYTES)
+            connection = self._warm.run(python, (MODULE, *arguments), log=log, log_limit=LOG_BYTES)
             if connection is not None:
-                return _Forked(connection)
+                return _ForkedRun(connection)
             if not self._warm.coming(python) or time.monotonic() > deadline:
-                return ReapedRun(start_reaped(python, self._ship(), words, log=log, work=log.parent))
+                return ReapedRun(start_reaped(python, self._ship(), arguments, log=log, work=log.parent))
             check()
             time.sleep(LOOK_S)
 
 
-class _Forked:
+class _ForkedRun:
     """A run in a fork of a warm process."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._connection.settimeout(LOOK_S)
-        self._said = b""
+        self._buffer = b""
 
     def status(self) -> int | None:
-        """A warm process that broke off counts as a failure."""
+        """A warm process that disconnects counts as a failure."""
         with contextlib.suppress(TimeoutError):
-            while piece := self._connection.recv(1 << 16):
-                self._said += piece
-            word = self._said.rpartition(b"\0")[2]
-            return int(word) if word.isdigit() else 1
+            while chunk := self._connection.recv(1 << 16):
+                self._buffer += chunk
+            status = self._buffer.rpartition(b"\0")[2]
+            return int(status) if status.isdigit() else 1
         return None
 
     def end(self) -> None:

@@ -1,8 +1,8 @@
-"""Warm processes as the server sees them: which there are, asking them to start jobs, starting and ending them.
+"""The server's side of warm processes: finds, starts and ends them, and has them start jobs and hosts.
 
-There is at most one for each runtime, in a folder of its own below `Home.warm`. The folder's name is made from all that
-the process depends on, so one that was started with anything else is never asked. They outlive a server that is killed;
-the next server finds them by their folders.
+There is at most one for each runtime, in its own folder below `Home.warm`. The folder's name is a hash of all that the
+process depends on, so a process that was started with anything else is never used. Warm processes outlive a killed
+server, and the next server finds them by their folders.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from trainshed.node.warm.compatibility import import_time_environment
 
 LOG = logging.getLogger("trainshed.engines.local.warm")
 
-RECENT_S = 7 * 24 * 3600.0  #: a runtime used since then is warmed up when the server starts
-PATIENCE_S = 120.0  #: how long a warm process waits for the next server when its own is gone
-_ANSWER_S = 10.0
-_END_S = 5.0
-#: What a warm process has of the server's environment, besides what frameworks read when they are imported. No secrets.
-_KEPT = frozenset(("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TZ", "TMPDIR"))
+RECENT_S = 7 * 24 * 3600.0  #: a runtime used since then is warmed when the server starts
+PATIENCE_S = 120.0  #: how long a warm process waits for the next server
+_RESPONSE_TIMEOUT_S = 10.0
+_END_TIMEOUT_S = 5.0
+#: Variables of the server that a warm process gets, besides those that frameworks read on import. No secrets.
+_PASSED_VARIABLES = frozenset(("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TZ", "TMPDIR"))
 
 OFF = ""
 NOT_READY = "no warm process of its runtime was ready"
@@ -43,9 +43,10 @@ FAILED = "the warm process of its runtime did not start it"
 
 
 class WarmProcesses:
-    """Starts jobs from warm processes. `modules` is what is imported for an interpreter, `ship` gives the node.
+    """Starts jobs and hosts from warm processes. `modules` are preloaded for an interpreter,
+    `ship` returns the shipped code.
 
-    Nothing here raises because a warm process fails: then jobs start cold. Safe to use from many threads.
+    A failure of a warm process raises nothing: jobs start cold then. Thread-safe.
     """
 
     def __init__(self, home: Home, *, modules: Mapping[Path, tuple[str, ...]], ship: Callable[[], Path]) -> None:
@@ -53,67 +54,70 @@ class WarmProcesses:
         self._modules = modules
         self._ship = ship
         self._server = [os.getpid(), int(stat_fields(os.getpid())[19])]
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._processes: dict[Path, subprocess.Popen[bytes]] = {}
-        self._wanted: dict[Path, Path] = {}
+        self._current: dict[Path, Path] = {}
         self._closed = False
 
     def begin(self) -> None:
-        """Find the processes that an earlier server left, and start those for runtimes that were used recently."""
+        """Find the processes that an earlier server left, and start those of runtimes that were used recently."""
         for spec in self._home.warm.glob("*/spec.json"):
             folder = spec.parent
             try:
-                known = orjson.loads(spec.read_bytes())
-                python, env = Path(known["python"]), known["env"]
+                record = orjson.loads(spec.read_bytes())
+                python, env = Path(record["python"]), record["env"]
                 age_s = time.time() - spec.stat().st_mtime
                 current = age_s < RECENT_S and python.exists() and folder == self._folder(python, env)
                 if not current:
-                    shutil.rmtree(folder)  # its process sees that, and ends
+                    shutil.rmtree(folder)  # its process notices and exits
                     continue
-                self._wanted[python] = folder
-                if self._ask(folder, {"do": "hello"}) is None:
+                self._current[python] = folder
+                if self._request(folder, {"do": "hello"}) is None:
                     self._start(folder, python, env)
             except (OSError, ValueError, KeyError) as exc:
                 LOG.warning("warm.not_found_again folder=%s reason=%s", folder, exc)
 
-    def launch(self, launch: AttemptSpec) -> str | None:
-        """Have the attempt started by a warm process. None: done; else why not, or `OFF` if there is none to be had."""
-        if not self._modules.get(launch.python):
+    def launch(self, spec: AttemptSpec) -> str | None:
+        """Have a warm process start the attempt. Returns None if it did, or else the reason;
+        `OFF` if the runtime has none."""
+        if not self._modules.get(spec.python):
             return OFF
-        env = _environment(launch)
+        env = _attempt_environment(spec)
         try:
-            folder = self._folder(launch.python, env)
-            answer = self._ask(folder, {"do": "launch", "folder": str(launch.folder), "env": inherited_environment()})
-            if answer is None:
-                self._warm_up(folder, launch.python, env)
+            folder = self._folder(spec.python, env)
+            response = self._request(
+                folder, {"do": "launch", "folder": str(spec.folder), "env": inherited_environment()}
+            )
+            if response is None:
+                self._warm_up(folder, spec.python, env)
                 return NOT_READY
             os.utime(folder / "spec.json")
         except OSError as exc:
-            LOG.warning("warm.unusable python=%s reason=%s", launch.python, exc)
+            LOG.warning("warm.unusable python=%s reason=%s", spec.python, exc)
             return FAILED
-        said, _, status = answer.partition(b"\0")
+        error, _, status = response.partition(b"\0")
         if status == b"0":
             return None
-        LOG.warning("warm.launch_failed job=%s reason=%s", launch.job, said.decode(errors="replace").strip())
+        LOG.warning("warm.launch_failed job=%s reason=%s", spec.job, error.decode(errors="replace").strip())
         return FAILED
 
     def run(
         self, python: Path, argv: Sequence[str], *, log: Path, log_limit: int, talks_in: Path | None = None
     ) -> socket.socket | None:
-        """Have a warm process of `python` run our own module `argv[0]`, with the rest as its arguments, in a fork.
+        """Have a warm process of `python` run the module `argv[0]`, with the rest as its arguments, in a fork.
 
-        Returns what it answers on: after a NUL the exit status, then nothing more. Closing it ends the fork. None if
-        there is no warm process; then one is started, for the next time. With a folder to talk in, the fork runs there,
-        its pid comes first, in a line, and then what it says on its standard output.
+        Returns the connection: after a NUL comes the exit status, then its end. Closing it kills the fork. Returns None
+        if there is no warm process; then one is started for later. With `talks_in`, the fork runs in that folder. Its
+        pid comes first, in a line, and then its stdout.
         """
         if not self._modules.get(python):
             return None
-        plain = inherited_environment()
-        env = import_time_environment(plain)
+        inherited = inherited_environment()
+        env = import_time_environment(inherited)
         request = {
             "do": "run",
             "argv": list(argv),
-            "env": {**plain, "PYTHONPATH": str(self._ship())},
+            "env": {**inherited, "PYTHONPATH": str(self._ship())},
             "log": str(log),
             "log_limit": log_limit,
             "talks_in": str(talks_in or ""),
@@ -121,7 +125,7 @@ class WarmProcesses:
         try:
             folder = self._folder(python, env)
             if (connection := _connect(folder)) is not None:
-                connection.sendall(self._line(request))
+                connection.sendall(self._encode(request))
                 os.utime(folder / "spec.json")
                 return connection
             self._warm_up(folder, python, env)
@@ -130,56 +134,56 @@ class WarmProcesses:
         return None
 
     def prepare(self, python: Path) -> None:
-        """Start the warm process that `run` would ask, unless it is there."""
+        """Start the warm process that `run` would use, unless it runs."""
         if not self._modules.get(python):
             return
         env = import_time_environment(inherited_environment())
         try:
             folder = self._folder(python, env)
-            if self._ask(folder, {"do": "hello"}) is None:
+            if self._request(folder, {"do": "hello"}) is None:
                 self._warm_up(folder, python, env)
         except OSError as exc:
             LOG.warning("warm.unusable python=%s reason=%s", python, exc)
 
     def listens(self, python: Path) -> bool:
-        """Whether a warm process that `run` would ask is there and ready."""
+        """Whether the warm process that `run` would use is ready."""
         return (
-            self._ask(self._folder(python, import_time_environment(inherited_environment())), {"do": "hello"})
+            self._request(self._folder(python, import_time_environment(inherited_environment())), {"do": "hello"})
             is not None
         )
 
     def coming(self, python: Path) -> bool:
-        """Whether a warm process that `run` would ask is there, though it may not listen yet."""
+        """Whether the warm process that `run` would use runs, though it may not listen yet."""
         process = self._processes.get(self._folder(python, import_time_environment(inherited_environment())))
         return process is not None and process.poll() is None
 
     def close(self) -> None:
-        """End the processes. Jobs that were started from them go on."""
-        with self._guard:
+        """End the processes. Jobs that were started from them continue."""
+        with self._lock:
             self._closed = True
-            own = dict(self._processes)
-        told = set()
+            processes = dict(self._processes)
+        ending = set()
         for spec in self._home.warm.glob("*/spec.json"):
-            with contextlib.suppress(OSError):  # whoever can't be told notices that there is no server
-                if self._ask(spec.parent, {"do": "end"}):
-                    told.add(spec.parent)
-        for folder, process in own.items():
-            if folder not in told:  # it still imports
+            with contextlib.suppress(OSError):  # one that can't be reached notices that there is no server
+                if self._request(spec.parent, {"do": "end"}):
+                    ending.add(spec.parent)
+        for folder, process in processes.items():
+            if folder not in ending:  # it still imports
                 process.terminate()
             _wait(process)
 
     def _warm_up(self, folder: Path, python: Path, env: Mapping[str, str]) -> None:
-        """Start one for the next time, unless it is on its way or has failed. One odd job displaces no other."""
-        with self._guard:
-            last, self._wanted[python] = self._wanted.get(python, folder), folder
+        """Start one for later, unless it runs or has failed. One unusual job does not displace a working one."""
+        with self._lock:
+            previous, self._current[python] = self._current.get(python, folder), folder
             process = self._processes.get(folder)
             if self._closed or (process is not None and (process.poll() is None or process.returncode > 0)):
                 return
-            if last != folder and self._ask(last, {"do": "hello"}) is not None:
+            if previous != folder and self._request(previous, {"do": "hello"}) is not None:
                 return
             for spec in self._home.warm.glob("*/spec.json"):
                 if spec.parent != folder and orjson.loads(spec.read_bytes())["python"] == str(python):
-                    shutil.rmtree(spec.parent, ignore_errors=True)  # its process sees that, and ends
+                    shutil.rmtree(spec.parent, ignore_errors=True)  # its process notices and exits
             self._start(folder, python, env)
 
     def _start(self, folder: Path, python: Path, env: Mapping[str, str]) -> None:
@@ -193,7 +197,7 @@ class WarmProcesses:
             "patience_s": PATIENCE_S,
         }
         (folder / "spec.json").write_bytes(orjson.dumps(spec))
-        kept = {name: value for name, value in inherited_environment().items() if name in _KEPT}
+        passed = {name: value for name, value in inherited_environment().items() if name in _PASSED_VARIABLES}
         with open(folder / "log", "wb") as log:
             self._processes[folder] = subprocess.Popen(
                 [python, self._ship() / "run.py", "warm", folder],
@@ -202,22 +206,22 @@ class WarmProcesses:
                 stderr=log,
                 start_new_session=True,
                 cwd="/",
-                env={**kept, **env, "PYTHONUNBUFFERED": "1"},
+                env={**passed, **env, "PYTHONUNBUFFERED": "1"},
             )
         LOG.info("warm.started python=%s folder=%s", python, folder)
 
     def _folder(self, python: Path, env: Mapping[str, str]) -> Path:
-        made_of = [str(python), self._ship().name, self._modules.get(python), sorted(env.items())]
-        return self._home.warm / hashlib.sha256(orjson.dumps(made_of)).hexdigest()[:16]
+        inputs = [str(python), self._ship().name, self._modules.get(python), sorted(env.items())]
+        return self._home.warm / hashlib.sha256(orjson.dumps(inputs)).hexdigest()[:16]
 
-    def _ask(self, folder: Path, request: Mapping[str, Any]) -> bytes | None:
-        """What the process in `folder` answers; None if there is none that listens, empty if it broke off."""
+    def _request(self, folder: Path, request: Mapping[str, Any]) -> bytes | None:
+        """Send a request to the process in `folder`. Returns None if none listens, and empty if it disconnects."""
         connection = _connect(folder)
         if connection is None:
             return None
         with connection:
             try:
-                connection.sendall(self._line(request))
+                connection.sendall(self._encode(request))
                 received = b""
                 while chunk := connection.recv(1 << 16):
                     received += chunk
@@ -226,21 +230,21 @@ class WarmProcesses:
                 return b""
             return received
 
-    def _line(self, request: Mapping[str, Any]) -> bytes:
+    def _encode(self, request: Mapping[str, Any]) -> bytes:
         return orjson.dumps({**request, "server": self._server}) + b"\n"
 
 
 def _connect(folder: Path) -> socket.socket | None:
-    """A connection to the process in `folder`; None if there is none that listens."""
+    """Connect to the process in `folder`. Returns None if none listens."""
     try:
-        here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(_ANSWER_S)
+    connection.settimeout(_RESPONSE_TIMEOUT_S)
     try:
-        # By way of the open folder, because the name of a socket may have no more than 107 bytes.
-        connection.connect(f"/proc/self/fd/{here}/socket")
+        # Through the open folder, because a socket's path is limited to 107 bytes.
+        connection.connect(f"/proc/self/fd/{folder_fd}/socket")
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
         return None
@@ -248,19 +252,19 @@ def _connect(folder: Path) -> socket.socket | None:
         connection.close()
         raise
     finally:
-        os.close(here)
+        os.close(folder_fd)
     return connection
 
 
-def _environment(launch: AttemptSpec) -> dict[str, str]:
-    """What of the job's environment must be there when Python starts and a framework is imported."""
-    return import_time_environment({**inherited_environment(), **launch.env, **launch.replicas[0].env})
+def _attempt_environment(spec: AttemptSpec) -> dict[str, str]:
+    """The part of the job's environment that must be set before Python starts and a framework is imported."""
+    return import_time_environment({**inherited_environment(), **spec.env, **spec.replicas[0].env})
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
-    """For its end, but not for ever."""
+    """Wait for its exit, and kill it after a timeout."""
     try:
-        process.wait(_END_S)
+        process.wait(_END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

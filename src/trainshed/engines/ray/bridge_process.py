@@ -1,7 +1,7 @@
-"""The link to a Ray cluster: its process, which is started again if it ends, and questions to it.
+"""The bridge to a Ray cluster, seen from the server: its process, which is restarted if it exits, and requests to it.
 
-The link itself is in `engines/ray/bridge` and runs in an environment of its own, which has Ray. Nothing in the server
-imports Ray, and nothing that happens there can stop it.
+The bridge itself is in `engines/ray/bridge` and runs in its own environment, which has Ray. The server never imports
+Ray, and no failure there can stop the server.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from trainshed.errors import EngineUnavailableError, TrainshedError
 
 LOG = logging.getLogger("trainshed.engines.ray.bridge_process")
 
-_ANSWER_S = 10.0
-_GLANCE_S = 2.0
-_SOCKET_PATH = 100  #: bytes; the kernel takes 107
-_BACK_OFF_S = (0.2, 1.0, 2.0, 5.0)
-_STEADY_S = 60.0  #: a link that lived for so long is started again at once
-_LOOK_S = 0.2
+_RESPONSE_TIMEOUT_S = 10.0
+_STATUS_TIMEOUT_S = 2.0
+_SOCKET_PATH_MAX_BYTES = 100  #: the kernel's limit is 107
+_BACKOFF_S = (0.2, 1.0, 2.0, 5.0)
+_STABLE_AFTER_S = 60.0  #: a bridge that ran for this long is restarted without backoff
+_POLL_INTERVAL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNode:
-    """A machine of the cluster. Resources have Ray's names: CPU, memory, GPU and whatever its owner gave it."""
+    """A node of the cluster. Resources have Ray's names: CPU, memory, GPU and the names that its owner gave."""
 
     id: str
     host: str
@@ -52,34 +52,36 @@ class ClusterStatus:
 
     address: str
     reachable: bool
-    since_us: int  #: when its head last answered; 0: never
-    why: str = ""  #: what Ray said when it could not be reached
+    since_us: int  #: when its head last responded; 0: never
+    why: str = ""  #: Ray's error if the cluster is unreachable
     nodes: tuple[ClusterNode, ...] = field(default=())
 
 
 class BridgeProcess:
-    """One cluster. `python` gives the interpreter that has Ray, and may take minutes; `ship` the shipped code."""
+    """The bridge process of one cluster. `python` returns an interpreter that has Ray, and may take minutes. `ship`
+    returns the folder of shipped code."""
 
     def __init__(self, home: Home, *, address: str, python: Callable[[], Path], ship: Callable[[], Path]) -> None:
         self._folder = home.bridge_folder
         self._address = address
         self._python = python
         self._ship = ship
-        self._why = ""
+        self._reason = ""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
     def socket(self) -> Path:
-        """Where the link listens, also while it does not. The same for every server on this state folder."""
-        usual = self._folder / "sock"
-        if len(os.fsencode(usual)) <= _SOCKET_PATH:
-            return usual
+        """Path of the bridge's socket, also while it does not listen. The same for every
+        server on this state folder."""
+        path = self._folder / "sock"
+        if len(os.fsencode(path)) <= _SOCKET_PATH_MAX_BYTES:
+            return path
         return Path(tempfile.gettempdir()) / f"trainshed-{self.namespace.rpartition('-')[2]}" / "sock"
 
     @property
     def namespace(self) -> str:
-        """What keeps the names of this server's gangs apart from those of others on the same cluster."""
+        """Separates the names of this server's gangs from those of other servers on the same cluster."""
         path = self._folder / "id"
         with contextlib.suppress(FileNotFoundError):
             return path.read_text().strip()
@@ -92,53 +94,54 @@ class BridgeProcess:
         return path.read_text().strip()
 
     def begin(self) -> None:
-        """Have the link running from now on. Returns at once."""
+        """Run the bridge from now on. Returns immediately."""
         self._thread = threading.Thread(target=self._keep_running, name="bridge", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End it. What runs on the cluster goes on."""
+        """Stop the bridge. What runs on the cluster continues."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
 
-    # -- questions
+    # -- requests
 
     def cluster(self) -> ClusterStatus:
-        """What is known of the cluster. Returns at once; a link that is away makes it one that can't be reached."""
+        """Status of the cluster. Returns quickly. Without a bridge, the cluster is unreachable."""
         try:
-            said = self._ask({"do": "cluster"}, timeout_s=_GLANCE_S)
+            response = self._request({"do": "cluster"}, timeout_s=_STATUS_TIMEOUT_S)
         except EngineUnavailableError:
-            return ClusterStatus(address=self._address, reachable=False, since_us=self._answered_us(), why=self._why)
-        nodes = tuple(ClusterNode(**each) for each in said["nodes"])
+            return ClusterStatus(
+                address=self._address, reachable=False, since_us=self._last_response_us(), why=self._reason
+            )
+        nodes = tuple(ClusterNode(**node) for node in response["nodes"])
         return ClusterStatus(
             address=self._address,
-            reachable=said["reachable"],
-            since_us=int(said["since"]),
-            why=said["why"],
+            reachable=response["reachable"],
+            since_us=int(response["since"]),
+            why=response["why"],
             nodes=nodes,
         )
 
     def reserve(self, gang: str, bundles: Mapping[str, Mapping[str, float]], strategy: str) -> bool:
-        """Ask for room for a gang, unless that was done before; whether it has all of it now.
-        `EngineUnavailableError` if nobody can be asked.
-        """
-        asked = {name: dict(bundle) for name, bundle in bundles.items()}
-        said = self._ask({"do": "reserve", "gang": gang, "bundles": asked, "strategy": strategy})
-        return bool(said["state"] == "ready")
+        """Request capacity for a gang. Returns whether it has all of it now. Idempotent. Raises
+        `EngineUnavailableError` if the bridge or the cluster is unreachable."""
+        requested = {name: dict(bundle) for name, bundle in bundles.items()}
+        response = self._request({"do": "reserve", "gang": gang, "bundles": requested, "strategy": strategy})
+        return bool(response["state"] == "ready")
 
     def release(self, gang: str) -> None:
-        """Give a gang's room back and end what runs there; nothing if it has none.
+        """Release a gang's capacity and kill what runs there. Idempotent.
 
-        `EngineUnavailableError` as above.
+        Raises `EngineUnavailableError` as `reserve` does.
         """
-        self._ask({"do": "release", "gang": gang}, timeout_s=3 * _ANSWER_S)
+        self._request({"do": "release", "gang": gang}, timeout_s=3 * _RESPONSE_TIMEOUT_S)
 
     def gangs(self) -> list[str]:
-        """The gangs of this server that have asked for room. `EngineUnavailableError` as above."""
-        return [str(name) for name in self._ask({"do": "gangs"})["gangs"]]
+        """This server's gangs with a reservation. Raises `EngineUnavailableError` as `reserve` does."""
+        return [str(name) for name in self._request({"do": "gangs"})["gangs"]]
 
-    def _ask(self, request: Mapping[str, Any], *, timeout_s: float = _ANSWER_S) -> dict[str, Any]:
+    def _request(self, request: Mapping[str, Any], *, timeout_s: float = _RESPONSE_TIMEOUT_S) -> dict[str, Any]:
         try:
             with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
                 connection.settimeout(timeout_s)
@@ -146,16 +149,16 @@ class BridgeProcess:
                 connection.sendall(json.dumps(request).encode() + b"\n")
                 with connection.makefile("rb") as lines:
                     line = lines.readline()
-            said: dict[str, Any] = json.loads(line)
+            response: dict[str, Any] = json.loads(line)
         except (OSError, ValueError) as exc:
             raise EngineUnavailableError(
-                f"The Ray cluster at {self._address} can't be asked: {self._why or exc}."
+                f"The Ray cluster at {self._address} can't be asked: {self._reason or exc}."
             ) from exc
-        if "error" in said:
-            raise EngineUnavailableError(str(said["error"]))
-        return said
+        if "error" in response:
+            raise EngineUnavailableError(str(response["error"]))
+        return response
 
-    def _answered_us(self) -> int:
+    def _last_response_us(self) -> int:
         try:
             return int((self._folder / "answered").read_text())
         except (FileNotFoundError, ValueError):
@@ -166,15 +169,15 @@ class BridgeProcess:
     def _keep_running(self) -> None:
         failures = 0
         while not self._stopping.is_set():
-            began_s = time.monotonic()
+            started_s = time.monotonic()
             try:
                 process = self._start(self._python())
                 self._watch(process)
             except (TrainshedError, OSError) as exc:
-                self._why = str(exc)
+                self._reason = str(exc)
                 LOG.warning("bridge.not_started reason=%s", exc)
-            failures = 0 if time.monotonic() - began_s > _STEADY_S else failures + 1
-            self._stopping.wait(_BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)])
+            failures = 0 if time.monotonic() - started_s > _STABLE_AFTER_S else failures + 1
+            self._stopping.wait(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
 
     def _start(self, python: Path) -> subprocess.Popen[bytes]:
         node = self._ship()
@@ -197,7 +200,8 @@ class BridgeProcess:
         return process
 
     def _make_socket_folder(self) -> None:
-        """Only this user may have it: whoever can write there could answer in the link's place."""
+        """Create the socket's folder. Only this user may own it: whoever can write there
+        could impersonate the bridge."""
         folder = self.socket.parent
         folder.mkdir(mode=0o700, exist_ok=True)
         stat = folder.lstat()
@@ -207,14 +211,14 @@ class BridgeProcess:
             )
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
-        """Until it ends, or has to."""
+        """Wait until the process exits or the bridge is stopped."""
         try:
             while not self._stopping.is_set():
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    status = process.wait(_LOOK_S)
-                    said = log_tail(self._folder / "log")
-                    self._why = f"the link {describe_exit(status)}"
-                    LOG.warning("bridge.ended status=%d said=%s", status, said[-300:])
+                    status = process.wait(_POLL_INTERVAL_S)
+                    tail = log_tail(self._folder / "log")
+                    self._reason = f"the link {describe_exit(status)}"
+                    LOG.warning("bridge.ended status=%d said=%s", status, tail[-300:])
                     return
         finally:
             for pipe in (process.stdin, process.stdout):

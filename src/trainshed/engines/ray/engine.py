@@ -1,8 +1,9 @@
-"""The engine that runs gangs on a Ray cluster. Supervisors stay on this machine; what they start are stand-ins.
+"""The engine that runs gangs on a Ray cluster. Supervisors stay on this machine, and their
+children are replica proxies.
 
-A gang's room is a placement group, which the link, the one process that speaks to Ray, makes and removes by name. Each
-is written down in a folder before it is asked for, so that none is ever forgotten. A cluster may take its time to
-answer: it is asked by threads of the engine's own, and whoever asks the engine gets what they last heard.
+The reservation of a gang is a placement group, which the bridge creates and removes by name. Each is recorded in a
+folder before it is requested, so that none is ever forgotten. A cluster may respond slowly, so the engine's own threads
+talk to it, and callers get the last known state.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from trainshed.errors import EngineUnavailableError, InvalidArgumentError
 
 LOG = logging.getLogger("trainshed.engines.ray.engine")
 
-LEASE_S = 600.0  #: how long a replica goes on that nobody has asked after
-LOOK_S = 1.0  #: between two looks at the cluster
-SOON_S = 0.5  #: between two questions about a gang that waits, if no room is given back before
-PLACING_S = 2.0  #: Ray places a gang that it has room for sooner than this
-AHEAD = 8  #: gangs that may be waiting for Ray to place them
-AWAY_S = 10.0  #: how long the cluster may be silent, as when the link is started, without a word about it
+LEASE_S = 600.0  #: how long a replica continues that no proxy reads from
+LOOK_S = 1.0  #: between two cluster status requests
+SOON_S = 0.5  #: while a placement group is pending; a release wakes the loop earlier
+PLACING_S = 2.0  #: Ray places a gang that fits sooner than this
+AHEAD = 8  #: gangs that may be pending in Ray at once
+AWAY_S = 10.0  #: how long the cluster may be unreachable, as when the bridge restarts, before it is reported
 
-Bundles = Mapping[str, Resources]  #: what each replica of a gang asks for, by its name
+Bundles = Mapping[str, Resources]  #: the resources of each replica of a gang, by its name
 
 
 class PlacementBridge(Protocol):
-    """A link, as `engines.link` has it. Its methods may take some seconds."""
+    """The bridge, as `engines.ray.bridge_process` implements it. Its methods may take some seconds."""
 
     @property
     def socket(self) -> Path: ...
@@ -60,7 +61,7 @@ class PlacementBridge(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementConfig:
-    """What gangs ask of the cluster."""
+    """What gangs request from the cluster."""
 
     address: str  #: HOST:PORT, as the operator wrote it; empty: there is none
     strategy: str  #: PACK or SPREAD
@@ -68,215 +69,221 @@ class PlacementConfig:
     shares: ResourceShares
 
     @property
-    def what(self) -> str:
+    def name(self) -> str:
         if not self.address:
             return "The Ray cluster, whose address the server was not given with --ray-address,"
         return f"The Ray cluster at {self.address}"
 
     def bundles(self, machines: Mapping[str, str], gpus: Mapping[str, int]) -> dict[str, dict[str, float]]:
-        """What each replica asks for, by its name. `InvalidArgumentError` for a machine type that there is no more."""
+        """Resources of each replica, by its name. Raises `InvalidArgumentError` for an unknown machine type."""
         return {
-            name: self.shares.bundle(machine, self.machines, gpus=gpus.get(name, 0))
-            for name, machine in machines.items()
+            name: self.shares.bundle(machine_type, self.machines, gpus=gpus.get(name, 0))
+            for name, machine_type in machines.items()
         }
 
 
 @dataclass(slots=True)
 class _Reservation:
-    """An attempt for which there is, or may be, a placement group."""
+    """An attempt that has, or may have, a placement group."""
 
-    bundles: Bundles = field(default_factory=dict)  #: empty: it was asked for by an earlier server
+    bundles: Bundles = field(default_factory=dict)  #: empty: an earlier server requested it
     since_s: float = field(default_factory=time.monotonic)
     ready: bool = False
-    leaving: bool = False  #: it is being removed
+    releasing: bool = False  #: it is being removed
 
 
 class RayEngine:
-    """Threads may share it. `supervisors` starts and watches supervisors on this machine."""
+    """Runs gangs on a Ray cluster. Thread-safe. `supervisors` starts and watches supervisors on this machine."""
 
-    def __init__(self, rules: PlacementConfig, supervisors: LocalEngine, link: PlacementBridge, *, gangs: Path) -> None:
-        """`gangs` is a folder for notes of our own."""
-        self._rules = rules
+    def __init__(
+        self, config: PlacementConfig, supervisors: LocalEngine, bridge: PlacementBridge, *, gangs: Path
+    ) -> None:
+        """`gangs` is the folder of reservation records."""
+        self._config = config
         self._supervisors = supervisors
-        self._link = link
+        self._bridge = bridge
         self._gangs = gangs
-        self._view = ClusterStatus(address=rules.address, reachable=False, since_us=0)
-        self._began_us = now_us()
-        self._guard = threading.Lock()
-        self._asked = {Path(mark.read_text()): _Reservation() for mark in gangs.glob("[!.]*@*")}  # under the guard
-        self._news = threading.Event()
+        self._status = ClusterStatus(address=config.address, reachable=False, since_us=0)
+        self._created_us = now_us()
+        self._lock = threading.Lock()
+        self._reservations = {
+            Path(record.read_text()): _Reservation() for record in gangs.glob("[!.]*@*")
+        }  # under the lock
+        self._wakeup = threading.Event()
         self._stopping = threading.Event()
         self._wake: Callable[[], None] = lambda: None
-        self._thread = threading.Thread(target=self._keep_asking, name="ray-room", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="ray-room", daemon=True)
 
     def begin(self, wake: Callable[[], None]) -> None:
-        """Ask the cluster from now on. `wake` is called when there is room for a gang, or when it is given back."""
+        """Talk to the cluster from now on. `wake` is called when a gang gets its capacity, and
+        when capacity is released."""
         self._wake = wake
         self._thread.start()
 
     def close(self) -> None:
-        """Ask no more. What was asked for stays."""
+        """Stop talking to the cluster. Reservations stay."""
         self._stopping.set()
-        self._news.set()
+        self._wakeup.set()
         if self._thread.is_alive():
             self._thread.join()
 
-    # -- room
+    # -- reservations
 
     def reserve(self, gang: GangRequest, others: Sequence[GangRequest]) -> Reserved | Pending:
-        """Have a placement group made for the gang, if there is none yet.
+        """Request a placement group for the gang, if it has none yet.
 
-        What cannot fit holds nobody up. Nor does a gang that there is room for, while Ray places it: so those behind it
-        are placed meanwhile.
+        A gang that can't fit does not block the queue. Nor does one that fits, while Ray places it: so later
+        gangs are placed meanwhile.
         """
         try:
-            bundles = self._rules.bundles(gang.machines, gang.gpus)
+            bundles = self._config.bundles(gang.machines, gang.gpus)
         except InvalidArgumentError:
             return Pending(blocks_queue=False)
-        self._write_down(gang.folder)
-        with self._guard:
-            asked = self._asked[gang.folder]
-            if asked.ready and not asked.leaving:
+        self._record(gang.folder)
+        with self._lock:
+            reservation = self._reservations[gang.folder]
+            if reservation.ready and not reservation.releasing:
                 return Reserved()
-            if not asked.bundles:
-                self._news.set()
-            asked.bundles = bundles
-            placed = self._will_be_placed(asked)
-        view = self._view
-        return Pending(blocks_queue=not view.reachable or (_possible(bundles, view) and not placed))
+            if not reservation.bundles:
+                self._wakeup.set()
+            reservation.bundles = bundles
+            being_placed = self._is_being_placed(reservation)
+        status = self._status
+        return Pending(blocks_queue=not status.reachable or (_fits_empty_cluster(bundles, status) and not being_placed))
 
-    def _will_be_placed(self, asked: _Reservation) -> bool:
-        """Whether a gang waits for nothing but Ray: there is room beside all that was asked for, as far as we know, and
-        it has not waited for long.
-        """
-        waiting = sum(not each.ready for each in self._asked.values())
-        wanted = [bundle for each in self._asked.values() for bundle in each.bundles.values()]
+    def _is_being_placed(self, reservation: _Reservation) -> bool:
+        """Whether a gang waits only for Ray: it fits beside all other reservations, as far as is
+        known, and has not waited long."""
+        pending = sum(not each.ready for each in self._reservations.values())
+        requested = [bundle for each in self._reservations.values() for bundle in each.bundles.values()]
         return (
-            time.monotonic() - asked.since_s < PLACING_S
-            and waiting < AHEAD
-            and fits_in_total(wanted, [node.total for node in _nodes(self._view)])
+            time.monotonic() - reservation.since_s < PLACING_S
+            and pending < AHEAD
+            and fits_in_total(requested, [node.total for node in _nodes(self._status)])
         )
 
     def pending_reason(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
         try:
-            bundles = self._rules.bundles(gang.machines, gang.gpus)
+            bundles = self._config.bundles(gang.machines, gang.gpus)
         except InvalidArgumentError as exc:
             return str(exc).rstrip(".")
-        view = self._view
-        if not view.reachable:
-            since = clock_time(view.since_us or self._began_us)
-            why = f" ({view.why})" if view.why else ""
-            return f"{self._rules.what[:1].lower()}{self._rules.what[1:]} has not answered since {since}{why}"
-        nodes = _nodes(view)
-        said = pending_reason(list(bundles.values()), nodes)
-        if nodes and not _possible(bundles, view):
-            other = largest_fitting_type(len(bundles), nodes, self._rules.machines, self._rules.shares)
-            said += f"; a gang of machine type {other} would fit" if other else ""
-        return said
+        status = self._status
+        if not status.reachable:
+            since = clock_time(status.since_us or self._created_us)
+            detail = f" ({status.why})" if status.why else ""
+            return f"{self._config.name[:1].lower()}{self._config.name[1:]} has not answered since {since}{detail}"
+        nodes = _nodes(status)
+        reason = pending_reason(list(bundles.values()), nodes)
+        if nodes and not _fits_empty_cluster(bundles, status):
+            machine_type = largest_fitting_type(len(bundles), nodes, self._config.machines, self._config.shares)
+            reason += f"; a gang of machine type {machine_type} would fit" if machine_type else ""
+        return reason
 
     def reservations(self) -> Collection[Path]:
-        with self._guard:
-            return list(self._asked)
+        with self._lock:
+            return list(self._reservations)
 
     def release(self, attempt: Path) -> None:
-        """Have the placement group and all in it removed. Until that is done, the attempt is held."""
-        with self._guard:
-            asked = self._asked.get(attempt)
-            if asked is None or asked.leaving:
+        """Remove the placement group with all that runs in it. Until that is done, the
+        attempt keeps its reservation."""
+        with self._lock:
+            reservation = self._reservations.get(attempt)
+            if reservation is None or reservation.releasing:
                 return
-            asked.leaving = True
-        threading.Thread(target=self._give_back, args=(attempt,), name="ray-release", daemon=True).start()
+            reservation.releasing = True
+        threading.Thread(target=self._release, args=(attempt,), name="ray-release", daemon=True).start()
 
-    def _give_back(self, attempt: Path) -> None:
+    def _release(self, attempt: Path) -> None:
         try:
-            self._link.release(gang_name(attempt))
+            self._bridge.release(gang_name(attempt))
         except EngineUnavailableError as exc:
             LOG.info("ray.not_released gang=%s reason=%s", gang_name(attempt), exc)
             self._stopping.wait(LOOK_S)
-            with self._guard:
-                self._asked[attempt].leaving = False  # for whoever sees that it is still held
+            with self._lock:
+                self._reservations[attempt].releasing = False  # the next reconcile pass tries again
             return
-        self._mark(attempt).unlink(missing_ok=True)
-        with self._guard:
-            del self._asked[attempt]
-        self._news.set()
+        self._record_path(attempt).unlink(missing_ok=True)
+        with self._lock:
+            del self._reservations[attempt]
+        self._wakeup.set()
         self._wake()
 
-    def _mark(self, attempt: Path) -> Path:
+    def _record_path(self, attempt: Path) -> Path:
         return self._gangs / "@".join(attempt.parts[-3:])
 
-    def _write_down(self, attempt: Path) -> None:
-        """Note that room is asked for the attempt, before it is."""
-        with self._guard:
-            if attempt in self._asked:
+    def _record(self, attempt: Path) -> None:
+        """Record that capacity is requested for the attempt, before the request."""
+        with self._lock:
+            if attempt in self._reservations:
                 return
             self._gangs.mkdir(mode=0o700, parents=True, exist_ok=True)
-            mark = self._mark(attempt)
-            draft = mark.with_name(f".{mark.name}")
+            record = self._record_path(attempt)
+            draft = record.with_name(f".{record.name}")
             with draft.open("w") as file:
                 file.write(str(attempt))
                 file.flush()
                 os.fsync(file.fileno())
-            draft.rename(mark)
-            self._asked[attempt] = _Reservation()
+            draft.rename(record)
+            self._reservations[attempt] = _Reservation()
 
     # -- the cluster
 
     def outage(self) -> Outage | None:
-        view = self._view
-        since_us = view.since_us or self._began_us
-        if view.reachable or now_us() - max(since_us, self._began_us) < AWAY_S * 1e6:
+        status = self._status
+        since_us = status.since_us or self._created_us
+        if status.reachable or now_us() - max(since_us, self._created_us) < AWAY_S * 1e6:
             return None
-        return Outage(engine=self._rules.what, since_us=since_us)
+        return Outage(engine=self._config.name, since_us=since_us)
 
-    def _keep_asking(self) -> None:
-        looked_s = float("-inf")
+    def _run(self) -> None:
+        status_s = float("-inf")
         while not self._stopping.is_set():
-            self._news.clear()
-            whole = time.monotonic() - looked_s >= LOOK_S
-            if whole:
-                self._view, looked_s = self._link.cluster(), time.monotonic()
-            self._news.wait(SOON_S if self._ask_for_room(whole=whole) else LOOK_S)
+            self._wakeup.clear()
+            full = time.monotonic() - status_s >= LOOK_S
+            if full:
+                self._status, status_s = self._bridge.cluster(), time.monotonic()
+            self._wakeup.wait(SOON_S if self._request_pending(full=full) else LOOK_S)
 
-    def _ask_for_room(self, *, whole: bool) -> bool:
-        """Ask for those who wait for room; in a whole look, also for what could not fit. Returns whether some wait."""
-        with self._guard:
-            wanted = [
-                (attempt, asked)
-                for attempt, asked in self._asked.items()
-                if asked.bundles and not asked.ready and not asked.leaving
-                if whole or _possible(asked.bundles, self._view)
+    def _request_pending(self, *, full: bool) -> bool:
+        """Request the capacity of pending gangs. In a `full` pass, also of those that could not fit.
+        Returns whether any is pending."""
+        with self._lock:
+            pending = [
+                (attempt, reservation)
+                for attempt, reservation in self._reservations.items()
+                if reservation.bundles and not reservation.ready and not reservation.releasing
+                if full or _fits_empty_cluster(reservation.bundles, self._status)
             ]
-        for attempt, asked in wanted:
+        for attempt, reservation in pending:
             try:
-                asked.ready = self._link.reserve(gang_name(attempt), asked.bundles, self._rules.strategy)
+                reservation.ready = self._bridge.reserve(gang_name(attempt), reservation.bundles, self._config.strategy)
             except EngineUnavailableError as exc:
                 LOG.info("ray.not_reserved gang=%s reason=%s", gang_name(attempt), exc)
                 self._stopping.wait(LOOK_S)
                 return True
-            if asked.ready:
+            if reservation.ready:
                 self._wake()
-        return not all(asked.ready for _, asked in wanted)
+        return not all(reservation.ready for _, reservation in pending)
 
     # -- attempts
 
-    def launch(self, launch: AttemptSpec) -> None:
-        """Start the attempt's supervisor, with stand-ins below it that have the link start the replicas."""
-        assert launch.elsewhere is not None
+    def launch(self, spec: AttemptSpec) -> None:
+        """Start the attempt's supervisor, with replica proxies that have the bridge start the replicas."""
+        assert spec.elsewhere is not None
         cluster = {
-            "socket": str(self._link.socket),
-            "gang": gang_name(launch.folder),
-            "strategy": self._rules.strategy,
-            "bundles": self._rules.bundles(
-                {each.name: each.machine for each in launch.replicas},
-                {each.name: each.gpus for each in launch.replicas},
+            "socket": str(self._bridge.socket),
+            "gang": gang_name(spec.folder),
+            "strategy": self._config.strategy,
+            "bundles": self._config.bundles(
+                {each.name: each.machine for each in spec.replicas},
+                {each.name: each.gpus for each in spec.replicas},
             ),
-            "runtime": dict(launch.elsewhere.runtime),
-            "packages": [dict(package) for package in launch.elsewhere.packages],
-            "credentials": dict(launch.elsewhere.kit),
+            "runtime": dict(spec.elsewhere.runtime),
+            "packages": [dict(package) for package in spec.elsewhere.packages],
+            "credentials": dict(spec.elsewhere.kit),
             "lease_s": LEASE_S,
         }
-        self._supervisors.supervise(launch, cluster=cluster)
+        self._supervisors.supervise(spec, cluster=cluster)
 
     def observe(self, attempts: Collection[Path]) -> Mapping[Path, ObservedAttempt]:
         return self._supervisors.observe(attempts)
@@ -285,19 +292,21 @@ class RayEngine:
         self._supervisors.cancel(attempt)
 
     def kill(self, attempt: Path, replica: str, number: int) -> None:
-        """Send a signal to the replica's stand-in, which passes it on."""
+        """Send a signal to the replica's proxy, which forwards it."""
         self._supervisors.kill(attempt, replica, number)
 
 
-def _nodes(view: ClusterStatus) -> list[NodeCapacity]:
-    return [NodeCapacity(host=node.host, total=node.total, free=node.free or None) for node in view.nodes if node.alive]
+def _nodes(status: ClusterStatus) -> list[NodeCapacity]:
+    return [
+        NodeCapacity(host=node.host, total=node.total, free=node.free or None) for node in status.nodes if node.alive
+    ]
 
 
-def _possible(bundles: Bundles, view: ClusterStatus) -> bool:
+def _fits_empty_cluster(bundles: Bundles, status: ClusterStatus) -> bool:
     """Whether the gang would fit if the cluster were empty."""
-    return fits(bundles.values(), [node.total for node in _nodes(view)])
+    return fits(bundles.values(), [node.total for node in _nodes(status)])
 
 
 def gang_name(attempt: Path) -> str:
-    """What the gang of an attempt is called on the cluster: by it, it is found again."""
+    """The name of an attempt's gang on the cluster."""
     return "/".join(("trainshed", *attempt.parts[-3:]))

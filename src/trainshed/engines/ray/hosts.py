@@ -1,8 +1,8 @@
-"""Hosts on the machines of a Ray cluster. What runs here for each of them is a stand-in, as for a replica of a job.
+"""The engine that runs hosts on nodes of a Ray cluster. Each has a replica proxy here, like a replica of a job.
 
-A host is a gang of one: the link has room made for it, apart from other hosts of its version where that can be, and the
-keeper there gets its machine ready, fetches the files from this server and starts it. The host listens on a port of its
-machine; the gateway connects to it there, and says its secret first, which is new for each start.
+A host is a gang of one. The bridge reserves its capacity, if possible on another node than other hosts of its version.
+The agent there sets up the node, fetches the files from this server and starts the host. The host listens on a port of
+its node. The gateway connects to it there and authenticates with a secret that is new for each start.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from trainshed.serving.frames import FrameKind
 
 LOG = logging.getLogger("trainshed.engines.local.hosts")
 
-GANGS = "trainshed/@hosts/"  #: begins the names of what hosts have on the cluster; no project can be called so
-PREPARES_S = 900.0  #: that a machine may take until it has room, the runtime and the files
+GANGS = "trainshed/@hosts/"  #: prefix of the names of hosts on the cluster; no project can have this name
+PREPARES_S = 900.0  #: for capacity, the runtime and the files
 ROUND, REPLICA = "0", "host"
-SPEC = "host.json"  #: what the host works by, in the kit
-_SWEEP_S = 30.0  #: between looks for room that nobody needs any more
-_AGAIN_S = 2.0
+SPEC = "host.json"  #: the host's spec file, in the credentials bundle
+_SWEEP_INTERVAL_S = 30.0  #: between two checks for unused reservations
+_RETRY_INTERVAL_S = 2.0
 
 
 class HostBridge(Protocol):
-    """A link, as `engines.link` has it. Its methods may take some seconds."""
+    """The bridge, as `engines.ray.bridge_process` implements it. Its methods may take some seconds."""
 
     @property
     def socket(self) -> Path: ...
@@ -59,110 +59,118 @@ class HostBridge(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayHostConfig:
-    """What hosts ask of the cluster, and how their machines get what they need."""
+    """What hosts request from the cluster, and how their nodes get artifacts and runtimes."""
 
     machines: MachineTypes
     shares: ResourceShares
     way: Callable[[HostSpec], ArtifactAccess]
-    recipe: Callable[[str], Mapping[str, Any]]  #: from which a runtime is built there, by its name
-    body_limit: int  #: bytes that a host takes at once
-    lacking: str = ""  #: why there can be none, and what to do about it
+    recipe: Callable[[str], Mapping[str, Any]]  #: the recipe of a runtime's environment, by its name
+    body_limit: int  #: maximum bytes of one request to a host
+    lacking: str = ""  #: why there can be no hosts, with a remedy
 
-    def bundle(self, machine: str) -> dict[str, float]:
-        """What a host on a machine of this type asks for. `InvalidArgumentError` for a type that there is no more."""
-        return self.shares.amounts(self.machines.serving(machine))
+    def bundle(self, machine_type: str) -> dict[str, float]:
+        """Resources of a host with this machine type. Raises `InvalidArgumentError` for an unknown type."""
+        return self.shares.amounts(self.machines.serving(machine_type))
 
 
 class RayHostEngine(HostProcessEngine):
-    """Hosts on a cluster, which answer at ports of its machines."""
+    """Hosts on a cluster, which listen on ports of its nodes."""
 
-    def __init__(self, home: Home, *, ship: Callable[[], Path], link: HostBridge, rules: RayHostConfig) -> None:
+    def __init__(self, home: Home, *, ship: Callable[[], Path], bridge: HostBridge, config: RayHostConfig) -> None:
         super().__init__(home)
         self._ship = ship
-        self._link = link
-        self._rules = rules
-        self._folders: dict[str, Path] = {}  # of the stand-ins, by key
-        self._gangs: set[str] = set()  # that are needed
-        self._leaving = threading.Event()
+        self._bridge = bridge
+        self._config = config
+        self._folders: dict[str, Path] = {}  # of the proxies, by key
+        self._gangs: set[str] = set()  # in use
+        self._sweep_wakeup = threading.Event()
         self._stopping = threading.Event()
         self._sweeper = threading.Thread(target=self._sweep, name="host-room", daemon=True)
 
     def open(self, on_change: Callable[[], None]) -> None:
-        for left in self._home.hosts.glob("*/*/*/remote/*"):  # by a server that was killed
-            shutil.rmtree(left, ignore_errors=True)
+        for folder in self._home.hosts.glob("*/*/*/remote/*"):  # by a server that was killed
+            shutil.rmtree(folder, ignore_errors=True)
         super().open(on_change)
-        if not self._rules.lacking:
-            self._leaving.set()  # an earlier server may have left some
+        if not self._config.lacking:
+            self._sweep_wakeup.set()  # an earlier server may have left some
             self._sweeper.start()
 
     def prepare(self, spec: HostSpec, *, existing: bool = False) -> HostSpec:
-        """With a list of what its machine has to fetch. `FailedPreconditionError` if that is not known any more."""
+        """Add the manifest of what the node has to fetch. Raises `FailedPreconditionError`
+        if it is not known any more."""
         folder = self.folder(spec.project, spec.model, spec.version)
-        needs = (
+        manifest = (
             ArtifactManifest.read(folder)
             if existing
             else ArtifactManifest.gather(folder, spec.model_dir, spec.packages)
         )
-        return replace(spec, provisions=needs, alone=True)
+        return replace(spec, provisions=manifest, alone=True)
 
     def start(self, spec: HostSpec) -> str:
-        """Have one started and return its key at once; `look` tells when it is ready.
+        """Start a host and return its key immediately; `status` says when it is ready.
 
-        `EngineUnavailableError` if it can't be.
+        Raises `EngineUnavailableError` if it can't be started.
         """
-        if self._rules.lacking:
-            raise EngineUnavailableError(self._rules.lacking)
+        if self._config.lacking:
+            raise EngineUnavailableError(self._config.lacking)
         name = f"{spec.instance}-{secrets.token_hex(4)}"
         key = f"{spec.project}/{spec.model}/{spec.version}/{name}"
         gang = f"{GANGS}{spec.project}/{spec.model}/{spec.version}/{name}"
         folder = self.folder(spec.project, spec.model, spec.version)
-        place, log = folder / "remote" / name, log_of(folder, spec)
+        proxy_folder, log = folder / "remote" / name, log_of(folder, spec)
         secret = secrets.token_urlsafe(32)
-        with self._guard:
+        with self._lock:
             self._gangs.add(gang)
-            self._folders[key] = place
+            self._folders[key] = proxy_folder
         try:
-            order = self._order(spec, gang, secret)
-            place.mkdir(mode=0o700, parents=True)
-            with open(os.open(place / "spec.json", SAFE_WRITE_FLAGS, 0o600), "w") as file:
-                json.dump(order, file)
-            words = ("replica-proxy", str(place), REPLICA, f"{ROUND}.1")
-            mark = place / "mark"
-            process = start_reaped(Path(sys.executable), self._ship(), words, log=log, work=place, mark=str(mark))
+            proxy_spec = self._proxy_spec(spec, gang, secret)
+            proxy_folder.mkdir(mode=0o700, parents=True)
+            with open(os.open(proxy_folder / "spec.json", SAFE_WRITE_FLAGS, 0o600), "w") as file:
+                json.dump(proxy_spec, file)
+            arguments = ("replica-proxy", str(proxy_folder), REPLICA, f"{ROUND}.1")
+            mark = proxy_folder / "mark"
+            process = start_reaped(
+                Path(sys.executable), self._ship(), arguments, log=log, work=proxy_folder, mark=str(mark)
+            )
             host = HostProcess(
                 PipeHandle(process),
                 log,
                 mark,
-                place=partial(_place, place, secret),
+                endpoint=partial(_endpoint, proxy_folder, secret),
                 prepares_s=PREPARES_S,
-                after=partial(self._after, key, gang),
+                on_exit=partial(self._on_exit, key, gang),
             )
         except InvalidArgumentError as exc:
-            self._after(key, gang)
+            self._on_exit(key, gang)
             raise EngineUnavailableError(str(exc)) from exc
         except OSError as exc:
-            self._after(key, gang)
+            self._on_exit(key, gang)
             raise EngineUnavailableError(
                 f"A host of version {spec.version} of model {spec.model} can't be started: "
-                f"{exc.filename or place}: {exc.strerror}."
+                f"{exc.filename or proxy_folder}: {exc.strerror}."
             ) from exc
         self._add(key, host)
         LOG.info("host.started key=%s pid=%d loader=%s gang=%s", key, process.pid, spec.loader, gang)
         return key
 
-    def _order(self, spec: HostSpec, gang: str, secret: str) -> dict[str, Any]:
-        """What the stand-in works by."""
-        bundle, way, needs = self._rules.bundle(spec.machine), self._rules.way(spec), spec.provisions
-        assert needs is not None  # it was equipped
+    def _proxy_spec(self, spec: HostSpec, gang: str, secret: str) -> dict[str, Any]:
+        """The spec file of the replica proxy."""
+        bundle, access, manifest = self._config.bundle(spec.machine), self._config.way(spec), spec.provisions
+        assert manifest is not None  # `prepare` has set it
         threads = max(1, int(bundle.get(CPU, 1)))
-        told = render(replace(spec, threads=threads, memory_bytes=0), Path())
-        told |= {
+        host_spec = render(replace(spec, threads=threads, memory_bytes=0), Path())
+        host_spec |= {
             "model_dir": "@model@",
-            "site": "@site@" if needs.packages else "",
+            "site": "@site@" if manifest.packages else "",
             "address": [f"@host:{REPLICA}@", f"@port:{REPLICA}@"],
             "secret": secret,
         }
-        kit = {"files": {SPEC: json.dumps(told)}, "sidecar_proxy": None, "ca": way.ca, "token": way.token}
+        credentials = {
+            "files": {SPEC: json.dumps(host_spec)},
+            "sidecar_proxy": None,
+            "ca": access.ca,
+            "token": access.token,
+        }
         return {
             "module": "",
             "args": ["host", f"@node@/credentials/{SPEC}"],
@@ -170,21 +178,23 @@ class RayHostEngine(HostProcessEngine):
             "replicas": [{"name": REPLICA, "env": {}}],
             "cluster": {
                 "hosts": True,
-                "socket": str(self._link.socket),
+                "socket": str(self._bridge.socket),
                 "gang": gang,
                 "apart": f"{gang.rpartition('/')[0]}/",
                 "strategy": "PACK",
                 "bundles": {REPLICA: bundle},
-                "runtime": dict(self._rules.recipe(spec.runtime)),
-                "packages": [_fetched(each.as_json(), way, uri=each.name) for each in needs.packages],
-                "files": [_fetched(each.as_json(), way, uri=each.name, what="file") for each in needs.files],
-                "credentials": kit,
+                "runtime": dict(self._config.recipe(spec.runtime)),
+                "packages": [_fetch_entry(entry.as_json(), access, uri=entry.name) for entry in manifest.packages],
+                "files": [
+                    _fetch_entry(entry.as_json(), access, uri=entry.name, what="file") for entry in manifest.files
+                ],
+                "credentials": credentials,
                 "lease_s": LEASE_S,
             },
         }
 
     def memory_use(self, key: str) -> tuple[int, int]:
-        """It has no pid here. The bytes that it was last said to hold."""
+        """No local pid, and the bytes of the last sample."""
         try:
             line = (self._folders[key] / "samples.jsonl").read_bytes().splitlines()[-1]
             return 0, int(json.loads(line)["rss"])
@@ -192,72 +202,72 @@ class RayHostEngine(HostProcessEngine):
             return 0, 0
 
     def compare(self, key: str, reference: Path, *, timeout_s: float) -> Mapping[str, Any]:
-        """How far the host's answers are from those in the file: `difference`, `within`, `text`.
-        `EngineUnavailableError` if it can't tell, as when the file is longer than what a host takes at once.
-        """
-        limit = self._rules.body_limit
+        """Difference of the host's responses from those in the file: `difference`, `within`, `text`. Raises
+        `EngineUnavailableError` if it can't be computed, as when the file exceeds what a host accepts."""
+        limit = self._config.body_limit
         if (size := reference.stat().st_size) > limit:
             raise EngineUnavailableError(
                 f"The answers of TensorFlow to compare with take {size:,} bytes. A host on another "
                 f"machine is sent {limit:,} bytes at most (body_limit_mb)."
             )
-        return self._difference(key, FrameKind.PARITY_WITH, reference.read_bytes(), timeout_s=timeout_s)
+        return self._request_difference(key, FrameKind.PARITY_WITH, reference.read_bytes(), timeout_s=timeout_s)
 
     def close(self) -> None:
-        with self._guard:
+        with self._lock:
             gangs = list(self._gangs)
         super().close()
         self._stopping.set()
-        self._leaving.set()
+        self._sweep_wakeup.set()
         if gangs:
             pool = ThreadPoolExecutor(len(gangs), thread_name_prefix="host-room")
             for gang in gangs:
                 pool.submit(self._release, gang)
             pool.shutdown(wait=True)
 
-    # -- room
+    # -- reservations
 
-    def _after(self, key: str, gang: str) -> None:
-        with self._guard:
+    def _on_exit(self, key: str, gang: str) -> None:
+        with self._lock:
             self._gangs.discard(gang)
-            place = self._folders.pop(key)
-        shutil.rmtree(place, ignore_errors=True)
-        self._leaving.set()
+            proxy_folder = self._folders.pop(key)
+        shutil.rmtree(proxy_folder, ignore_errors=True)
+        self._sweep_wakeup.set()
 
     def _sweep(self) -> None:
-        """Give room back that no host has any more: also that of an earlier server's, and what could not be before."""
+        """Release reservations that no host uses, including those of an earlier server and those
+        that failed to be released."""
         while not self._stopping.is_set():
-            self._leaving.wait(_SWEEP_S)
-            self._leaving.clear()
+            self._sweep_wakeup.wait(_SWEEP_INTERVAL_S)
+            self._sweep_wakeup.clear()
             if self._stopping.is_set():
                 return
             try:
-                left = [gang for gang in self._link.gangs() if gang.startswith(GANGS)]
+                existing = [gang for gang in self._bridge.gangs() if gang.startswith(GANGS)]
             except EngineUnavailableError as exc:
                 LOG.info("host.capacity_unknown reason=%s", exc)
-                left = []
-                self._stopping.wait(_AGAIN_S)
-                self._leaving.set()
-            for gang in left:
-                with self._guard:
-                    needed = gang in self._gangs
-                if not needed and not self._stopping.is_set():
+                existing = []
+                self._stopping.wait(_RETRY_INTERVAL_S)
+                self._sweep_wakeup.set()
+            for gang in existing:
+                with self._lock:
+                    in_use = gang in self._gangs
+                if not in_use and not self._stopping.is_set():
                     self._release(gang)
 
     def _release(self, gang: str) -> None:
         try:
-            self._link.release(gang)
+            self._bridge.release(gang)
         except EngineUnavailableError as exc:
             LOG.info("host.capacity_not_released gang=%s reason=%s", gang, exc)
 
 
-def _fetched(provision: Mapping[str, Any], way: ArtifactAccess, **words: str) -> dict[str, Any]:
-    return {**provision, "url": f"{way.url}{provision['sha256']}", **words}
+def _fetch_entry(entry: Mapping[str, Any], access: ArtifactAccess, **fields: str) -> dict[str, Any]:
+    return {**entry, "url": f"{access.url}{entry['sha256']}", **fields}
 
 
-def _place(folder: Path, secret: str) -> HostEndpoint:
-    """Where the host listens, as its keeper said. `ValueError` if that is not known."""
-    found = GangAddresses(str(folder / "addresses" / ROUND)).of(REPLICA)
-    if found is None:
+def _endpoint(folder: Path, secret: str) -> HostEndpoint:
+    """Where the host listens, as its agent reported. Raises `ValueError` if that is not known."""
+    address = GangAddresses(str(folder / "addresses" / ROUND)).of(REPLICA)
+    if address is None:
         raise ValueError("nobody knows where it listens")
-    return HostEndpoint(host=found[0], port=int(found[1]), secret=secret)
+    return HostEndpoint(host=address[0], port=int(address[1]), secret=secret)

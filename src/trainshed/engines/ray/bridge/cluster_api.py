@@ -1,7 +1,7 @@
-"""Questions about groups, nodes and actors, asked where Ray answers them at once.
+"""Requests about placement groups, nodes and actors, run where Ray answers them quickly.
 
-A link on a machine of the cluster asks by itself. Any other one is a client of Ray, for which each of these would be a
-task of its own: it has a desk on the head, an actor that asks in its place. Pickled by value, as `actor` is.
+A bridge on a node of the cluster calls this class directly. Any other bridge is a Ray client, for which each call would
+be a separate task, so it runs this class as an actor on the head. Pickled by value, like `actor`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from .actor import AgentActor
 
-CREATED = "CREATED"  #: the state of a group that is placed as a whole
+CREATED = "CREATED"  #: the state of a group that is completely placed
 _PENDING = "PENDING"
 _REMOVED = "REMOVED"
-_PLACING_S = 0.3  #: Ray places a group that it has room for sooner than this
-_LOOK_S = 0.02
+_PLACEMENT_TIMEOUT_S = 0.3  #: Ray places a group that fits sooner than this
+_POLL_INTERVAL_S = 0.02
 
 
 class ClusterApi:
-    """Answers at once. All names are those of one namespace."""
+    """Calls to Ray that return quickly. All names belong to one namespace."""
 
     def __init__(self) -> None:
-        self._keeper = ray.remote(AgentActor)  # once: each has a place of its own in the cluster's memory
+        self._agent_actor = ray.remote(AgentActor)  # once: each takes space in the cluster's memory
 
     def nodes(self) -> list[dict[str, Any]]:
-        """The machines that the cluster has, or had."""
+        """The nodes that the cluster has, or had."""
         return [
             {
                 "id": node["NodeID"],
@@ -43,85 +43,85 @@ class ClusterApi:
         ]
 
     def free(self) -> dict[str, dict[str, float]]:
-        """What each of them has left, by id."""
+        """Free resources of each node, by id."""
         from ray._private.state import available_resources_per_node
 
-        answer: dict[str, dict[str, float]] = available_resources_per_node()
-        return answer
+        free: dict[str, dict[str, float]] = available_resources_per_node()
+        return free
 
     def reserve(
-        self, gang: str, bundles: list[dict[str, float]], strategy: str, apart: str = "", shunned: Collection[str] = ()
+        self, gang: str, bundles: list[dict[str, float]], strategy: str, apart: str = "", cordoned: Collection[str] = ()
     ) -> str:
-        """Ask for a group, unless there is one of this name; returns its state.
+        """Request a placement group, unless one of this name exists. Returns its state.
 
-        A group of one bundle may be kept apart from those whose names begin with `apart`: where there is a machine with
-        none of them, it goes there, but not to one that is shunned if there is another. While one of them is being
-        placed, none is made.
+        A group of one bundle may be kept apart from those whose names begin with `apart`: it goes to a node
+        with none of them if there is one, and to a cordoned node only if there is no other. While one of them
+        is pending, none is created.
         """
-        group = _group(gang)
+        group = _find_group(gang)
         if group is not None:
             return _state(group)
         if not apart:
-            return _placed(placement_group(bundles, strategy=strategy, name=gang, lifetime="detached"))
-        others = [each for each in placement_group_table().values() if each["name"].startswith(apart)]
-        if any(each["state"] == _PENDING for each in others):
+            return _await_placement(placement_group(bundles, strategy=strategy, name=gang, lifetime="detached"))
+        others = [other for other in placement_group_table().values() if other["name"].startswith(apart)]
+        if any(other["state"] == _PENDING for other in others):
             return _PENDING
-        target = self._apart_from(others, bundles[0], shunned)
-        return _placed(
+        target = self._choose_node(others, bundles[0], cordoned)
+        return _await_placement(
             placement_group(
                 bundles, strategy="STRICT_PACK", name=gang, lifetime="detached", _soft_target_node_id=target
             )
         )
 
-    def _apart_from(
-        self, others: list[dict[str, Any]], bundle: dict[str, float], shunned: Collection[str]
+    def _choose_node(
+        self, others: list[dict[str, Any]], bundle: dict[str, float], cordoned: Collection[str]
     ) -> str | None:
-        """The machine with fewest of the other groups that has room, and of those the one with most of it."""
-        crowd = Counter(
-            node for each in others if each["state"] == CREATED for node in each["bundles_to_node_id"].values()
+        """The node with the fewest of the other groups that has capacity and, of those, the one with most of it."""
+        counts = Counter(
+            node for other in others if other["state"] == CREATED for node in other["bundles_to_node_id"].values()
         )
         free = {
-            node: left
-            for node, left in self.free().items()
-            if node not in shunned and all(left.get(kind, 0.0) >= amount for kind, amount in bundle.items())
+            node: resources
+            for node, resources in self.free().items()
+            if node not in cordoned and all(resources.get(kind, 0.0) >= amount for kind, amount in bundle.items())
         }
-        return min(free, key=lambda node: (crowd[node], -free[node].get("CPU", 0.0)), default=None)
+        return min(free, key=lambda node: (counts[node], -free[node].get("CPU", 0.0)), default=None)
 
     def remove(self, gang: str) -> list[str]:
-        """Give up a group, if there is one, and if none of its actors lives: else their names are the answer."""
+        """Remove a placement group, unless some of its actors live. Returns their names."""
         living = self.actors(gang + "/")
-        group = None if living else _group(gang)
+        group = None if living else _find_group(gang)
         if group is not None:
             remove_placement_group(group)
         return living
 
     def gangs(self, prefix: str) -> list[str]:
-        """The names of groups that begin so."""
+        """The names of placement groups with this prefix."""
         table = placement_group_table().values()
-        names = {each["name"] for each in table if each["state"] != _REMOVED and each["name"].startswith(prefix)}
-        return sorted(name for name in names if _group(name) is not None)
+        names = {group["name"] for group in table if group["state"] != _REMOVED and group["name"].startswith(prefix)}
+        return sorted(name for name in names if _find_group(name) is not None)
 
     def actors(self, prefix: str) -> list[str]:
-        """The names of living actors that begin so."""
+        """The names of living actors with this prefix."""
         return [name for name in ray.util.list_named_actors() if name.startswith(prefix)]
 
     def start(self, name: str, gang: str, bundle: int, gpus: float, lease_s: float) -> list[str] | None:
-        """Have the actor of a replica in a bundle of its gang's group, unless there is one of this name.
+        """Start the actor of a replica in a bundle of its gang's group, unless one of this name exists.
 
-        None is made while others of the same replica live, whose names are the answer, nor while the group is not
-        whole: then the answer is None.
+        Starts none while other actors of the same replica live, and returns their names. Returns None while the
+        group is not completely placed.
         """
-        group = _group(gang)
+        group = _find_group(gang)
         if group is None or _state(group) != CREATED:
             return None
-        others = [each for each in self.actors(name.rpartition("/")[0] + "/") if each != name]
+        others = [actor for actor in self.actors(name.rpartition("/")[0] + "/") if actor != name]
         if not others:
             self._start(name, group, bundle, gpus, lease_s)
         return others
 
     def _start(self, name: str, group: Any, bundle: int, gpus: float, lease_s: float) -> None:
         strategy = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=bundle)
-        self._keeper.options(
+        self._agent_actor.options(
             name=name,
             lifetime="detached",
             get_if_exists=True,
@@ -133,8 +133,8 @@ class ClusterApi:
         ).remote(lease_s)
 
 
-def _group(gang: str) -> Any:
-    """The group of this name; None if there is none."""
+def _find_group(gang: str) -> Any:
+    """The group of this name. Returns None if there is none."""
     try:
         group = ray.util.get_placement_group(gang)
     except ValueError:
@@ -142,11 +142,11 @@ def _group(gang: str) -> Any:
     return None if _state(group) == _REMOVED else group
 
 
-def _placed(group: Any) -> str:
-    """The state of a new group: that it is placed, if it takes no longer than it should."""
-    until_s = time.monotonic() + _PLACING_S
-    while (state := _state(group)) != CREATED and time.monotonic() < until_s:
-        time.sleep(_LOOK_S)
+def _await_placement(group: Any) -> str:
+    """The state of a new group. Waits briefly for its placement."""
+    deadline_s = time.monotonic() + _PLACEMENT_TIMEOUT_S
+    while (state := _state(group)) != CREATED and time.monotonic() < deadline_s:
+        time.sleep(_POLL_INTERVAL_S)
     return state
 
 

@@ -1,7 +1,7 @@
-"""The link: the one process beside the server that speaks to Ray. Server and stand-ins ask it by a socket.
+"""The bridge: the one process beside the server that talks to Ray. Server and replica proxies talk to it over a socket.
 
-A request is a line of JSON, and so is its answer; `start` turns the connection into the stream of a replica. What the
-link knows can all be found again in Ray, by name: it may be killed at any time, and is started again.
+A request is a line of JSON, and so is its response; `start` turns the connection into the stream of a replica. All of
+the bridge's state can be found in Ray again, by name. So the bridge may be killed at any time, and is restarted.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from .cluster import ClusterConnection, ClusterUnavailableError, first_line
 from .session import ReplicaSession
 
 PREFIX = "trainshed/"  #: of the names of groups and actors
-_AGAIN_S = 2.0  #: between two tries to reach the head
-_SWEEP_S = 20.0  #: an actor that nobody stands for at two looks, so far apart, is ended
+_RECONNECT_INTERVAL_S = 2.0  #: between two attempts to reach the head
+_SWEEP_INTERVAL_S = 20.0  #: an actor without a proxy at two sweeps in a row is killed
 
 
-def main(words: list[str]) -> int:
-    """`link FILE`: FILE holds `address`, `namespace`, `socket`, `answered`, and `node`, the shipped code."""
-    config = json.loads(Path(words[1]).read_bytes())
+def main(argv: list[str]) -> int:
+    """`bridge FILE`: FILE has `address`, `namespace`, `socket`, `answered`, and `node`, the folder of shipped code."""
+    config = json.loads(Path(argv[1]).read_bytes())
     os.umask(0o077)
-    for module in (actor, cluster_api):  # nodes have Ray, and nothing of ours
+    for module in (actor, cluster_api):  # nodes have Ray, but not this package
         ray.cloudpickle.register_pickle_by_value(module)
     cluster = ClusterConnection(config["address"], config["namespace"], Path(config["answered"]))
-    link = BridgeServer(cluster, pack_node_code(Path(config["node"])))
+    server = BridgeServer(cluster, pack_node_code(Path(config["node"])))
     listener = _listen(Path(config["socket"]))
-    threading.Thread(target=_stay_connected, args=(cluster, link), name="cluster", daemon=True).start()
+    threading.Thread(target=_stay_connected, args=(cluster, server), name="cluster", daemon=True).start()
     while True:
         connection, _ = listener.accept()
-        threading.Thread(target=link.serve, args=(connection,), name="connection", daemon=True).start()
+        threading.Thread(target=server.serve, args=(connection,), name="connection", daemon=True).start()
 
 
 def _listen(path: Path) -> socket.socket:
@@ -55,20 +55,20 @@ def _listen(path: Path) -> socket.socket:
     return listener
 
 
-def _stay_connected(cluster: ClusterConnection, link: BridgeServer) -> None:
-    """Connect, however long that takes. When the connection is broken for good, so is the process."""
+def _stay_connected(cluster: ClusterConnection, server: BridgeServer) -> None:
+    """Connect, however long that takes. Exits the process when the connection is broken permanently."""
     status = 1
     try:
         while True:
             try:
                 cluster.connect()
                 break
-            except Exception as exc:  # noqa: BLE001 - whatever Ray raises, the user is told, and it is tried again
+            except Exception as exc:  # noqa: BLE001 - any error of Ray is reported, and the connection is retried
                 cluster.why = first_line(exc)
                 sys.stderr.write(f"The cluster at {cluster.address} can't be reached: {exc}\n")
                 ray.shutdown()
-                time.sleep(_AGAIN_S)
-        threading.Thread(target=link.sweep, name="sweep", daemon=True).start()
+                time.sleep(_RECONNECT_INTERVAL_S)
+        threading.Thread(target=server.sweep, name="sweep", daemon=True).start()
         cluster.watch()
         status = 3
     finally:
@@ -77,14 +77,14 @@ def _stay_connected(cluster: ClusterConnection, link: BridgeServer) -> None:
 
 
 class BridgeServer:
-    """Answers requests. `code` is the node's code as a zip, with its digest."""
+    """Serves requests. `code` is the node's code as a zip, with its digest."""
 
     def __init__(self, cluster: ClusterConnection, code: tuple[bytes, str]) -> None:
         self._cluster = cluster
         self._code = code
-        self._sessions: dict[str, ReplicaSession] = {}  # the copies of replicas that a stand-in stands for
-        self._guard = threading.Lock()
-        self._do: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        self._sessions: dict[str, ReplicaSession] = {}  # by the name of the actor; each has a replica proxy
+        self._lock = threading.Lock()
+        self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "cluster": self._view,
             "reserve": self._reserve,
             "release": self._release,
@@ -92,7 +92,7 @@ class BridgeServer:
         }
 
     def serve(self, connection: socket.socket) -> None:
-        """All requests of one connection."""
+        """Serve all requests of one connection."""
         with connection, connection.makefile("rb") as lines:
             for line in lines:
                 request = json.loads(line)
@@ -100,23 +100,23 @@ class BridgeServer:
                     self._start(connection, request, lines)
                     return
                 try:
-                    answer = self._do[request["do"]](request)
+                    response = self._handlers[request["do"]](request)
                 except (ClusterUnavailableError, ValueError, ray.exceptions.RayError) as exc:
-                    answer = {"error": str(exc) if isinstance(exc, ClusterUnavailableError) else first_line(exc)}
-                connection.sendall(json.dumps(answer).encode() + b"\n")
+                    response = {"error": str(exc) if isinstance(exc, ClusterUnavailableError) else first_line(exc)}
+                connection.sendall(json.dumps(response).encode() + b"\n")
 
     def _start(self, connection: socket.socket, request: dict[str, Any], lines: Any) -> None:
-        """Whatever else goes wrong here ends the connection, and the stand-in comes again."""
+        """Any other error ends the connection, and the replica proxy reconnects."""
         session = ReplicaSession(self._cluster, connection, request, self._code)
-        with self._guard:
-            before = self._sessions.get(session.name)
+        with self._lock:
+            previous = self._sessions.get(session.name)
             self._sessions[session.name] = session
-        if before is not None:
-            before.leave()
+        if previous is not None:
+            previous.leave()
         try:
             session.run(lines)
         finally:
-            with self._guard:
+            with self._lock:
                 if self._sessions.get(session.name) is session:
                     del self._sessions[session.name]
 
@@ -138,28 +138,28 @@ class BridgeServer:
         return {"gangs": self._cluster.gangs(PREFIX)}
 
     def sweep(self) -> None:
-        """End actors that nobody stands for: those of stand-ins that ended while no link was there."""
-        before: set[str] = set()
+        """Kill actors without a replica proxy: those whose proxy exited while there was no bridge."""
+        abandoned: set[str] = set()
         while True:
-            time.sleep(_SWEEP_S)
+            time.sleep(_SWEEP_INTERVAL_S)
             try:
-                before = self._end_the_abandoned(before) if self._cluster.answers() else set()
-            except Exception as exc:  # noqa: BLE001 - Ray has many; the next look may go better
+                abandoned = self._kill_abandoned(abandoned) if self._cluster.answers() else set()
+            except Exception as exc:  # noqa: BLE001 - any error of Ray; the next sweep may succeed
                 sys.stderr.write(f"Actors could not be looked through: {first_line(exc)}\n")
 
-    def _end_the_abandoned(self, before: set[str]) -> set[str]:
-        """End those that nobody stood for `before` either; returns whom nobody stands for now."""
-        now = set(self._cluster.actors(PREFIX))
-        with self._guard:
-            now -= set(self._sessions)
-        for name in now & before:
+    def _kill_abandoned(self, previous: set[str]) -> set[str]:
+        """Kill actors that were abandoned at the `previous` sweep too. Returns those that are abandoned now."""
+        abandoned = set(self._cluster.actors(PREFIX))
+        with self._lock:
+            abandoned -= set(self._sessions)
+        for name in abandoned & previous:
             sys.stderr.write(f"Nobody stands for {name}: it is ended.\n")
             self._cluster.kill(name)
-        return now
+        return abandoned
 
 
 def pack_node_code(folder: Path) -> tuple[bytes, str]:
-    """What nodes need of ours, as a zip, and the name that they keep it by."""
+    """The shipped code for nodes as a zip, with its digest."""
     out = io.BytesIO()
     digest = hashlib.sha256()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
