@@ -106,9 +106,8 @@ class RayEngine:
         self._status = ClusterStatus(address=config.address, reachable=False, since_us=0)
         self._created_us = now_us()
         self._lock = threading.Lock()
-        self._reservations = {
-            Path(record.read_text()): _Reservation() for record in gangs.glob("[!.]*@*")
-        }  # under the lock
+        # Under the lock.
+        self._reservations = {Path(record.read_text()): _Reservation() for record in gangs.glob("[!.]*@*")}
         self._wakeup = threading.Event()
         self._stopping = threading.Event()
         self._wake: Callable[[], None] = lambda: None

@@ -30,7 +30,7 @@ class LocalAgentActor(AgentActor):
 
     def _leave(self) -> None:
         """This process is the test's own, and stays."""
-        if self._keeper is not None:
+        if self._agent is not None:
             self.lose()
 
     def end(self) -> str:
@@ -41,13 +41,13 @@ class LocalAgentActor(AgentActor):
 
     def lose(self) -> None:
         """As when its process is killed: the keeper's stdin is closed, and no file is held any more."""
-        self._keeper.stdin.close()
-        self._let_go()
+        self._agent.stdin.close()
+        self._release_workspace()
 
     @property
     def keeper(self) -> int:
         """The outer process of its keeper."""
-        return int(self._keeper.pid)
+        return int(self._agent.pid)
 
 
 class LocalBridge:

@@ -1,4 +1,4 @@
-"""One stand-in and the copy of a replica that it stands for: from its request to the last byte of the stream."""
+"""Serves one replica proxy: from its request to the last byte of its replica's stream."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutErro
 from .cluster import ClusterConnection
 from .cluster_api import CREATED
 
-UNANSWERED_S = 25.0  #: a node that does not answer for so long, while the head does, counts as lost
-_READ_S = 2.0  #: how long a read waits for something to come
-_SILENT_S = 8.0  #: an actor that has not answered for so long is worth a doubt
-_SLICE_S = 3.0  #: how long we wait for it, before we look whether anything is wrong
-_AGAIN_S = 1.0  #: before an actor that can't be reached is asked again
-_PLACE_S, _PLACE_LATER_S = 0.2, 2.0  #: between two looks for room, at first and when it takes long
-_NODE_DIED = "its node has died"  #: in Ray's own words
-_PATIENCE_S = 5.0  #: before a wait is worth a line in the log
-_GOODBYE_S = 2.0  #: for a stand-in to go that was sent the last word of its replica
+UNANSWERED_S = 25.0  #: a node that does not respond for this long, while the head does, counts as lost
+_READ_TIMEOUT_S = 2.0  #: how long a read waits for data
+_SUSPECT_AFTER_S = 8.0  #: an actor that has not responded for this long is suspect
+_POLL_TIMEOUT_S = 3.0  #: of one wait for the actor, before other checks run
+_RETRY_INTERVAL_S = 1.0  #: before an unreachable actor is called again
+_PENDING_MIN_S, _PENDING_MAX_S = 0.2, 2.0  #: between two checks of a pending group, initially and later
+_NODE_DIED = "its node has died"  #: in Ray's error messages
+_LOG_AFTER_S = 5.0  #: before a wait is logged
+_SHUTDOWN_TIMEOUT_S = 2.0  #: for a proxy to exit after its replica's last frame
 
 
 class _ProxyGoneError(Exception):
-    """The stand-in has closed its connection."""
+    """The replica proxy has closed its connection."""
 
 
 class ReplicaLostError(Exception):
-    """The replica is lost. `node`: and so is the machine that it ran on."""
+    """The replica is lost. `node`: and so is the node that it ran on."""
 
-    def __init__(self, why: str, *, node: bool) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, *, node: bool) -> None:
+        super().__init__(reason)
         self.node = node
 
 
 class ReplicaSession:
-    """Serves one stand-in, in two threads: this one takes the stream to it, another one its orders to the keeper."""
+    """Serves one replica proxy in two threads: one forwards the stream to the proxy, the other
+    its commands to the agent."""
 
     def __init__(
         self, cluster: ClusterConnection, connection: socket.socket, request: dict[str, Any], code: tuple[bytes, str]
@@ -52,79 +53,80 @@ class ReplicaSession:
         self.name = "{}/{}/{}".format(request["gang"], self._replica, request["incarnation"])
         self._actor: Any = None
         self._node = ""  # its id
-        self._heard_s = 0.0  # when the actor last answered
-        self._gone = threading.Event()
-        self._killing = threading.Lock()
-        self._over = False  # this session has ended, or another one has taken its place
+        self._last_response_s = 0.0  # when the actor last responded
+        self._proxy_gone = threading.Event()
+        self._kill_lock = threading.Lock()
+        self._ended = False  # this session has ended, or another one has replaced it
 
     def leave(self) -> None:
-        """Let another session have the replica."""
-        self._over = True
+        """Give up the replica to another session."""
+        self._ended = True
 
-    def run(self, orders: Any) -> None:
-        """Until the replica has ended or the stand-in is gone; then the replica is, too. `orders`: lines from it."""
+    def run(self, commands: Any) -> None:
+        """Serve until the replica has ended or the proxy is gone; then the replica is killed.
+        `commands` are lines of the proxy."""
         try:
             self._cluster.wait()
-            self._actor = self._found() if self._offset else self._started()
-            self._begin()
-            threading.Thread(target=self._pass_on, args=(orders,), name="orders", daemon=True).start()
-            self._pump()
+            self._actor = self._find_actor() if self._offset else self._start_actor()
+            self._start_agent()
+            threading.Thread(target=self._forward_commands, args=(commands,), name="orders", daemon=True).start()
+            self._forward_stream()
         except ReplicaLostError as exc:
             if exc.node:
                 self._cluster.cordon(self._node)
             self._kill(answers=not exc.node)
-            self._tell_loss(exc)
+            self._report_loss(exc)
         except _ProxyGoneError:
             self._end()
         finally:
-            self._over = True
+            self._ended = True
 
     def _end(self) -> None:
-        """The stand-in is gone: so is the replica."""
-        self._gone.set()
-        if self._node and time.monotonic() - self._heard_s > _SILENT_S:
+        """The proxy is gone, so kill the replica."""
+        self._proxy_gone.set()
+        if self._node and time.monotonic() - self._last_response_s > _SUSPECT_AFTER_S:
             self._cluster.cordon(self._node)
         self._kill(answers=bool(self._node))
 
     def _kill(self, *, answers: bool) -> None:
-        """End the replica, unless that was done, or another session has it."""
-        with self._killing:
-            if not self._over:
+        """Kill the replica, unless that is done or another session has it."""
+        with self._kill_lock:
+            if not self._ended:
                 self._cluster.kill(self.name, answers=answers)
-                self._over = True
+                self._ended = True
 
     # -- starting
 
-    def _place(self) -> None:
-        """Wait until the gang's group is whole. One that is gone is asked for again."""
-        since, said = time.monotonic(), False
+    def _await_placement(self) -> None:
+        """Blocks until the gang's placement group is completely placed. A group that is gone is requested again."""
+        since_s, logged = time.monotonic(), False
         request = self._request
-        wanted = (request["gang"], request["bundles"], request["strategy"], request.get("apart", ""))
-        while self._cluster.reserve(*wanted) != CREATED:
-            if not said and time.monotonic() - since > _PATIENCE_S:
-                said = True
+        request_arguments = (request["gang"], request["bundles"], request["strategy"], request.get("apart", ""))
+        while self._cluster.reserve(*request_arguments) != CREATED:
+            if not logged and time.monotonic() - since_s > _LOG_AFTER_S:
+                logged = True
                 self._send({"say": f"Waiting for room on the Ray cluster at {self._cluster.address}."})
-            self._pause(_PLACE_LATER_S if said else _PLACE_S)
+            self._pause(_PENDING_MAX_S if logged else _PENDING_MIN_S)
 
-    def _found(self) -> Any:
-        """The actor of a copy that has begun to speak. If it is not there any more, it is lost."""
+    def _find_actor(self) -> Any:
+        """The actor of a replica whose stream has begun. Raises `ReplicaLostError` if it is gone."""
         self._node = self._cluster.node_at(str(self._request.get("host", "")))
         try:
             return self._cluster.find(self.name)
         except ValueError as exc:
             if self._cluster.died(self._node):
-                raise self._lost(exc) from None
+                raise self._lost_error(exc) from None
             raise ReplicaLostError(f"{self._replica} is not on the cluster any more.", node=True) from None
 
-    def _started(self) -> Any:
-        """The actor of a new copy, in its place in the group. Older copies have ended before."""
+    def _start_actor(self) -> Any:
+        """Start the actor of a new incarnation in its bundle. Ends older incarnations first."""
         gang, bundles = self._request["gang"], self._request["bundles"]
         gpus = float(bundles[self._replica].get("GPU", 0))
         bundle = sorted(bundles).index(self._replica)
         while True:
             older = self._cluster.start(self.name, gang, bundle, gpus, float(self._request["lease_s"]))
             if older is None:
-                self._place()
+                self._await_placement()
             elif not older:
                 return self._cluster.find(self.name)
             else:
@@ -132,68 +134,68 @@ class ReplicaSession:
                     self._cluster.kill(name)
                 self._pause(0.0)
 
-    def _begin(self) -> None:
-        """Have the keeper started. The node's code is sent only to a node that has not got it."""
+    def _start_agent(self) -> None:
+        """Have the agent started. The shipped code is sent only to a node that does not have it."""
         code, digest = self._code
-        self._node = self._told(b"", digest) or self._told(code, digest)
+        self._node = self._begin_actor(b"", digest) or self._begin_actor(code, digest)
 
-    def _told(self, code: bytes, digest: str) -> str:
-        order = dict(self._request["order"], incarnation=self._request["incarnation"])
-        asked = self._actor.begin.remote(code, digest, order)
+    def _begin_actor(self, code: bytes, digest: str) -> str:
+        spec = dict(self._request["order"], incarnation=self._request["incarnation"])
+        call = self._actor.begin.remote(code, digest, spec)
         while True:
             try:
-                node = str(ray.get(asked, timeout=_SLICE_S))
-                self._heard_s = time.monotonic()
+                node = str(ray.get(call, timeout=_POLL_TIMEOUT_S))
+                self._last_response_s = time.monotonic()
                 return node
             except GetTimeoutError:
                 pass
             except ActorUnavailableError:  # the head will find out whether it is lost
-                time.sleep(_AGAIN_S)
-                asked = self._actor.begin.remote(code, digest, order)
+                time.sleep(_RETRY_INTERVAL_S)
+                call = self._actor.begin.remote(code, digest, spec)
             except RayError as exc:
-                raise self._lost(exc) from exc
+                raise self._lost_error(exc) from exc
             self._pause(0.0)
             if self._cluster.dead(self._node):
-                raise self._lost(None)
+                raise self._lost_error(None)
 
     # -- running
 
-    def _pump(self) -> None:
-        """Take the stream to the stand-in, byte by byte from where it left off."""
+    def _forward_stream(self) -> None:
+        """Forward the stream to the proxy from its offset on."""
         while True:
             data, last = self._read()
             if data:
                 self._offset += len(data)
                 self._send({"bytes": len(data)}, data)
             if last:
-                self._pause(_GOODBYE_S if data else 0.0)
+                self._pause(_SHUTDOWN_TIMEOUT_S if data else 0.0)
                 raise ReplicaLostError(f"The keeper of {self._replica} was killed.", node=False)
 
     def _read(self) -> tuple[bytes, bool]:
-        """The next bytes. A question whose answer is lost is asked again."""
-        quiet_s, looked_s = 0.0, time.monotonic()
-        asked = self._actor.read.remote(self._offset, _READ_S)
+        """The next bytes. A read whose response is lost is repeated."""
+        silent_s, checked_s = 0.0, time.monotonic()
+        call = self._actor.read.remote(self._offset, _READ_TIMEOUT_S)
         while True:
             try:
-                answer: tuple[bytes, bool] = ray.get(asked, timeout=_SLICE_S)
-                self._heard_s = time.monotonic()
-                return answer
+                response: tuple[bytes, bool] = ray.get(call, timeout=_POLL_TIMEOUT_S)
+                self._last_response_s = time.monotonic()
+                return response
             except GetTimeoutError:
                 pass
             except ActorUnavailableError:
-                time.sleep(_AGAIN_S)
-                asked = self._actor.read.remote(self._offset, _READ_S)
+                time.sleep(_RETRY_INTERVAL_S)
+                call = self._actor.read.remote(self._offset, _READ_TIMEOUT_S)
             except (ActorDiedError, RayActorError) as exc:
-                raise (_ProxyGoneError() if self._gone.is_set() else self._lost(exc)) from exc
+                raise (_ProxyGoneError() if self._proxy_gone.is_set() else self._lost_error(exc)) from exc
             self._pause(0.0)
             now_s = time.monotonic()
-            if self._cluster.answers():  # time while nobody answers tells nothing of the node
-                quiet_s += now_s - looked_s
-            looked_s = now_s
-            if quiet_s > UNANSWERED_S or self._cluster.dead(self._node):
-                raise self._lost(None)
+            if self._cluster.answers():  # while the head does not respond either, silence says nothing about the node
+                silent_s += now_s - checked_s
+            checked_s = now_s
+            if silent_s > UNANSWERED_S or self._cluster.dead(self._node):
+                raise self._lost_error(None)
 
-    def _lost(self, exc: BaseException | None) -> ReplicaLostError:
+    def _lost_error(self, exc: BaseException | None) -> ReplicaLostError:
         replica, host = self._replica, self._cluster.host(self._node)
         if exc is None and not self._cluster.dead(self._node):
             return ReplicaLostError(
@@ -206,26 +208,26 @@ class ReplicaSession:
             "The actor of {} on node {} died: {}".format(replica, host, " ".join(lines)[:500]), node=False
         )
 
-    # -- the stand-in
+    # -- the replica proxy
 
-    def _pass_on(self, orders: Any) -> None:
-        """Orders of the stand-in go to the keeper. The end of them means that nobody wants the replica any more."""
-        for line in orders:
+    def _forward_commands(self, commands: Any) -> None:
+        """Forward the proxy's commands to the agent. Their end means that the proxy is gone."""
+        for line in commands:
             self._actor.tell.remote(line)
         self._end()
 
-    def _tell_loss(self, loss: ReplicaLostError) -> None:
+    def _report_loss(self, loss: ReplicaLostError) -> None:
         try:
             self._send({"lost": str(loss), "node": loss.node})
         except _ProxyGoneError:
-            return  # it was the stand-in's own wish
+            return  # the proxy itself wanted it
 
-    def _pause(self, for_s: float) -> None:
-        if self._gone.wait(for_s) or self._closed():
+    def _pause(self, timeout_s: float) -> None:
+        if self._proxy_gone.wait(timeout_s) or self._is_closed():
             raise _ProxyGoneError
 
-    def _closed(self) -> bool:
-        """Whether the stand-in is gone, for as long as no other thread listens to it."""
+    def _is_closed(self) -> bool:
+        """Whether the proxy is gone. Valid only while no other thread reads from it."""
         try:
             return self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         except BlockingIOError:
