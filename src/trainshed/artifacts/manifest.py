@@ -1,7 +1,7 @@
-"""What hosts of a version on other machines need to have of this one: a list of its files and packages, by content.
+"""The artifact manifest: the files and packages that remote hosts of one version need, by digest.
 
-It is written down when the version is created, beside copies of the packages: hosts are started again for as long as
-the version is there, and by then what the packages came from may have been replaced.
+It is written when the version is created, beside copies of the packages. Hosts are started as long as the version
+exists, and by then the sources of the packages may have been replaced.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from trainshed.errors import FailedPreconditionError, NotFoundError
 
 MANIFEST_FILE = "manifest.json"  #: in the folder of the version's hosts
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_PIECE = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestEntry:
-    """One file, by its content."""
+    """One artifact, by its digest."""
 
-    name: str  #: with `/` between folders; of a package, where it came from
+    name: str  #: with `/` between folders; of a package, its URI
     sha256: str
     size: int
 
@@ -39,7 +39,7 @@ class ManifestEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactManifest:
-    """All that the hosts of one version need."""
+    """All artifacts that the hosts of one version need."""
 
     model: str  #: the name of the folder with its files
     files: tuple[ManifestEntry, ...]
@@ -47,22 +47,22 @@ class ArtifactManifest:
 
     @classmethod
     def gather(cls, folder: Path, model_dir: Path, packages: Sequence[Package]) -> Self:
-        """Find out, and write it down in the folder of the hosts. Reads all of the files, which may take a while."""
-        made = cls(
+        """Build the manifest and write it to the hosts' folder. Reads all files, which may take a while."""
+        manifest = cls(
             model=model_dir.name,
-            files=tuple(_provision(path, path.relative_to(model_dir).as_posix()) for path in _files(model_dir)),
-            packages=tuple(_parcel(folder, package) for package in packages),
+            files=tuple(_file_entry(path, path.relative_to(model_dir).as_posix()) for path in _files(model_dir)),
+            packages=tuple(_package_entry(folder, package) for package in packages),
         )
-        made._write(folder)
-        return made
+        manifest._write(folder)
+        return manifest
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """What was written down. `FailedPreconditionError` if that is gone."""
+        """Read the manifest. Raises `FailedPreconditionError` if it is missing or damaged."""
         try:
-            note = orjson.loads((folder / MANIFEST_FILE).read_bytes())
-            lists = {key: tuple(ManifestEntry(**each) for each in note[key]) for key in ("files", "packages")}
-            return cls(model=str(note["model"]), **lists)
+            content = orjson.loads((folder / MANIFEST_FILE).read_bytes())
+            lists = {key: tuple(ManifestEntry(**entry) for entry in content[key]) for key in ("files", "packages")}
+            return cls(model=str(content["model"]), **lists)
         except (OSError, ValueError, LookupError, TypeError) as exc:
             raise FailedPreconditionError(
                 f"What the hosts of this version need is not known any more: {folder / MANIFEST_FILE} is missing "
@@ -73,30 +73,30 @@ class ArtifactManifest:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = folder / f".{MANIFEST_FILE}"
         draft.unlink(missing_ok=True)
-        note = {
+        content = {
             "model": self.model,
-            "files": [each.as_json() for each in self.files],
-            "packages": [each.as_json() for each in self.packages],
+            "files": [entry.as_json() for entry in self.files],
+            "packages": [entry.as_json() for entry in self.packages],
         }
         with open(os.open(draft, SAFE_WRITE_FLAGS, 0o600), "wb") as file:
-            file.write(orjson.dumps(note))
+            file.write(orjson.dumps(content))
             file.flush()
             os.fsync(file.fileno())
         draft.rename(folder / MANIFEST_FILE)
 
     def open(self, folder: Path, models: Path, sha256: str) -> OpenFile:
-        """The file or package with this content; the caller closes it. `models` holds the folders of files.
+        """Open the file or package with this digest; the caller closes it. `models` holds the folders of files.
 
-        `NotFoundError` if the version has none.
+        Raises `NotFoundError` if the version has none.
         """
         missing = NotFoundError(f"This version has no file with the SHA-256 {sha256[:64]!r}.")
         if not _SHA256.fullmatch(sha256):
             raise missing
-        if any(each.sha256 == sha256 for each in self.packages):
+        if any(entry.sha256 == sha256 for entry in self.packages):
             return StagedPackage(folder, sha256)
-        for each in self.files:
-            parts = each.name.split("/")
-            if each.sha256 == sha256 and "/" not in self.model and not {"", ".", ".."} & {self.model, *parts}:
+        for entry in self.files:
+            parts = entry.name.split("/")
+            if entry.sha256 == sha256 and "/" not in self.model and not {"", ".", ".."} & {self.model, *parts}:
                 return OpenFile(models.joinpath(self.model, *parts))
         raise missing
 
@@ -105,24 +105,24 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def _provision(path: Path, name: str) -> ManifestEntry:
+def _file_entry(path: Path, name: str) -> ManifestEntry:
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-            size += len(piece)
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
     return ManifestEntry(name=name, sha256=digest.hexdigest(), size=size)
 
 
-def _parcel(folder: Path, package: Package) -> ManifestEntry:
-    kept = staging.stage_package(folder, package)
-    return ManifestEntry(name=package.uri, sha256=package.sha256, size=kept.stat().st_size)
+def _package_entry(folder: Path, package: Package) -> ManifestEntry:
+    staged = staging.stage_package(folder, package)
+    return ManifestEntry(name=package.uri, sha256=package.sha256, size=staged.stat().st_size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactAccess:
-    """How a machine of the cluster gets the files of one version from this server."""
+    """How a remote node gets the files of one version from this server."""
 
-    url: str  #: to which the digest of a file is added
+    url: str  #: prefix of a file's URL, to which its digest is added
     ca: str
     token: str

@@ -1,7 +1,7 @@
-"""The packages of an attempt whose replicas run on other machines: copies in the attempt's folder, by content.
+"""Stages the packages of an attempt for remote nodes: copies in the attempt's folder, named by digest.
 
-A replica may be started again days later, on a machine that has none of it. By then the object may have been replaced;
-the copy was not.
+A replica may be restarted days later, on a node that has none of them. By then the object may have been
+replaced; the copy is unchanged.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from pathlib import Path
 
 from trainshed.errors import FailedPreconditionError, NotFoundError
 
-FOLDER = "artifacts"  #: in the attempt's own
+FOLDER = "artifacts"  #: in the attempt's folder
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_PIECE = 1 << 20
-#: models can reach their folders; a link there is not followed, and a FIFO in the place of a file does not stop us
+_CHUNK_BYTES = 1 << 20
+#: Models can write to these folders: a link there is not followed, and a FIFO in place of a file does not block.
 SAFE_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def stage_package(attempt: Path, package: Package) -> Path:
-    """Copy a package into the attempt's folder, unless it is there. It appears whole and unchanged, or not at all."""
-    kept = attempt / FOLDER / package.sha256
-    if kept.is_file():
-        return kept
-    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = kept.with_name(f".{kept.name}-{os.getpid()}-{threading.get_ident()}")
+    """Copy a package into the attempt's folder. Idempotent. The copy appears complete and verified, or not at all."""
+    staged = attempt / FOLDER / package.sha256
+    if staged.is_file():
+        return staged
+    staged.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = staged.with_name(f".{staged.name}-{os.getpid()}-{threading.get_ident()}")
     try:
         if _copy(package.path, draft) != package.sha256:
             raise FailedPreconditionError(
                 f"The package {package.uri} was replaced while the job was being started. Submit the job again under a "
                 f"new name."
             )
-        draft.rename(kept)
+        draft.rename(staged)
     finally:
         draft.unlink(missing_ok=True)
-    return kept
+    return staged
 
 
 def _copy(source: Path, target: Path) -> str:
-    """The digest of what was copied."""
+    """Returns the digest of the copied bytes."""
     digest = hashlib.sha256()
     with source.open("rb") as file, target.open("wb") as copy:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-            copy.write(piece)
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            copy.write(chunk)
         copy.flush()
         os.fsync(copy.fileno())
     return digest.hexdigest()
@@ -68,10 +68,10 @@ class OpenFile:
 
 
 class StagedPackage(OpenFile):
-    """A copy of a package."""
+    """A staged copy of a package."""
 
     def __init__(self, attempt: Path, sha256: str) -> None:
-        """The one with this content. `NotFoundError` if the attempt has none."""
+        """Open the package with this digest. Raises `NotFoundError` if the attempt has none."""
         missing = NotFoundError(f"There is no package with the SHA-256 {sha256[:64]!r} here.")
         if not _SHA256.fullmatch(sha256):
             raise missing
@@ -83,8 +83,8 @@ class StagedPackage(OpenFile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A file that the job's environment is made of."""
+    """A package file of a job or version."""
 
     uri: str  #: as the user wrote it, for the log
     path: Path
-    sha256: str  #: of its content; `site` is named by it, so nothing else may be installed there
+    sha256: str  #: `site` is named by it, so nothing else may be installed there

@@ -1,4 +1,4 @@
-"""How far a batch prediction has come, as its own process tells in a file of the attempt."""
+"""Progress of a batch prediction, read from the file that its process writes into the attempt's folder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import orjson
 
 LOG = logging.getLogger("trainshed.attempts.batch_progress")
 
-FOLDER = "prediction"  #: of an attempt: the plan, the model's files, and what is done
-_LIMIT = 4096
+FOLDER = "prediction"  #: of an attempt: the plan, the model's files and the progress
+_FILE_MAX_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,8 @@ class BatchProgress:
 
 
 def read_batch_progress(attempt: Path) -> BatchProgress | None:
-    """None if nothing was told yet, or nothing that makes sense: models may write there too, and whatever they put
-    there must not keep their job, or a list that it is in, from being shown.
-    """
+    """The progress of an attempt. Returns None if there is none yet or it is invalid. Models can write to the file
+    too, and its content must not keep their job, or a list with it, from being shown."""
     path = attempt / FOLDER / "progress.json"
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -43,12 +42,12 @@ def read_batch_progress(attempt: Path) -> BatchProgress | None:
         LOG.warning("prediction.unreadable path=%s reason=%s", path, exc.strerror)
         return None
     try:
-        content = os.read(fd, _LIMIT) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+        content = os.read(fd, _FILE_MAX_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
     finally:
         os.close(fd)
     try:
-        told = orjson.loads(content)
-        values = {name: told[name] for name in ("predictions", "errors", "read", "bytes")}
+        fields = orjson.loads(content)
+        values = {name: fields[name] for name in ("predictions", "errors", "read", "bytes")}
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None
     if not all(type(value) is int and value >= 0 for value in values.values()):

@@ -1,7 +1,7 @@
-"""Event files of a training, found and read on from where the last look ended.
+"""Finds the event files of a training and reads what is new in them.
 
-Trainers write them, and may write anything: links are not followed, nothing but plain files is read, and one look
-goes through so many names and so many bytes only. A file that is damaged is read up to there.
+Trainers write these files, and may write anything. So links are not followed, only regular files are read, and one pass
+is limited in names and bytes. A damaged file is read up to the damage.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 from trainshed.attempts import event_records
 
-LOOK_BYTES = 2 << 20  #: of one look, over all files
-MAX_RECORD = 64 * 1024  #: a longer record is a graph, an image or the like: passed over without being read
-MAX_NAMES = 4000  #: looked at in one look
+LOOK_BYTES = 2 << 20  #: of one pass, over all files
+MAX_RECORD = 64 * 1024  #: a longer record is a graph, an image or the like: it is skipped without being read
+MAX_NAMES = 4000  #: examined in one pass
 MAX_FILES = 64
 MAX_DEPTH = 4
-_CHUNK = 256 * 1024
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK_BYTES = 256 * 1024
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class EventFolder(NamedTuple):
@@ -34,7 +34,7 @@ class EventFolder(NamedTuple):
 
 
 class Scalar(NamedTuple):
-    """One value of one tag, and the folder that its file is in: what is below the place that was looked through."""
+    """One value of one tag. `folder` is the path of its file's folder below the searched folder."""
 
     folder: tuple[str, ...]
     tag: str
@@ -52,63 +52,66 @@ class _File:
 
 
 class EventFiles:
-    """One training's. Not for several threads at once."""
+    """The event files of one training. Not thread-safe."""
 
     def __init__(self, *, since_us: int) -> None:
-        """What was written before is of another training in the same folder."""
+        """Values from before `since_us` belong to another training in the same folder."""
         self._since_us = since_us
         self._files: dict[tuple[EventFolder, str], _File] = {}
-        self._left = 0  #: bytes that this look may still read
-        self.complete = True  #: whether the last look came to the end of all files
+        self._budget = 0  #: bytes that this pass may still read
+        self.complete = True  #: whether the last pass read all files to their ends
 
-    def look(self, places: Iterable[EventFolder]) -> Iterator[Scalar]:
-        """What is new below these folders. A look that is `not complete` leaves the rest to the next."""
-        self._left = LOOK_BYTES
-        seen: set[tuple[int, int]] = set()
-        for place, below, name in _found(places):
-            with _opened(place, name) as fd:
+    def look(self, folders: Iterable[EventFolder]) -> Iterator[Scalar]:
+        """Read what is new below these folders. If the pass is not `complete`, the next one continues."""
+        self._budget = LOOK_BYTES
+        visited: set[tuple[int, int]] = set()
+        for folder, path, name in _event_files(folders):
+            with _open(folder, name) as fd:
                 status = os.fstat(fd) if fd is not None else None
-                if fd is None or status is None or (status.st_dev, status.st_ino) in seen:
+                if fd is None or status is None or (status.st_dev, status.st_ino) in visited:
                     continue
-                seen.add((status.st_dev, status.st_ino))  # places may be within each other
+                visited.add((status.st_dev, status.st_ino))  # folders may be nested
                 if not stat.S_ISREG(status.st_mode) or status.st_mtime_ns // 1000 < self._since_us:
                     continue
-                file = self._file(place, name, status)
+                file = self._file(folder, name, status)
                 for scalar in self._read(file, fd, status.st_size):
-                    yield scalar._replace(folder=below)
-        self.complete = self._left > 0
+                    yield scalar._replace(folder=path)
+        self.complete = self._budget > 0
 
-    def _file(self, place: EventFolder, name: str, status: os.stat_result) -> _File:
-        file = self._files.get((place, name))
+    def _file(self, folder: EventFolder, name: str, status: os.stat_result) -> _File:
+        file = self._files.get((folder, name))
         if file is None or file.inode != status.st_ino or file.offset > status.st_size:
-            file = self._files[place, name] = _File(status.st_ino)
+            file = self._files[folder, name] = _File(status.st_ino)
         return file
 
     def _read(self, file: _File, fd: int, size: int) -> Iterator[Scalar]:
-        """The scalars of whole records, as far as this look may read."""
-        data, start = b"", file.offset  # what is read, and where in the file that begins
-        while not file.damaged and self._left > 0 and file.offset + event_records.HEADER <= size:
-            at = file.offset - start
-            if len(data) - at < event_records.HEADER + MAX_RECORD + event_records.FOOTER and start + len(data) < size:
-                data, start, at = os.pread(fd, _CHUNK, file.offset), file.offset, 0
-                self._left -= len(data)
-            if len(data) - at < event_records.HEADER:
-                return  # it was cut meanwhile
+        """The scalars of complete records, within the budget of this pass."""
+        data, start = b"", file.offset  # the bytes read, and their offset in the file
+        while not file.damaged and self._budget > 0 and file.offset + event_records.HEADER <= size:
+            position = file.offset - start
+            if (
+                len(data) - position < event_records.HEADER + MAX_RECORD + event_records.FOOTER
+                and start + len(data) < size
+            ):
+                data, start, position = os.pread(fd, _CHUNK_BYTES, file.offset), file.offset, 0
+                self._budget -= len(data)
+            if len(data) - position < event_records.HEADER:
+                return  # the file was truncated meanwhile
             try:
-                length = event_records.record_length(data[at : at + event_records.HEADER])
-                end = at + event_records.HEADER + length + event_records.FOOTER
+                length = event_records.record_length(data[position : position + event_records.HEADER])
+                end = position + event_records.HEADER + length + event_records.FOOTER
                 if start + end > size or (length <= MAX_RECORD and end > len(data)):
-                    return  # not all of it is written yet
+                    return  # not completely written yet
                 if length <= MAX_RECORD:
-                    yield from self._scalars(file, data[at + event_records.HEADER : end])
+                    yield from self._scalars(file, data[position + event_records.HEADER : end])
                 file.offset = start + end
                 if end > len(data):
                     data, start = b"", file.offset
             except event_records.BadRecordError:
                 file.damaged = True
 
-    def _scalars(self, file: _File, framed: bytes) -> Iterator[Scalar]:
-        record, footer = framed[: -event_records.FOOTER], framed[-event_records.FOOTER :]
+    def _scalars(self, file: _File, data: bytes) -> Iterator[Scalar]:
+        record, footer = data[: -event_records.FOOTER], data[-event_records.FOOTER :]
         event_records.check_record(record, footer)
         event = event_records.scalars(record, file.known)
         if not 0 <= event.time_s < 1e11 or not 0 <= event.step < 1 << 53:
@@ -119,61 +122,61 @@ class EventFiles:
                 yield Scalar((), tag, time_us, event.step, value)
 
 
-def _found(places: Iterable[EventFolder]) -> Iterator[tuple[EventFolder, tuple[str, ...], str]]:
-    """(folder, its names below the place, file) of what is called an event file, the nearest first."""
-    waiting: list[tuple[EventFolder, tuple[str, ...]]] = [(place, ()) for place in dict.fromkeys(places)]
+def _event_files(folders: Iterable[EventFolder]) -> Iterator[tuple[EventFolder, tuple[str, ...], str]]:
+    """(folder, its path below the searched folder, file name) of event files, the nearest first."""
+    pending: list[tuple[EventFolder, tuple[str, ...]]] = [(folder, ()) for folder in dict.fromkeys(folders)]
     names = files = 0
-    for place, below in waiting:  # grows while it is walked
-        for name, is_folder in _listed(place):
+    for folder, path in pending:  # grows during the iteration
+        for name, is_folder in _list_folder(folder):
             names += 1
             if names > MAX_NAMES or files >= MAX_FILES:
                 return
-            if is_folder and len(below) < MAX_DEPTH:
-                waiting.append((EventFolder(place.root, (*place.parts, name)), (*below, name)))
+            if is_folder and len(path) < MAX_DEPTH:
+                pending.append((EventFolder(folder.root, (*folder.parts, name)), (*path, name)))
             elif not is_folder and "tfevents" in name:
                 files += 1
-                yield place, below, name
+                yield folder, path, name
 
 
-def _listed(place: EventFolder) -> list[tuple[str, bool]]:
-    """Names and whether they are folders, so many at most; nothing for a folder that is not there."""
-    found: list[tuple[str, bool]] = []
-    with _opened(place) as fd:
+def _list_folder(folder: EventFolder) -> list[tuple[str, bool]]:
+    """Names and whether they are folders, at most MAX_NAMES. Empty if the folder is missing."""
+    names: list[tuple[str, bool]] = []
+    with _open(folder) as fd:
         if fd is None:
-            return found
+            return names
         with os.scandir(fd) as entries:
             for entry in entries:
-                found.append((entry.name, entry.is_dir(follow_symlinks=False)))
-                if len(found) >= MAX_NAMES:
+                names.append((entry.name, entry.is_dir(follow_symlinks=False)))
+                if len(names) >= MAX_NAMES:
                     break
-    return sorted(found)
+    return sorted(names)
 
 
 @contextmanager
-def _opened(place: EventFolder, name: str = "") -> Iterator[int | None]:
-    """A descriptor of the folder, or of what is called `name` in it; None if it can't be had without a link."""
+def _open(folder: EventFolder, name: str = "") -> Iterator[int | None]:
+    """A descriptor of the folder, or of `name` in it. Yields None if it is missing or behind a link."""
     try:
-        fd = os.open(place.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(folder.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         yield None
         return
     try:
-        steps = [(part, _FOLDER) for part in place.parts]
+        steps = [(part, _FOLDER_FLAGS) for part in folder.parts]
         if name:
             steps.append((name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
         for part, flags in steps:
-            inner = _inner(part, flags, fd)
-            if inner is None:
+            inner_fd = _open_at(part, flags, fd)
+            if inner_fd is None:
                 yield None
                 return
             os.close(fd)
-            fd = inner
+            fd = inner_fd
         yield fd
     finally:
         os.close(fd)
 
 
-def _inner(part: str, flags: int, folder: int) -> int | None:
+def _open_at(part: str, flags: int, folder: int) -> int | None:
     if part in ("", ".", "..") or "/" in part:
         return None
     try:
@@ -188,11 +191,11 @@ _ACCURACY = re.compile(
     r"(?:_\d+|_vs_iterations)?"
 )
 _RATES = frozenset(("global_step/sec", "batch_steps_per_second", "steps_per_second", "steps_per_sec"))
-_EVALUATES = re.compile(r"(?:^|[/_ .-])(?:eval\w*|val|validation|valid|test\w*)(?:$|[/_ .-])")
+_EVALUATION = re.compile(r"(?:^|[/_ .-])(?:eval\w*|val|validation|valid|test\w*)(?:$|[/_ .-])")
 
 
 class MetricMeaning(NamedTuple):
-    """What a scalar is about."""
+    """What a scalar measures."""
 
     name: str  #: loss, accuracy or rate
     evaluation: bool
@@ -200,9 +203,9 @@ class MetricMeaning(NamedTuple):
 
 
 def meaning(scalar: Scalar) -> MetricMeaning | None:
-    """What a tag stands for, by the names that Estimators, Keras and people give; None if it is something else."""
+    """What a tag measures, by the usual names of Estimators, Keras and users. Returns None if it is unknown."""
     tag = scalar.tag.lower()
-    evaluation = bool(_EVALUATES.search(tag) or any(_EVALUATES.search(part.lower()) for part in scalar.folder))
+    evaluation = bool(_EVALUATION.search(tag) or any(_EVALUATION.search(part.lower()) for part in scalar.folder))
     if tag in _RATES:
         return MetricMeaning("rate", evaluation, False)
     for part in tag.split("/"):

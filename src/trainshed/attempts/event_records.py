@@ -1,7 +1,7 @@
-"""TensorBoard's event records, read without TensorFlow: the framing of a record, and the scalars in its protobuf.
+"""TensorBoard's event records without TensorFlow: the framing of a record, and the scalars in its protobuf.
 
-Whoever wrote the bytes is not trusted. A reader here takes bytes and gives values or `BadRecordError`; it opens
-nothing, keeps nothing and its work is bounded by the length of what it is given.
+The bytes are not trusted. Functions here take bytes, and return values or raise `BadRecordError`. They open nothing and
+keep nothing, and their work is bounded by the length of the input.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 
-HEADER = 12  #: length of a record, and its checksum
-FOOTER = 4  #: checksum of the record
-_MASK = 0xA282EAD8
+HEADER = 12  #: bytes: length of a record, and its checksum
+FOOTER = 4  #: bytes: checksum of the record
+_CRC_MASK = 0xA282EAD8
 MAX_VALUES = 256  #: of one record
 MAX_TAG = 200
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_ONE = {1: (5, "<f"), 2: (6, "<d")}  #: float, double: where TensorProto repeats them, and how
-_WHOLE = {3: 7, 9: 10, 4: 7, 6: 7, 5: 7}  #: int32, int64, uint8, int8, int16: repeated varints
-_CONTENT = {1: "<f", 2: "<d", 3: "<i", 9: "<q", 4: "<B", 6: "<b", 5: "<h", 19: "<e"}
+_FLOAT_FIELDS = {1: (5, "<f"), 2: (6, "<d")}  #: float, double: their repeated field in TensorProto, and its format
+_INTEGER_FIELDS = {3: 7, 9: 10, 4: 7, 6: 7, 5: 7}  #: int32, int64, uint8, int8, int16: repeated varints
+_CONTENT_FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q", 4: "<B", 6: "<b", 5: "<h", 19: "<e"}
 _HALF, _HALF_FIELD, _BFLOAT16 = 19, 13, 14
 
 
@@ -38,13 +38,13 @@ class ScalarEvent(NamedTuple):
 
 
 def masked_crc(data: bytes) -> int:
-    """The checksum that the framing has of a piece."""
+    """The masked checksum of the framing."""
     crc: int = google_crc32c.value(data)
-    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + _CRC_MASK) & 0xFFFFFFFF
 
 
 def record_length(header: bytes) -> int:
-    """How many bytes the record behind a header has. `BadRecordError` if the header is not one."""
+    """The length of the record after a header. Raises `BadRecordError` if the header is invalid."""
     length, crc = struct.unpack("<QI", header)
     if masked_crc(header[:8]) != crc:
         raise BadRecordError("the header of a record has a wrong checksum")
@@ -56,11 +56,11 @@ def check_record(record: bytes, footer: bytes) -> None:
         raise BadRecordError("a record has a wrong checksum")
 
 
-def scalars(record: bytes, known: set[str]) -> ScalarEvent:
-    """The scalars of an event: TF1's `simple_value` and TF2's tensors with the plugin of scalars.
+def scalars(record: bytes, scalar_tags: set[str]) -> ScalarEvent:
+    """The scalars of an event: TF1's `simple_value` and TF2's tensors with the scalars plugin.
 
-    `known` are the tags that were scalars before, and grows by new ones: some writers name the plugin of a tag once
-    only. `BadRecordError` if the record is not an event.
+    `scalar_tags` are tags that were scalars before; new ones are added. Some writers name the plugin of a tag only
+    once. Raises `BadRecordError` if the record is no event.
     """
     time_s, step = 0.0, 0
     values: list[tuple[str, float]] = []
@@ -72,11 +72,11 @@ def scalars(record: bytes, known: set[str]) -> ScalarEvent:
         elif number == 5 and kind == _BYTES:
             for inner, inner_kind, part in _fields(value):
                 if inner == 1 and inner_kind == _BYTES and len(values) < MAX_VALUES:
-                    values.extend(_value(part, known))
+                    values.extend(_value(part, scalar_tags))
     return ScalarEvent(time_s, step, tuple(values))
 
 
-def _value(data: bytes, known: set[str]) -> Iterator[tuple[str, float]]:
+def _value(data: bytes, scalar_tags: set[str]) -> Iterator[tuple[str, float]]:
     """One Summary.Value, if it is a scalar."""
     tag, plugin, simple, tensor = "", b"", None, None
     for number, kind, value in _fields(data):
@@ -92,22 +92,24 @@ def _value(data: bytes, known: set[str]) -> Iterator[tuple[str, float]]:
         return
     if simple is not None:
         yield tag, simple
-    elif tensor is not None and (plugin == b"scalars" or (not plugin and tag in known)):
-        if len(known) < MAX_VALUES:
-            known.add(tag)
-        if (found := _scalar(tensor)) is not None:
-            yield tag, found
+    elif tensor is not None and (plugin == b"scalars" or (not plugin and tag in scalar_tags)):
+        if len(scalar_tags) < MAX_VALUES:
+            scalar_tags.add(tag)
+        if (scalar := _scalar(tensor)) is not None:
+            yield tag, scalar
 
 
 def _plugin(metadata: bytes) -> bytes:
     for number, kind, value in _fields(metadata):
         if number == 1 and kind == _BYTES:
-            return next((bytes(name) for field, sort, name in _fields(value) if field == 1 and sort == _BYTES), b"")
+            return next(
+                (bytes(name) for field, inner_kind, name in _fields(value) if field == 1 and inner_kind == _BYTES), b""
+            )
     return b""
 
 
 def _scalar(tensor: bytes) -> float | None:
-    """The only element of a TensorProto; None if there are more, or if it is of a type that scalars don't have."""
+    """The only element of a TensorProto. Returns None if there are more, or its type is not that of a scalar."""
     dtype, content = 0, b""
     fields: dict[int, tuple[int, bytes | int]] = {}
     for number, kind, value in _fields(tensor):
@@ -119,23 +121,23 @@ def _scalar(tensor: bytes) -> float | None:
             fields[number] = (kind, value)
     if content:
         return _from_content(dtype, content)
-    if dtype in _ONE:
-        number, form = _ONE[dtype]
+    if dtype in _FLOAT_FIELDS:
+        number, format_ = _FLOAT_FIELDS[dtype]
         value = fields.get(number, (0, b""))[1]
         if value == b"":
-            return 0.0  # proto3 leaves zeros out
-        packed = value if isinstance(value, bytes) and len(value) == struct.calcsize(form) else None
-        return None if packed is None else float(struct.unpack(form, packed)[0])
-    if dtype in _WHOLE or dtype in (_HALF, _BFLOAT16):
-        return _from_varint(dtype, *fields.get(_WHOLE.get(dtype, _HALF_FIELD), (_VARINT, 0)))
+            return 0.0  # proto3 omits zeros
+        packed = value if isinstance(value, bytes) and len(value) == struct.calcsize(format_) else None
+        return None if packed is None else float(struct.unpack(format_, packed)[0])
+    if dtype in _INTEGER_FIELDS or dtype in (_HALF, _BFLOAT16):
+        return _from_varint(dtype, *fields.get(_INTEGER_FIELDS.get(dtype, _HALF_FIELD), (_VARINT, 0)))
     return None
 
 
 def _from_content(dtype: int, content: bytes) -> float | None:
     if dtype == _BFLOAT16 and len(content) == 2:
         return float(struct.unpack("<f", b"\0\0" + content)[0])
-    form = _CONTENT.get(dtype)
-    return float(struct.unpack(form, content)[0]) if form and len(content) == struct.calcsize(form) else None
+    format_ = _CONTENT_FORMATS.get(dtype)
+    return float(struct.unpack(format_, content)[0]) if format_ and len(content) == struct.calcsize(format_) else None
 
 
 def _from_varint(dtype: int, kind: int, value: bytes | int) -> float | None:
@@ -151,34 +153,34 @@ def _from_varint(dtype: int, kind: int, value: bytes | int) -> float | None:
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
     """(number, wire type, value) of each field of a message: an int for varints, else bytes."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
+    position = 0
+    while position < len(data):
+        key, position = _varint(data, position)
         kind = key & 7
         if kind == _VARINT:
-            value, at = _varint(data, at)
+            value, position = _varint(data, position)
             yield key >> 3, kind, value
             continue
         if kind == _BYTES:
-            size, at = _varint(data, at)
+            size, position = _varint(data, position)
         elif kind in (_FIXED64, _FIXED32):
             size = 8 if kind == _FIXED64 else 4
         else:
             raise BadRecordError(f"a field has the wire type {kind}")
-        if size > len(data) - at:
+        if size > len(data) - position:
             raise BadRecordError("a field is longer than its message")
-        yield key >> 3, kind, data[at : at + size]
-        at += size
+        yield key >> 3, kind, data[position : position + size]
+        position += size
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
-    while at < len(data) and shift < 70:
-        byte = data[at]
+    while position < len(data) and shift < 70:
+        byte = data[position]
         value |= (byte & 0x7F) << shift
-        at += 1
+        position += 1
         if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, at
+            return value & 0xFFFFFFFFFFFFFFFF, position
         shift += 7
     raise BadRecordError("a number has no end")
 

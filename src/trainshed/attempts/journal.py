@@ -1,4 +1,5 @@
-"""Reading the journal of an attempt. Its folder is the trainer's too, so nothing in it is taken on trust."""
+"""Reads the journal of an attempt: events, replica states and restarts. The trainer can write to the folder,
+so nothing in it is trusted."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ import orjson
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.supervisor import step_tracker
 
-PIECE = 4 << 20  #: bytes read at once; a supervisor writes a few hundred in the life of a job
+PIECE = 4 << 20  #: of one read; a supervisor writes a few hundred bytes in the life of a job
 
 
 def read_lines(attempt: Path, offset: int = 0) -> tuple[list[bytes], int]:
-    """The whole lines of the journal after `offset`, at most a piece of them, and the offset behind the last.
+    """The complete lines of the journal after `offset`, within one read, and the offset behind the last of them.
 
-    Nothing for an attempt that never was, and for anything but a regular file in its place.
+    Empty if the attempt was never started, or if the journal is not a regular file.
     """
     journal = attempt / "journal.jsonl"
     try:
@@ -33,50 +34,50 @@ def read_lines(attempt: Path, offset: int = 0) -> tuple[list[bytes], int]:
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return [], offset
-        read = os.pread(fd, PIECE, offset)
+        data = os.pread(fd, PIECE, offset)
     finally:
         os.close(fd)
-    if len(read) == PIECE and b"\n" not in read:
+    if len(data) == PIECE and b"\n" not in data:
         return [], offset + PIECE  # no event is that long
-    whole, end, _rest = read.rpartition(b"\n")  # what comes after the last line end is not yet whole
-    return (whole.split(b"\n"), offset + len(whole) + 1) if end else ([], offset)
+    lines, end, _rest = data.rpartition(b"\n")  # an unterminated last line is not complete yet
+    return (lines.split(b"\n"), offset + len(lines) + 1) if end else ([], offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaStatus:
-    """One word or a few, for people: waiting, running, done, stopped, exit status 1, killed by signal 9."""
+    """State of a replica, for people: waiting, running, done, stopped, exit status 1, killed by signal 9."""
 
     state: str = "waiting"
     restarts: int = 0
 
 
 def replica_states(attempt: Path, names: Iterable[str]) -> Mapping[str, ReplicaStatus]:
-    """Each replica as it is now. Nothing but `waiting` for an attempt that never was."""
-    found = dict.fromkeys(names, ReplicaStatus())
+    """The current state of each replica. All are `waiting` if the attempt was never started."""
+    states = dict.fromkeys(names, ReplicaStatus())
     stopping = False
     for line in read_lines(attempt)[0]:
         try:
             event = orjson.loads(line)
             stopping = stopping or event["event"] == "stopping"
             name = event.get("name")
-            if name in found:
-                found[name] = _after(found[name], event, stopping)
+            if name in states:
+                states[name] = _apply(states[name], event, stopping)
         except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
-            continue  # its writer did not live to finish it, or was no supervisor
-    return found
+            continue  # its writer was killed before it finished the line, or was no supervisor
+    return states
 
 
-def _after(seen: ReplicaStatus, event: Mapping[str, Any], stopping: bool) -> ReplicaStatus:
+def _apply(status: ReplicaStatus, event: Mapping[str, Any], stopping: bool) -> ReplicaStatus:
     match event["event"]:
         case "replica_started":
-            restarts = seen.restarts if seen.state == "waiting" else seen.restarts + 1
+            restarts = status.restarts if status.state == "waiting" else status.restarts + 1
             return ReplicaStatus(state="running", restarts=restarts)
         case "replica_exited":
-            return replace(seen, state=_ending(event, stopping))
-    return seen
+            return replace(status, state=_exit_state(event, stopping))
+    return status
 
 
-def _ending(event: Mapping[str, Any], stopping: bool) -> str:
+def _exit_state(event: Mapping[str, Any], stopping: bool) -> str:
     if event["code"] == 0:
         return "done"
     if stopping:
@@ -86,36 +87,36 @@ def _ending(event: Mapping[str, Any], stopping: bool) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartRecord:
-    """A replica that was started again, or a whole gang because of one."""
+    """A restart of a replica, or of a whole gang because of one."""
 
     time_us: int
     name: str  #: the replica that was lost
     reason: str  #: such as: killed by signal 9
     whole_gang: bool
-    step_before: int | None  #: how far training had come; None if no line told
-    step_after: int | None  #: the first step after it; None if none was told yet
+    step_before: int | None  #: the last step before it; None if unknown
+    step_after: int | None  #: the first step after it; None if there is none yet
 
     @property
     def sentence(self) -> str:
         """For people, without a full stop: restarted worker-replica-1 (killed by signal 9), resumed at step ..."""
-        told = step_tracker.RestartCost(self.name, self.reason, self.whole_gang, self.step_before, self.step_after)
-        return told.sentence
+        cost = step_tracker.RestartCost(self.name, self.reason, self.whole_gang, self.step_before, self.step_after)
+        return cost.sentence
 
 
 def restarts(attempt: Path) -> list[RestartRecord]:
-    """All of them so far, the oldest first. None for an attempt that never was."""
-    found: list[RestartRecord] = []
+    """All restarts so far, the oldest first. Empty if the attempt was never started."""
+    records: list[RestartRecord] = []
     for line in read_lines(attempt)[0]:
         if b"restarted" not in line and b"resumed" not in line:
             continue
         try:
-            _follow(found, orjson.loads(line))
+            _apply_restart(records, orjson.loads(line))
         except (orjson.JSONDecodeError, LookupError, TypeError):
-            continue  # its writer did not live to finish it, or was no supervisor
-    return found
+            continue  # its writer was killed before it finished the line, or was no supervisor
+    return records
 
 
-def _follow(found: list[RestartRecord], event: dict[str, Any]) -> None:
+def _apply_restart(records: list[RestartRecord], event: dict[str, Any]) -> None:
     match event["event"]:
         case "replica_restarted" | "gang_restarted" as kind:
             restart = RestartRecord(
@@ -126,9 +127,9 @@ def _follow(found: list[RestartRecord], event: dict[str, Any]) -> None:
                 step_before=event["step_before"],
                 step_after=None,
             )
-            found.append(restart)
+            records.append(restart)
         case "resumed":
-            for index in reversed(range(len(found))):
-                if found[index].name == event["name"]:
-                    found[index] = replace(found[index], step_after=int(event["step"]))
+            for index in reversed(range(len(records))):
+                if records[index].name == event["name"]:
+                    records[index] = replace(records[index], step_after=int(event["step"]))
                     return

@@ -1,7 +1,7 @@
-"""The lines that a supervisor wrote: one file an attempt, in time order, perhaps still growing.
+"""Reads the log of an attempt: one file in time order, which may still grow.
 
-The trainer runs beside the file and may do anything to it. So links are not followed, nothing but a plain file is
-read, memory is bounded whatever is in it, and what is not a line of ours becomes a line that says so.
+The trainer runs beside the file and may do anything to it. So links are not followed, only a regular file is read,
+memory is bounded whatever its content, and damaged lines become a record that says so.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from trainshed.domain.filters.terms import SEVERITIES
 
 LOG_NAME = "log.jsonl"
 CHUNK = 64 * 1024
-MAX_LINE = 4 * 1024 * 1024  #: a longer one is not ours: supervisors cut lines long before
+MAX_LINE = 4 * 1024 * 1024  #: a longer line is damaged: supervisors split lines long before
 MAX_TIME_US = 253_402_300_799_999_999  #: the end of the year 9999
-_MAX_RUN = 10_000  #: damaged lines told of in one
-_LOOK_BACK = 1024 * 1024
+_MAX_DAMAGED_RUN = 10_000  #: damaged lines that one record reports
+_SEARCH_MAX_BYTES = 1024 * 1024
 
 
 class LogRecord(NamedTuple):
-    """One line and the bytes that it takes: `start` up to, and not including, `end`."""
+    """One log record and its bytes: from `start` up to, but not including, `end`."""
 
     start: int
     end: int
@@ -46,9 +46,10 @@ class _Raw(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLog:
-    """The log of one attempt. Each call sees the file as it is by then; a last line without its end is not there yet.
+    """The log of one attempt. Each call sees the file as it is then. An unterminated last line does not count yet.
 
-    `root` is trusted, each name in `folder` is not. Lines before the first readable one are given the time `floor_us`.
+    `root` is trusted, the names in `folder` are not. Damaged lines before the first readable
+    one get the time `floor_us`.
     """
 
     root: Path
@@ -56,159 +57,160 @@ class AttemptLog:
     floor_us: int
 
     def size(self) -> int:
-        """How many bytes there are, torn line included. 0 if there is no file, or none that may be read."""
+        """The size in bytes, including an unterminated line. Returns 0 if there is no
+        file, or none that may be read."""
         try:
-            with self._opened() as fd:
+            with self._open() as fd:
                 return os.fstat(fd).st_size
         except OSError:
             return 0
 
     def forwards(self, start: int = 0) -> Iterator[LogRecord]:
-        """The lines from the one that begins at byte `start`, oldest first."""
-        if (trouble := self._trouble()) is not None:
-            yield from (trouble,) if start == 0 else ()
+        """The records from byte `start` on, at which a line begins, oldest first."""
+        if (unreadable := self._unreadable_record()) is not None:
+            yield from (unreadable,) if start == 0 else ()
             return
         last_us: int | None = None
         damaged: list[_Raw] = []
         for raw in self._raw_forwards(start):
-            line = _parsed(raw, last_us or 0)
-            if line is not None or len(damaged) == _MAX_RUN:
+            record = _parse(raw, last_us or 0)
+            if record is not None or len(damaged) == _MAX_DAMAGED_RUN:
                 if damaged:
-                    last_us = self._good_before(damaged[0].start) if last_us is None else last_us
-                    yield _damaged(damaged, last_us)
+                    last_us = self._time_before(damaged[0].start) if last_us is None else last_us
+                    yield _damaged_record(damaged, last_us)
                 damaged = []
-            if line is None:
+            if record is None:
                 damaged.append(_Raw(raw.start, raw.end, None))
                 continue
-            last_us = line.time_us
-            yield line
+            last_us = record.time_us
+            yield record
         if damaged:
-            yield _damaged(damaged, self._good_before(damaged[0].start) if last_us is None else last_us)
+            yield _damaged_record(damaged, self._time_before(damaged[0].start) if last_us is None else last_us)
 
     def backwards(self, stop: int | None = None) -> Iterator[LogRecord]:
-        """The lines before byte `stop`, at which one begins, newest first. None: from the end."""
-        if (trouble := self._trouble()) is not None:
-            yield trouble
+        """The records before byte `stop`, at which a line begins, newest first. None: from the end."""
+        if (unreadable := self._unreadable_record()) is not None:
+            yield unreadable
             return
         next_us = MAX_TIME_US
         damaged: list[_Raw] = []
         for raw in self._raw_backwards(self.complete() if stop is None else stop):
-            line = _parsed(raw, 0)
-            if line is None:
+            record = _parse(raw, 0)
+            if record is None:
                 damaged.insert(0, _Raw(raw.start, raw.end, None))
-                if len(damaged) == _MAX_RUN:
-                    yield _damaged(damaged, min(next_us, self._good_before(raw.start)))
+                if len(damaged) == _MAX_DAMAGED_RUN:
+                    yield _damaged_record(damaged, min(next_us, self._time_before(raw.start)))
                     damaged = []
                 continue
             if damaged:
-                yield _damaged(damaged, min(line.time_us, next_us))
+                yield _damaged_record(damaged, min(record.time_us, next_us))
                 damaged = []
-            next_us = min(line.time_us, next_us)
-            yield line._replace(time_us=next_us)
+            next_us = min(record.time_us, next_us)
+            yield record._replace(time_us=next_us)
         if damaged:
-            yield _damaged(damaged, self.floor_us)
+            yield _damaged_record(damaged, self.floor_us)
 
     def find(self, time_us: int) -> int:
-        """The byte at which the first line of that time or later begins; the end if there is none."""
+        """The offset of the first record with this time or later; the end if there is none."""
         low, high = 0, self.complete()
         end = high
         while high - low > CHUNK:
             middle = (low + high) // 2
-            probe = self._good_from(middle, high)
+            probe = self._first_readable(middle, high)
             if probe is not None and probe.time_us < time_us:
                 low = probe.end
             else:
                 high = middle
         for raw in self._raw_forwards(low):
-            if (line := _parsed(raw, 0)) is not None and line.time_us >= time_us:
-                return line.start
+            if (record := _parse(raw, 0)) is not None and record.time_us >= time_us:
+                return record.start
             if raw.end >= end:
                 break
         return end
 
     def complete(self) -> int:
-        """The byte after the last line that has its end."""
+        """The offset after the last terminated line."""
         try:
-            with self._opened() as fd:
-                at = os.fstat(fd).st_size
-                while at > 0:
-                    begin = max(0, at - CHUNK)
-                    if (cut := os.pread(fd, at - begin, begin).rfind(b"\n")) >= 0:
-                        return begin + cut + 1
-                    at = begin
+            with self._open() as fd:
+                position = os.fstat(fd).st_size
+                while position > 0:
+                    start = max(0, position - CHUNK)
+                    if (newline := os.pread(fd, position - start, start).rfind(b"\n")) >= 0:
+                        return start + newline + 1
+                    position = start
         except OSError:
             return 0
         return 0
 
     @contextmanager
-    def _opened(self) -> Iterator[int]:
-        """`OSError` if it is not there, not a plain file, or behind a link."""
+    def _open(self) -> Iterator[int]:
+        """Raises `OSError` if the file is missing, not a regular file, or behind a link."""
         fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for name in (*self.folder, LOG_NAME):
-                kind = os.O_NONBLOCK if name == LOG_NAME else os.O_DIRECTORY  # a FIFO must not stop us
-                inner = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | kind, dir_fd=fd)
+                flag = os.O_NONBLOCK if name == LOG_NAME else os.O_DIRECTORY  # opening a FIFO must not block
+                inner_fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flag, dir_fd=fd)
                 os.close(fd)
-                fd = inner
+                fd = inner_fd
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise OSError("it is not a plain file")
             yield fd
         finally:
             os.close(fd)
 
-    def _trouble(self) -> LogRecord | None:
-        """A line that says why the file can't be read, if it is there and can't."""
+    def _unreadable_record(self) -> LogRecord | None:
+        """A record that says why the file can't be read. Returns None if it can, or is missing."""
         try:
-            with self._opened():
+            with self._open():
                 return None
         except FileNotFoundError:
             return None
         except OSError as exc:
-            text = f"The log of this attempt can't be read: {exc.strerror or exc}. The job may have replaced it."
-            return LogRecord(0, 1, self.floor_us, "service", "WARNING", text)
+            message = f"The log of this attempt can't be read: {exc.strerror or exc}. The job may have replaced it."
+            return LogRecord(0, 1, self.floor_us, "service", "WARNING", message)
 
-    def _pread(self, size: int, at: int) -> bytes:
-        """Opens anew each time, so that many files being read at once hold no descriptors."""
+    def _pread(self, size: int, offset: int) -> bytes:
+        """Opens the file for each read, so that many logs being read at once hold no descriptors."""
         try:
-            with self._opened() as fd:
-                return os.pread(fd, size, at)
-        except OSError:  # gone or replaced meanwhile: there is no more of it
+            with self._open() as fd:
+                return os.pread(fd, size, offset)
+        except OSError:  # gone or replaced meanwhile, so there is no more of it
             return b""
 
-    def _raw_forwards(self, at: int) -> Iterator[_Raw]:
-        wanted = CHUNK
-        while data := self._pread(wanted, at):
-            cut = data.rfind(b"\n")
-            if cut >= 0:
-                for part in data[:cut].split(b"\n"):
-                    yield _Raw(at, at + len(part) + 1, part)
-                    at += len(part) + 1
-                wanted = CHUNK
-            elif len(data) < wanted:
+    def _raw_forwards(self, offset: int) -> Iterator[_Raw]:
+        size = CHUNK
+        while data := self._pread(size, offset):
+            newline = data.rfind(b"\n")
+            if newline >= 0:
+                for part in data[:newline].split(b"\n"):
+                    yield _Raw(offset, offset + len(part) + 1, part)
+                    offset += len(part) + 1
+                size = CHUNK
+            elif len(data) < size:
                 return
-            elif wanted < MAX_LINE:
-                wanted *= 4
+            elif size < MAX_LINE:
+                size *= 4
             else:
-                end = self._line_start(at + len(data))
+                end = self._line_start(offset + len(data))
                 if end is None:
                     return
-                yield _Raw(at, end, None)
-                at, wanted = end, CHUNK
+                yield _Raw(offset, end, None)
+                offset, size = end, CHUNK
 
     def _raw_backwards(self, end: int) -> Iterator[_Raw]:
-        wanted = CHUNK
+        size = CHUNK
         while end > 0:
-            begin = max(0, end - wanted)
-            data = self._pread(end - begin, begin)
-            if len(data) < end - begin:
+            begin_offset = max(0, end - size)
+            data = self._pread(end - begin_offset, begin_offset)
+            if len(data) < end - begin_offset:
                 return
-            skipped = data.find(b"\n", 0, len(data) - 1) + 1 if begin > 0 else 0
-            if begin > 0 and skipped == 0 and wanted < MAX_LINE:
-                wanted *= 4
+            skipped = data.find(b"\n", 0, len(data) - 1) + 1 if begin_offset > 0 else 0
+            if begin_offset > 0 and skipped == 0 and size < MAX_LINE:
+                size *= 4
                 continue
-            wanted = CHUNK
-            if begin > 0 and skipped == 0:
-                start = self._previous_start(begin)
+            size = CHUNK
+            if begin_offset > 0 and skipped == 0:
+                start = self._previous_start(begin_offset)
                 yield _Raw(start, end, None)
                 end = start
                 continue
@@ -216,65 +218,65 @@ class AttemptLog:
                 yield _Raw(end - len(part) - 1, end, part)
                 end -= len(part) + 1
 
-    def _line_start(self, at: int) -> int | None:
-        """The first byte, `at` or later, that begins a line; None if no line has ended there yet."""
-        if at == 0:
+    def _line_start(self, offset: int) -> int | None:
+        """The first offset, `offset` or later, at which a line begins. Returns None if no line has ended there yet."""
+        if offset == 0:
             return 0
-        at -= 1
-        while data := self._pread(CHUNK, at):
-            if (cut := data.find(b"\n")) >= 0:
-                return at + cut + 1
-            at += len(data)
+        offset -= 1
+        while data := self._pread(CHUNK, offset):
+            if (newline := data.find(b"\n")) >= 0:
+                return offset + newline + 1
+            offset += len(data)
         return None
 
-    def _previous_start(self, at: int) -> int:
-        """The last byte, `at` or earlier, that begins a line."""
-        while at > 0:
-            begin = max(0, at - CHUNK)
-            if (cut := self._pread(at - begin, begin).rfind(b"\n")) >= 0:
-                return begin + cut + 1
-            at = begin
+    def _previous_start(self, offset: int) -> int:
+        """The last offset, `offset` or earlier, at which a line begins."""
+        while offset > 0:
+            start = max(0, offset - CHUNK)
+            if (newline := self._pread(offset - start, start).rfind(b"\n")) >= 0:
+                return start + newline + 1
+            offset = start
         return 0
 
-    def _good_from(self, at: int, before: int) -> LogRecord | None:
-        """The first readable line that begins in that range."""
-        start = self._line_start(at)
+    def _first_readable(self, offset: int, before: int) -> LogRecord | None:
+        """The first readable record that begins in this range. Returns None if there is none."""
+        start = self._line_start(offset)
         if start is None:
             return None
         for raw in self._raw_forwards(start):
             if raw.start >= before:
                 return None
-            if (line := _parsed(raw, 0)) is not None:
-                return line
+            if (record := _parse(raw, 0)) is not None:
+                return record
         return None
 
-    def _good_before(self, at: int) -> int:
-        """The time of the last readable line before that byte, if there is one near."""
-        for raw in self._raw_backwards(at):
-            if (line := _parsed(raw, 0)) is not None:
-                return line.time_us
-            if at - raw.start > _LOOK_BACK:
+    def _time_before(self, offset: int) -> int:
+        """The time of the last readable record before this offset, if there is one nearby. Otherwise `floor_us`."""
+        for raw in self._raw_backwards(offset):
+            if (record := _parse(raw, 0)) is not None:
+                return record.time_us
+            if offset - raw.start > _SEARCH_MAX_BYTES:
                 break
         return self.floor_us
 
 
-def _parsed(raw: _Raw, not_before_us: int) -> LogRecord | None:
+def _parse(raw: _Raw, not_before_us: int) -> LogRecord | None:
     if raw.data is None:
         return None
     value = _json(raw.data)
     if type(value) is not dict:
         return None
-    time_us, replica, severity, text = value.get("t"), value.get("r"), value.get("s"), value.get("m")
+    time_us, replica, severity, message = value.get("t"), value.get("r"), value.get("s"), value.get("m")
     if type(time_us) is not int or not 0 <= time_us <= MAX_TIME_US:  # not isinstance: true is no time
         return None
-    if type(replica) is not str or type(severity) is not str or type(text) is not str or len(replica) > 128:
+    if type(replica) is not str or type(severity) is not str or type(message) is not str or len(replica) > 128:
         return None
-    known = severity if severity in SEVERITIES else "DEFAULT"
-    return LogRecord(raw.start, raw.end, max(time_us, not_before_us), replica, known, text)
+    level = severity if severity in SEVERITIES else "DEFAULT"
+    return LogRecord(raw.start, raw.end, max(time_us, not_before_us), replica, level, message)
 
 
 def _json(data: bytes) -> Any:
-    """The value, or None. Half a surrogate pair, which strict JSON has no room for, is shown escaped."""
+    """The value. Returns None if it is invalid. Escapes lone surrogates, which strict JSON does not allow."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -288,8 +290,8 @@ def _json(data: bytes) -> Any:
     return {k: v.encode(errors="backslashreplace").decode() if isinstance(v, str) else v for k, v in value.items()}
 
 
-def _damaged(run: list[_Raw], time_us: int) -> LogRecord:
+def _damaged_record(run: list[_Raw], time_us: int) -> LogRecord:
     start, end = run[0].start, run[-1].end
-    what = "A damaged line was" if len(run) == 1 else f"{len(run):,} damaged lines were"
-    text = f"{what} left out here: {end - start:,} bytes at byte {start:,} of the job's log can't be read."
-    return LogRecord(start, end, time_us, "service", "WARNING", text)
+    subject = "A damaged line was" if len(run) == 1 else f"{len(run):,} damaged lines were"
+    message = f"{subject} left out here: {end - start:,} bytes at byte {start:,} of the job's log can't be read."
+    return LogRecord(start, end, time_us, "service", "WARNING", message)

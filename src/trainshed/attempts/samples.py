@@ -1,4 +1,4 @@
-"""CPU and memory of an attempt's replicas, as its supervisor wrote them down, line by line."""
+"""Reads CPU and memory samples of an attempt's replicas, as its supervisor wrote them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import orjson
 
 LOOK_BYTES = 4 << 20
-_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+_ABSENT_ERRORS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 _MAX_SPAN_S = 3600.0
 
 
 class ResourceSample(NamedTuple):
-    """One replica over `span_s` seconds up to a time: cores in use, and the most bytes and processes seen."""
+    """One replica over the `span_s` seconds before a time: cores in use, and maximum bytes and processes."""
 
     time_us: int
     replica: str
@@ -27,14 +27,14 @@ class ResourceSample(NamedTuple):
 
 
 def samples_since(attempt: Path, offset: int = 0) -> tuple[list[ResourceSample], int, bool]:
-    """What comes after `offset`, the offset behind it, and whether that is all there is now.
+    """The samples after `offset`, the offset behind them, and whether these are all there are now.
 
-    The folder is the trainer's too: a line that is none of ours is passed over, and anything but a plain file is empty.
+    The trainer can write to the folder. Invalid lines are skipped, and anything but a regular file counts as empty.
     """
     try:
         fd = os.open(attempt / "samples.jsonl", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as exc:
-        if exc.errno in _ABSENT:
+        if exc.errno in _ABSENT_ERRORS:
             return [], offset, True
         raise
     try:
@@ -45,21 +45,21 @@ def samples_since(attempt: Path, offset: int = 0) -> tuple[list[ResourceSample],
     finally:
         os.close(fd)
     complete = offset + len(data) >= status.st_size
-    whole, end, _torn = data.rpartition(b"\n")
-    if not end:  # a line that is longer than a look is none of ours
+    complete_lines, end, _torn = data.rpartition(b"\n")
+    if not end:  # a line longer than one read is invalid
         return [], offset if complete else offset + len(data), complete
-    read = map(_sample, whole.split(b"\n"))
-    return [sample for sample in read if sample is not None], offset + len(whole) + 1, complete
+    samples = map(_parse_sample, complete_lines.split(b"\n"))
+    return [sample for sample in samples if sample is not None], offset + len(complete_lines) + 1, complete
 
 
-def _sample(line: bytes) -> ResourceSample | None:
+def _parse_sample(line: bytes) -> ResourceSample | None:
     try:
-        given = orjson.loads(line)
+        fields = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(given, dict) or not isinstance(name := given.get("r"), str) or len(name) > 128:
+    if not isinstance(fields, dict) or not isinstance(name := fields.get("r"), str) or len(name) > 128:
         return None
-    numbers = [_number(given.get(key, 1)) for key in ("t", "cpu", "rss", "processes", "span")]
+    numbers = [_number(fields.get(key, 1)) for key in ("t", "cpu", "rss", "processes", "span")]
     if any(number is None for number in numbers):
         return None
     time_us, cpu, rss, processes, span_s = (number or 0 for number in numbers)
@@ -67,5 +67,5 @@ def _sample(line: bytes) -> ResourceSample | None:
 
 
 def _number(value: Any) -> float | None:
-    """A number that fits everywhere; JSON has no infinities, but large ones."""
+    """The value if it is a number in range. JSON has no infinities, but large numbers."""
     return value if type(value) in (int, float) and 0 <= value < 1 << 62 else None
