@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from trainshed.runtimes.catalogue import DEFAULT
+from trainshed.runtimes.catalogue import DEFAULT_RUNTIME
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.store import sqlite
@@ -55,7 +55,7 @@ def own_server(tmp_path: Path) -> Iterator[RunningServer]:
 @pytest.fixture(scope="session")
 def runtime_python() -> Path:
     """The interpreter of the newest runtime, for programs that make models. Built on first use."""
-    return Runtimes(CACHE, find_uv()).ensure(DEFAULT, lambda fraction, text: None)
+    return Runtimes(CACHE, find_uv()).ensure(DEFAULT_RUNTIME, lambda fraction, text: None)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""One runtime's environment on disk: built in place under a lock, and whole only once its stamp is written."""
+"""The environment of one runtime on disk. It is built in place under a lock, and complete once its stamp is written."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from trainshed.runtimes.catalogue import Runtime
 from trainshed.runtimes.progress import BuildMeter, ProgressCallback
 from trainshed.runtimes.uv import explain_failure, uv_command
 
-_WAIT_S = 0.2  #: between two looks at a lock that another one holds
-_LOOK_S = 0.5  #: between two looks at a build
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_LOCK_POLL_INTERVAL_S = 0.2  #: while another process holds the lock
+_BUILD_POLL_INTERVAL_S = 0.5  #: while uv runs
+_DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentDir:
-    """Where the environment of one runtime lies, with the files beside it that outlive a failed build."""
+    """The folder of one runtime's environment, and the files beside it that survive a failed build."""
 
     path: Path
 
@@ -39,7 +39,7 @@ class EnvironmentDir:
 
     @property
     def stamp(self) -> Path:
-        """Written last. A folder without it is half-built."""
+        """Written last. A folder without it is incomplete."""
         return self.path / "complete.json"
 
     @property
@@ -48,19 +48,19 @@ class EnvironmentDir:
 
     @property
     def news(self) -> Path:
-        """What the builder last said: fraction, text, error."""
+        """The builder's last progress report: fraction, text, error."""
         return self._beside("news.json")
 
     @property
     def log(self) -> Path:
-        """All that uv wrote in the last build."""
+        """The output of uv in the last build."""
         return self._beside("log")
 
     def _beside(self, suffix: str) -> Path:
         return self.path.with_name(f"{self.path.name}.{suffix}")
 
     def ready(self) -> bool:
-        """Whether it is whole, and the interpreter it was made from is still there."""
+        """Whether it is complete and its base interpreter still exists."""
         return self.stamp.exists() and self.python.exists()
 
     def size(self) -> int:
@@ -70,70 +70,70 @@ class EnvironmentDir:
         return _read(self.news)
 
     def tell(self, *, fraction: float = 0.0, text: str = "", error: str = "") -> None:
-        """Leave news for whoever waits, in this process or another."""
-        fresh = self._beside(f"news-{os.getpid()}-{threading.get_ident()}")
-        fresh.write_text(json.dumps({"fraction": fraction, "text": text, "error": error}))
-        fresh.rename(self.news)
+        """Write a progress report for waiting callers, in this process or another."""
+        new_path = self._beside(f"news-{os.getpid()}-{threading.get_ident()}")
+        new_path.write_text(json.dumps({"fraction": fraction, "text": text, "error": error}))
+        new_path.rename(self.news)
 
     def busy(self) -> bool:
-        """Whether someone builds or removes it right now."""
+        """Whether a process builds or removes it now."""
         if not self.lock.exists():
             return False
         with open(self.lock, "rb") as file:
             return not _try_lock(file.fileno(), fcntl.LOCK_SH)
 
     def erase(self) -> None:
-        """Remove the environment; the stamp first, so that it is never taken for a whole one. Needs the lock."""
+        """Remove the environment. The stamp goes first, so a partial one never looks complete. Needs the lock."""
         self.stamp.unlink(missing_ok=True)
         for attempt in range(10):
             try:
                 shutil.rmtree(self.path)
             except FileNotFoundError:
                 return
-            except OSError as exc:  # the last write of a uv that was killed just now may land in between
+            except OSError as exc:  # a last write of a uv that was just killed can race with this
                 if exc.errno != errno.ENOTEMPTY or attempt == 9:
                     raise
 
     def erase_unless(self, in_use: Callable[[], bool]) -> bool:
-        """Erase it and return True, or leave it whole if it is in use. Needs the lock.
+        """Remove it unless it is in use. Returns whether it was removed. Needs the lock.
 
-        It is taken from view before the question, so that nobody can begin to use it between question and end.
+        The stamp is hidden before `in_use` is called, so that nobody can start to use the environment in between.
         """
         hidden = self.stamp.with_suffix(".hidden")
-        with contextlib.suppress(FileNotFoundError):  # half-built: nobody can use it as it is
+        with contextlib.suppress(FileNotFoundError):  # incomplete: cannot be in use
             self.stamp.rename(hidden)
         try:
             keep = in_use()
         except BaseException:
-            _show_again(hidden, self.stamp)
+            _restore_stamp(hidden, self.stamp)
             raise
         if keep:
-            _show_again(hidden, self.stamp)
+            _restore_stamp(hidden, self.stamp)
         else:
             self.erase()
         return not keep
 
     @contextlib.contextmanager
     def locked(self, progress: ProgressCallback, stopping: threading.Event) -> Iterator[int]:
-        """Hold the lock, having told `progress` the builder's news for as long as another one held it."""
+        """Take the lock. While another process holds it, forward its progress reports to `progress`."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.lock, "ab") as file:
-            told = (0.0, "")
+            last = (0.0, "")
             while not _try_lock(file.fileno(), fcntl.LOCK_EX):
-                news = self.last_news()
-                heard = (max(told[0], float(news.get("fraction", 0))), str(news.get("text", "")))
-                if heard != told and not news.get("error"):
-                    told = heard
-                    progress(*told)
-                if stopping.wait(_WAIT_S):
-                    raise _stopping()
+                status = self.last_news()
+                current = (max(last[0], float(status.get("fraction", 0))), str(status.get("text", "")))
+                if current != last and not status.get("error"):
+                    last = current
+                    progress(*last)
+                if stopping.wait(_LOCK_POLL_INTERVAL_S):
+                    raise _stopping_error()
             yield file.fileno()
 
     @contextlib.contextmanager
     def locked_now(self) -> Iterator[None]:
-        """Hold the lock without waiting for a build. `FailedPreconditionError` while there is one."""
+        """Take the lock without waiting for a build. Raises `FailedPreconditionError` during one."""
         with open(self.lock, "ab") as file:
-            for _ in range(20):  # someone's look at `busy` holds it for an instant
+            for _ in range(20):  # `busy` holds it for an instant
                 if _try_lock(file.fileno(), fcntl.LOCK_EX):
                     yield
                     return
@@ -143,53 +143,56 @@ class EnvironmentDir:
         )
 
 
-def _show_again(hidden: Path, stamp: Path) -> None:
+def _restore_stamp(hidden: Path, stamp: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         hidden.rename(stamp)
 
 
-def build(runtime: Runtime, place: EnvironmentDir, *, tools: BuildTools, progress: ProgressCallback, lock: int) -> None:
-    """Make the environment. The caller holds `lock`, which uv inherits: should this process be killed, the lock
-    stays until its uv has ended too, and nobody rebuilds under a uv that still writes.
+def build(
+    runtime: Runtime, directory: EnvironmentDir, *, tools: BuildTools, progress: ProgressCallback, lock: int
+) -> None:
+    """Build the environment.
 
-    On any error, what `progress` raises included, uv is ended and the half-built folder removed.
+    The caller holds `lock`, and uv inherits it. If this process is killed, the lock is held until its uv exits. Nobody
+    rebuilds while that uv still writes. On any error, including one from `progress`, uv is killed and the incomplete
+    folder is removed.
     """
     what = f"Building runtime {runtime.name}"
     try:
-        place.erase()
-        with open(place.log, "wb") as log:
-            run = _Run(tools=tools, log=log.fileno(), lock=lock, what=what, log_path=place.log)
-            _announce(place, progress, 0.0, f"Making an environment for Python {runtime.python}")
-            run.wait(run.start("venv", "--no-config", "--no-project", "--python", tools.python, place.path))
-            _install(runtime, place, run=run, progress=progress)
-        os.sync()  # a power cut must not leave a stamp on files that never reached the disk
-        _write_stamp(runtime, place, tools.python)
+        directory.erase()
+        with open(directory.log, "wb") as log:
+            run = _UvRunner(tools=tools, log=log.fileno(), lock=lock, what=what, log_path=directory.log)
+            _report(directory, progress, 0.0, f"Making an environment for Python {runtime.python}")
+            run.wait(run.start("venv", "--no-config", "--no-project", "--python", tools.python, directory.path))
+            _install(runtime, directory, run=run, progress=progress)
+        os.sync()  # a power failure must not leave a stamp on files that never reached the disk
+        _write_stamp(runtime, directory, tools.python)
     except OSError as exc:
-        error = explain_failure(what, os.strerror(exc.errno)) if exc.errno in _FULL else exc
-        _clear(place, error=str(error))
+        error = explain_failure(what, os.strerror(exc.errno)) if exc.errno in _DISK_FULL_ERRNOS else exc
+        _clean_up_failed_build(directory, error=str(error))
         raise error from exc
     except (DiskFullError, UnavailableError) as exc:
-        _clear(place, error="" if tools.stopping.is_set() else str(exc))
+        _clean_up_failed_build(directory, error="" if tools.stopping.is_set() else str(exc))
         raise
     except BaseException:
-        _clear(place)
+        _clean_up_failed_build(directory)
         raise
-    place.news.unlink(missing_ok=True)
+    directory.news.unlink(missing_ok=True)
     progress(1.0, "Ready")
 
 
-def _clear(place: EnvironmentDir, *, error: str = "") -> None:
-    """After a failed build: give its space back, and leave word of why."""
-    with contextlib.suppress(OSError):  # a disk that can't hold the news must not hide the error itself
-        place.erase()
-        place.news.unlink(missing_ok=True)
+def _clean_up_failed_build(directory: EnvironmentDir, *, error: str = "") -> None:
+    """Free the space of a failed build, and record its error."""
+    with contextlib.suppress(OSError):  # a disk too full for the report must not hide the error itself
+        directory.erase()
+        directory.news.unlink(missing_ok=True)
         if error:
-            place.tell(error=error)
+            directory.tell(error=error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildTools:
-    """What builds: the uv program, the interpreter to build on, and the sign to stop."""
+    """Inputs of a build: the uv program, the base interpreter, and the stop event."""
 
     uv: Path
     python: Path
@@ -197,8 +200,8 @@ class BuildTools:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """Runs uv for one build, its output going to the log."""
+class _UvRunner:
+    """Runs uv for one build, with its output in the log."""
 
     tools: BuildTools
     log: int
@@ -224,42 +227,42 @@ class _Run:
         meter: BuildMeter | None = None,
         progress: ProgressCallback | None = None,
     ) -> None:
-        """Until uv has ended well. It is ended early if this process stops or `progress` raises."""
+        """Block until uv succeeds. uv is killed if the server stops or `progress` raises."""
         try:
-            while not _ended(process):
+            while not _has_exited(process):
                 if self.tools.stopping.is_set():
-                    raise _stopping()
+                    raise _stopping_error()
                 if meter and progress:
                     progress(*meter.look(process.pid))
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # uv and the interpreters that compile for it
+                os.killpg(process.pid, signal.SIGKILL)  # uv and its compiler processes
                 process.wait()
         if process.returncode != 0:
             raise explain_failure(self.what, self.log_path.read_text(errors="replace"))
 
 
-def _install(runtime: Runtime, place: EnvironmentDir, *, run: _Run, progress: ProgressCallback) -> None:
-    pins = place.path / "requirements.txt"
+def _install(runtime: Runtime, directory: EnvironmentDir, *, run: _UvRunner, progress: ProgressCallback) -> None:
+    pins = directory.path / "requirements.txt"
     pins.write_text("".join(f"{pin}\n" for pin in runtime.pins))
-    site = place.path / "lib" / f"python{runtime.python}" / "site-packages"
+    site = directory.path / "lib" / f"python{runtime.python}" / "site-packages"
     meter = BuildMeter(site=site, packages=len(runtime.pins), unpacked_bytes=runtime.unpacked_mb << 20)
-    extent = ("--no-deps",) if runtime.resolved else ()
-    process = run.start("pip", "install", "--compile-bytecode", *extent, "--python", place.python, "-r", pins)
-    told: list[tuple[float, str]] = []
+    options = ("--no-deps",) if runtime.resolved else ()
+    process = run.start("pip", "install", "--compile-bytecode", *options, "--python", directory.python, "-r", pins)
+    last: list[tuple[float, str]] = []
 
-    def tell(fraction: float, text: str) -> None:
-        if told[-1:] != [(fraction, text)]:
-            told[:] = [(fraction, text)]
-            _announce(place, progress, fraction, text)
+    def report(fraction: float, text: str) -> None:
+        if last[-1:] != [(fraction, text)]:
+            last[:] = [(fraction, text)]
+            _report(directory, progress, fraction, text)
 
-    run.wait(process, meter, tell)
+    run.wait(process, meter, report)
     for package in runtime.stands_for:
-        _declare(package, site)
+        _write_dist_info(package, site)
 
 
-def _declare(package: str, site: Path) -> None:
-    """Tell installers that a package is there. `tensorflow` is big, and its code is here as `tensorflow-cpu`."""
+def _write_dist_info(package: str, site: Path) -> None:
+    """Make installers see a package as installed. `tensorflow` is large, and its code comes from `tensorflow-cpu`."""
     name, _, version = package.partition("==")
     info = site / f"{name}-{version}.dist-info"
     info.mkdir()
@@ -268,27 +271,27 @@ def _declare(package: str, site: Path) -> None:
     (info / "RECORD").write_text("".join(f"{info.name}/{file},,\n" for file in ("METADATA", "INSTALLER", "RECORD")))
 
 
-def _announce(place: EnvironmentDir, progress: ProgressCallback, fraction: float, text: str) -> None:
-    place.tell(fraction=fraction, text=text)
+def _report(directory: EnvironmentDir, progress: ProgressCallback, fraction: float, text: str) -> None:
+    directory.tell(fraction=fraction, text=text)
     progress(fraction, text)
 
 
-def _write_stamp(runtime: Runtime, place: EnvironmentDir, python: Path) -> None:
-    stamp = {"runtime": runtime.name, "digest": runtime.digest, "python": str(python), "size": _size(place.path)}
-    fresh = place.stamp.with_suffix(".new")
-    fresh.write_text(json.dumps(stamp))
-    fresh.rename(place.stamp)
+def _write_stamp(runtime: Runtime, directory: EnvironmentDir, python: Path) -> None:
+    stamp = {"runtime": runtime.name, "digest": runtime.digest, "python": str(python), "size": _size(directory.path)}
+    new_path = directory.stamp.with_suffix(".new")
+    new_path.write_text(json.dumps(stamp))
+    new_path.rename(directory.stamp)
 
 
-def _ended(process: subprocess.Popen[bytes]) -> bool:
+def _has_exited(process: subprocess.Popen[bytes]) -> bool:
     try:
-        process.wait(_LOOK_S)
+        process.wait(_BUILD_POLL_INTERVAL_S)
     except subprocess.TimeoutExpired:
         return False
     return True
 
 
-def _stopping() -> UnavailableError:
+def _stopping_error() -> UnavailableError:
     return UnavailableError("The server is stopping; the runtime is built at the next use.")
 
 
@@ -309,5 +312,5 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _size(folder: Path) -> int:
-    """Bytes on disk below a folder; those it shares with uv's cache are counted."""
-    return sum(Path(at, name).lstat().st_blocks * 512 for at, _, files in os.walk(folder) for name in files)
+    """Disk usage of a folder in bytes, including files shared with uv's cache."""
+    return sum(Path(parent, name).lstat().st_blocks * 512 for parent, _, files in os.walk(folder) for name in files)

@@ -1,4 +1,4 @@
-"""The runtimes there are, as data. What is in each is pinned to the last package in `locks/NAME.txt`."""
+"""The runtimes as data. `locks/NAME.txt` pins every package of a runtime."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from functools import cached_property
 from pathlib import Path
 
 _LOCKS = Path(__file__).with_name("locks")
-_LAYOUT = 1  #: grows when environments are laid out in another way, so that old ones are not taken for new ones
+_LAYOUT_VERSION = 1  #: incremented when the layout of environments changes, so that old ones are not reused
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """A named environment for trainers. Two with the same digest hold the same packages on the same Python."""
+    """A named environment for trainers. Equal digests mean the same packages on the same Python."""
 
     name: str
     python: str  #: major.minor
     summary: str
-    unpacked_mb: int  #: what its packages take on disk, measured; the yardstick of the build's progress
-    pins: tuple[str, ...]  #: `package==version`, dependencies included; installed as they stand
-    #: `package==version` whose code another package holds, so that a trainer that requires it finds it there
+    unpacked_mb: int  #: measured disk usage of its packages; the scale of the build's progress
+    pins: tuple[str, ...]  #: `package==version`, with all dependencies; installed exactly
+    #: `package==version` whose code comes from another package; trainers that require it find it installed
     stands_for: tuple[str, ...] = ()
-    resolved: bool = True  #: whether the pins are all there is; if not, uv works out what else they need
-    #: modules that take long to import, and that a warm process of this runtime imports for all jobs
+    resolved: bool = True  #: whether the pins are complete; if not, uv resolves further dependencies
+    #: slow modules that a warm process of this runtime preloads for all jobs
     warm: tuple[str, ...] = ()
     can_use_gs: bool = (
-        True  #: whether its framework trusts those whom it is told to trust, so that `gs://` can lead here
+        True  #: whether its framework honours a custom CA certificate, so that `gs://` can mean this server's buckets
     )
 
     @cached_property
     def digest(self) -> str:
-        parts = (str(_LAYOUT), self.name, self.python, *self.pins, "stands for", *self.stands_for)
+        parts = (str(_LAYOUT_VERSION), self.name, self.python, *self.pins, "stands for", *self.stands_for)
         content = "\n".join(parts if self.resolved else (*parts, "and what they need"))
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -88,9 +88,9 @@ CATALOGUE: Mapping[str, Runtime] = {
     )
 }
 
-DEFAULT = "2.21"  #: for a job that names no runtime: the newest
+DEFAULT_RUNTIME = "2.21"  #: the newest, for jobs that name no runtime
 
-#: Not for jobs: the environment of `trainshed notebook`, built and kept as runtimes are.
+#: The environment of `trainshed notebook`, built and kept like a runtime. Not for jobs.
 NOTEBOOK = Runtime(
     name="notebook",
     python="3.11",

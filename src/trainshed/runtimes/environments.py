@@ -1,4 +1,4 @@
-"""The runtimes of this machine: which there are, which can be had, and their environments."""
+"""The runtimes of this machine: their states, and building, resolving and removing their environments."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from trainshed.errors import FailedPreconditionError, NotFoundError
 from trainshed.runtimes import builds
 from trainshed.runtimes.builds import BuildTools, EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE, Runtime
-from trainshed.runtimes.progress import ProgressCallback, rising
+from trainshed.runtimes.progress import ProgressCallback, monotonic
 from trainshed.runtimes.pythons import Pythons
 from trainshed.runtimes.resolution import RuntimeChoice, resolve
 
 
 class RuntimeState(StrEnum):
-    ABSENT = "ABSENT"  #: can be built, and is at first use
-    BUILDING = "BUILDING"  #: someone builds it, in this process or another
+    ABSENT = "ABSENT"  #: not built yet; built at first use
+    BUILDING = "BUILDING"  #: a process builds it, this one or another
     READY = "READY"
-    UNAVAILABLE = "UNAVAILABLE"  #: the Python it needs is not here and can't be fetched
+    UNAVAILABLE = "UNAVAILABLE"  #: its Python is not installed and cannot be downloaded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeInfo:
-    """One runtime as it stands on this machine."""
+    """The state of one runtime on this machine."""
 
     name: str
     python: str
     summary: str
     state: RuntimeState
     fraction: float  #: of the build
-    text: str  #: what the build does now
-    error: str  #: why the last build failed, until the next
-    path: Path  #: its folder, also before it is there
-    size: int  #: bytes on disk, once it is READY
+    text: str  #: the current step of the build
+    error: str  #: of the last build; cleared by the next
+    path: Path  #: of its folder, even before it exists
+    size: int  #: bytes on disk, if READY
 
 
 class PythonFinder(Protocol):
-    """Where interpreters come from."""
+    """Finds or downloads interpreters."""
 
     def can_be_had(self, version: str) -> bool: ...
 
@@ -49,7 +49,7 @@ class PythonFinder(Protocol):
 
 
 class Runtimes:
-    """Environments below one folder, shared by jobs. Safe to use from many threads and processes at once."""
+    """Environments below one folder, shared by all jobs. Safe across threads and processes."""
 
     def __init__(
         self,
@@ -66,119 +66,120 @@ class Runtimes:
         self._stopping = threading.Event()
 
     def look_ahead(self) -> None:
-        """Begin to look for the interpreters, in the background, so that the first `resolve` need not wait for it."""
-        threading.Thread(target=self._look, name="look-for-pythons", daemon=True).start()
+        """Look for interpreters in the background, so that the first `resolve` is fast. Returns immediately."""
+        threading.Thread(target=self._find_pythons, name="look-for-pythons", daemon=True).start()
 
     def list(self) -> list[RuntimeInfo]:
-        """All of the catalogue, also what can't be had here."""
+        """All runtimes of the catalogue, unavailable ones included."""
         return [self._info(runtime) for runtime in self._catalogue.values()]
 
     def get(self, name: str) -> RuntimeInfo:
-        """One of them. `NotFoundError` if there is none of this name."""
-        return self._info(self._known(name))
+        """One runtime. Raises `NotFoundError` if the catalogue does not have it."""
+        return self._info(self._runtime(name))
 
     def resolve(self, runtime_version: str | None, python_version: str | None, *, what: str = "job") -> RuntimeChoice:
-        """The runtime for what a job asks for, or `what` else.
+        """Resolve the requested versions to a runtime for a job, or for `what`. Builds nothing.
 
-        `InvalidArgumentError` if there is none for it. Builds nothing.
+        Raises `InvalidArgumentError` if no runtime matches.
         """
         available = {r.name for r in self._catalogue.values() if self._obtainable(r)}
         return resolve(runtime_version, python_version, available=available, catalogue=self._catalogue, what=what)
 
     def ensure(self, name: str, progress: ProgressCallback) -> Path:
-        """The interpreter of a runtime, which is built first if it is not there, or waited for if another builds it.
+        """The interpreter of a runtime, which is built first if necessary. Blocks until it is ready. Idempotent.
 
-        Blocks; safe to repeat. An exception out of `progress` ends the wait or the build. `UnavailableError` if uv
-        fails or
-        the server stops, `DiskFullError` if the disk is full, `FailedPreconditionError` if its Python can't be had.
+        If another process builds it, this waits for that build. An exception from `progress` ends the wait or the
+        build. Raises `UnavailableError` if uv fails or the server stops, `DiskFullError` if the disk is full, and
+        `FailedPreconditionError` if its Python is unavailable.
         """
-        runtime = self._known(name)
-        place = self._place(runtime)
-        if place.ready():
-            return place.python
-        progress = rising(progress)
-        with place.locked(progress, self._stopping) as lock:
-            if not place.ready():
+        runtime = self._runtime(name)
+        directory = self._directory(runtime)
+        if directory.ready():
+            return directory.python
+        progress = monotonic(progress)
+        with directory.locked(progress, self._stopping) as lock:
+            if not directory.ready():
                 tools = BuildTools(uv=self._uv, python=self._python(runtime), stopping=self._stopping)
-                builds.build(runtime, place, tools=tools, progress=progress, lock=lock)
-        return place.python
+                builds.build(runtime, directory, tools=tools, progress=progress, lock=lock)
+        return directory.python
 
     def ready(self, name: str) -> Path | None:
-        """The interpreter of a runtime that is there; None: it would have to be built."""
-        place = self._place(self._known(name))
-        return place.python if place.ready() else None
+        """The interpreter of a runtime. Returns None if it is not built."""
+        directory = self._directory(self._runtime(name))
+        return directory.python if directory.ready() else None
 
     def remove(self, name: str, *, in_use: Callable[[], bool] = lambda: False) -> None:
-        """Remove a runtime's environment, and those of the same name that an older catalogue left. Absent: nothing.
+        """Remove a runtime's environment, and those of the same name from older catalogues. Idempotent.
 
-        `FailedPreconditionError` while it is being built, or if it is `in_use`. That is asked when `ensure` gives the
-        environment out no more: who counts as a user before they call `ensure` keeps it, or has it built again.
+        Raises `FailedPreconditionError` during a build, or if it is `in_use`. `in_use` is called after `ensure` no
+        longer returns the environment. A user who counts as one before calling `ensure` therefore keeps it or has it
+        rebuilt.
         """
-        self._known(name)
+        self._runtime(name)
         for lock in self._folder.glob(f"{name}-*.lock"):
-            place = EnvironmentDir(lock.with_suffix(""))
-            with place.locked_now():
-                if not place.erase_unless(in_use):
+            directory = EnvironmentDir(lock.with_suffix(""))
+            with directory.locked_now():
+                if not directory.erase_unless(in_use):
                     raise FailedPreconditionError(
                         f"A job runs from runtime {name}. Wait until it ends, or cancel it with "
                         f"`trainshed jobs cancel`."
                     )
-                place.news.unlink(missing_ok=True)
-                place.log.unlink(missing_ok=True)
+                directory.news.unlink(missing_ok=True)
+                directory.log.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """End the builds and waits of this object; those who called `ensure` get `UnavailableError`."""
+        """Stop all builds and waits. Callers of `ensure` get `UnavailableError`."""
         self._stopping.set()
 
-    def _look(self) -> None:
+    def _find_pythons(self) -> None:
         for runtime in self._catalogue.values():
             if self._stopping.is_set():
                 return
             self._obtainable(runtime)
 
     def _info(self, runtime: Runtime) -> RuntimeInfo:
-        place = self._place(runtime)
-        state = self._state(runtime, place)
-        news = place.last_news()
+        directory = self._directory(runtime)
+        state = self._state(runtime, directory)
+        status = directory.last_news()
         building = state is RuntimeState.BUILDING
         return RuntimeInfo(
             name=runtime.name,
             python=runtime.python,
             summary=runtime.summary,
             state=state,
-            fraction=float(state is RuntimeState.READY) or (float(news.get("fraction", 0)) if building else 0.0),
-            text=str(news.get("text", "")) if building else "",
-            error=self._error(runtime, state, news),
-            path=place.path,
-            size=place.size() if state is RuntimeState.READY else 0,
+            fraction=float(state is RuntimeState.READY) or (float(status.get("fraction", 0)) if building else 0.0),
+            text=str(status.get("text", "")) if building else "",
+            error=self._error(runtime, state, status),
+            path=directory.path,
+            size=directory.size() if state is RuntimeState.READY else 0,
         )
 
-    def _error(self, runtime: Runtime, state: RuntimeState, news: Mapping[str, Any]) -> str:
+    def _error(self, runtime: Runtime, state: RuntimeState, status: Mapping[str, Any]) -> str:
         if state is RuntimeState.UNAVAILABLE:
             return _no_python(runtime)
-        return str(news.get("error", "")) if state is RuntimeState.ABSENT else ""
+        return str(status.get("error", "")) if state is RuntimeState.ABSENT else ""
 
-    def _state(self, runtime: Runtime, place: EnvironmentDir) -> RuntimeState:
-        if place.ready():
+    def _state(self, runtime: Runtime, directory: EnvironmentDir) -> RuntimeState:
+        if directory.ready():
             return RuntimeState.READY
-        if place.busy():
+        if directory.busy():
             return RuntimeState.BUILDING
         return RuntimeState.ABSENT if self._obtainable(runtime) else RuntimeState.UNAVAILABLE
 
     def _obtainable(self, runtime: Runtime) -> bool:
-        return self._place(runtime).ready() or self._pythons.can_be_had(runtime.python)
+        return self._directory(runtime).ready() or self._pythons.can_be_had(runtime.python)
 
     def _python(self, runtime: Runtime) -> Path:
         if python := self._pythons.get(runtime.python):
             return python
         raise FailedPreconditionError(_no_python(runtime))
 
-    def _known(self, name: str) -> Runtime:
+    def _runtime(self, name: str) -> Runtime:
         if runtime := self._catalogue.get(name):
             return runtime
         raise NotFoundError(f"There is no runtime {name!r}. The runtimes are: {', '.join(self._catalogue)}.")
 
-    def _place(self, runtime: Runtime) -> EnvironmentDir:
+    def _directory(self, runtime: Runtime) -> EnvironmentDir:
         return EnvironmentDir(self._folder / runtime.key)
 
 

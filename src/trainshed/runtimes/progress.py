@@ -1,4 +1,4 @@
-"""How far a build is, from what can be seen of it: bytes that uv wrote, packages in place, files compiled."""
+"""Progress of a build, estimated from the bytes that uv writes, installed packages and compiled files."""
 
 from __future__ import annotations
 
@@ -8,56 +8,55 @@ from pathlib import Path
 
 import psutil
 
-ProgressCallback = Callable[[float, str], None]  #: fraction from 0 to 1, never falling; and a short text
+ProgressCallback = Callable[[float, str], None]  #: a fraction from 0 to 1 that never decreases, and a short text
 
 _START, _FETCHED, _INSTALLED, _COMPILED = 0.01, 0.60, 0.65, 0.99
 
 
-def rising(progress: ProgressCallback) -> ProgressCallback:
-    """The same, with a fraction that never falls, also when a build that was waited for fails and is done again."""
-    reached = 0.0
+def monotonic(progress: ProgressCallback) -> ProgressCallback:
+    """Wrap a callback so that its fraction never decreases, even if a failed build is repeated."""
+    highest = 0.0
 
-    def tell(fraction: float, text: str) -> None:
-        nonlocal reached
-        reached = max(reached, fraction)
-        progress(reached, text)
+    def report(fraction: float, text: str) -> None:
+        nonlocal highest
+        highest = max(highest, fraction)
+        progress(highest, text)
 
-    return tell
+    return report
 
 
 class BuildMeter:
-    """Looks at one running `uv pip install --compile-bytecode` into an environment. The fraction never falls.
+    """Measures one running `uv pip install --compile-bytecode`. The fraction never decreases.
 
-    uv fetches and unpacks all packages into its cache, then links them into the environment, then compiles. The bytes
-    it writes are held against `unpacked_bytes`; what the cache has already is never written, so that stage is then
-    left early.
+    uv unpacks all packages into its cache, links them into the environment, then compiles. The bytes it writes are
+    compared with `unpacked_bytes`. Cached packages are not written again, so that stage can end early.
     """
 
     def __init__(self, *, site: Path, packages: int, unpacked_bytes: int) -> None:
         self._site = site
         self._packages = packages
         self._unpacked_bytes = unpacked_bytes
-        self._sources = 0  #: Python files to compile, once they are all there
+        self._sources = 0  #: number of Python files to compile, once all are installed
         self._fraction = 0.0
 
     def look(self, pid: int) -> tuple[float, str]:
-        """The fraction done and what is being done now."""
+        """The completed fraction and the current step."""
         if (installed := self._installed()) == 0:
-            return self._fetching(_bytes_written(pid))
+            return self._fetch_progress(_bytes_written(pid))
         if installed < self._packages and not self._sources:
             fraction = _FETCHED + (_INSTALLED - _FETCHED) * installed / self._packages
-            return self._up_to(fraction), f"Installing: {installed} of {self._packages} packages"
+            return self._raise_to(fraction), f"Installing: {installed} of {self._packages} packages"
         compiled, sources = _count(self._site)
         self._sources = max(self._sources, sources, 1)
         fraction = _INSTALLED + (_COMPILED - _INSTALLED) * min(compiled / self._sources, 1)
-        return self._up_to(fraction), f"Compiling: {compiled:,} of {self._sources:,} files"
+        return self._raise_to(fraction), f"Compiling: {compiled:,} of {self._sources:,} files"
 
-    def _fetching(self, written: int) -> tuple[float, str]:
+    def _fetch_progress(self, written: int) -> tuple[float, str]:
         part = min(written / self._unpacked_bytes, 1)
         text = f"Fetching packages: {written >> 20:,} MB of at most {self._unpacked_bytes >> 20:,} MB on disk"
-        return self._up_to(_START + (_FETCHED - _START) * part), text
+        return self._raise_to(_START + (_FETCHED - _START) * part), text
 
-    def _up_to(self, fraction: float) -> float:
+    def _raise_to(self, fraction: float) -> float:
         self._fraction = max(self._fraction, fraction)
         return self._fraction
 
@@ -70,12 +69,12 @@ class BuildMeter:
 def _bytes_written(pid: int) -> int:
     try:
         return int(psutil.Process(pid).io_counters().write_chars)
-    except psutil.Error:  # it has just ended
+    except psutil.Error:  # it has just exited
         return 0
 
 
 def _count(site: Path) -> tuple[int, int]:
-    """Compiled files and source files below a folder."""
+    """The number of compiled files and of source files below a folder."""
     compiled = sources = 0
     for _, _, files in os.walk(site):
         compiled += sum(name.endswith(".pyc") for name in files)

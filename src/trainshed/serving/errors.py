@@ -1,25 +1,28 @@
-"""What can go wrong between a request and its answer, in the words and numbers of AI Platform's prediction library."""
+"""Errors between a request and its response, with the messages and codes of AI Platform's prediction library."""
 
 from __future__ import annotations
 
-MOST = 4096  #: characters of a detail that are passed on: a model may raise with a whole batch in its words
+MAX_DETAIL_CHARACTERS = 4096  #: of a detail that are passed on; a model may raise with a whole batch in its message
 
 
-def _cut(detail: str) -> str:
-    if len(detail) <= MOST:
+def _truncate(detail: str) -> str:
+    if len(detail) <= MAX_DETAIL_CHARACTERS:
         return detail
-    return f"{detail[:MOST]} ... (cut after {MOST:,} of {len(detail):,} characters; the version's log has the rest)"
+    return (
+        f"{detail[:MAX_DETAIL_CHARACTERS]} ... (cut after {MAX_DETAIL_CHARACTERS:,} of {len(detail):,} characters; the "
+        f"version's log has the rest)"
+    )
 
 
 class ServingError(Exception):
-    """`Message: detail (Error code: N)`. The subclass says the message, the number and the HTTP status.
+    """`Message: detail (Error code: N)`. Subclasses set the message, the code and the HTTP status.
 
     ServingError
-    ├── LoaderError     the model can't be loaded (by this loader)
-    ├── InvalidInputs   the caller's fault
-    ├── RunFailed       the model failed on inputs that fit its signature
-    ├── BadOutputs      the model answered what can't be given back
-    └── UserCodeFailed  a custom prediction class raised
+    ├── LoaderError         the model cannot be loaded (by this loader)
+    ├── InvalidInputsError  the caller's fault
+    ├── ModelRunError       the model failed on inputs that match its signature
+    ├── BadOutputsError     the model returned outputs that cannot be sent
+    └── UserCodeError       a custom prediction class raised
     """
 
     code = 2
@@ -28,12 +31,12 @@ class ServingError(Exception):
 
     def __init__(self, detail: str) -> None:
         self.detail = detail
-        super().__init__(f"{self.message}: {_cut(detail)} (Error code: {self.code})")
+        super().__init__(f"{self.message}: {_truncate(detail)} (Error code: {self.code})")
 
     @property
     def is_cut(self) -> bool:
-        """Whether there is more to say than what is shown."""
-        return len(self.detail) > MOST
+        """Whether the detail is longer than what is shown."""
+        return len(self.detail) > MAX_DETAIL_CHARACTERS
 
 
 class LoaderError(ServingError):

@@ -28,7 +28,7 @@ from trainshed.engines.ray.engine import PlacementConfig, RayEngine
 from trainshed.engines.ray.hosts import RayHostConfig, RayHostEngine
 from trainshed.errors import CannotProceedError
 from trainshed.proxy.node_endpoint import NodeEndpoint, check_reachable
-from trainshed.runtimes.catalogue import CATALOGUE, DEFAULT, Runtime
+from trainshed.runtimes.catalogue import CATALOGUE, DEFAULT_RUNTIME, Runtime
 from trainshed.runtimes.environments import Runtimes
 
 LOG = logging.getLogger("trainshed.wiring.ray")
@@ -127,7 +127,7 @@ class RayIntegration:
 
 def _cuda_shortfall(training: Training, machines: MachineTypes) -> str:
     """Return a warning for a job that requests GPUs that its runtime's framework cannot use; empty if none."""
-    runtime = CATALOGUE.get(training.runtime_version or DEFAULT)
+    runtime = CATALOGUE.get(training.runtime_version or DEFAULT_RUNTIME)
     has_no_framework = runtime is not None and not runtime.warm
     if has_no_framework or next(gpu_fields(training.input, machines), None) is None:
         return ""

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from trainshed.errors import DiskFullError, InvalidArgumentError, UnavailableError
-from trainshed.runtimes.catalogue import CATALOGUE, DEFAULT, read_pins
-from trainshed.runtimes.progress import BuildMeter, rising
+from trainshed.runtimes.catalogue import CATALOGUE, DEFAULT_RUNTIME, read_pins
+from trainshed.runtimes.progress import BuildMeter, monotonic
 from trainshed.runtimes.resolution import RuntimeChoice, resolve
-from trainshed.runtimes.uv import explain_failure, find_uv, last_words
+from trainshed.runtimes.uv import error_message, explain_failure, find_uv
 
 ALL = frozenset(CATALOGUE)
 WITHOUT_37 = ALL - {"1.15"}
@@ -139,7 +139,7 @@ def test_every_package_is_pinned_and_each_runtime_has_what_the_node_needs() -> N
         assert all(pin.count("==") == 1 and "*" not in pin for pin in runtime.pins), runtime.name
         assert len(names) == len(set(names))
         assert {"psutil", "setuptools", "wheel"} <= set(names), runtime.name
-    assert DEFAULT in CATALOGUE
+    assert DEFAULT_RUNTIME in CATALOGUE
 
 
 def test_the_digest_stands_for_the_content() -> None:
@@ -193,12 +193,12 @@ def test_the_last_words_are_those_of_the_error() -> None:
     output = (
         "Using Python 3.11\nResolved 4 packages\nerror: Failed to fetch: `https://me:secret@x/a`\n  Caused by: lost\n"
     )
-    assert last_words(output) == "Failed to fetch: `https://x/a` Caused by: lost"
+    assert error_message(output) == "Failed to fetch: `https://x/a` Caused by: lost"
 
 
 def test_progress_never_falls() -> None:
     told: list[float] = []
-    tell = rising(lambda fraction, text: told.append(fraction))
+    tell = monotonic(lambda fraction, text: told.append(fraction))
     for fraction in (0.1, 0.5, 0.0, 0.4, 0.6):
         tell(fraction, "")
     assert told == [0.1, 0.5, 0.5, 0.5, 0.6]

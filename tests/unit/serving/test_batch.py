@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainshed.serving.batch.main import BatchPlan, BatchRun
-from trainshed.serving.batch.shards import Shard, cut, rows
+from trainshed.serving.batch.shards import Shard, rows, split_into_shards
 from trainshed.serving.codec.predictors import predict, predictor
 from trainshed.serving.errors import InvalidInputsError
 from trainshed.serving.formats.protobuf import BadMessageError
@@ -262,7 +262,7 @@ def test_online_and_batch_answers_are_the_same_bytes(tmp_path: Path) -> None:
 def test_pieces_are_the_whole_file(tmp_path_factory: Any, lines: list[bytes], piece: int, ends: bool) -> None:
     file = tmp_path_factory.mktemp("cut") / "rows"
     file.write_bytes(b"\n".join(lines) + (b"\n" if ends else b""))
-    shards = cut([str(file)], "JSON", piece=piece)
+    shards = split_into_shards([str(file)], "JSON", shard_bytes=piece)
     assert [shard.number for shard in shards] == list(range(len(shards)))
     found = [(row.number, row.content) for shard in shards for row in rows(shard, "JSON")]
     assert found == [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
@@ -272,4 +272,6 @@ def test_pieces_are_the_whole_file(tmp_path_factory: Any, lines: list[bytes], pi
 def test_a_file_of_records_is_one_shard(tmp_path: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(record(b"x" * 100) * 10)
-    assert cut([str(file)], "TF_RECORD", piece=10) == [Shard(0, str(file), 0, file.stat().st_size, 1)]
+    assert split_into_shards([str(file)], "TF_RECORD", shard_bytes=10) == [
+        Shard(0, str(file), 0, file.stat().st_size, 1)
+    ]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trainshed.serving.codec.tensors import NumericInput, TensorRequest, plain_input, tensor_request
+from trainshed.serving.codec.tensors import NumericInput, TensorRequest, numeric_input, tensor_request
 from trainshed.serving.errors import InvalidInputsError
 from trainshed.serving.signatures import Signature, Tensor
 
@@ -26,7 +26,7 @@ def signatures(dtype: str, shape: tuple[int, ...] | None) -> dict[str, Signature
 
 
 def quick(body: bytes, dtype: str = "float32", shape: tuple[int, ...] = (-1, 3)) -> TensorRequest | None:
-    plain = plain_input(signatures(dtype, shape))
+    plain = numeric_input(signatures(dtype, shape))
     assert isinstance(plain, NumericInput)
     return plain.read(body)
 
@@ -131,21 +131,21 @@ def test_several_threads_read_at_once() -> None:
     "dtype, shape", [("string", (-1,)), ("bool", (-1,)), ("float16", (-1, 3)), ("float32", None), ("float32", ())]
 )
 def test_other_inputs_have_no_quick_way(dtype: str, shape: tuple[int, ...] | None) -> None:
-    assert plain_input(signatures(dtype, shape)) is None
+    assert numeric_input(signatures(dtype, shape)) is None
 
 
 def test_the_quick_way_is_that_of_the_signature_meant_by_none() -> None:
     one = signatures("float32", (-1, 3))["serving_default"]
     two = signatures("int64", (-1,))["serving_default"]
-    both = plain_input({"other": two, "serving_default": one})
+    both = numeric_input({"other": two, "serving_default": one})
     assert both is not None
     assert (both.signature, both.tensor.dtype) == ("serving_default", "float32")
-    alone = plain_input({"other": two})
+    alone = numeric_input({"other": two})
     assert alone is not None
     assert alone.signature == "other"
-    assert plain_input({"other": two, "another": one}) is None
+    assert numeric_input({"other": two, "another": one}) is None
     wide = Signature(inputs={**one.inputs, "z": one.inputs["x"]}, outputs=one.outputs)
-    assert plain_input({"serving_default": wide}) is None
+    assert numeric_input({"serving_default": wide}) is None
 
 
 NUMBERS = (

@@ -25,7 +25,7 @@ from trainshed.engines.hosts.watcher import HostPhase, HostStatus
 from trainshed.engines.local.containers import ResolvedImage, resolve_image
 from trainshed.engines.local.package_installer import PackageInstaller
 from trainshed.errors import EngineUnavailableError, FailedPreconditionError, NotFoundError, TrainshedError
-from trainshed.runtimes.catalogue import DEFAULT
+from trainshed.runtimes.catalogue import DEFAULT_RUNTIME
 from trainshed.runtimes.environments import Runtimes, RuntimeState
 
 CONTAINER_LOADER = "container"  #: the loader name of container versions
@@ -205,8 +205,8 @@ class VersionProvisioner:
 
     def prewarm(self) -> None:
         """Start the warm process of the default runtime, if it is built: a version is likely to be created soon."""
-        if self.deps.runtimes.get(DEFAULT).state is RuntimeState.READY:
-            python = self.deps.runtimes.ensure(DEFAULT, lambda fraction, text: None)
+        if self.deps.runtimes.get(DEFAULT_RUNTIME).state is RuntimeState.READY:
+            python = self.deps.runtimes.ensure(DEFAULT_RUNTIME, lambda fraction, text: None)
             self.deps.references.expect(python)
 
     def _check_owner(self, version: Version, uri: str) -> None:

@@ -1,7 +1,8 @@
-"""Batch prediction: `python -m trainshed_serving.batch PLAN` predicts the rows of files and writes answers to files.
+"""Batch prediction:
 
-It may be killed at any moment and started again: shards that are done are not repeated, and a result is either whole or
-not there.
+`python -m trainshed_serving.batch PLAN` predicts the rows of files and writes the results to files.
+
+It can be killed and restarted at any time. Completed shards are not repeated, and results appear atomically.
 """
 
 from __future__ import annotations
@@ -25,51 +26,51 @@ from ..formats.protobuf import BadMessageError
 from ..host.process import load_model
 from ..loaders.base import Model
 from ..spec import ServingSpec
-from .shards import LINES, RECORDS, InputRow, Shard, cut, rows
+from .shards import LINES, RECORDS, InputRow, Shard, rows, split_into_shards
 
-_TOLD_S = 5.0  #: between two lines in the log
-_SAVED_S = 0.5  #: between two notes of how far it is
-_SHOWN = 200  #: characters of a bad row that its error repeats
+_LOG_INTERVAL_S = 5.0  #: between two log lines
+_SAVE_INTERVAL_S = 0.5  #: between two writes of the progress file
+_MAX_SHOWN_CHARACTERS = 200  #: of a bad row, in its error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """What is to be done: one JSON file."""
+    """The plan of a batch prediction, read from one JSON file."""
 
     spec: ServingSpec
     inputs: tuple[str, ...]  #: paths, in order
-    names: Mapping[str, str]  #: of the inputs, as the user knows them
-    output: Path  #: the folder for the results
-    state: Path  #: a folder of this job's own, on the same file system
+    names: Mapping[str, str]  #: the inputs' names for users, by path
+    output: Path  #: folder for the results
+    state: Path  #: folder of this job, on the same file system
     data_format: str
     batch_size: int
-    signature: str  #: empty: the default one
+    signature: str  #: empty: the default signature
 
     @classmethod
     def read(cls, path: Path) -> BatchPlan:
-        given = json.loads(path.read_bytes())
+        plan = json.loads(path.read_bytes())
         return cls(
-            spec=ServingSpec.from_json(given["spec"]),
-            inputs=tuple(given["inputs"]),
-            names=given["names"],
-            output=Path(given["output"]),
-            state=Path(given["state"]),
-            data_format=given["data_format"],
-            batch_size=given["batch_size"],
-            signature=given["signature"],
+            spec=ServingSpec.from_json(plan["spec"]),
+            inputs=tuple(plan["inputs"]),
+            names=plan["names"],
+            output=Path(plan["output"]),
+            state=Path(plan["state"]),
+            data_format=plan["data_format"],
+            batch_size=plan["batch_size"],
+            signature=plan["signature"],
         )
 
 
 @dataclass(slots=True)
 class RowCount:
-    """What came of some rows."""
+    """Results of some rows."""
 
     predictions: int = 0
     errors: int = 0
 
 
 def main(argv: list[str]) -> int:
-    """Do what the plan says. 1, with the reason in the log, if the model can't be loaded or a file can't be read."""
+    """Run the plan. Returns 1, with the reason in the log, if the model cannot be loaded or a file cannot be read."""
     plan = BatchPlan.read(Path(argv[0]))
     try:
         model = load_model(plan.spec)
@@ -82,85 +83,85 @@ def main(argv: list[str]) -> int:
 
 
 class BatchRun:
-    """One plan and the model that it is for."""
+    """One run of a plan with its model."""
 
     def __init__(self, plan: BatchPlan, model: Model) -> None:
         self._plan = plan
         self._predictor: Predictor = predictor(model)
         self._takes_text = self._predictor.takes_text(plan.signature)
-        self._shards = self._cut()
-        self._done = self._finished()
-        self._progress = ProgressFile(plan.state / "progress.json", self._shards, self._done)
+        self._shards = self._load_shards()
+        self._completed = self._completed_counts()
+        self._progress = ProgressFile(plan.state / "progress.json", self._shards, self._completed)
 
     def run(self) -> None:
-        """Predict what is not done yet, and put the errors of all shards into one file."""
+        """Predict all incomplete shards, and merge the errors of all shards into one file."""
         plan, count = self._plan, len(self._shards)
         plan.output.mkdir(parents=True, exist_ok=True)
-        if self._done:
-            self._say(f"{len(self._done)} of {count} shards were done before and are not repeated.")
-        # What is predicted and what is read next don't wait for each other.
+        if self._completed:
+            self._log(f"{len(self._completed)} of {count} shards were done before and are not repeated.")
+        # Prediction and reading run in parallel.
         with ThreadPoolExecutor(1) as thread:
             for shard in self._shards:
-                if shard.number not in self._done:
+                if shard.number not in self._completed:
                     self._predict(shard, thread)
-        self._settle()
+        self._merge_errors()
         total = self._progress.close()
-        self._say(f"Predicted {total.predictions:,} rows; {total.errors:,} had errors.")
+        self._log(f"Predicted {total.predictions:,} rows; {total.errors:,} had errors.")
 
-    def _cut(self) -> list[Shard]:
-        """The shards, as they were when the job began: what is done is known by their numbers."""
-        kept = self._plan.state / "shards.json"
-        if kept.exists():
-            return [Shard(**shard) for shard in json.loads(kept.read_bytes())]
-        shards = cut(self._plan.inputs, self._plan.data_format)
-        with _whole(kept) as file:
+    def _load_shards(self) -> list[Shard]:
+        """The shards as of the first start. A restart must use the same numbers."""
+        path = self._plan.state / "shards.json"
+        if path.exists():
+            return [Shard(**shard) for shard in json.loads(path.read_bytes())]
+        shards = split_into_shards(self._plan.inputs, self._plan.data_format)
+        with _atomic_file(path) as file:
             file.write(json.dumps([asdict(shard) for shard in shards]).encode())
         return shards
 
-    def _finished(self) -> dict[int, RowCount]:
-        notes = {shard.number: self._note(shard) for shard in self._shards}
-        return {number: RowCount(**json.loads(note.read_bytes())) for number, note in notes.items() if note.exists()}
+    def _completed_counts(self) -> dict[int, RowCount]:
+        paths = {shard.number: self._count_path(shard) for shard in self._shards}
+        return {number: RowCount(**json.loads(path.read_bytes())) for number, path in paths.items() if path.exists()}
 
-    def _note(self, shard: Shard) -> Path:
+    def _count_path(self, shard: Shard) -> Path:
         return self._plan.state / f"shard-{shard.number:05d}.json"
 
-    def _errors(self, shard: Shard) -> Path:
+    def _errors_path(self, shard: Shard) -> Path:
         return self._plan.state / f"errors-{shard.number:05d}.jsonl"
 
     def _predict(self, shard: Shard, thread: ThreadPoolExecutor) -> None:
-        plan, done = self._plan, RowCount()
+        plan, count = self._plan, RowCount()
         result = plan.output / f"prediction.results-{shard.number:05d}-of-{len(self._shards):05d}"
         with (
-            _whole(self._errors(shard)) as bad,
-            _whole(result, draft=plan.state / f"results-{shard.number:05d}") as good,
+            _atomic_file(self._errors_path(shard)) as errors_file,
+            _atomic_file(result, temporary=plan.state / f"results-{shard.number:05d}") as results_file,
         ):
             for batch, outcomes in self._outcomes(shard, thread):
                 lines = [outcome for outcome in outcomes if not isinstance(outcome, ServingError)]
-                good.write(b"".join([line + b"\n" for line in lines]))
-                done.predictions += len(lines)
+                results_file.write(b"".join([line + b"\n" for line in lines]))
+                count.predictions += len(lines)
                 if len(lines) < len(batch):
                     for row, outcome in zip(batch, outcomes, strict=True):
                         if isinstance(outcome, ServingError):
-                            done.errors += 1
-                            bad.write(self._error(shard, row, outcome))
-                if line := self._progress.add(shard, batch[-1].read, done):
-                    self._say(line)
-        with _whole(self._note(shard)) as note:
-            note.write(json.dumps(asdict(done)).encode())
-        self._progress.finish(shard, done)
+                            count.errors += 1
+                            errors_file.write(self._error(shard, row, outcome))
+                if line := self._progress.add(shard, batch[-1].read, count):
+                    self._log(line)
+        with _atomic_file(self._count_path(shard)) as count_file:
+            count_file.write(json.dumps(asdict(count)).encode())
+        self._progress.finish(shard, count)
 
     def _outcomes(
         self, shard: Shard, thread: ThreadPoolExecutor
     ) -> Iterator[tuple[list[InputRow], Sequence[bytes | ServingError]]]:
-        """Batches of rows, each with a line of output or an error for every row.
+        """Batches of rows, each with an output line or an error per row.
 
-        The model has the next one already when one is given out, and the one after that is read meanwhile.
+        The model runs the next batch while one is consumed, and the batch after it is read meanwhile.
         """
         pending: tuple[list[InputRow], Future[Sequence[bytes | ServingError]]] | None = None
         for batch in self._batches(shard):
             request = self._request(batch)
             if request is not None:
-                future = thread.submit(self._quick_lines, request, batch)
+                future = thread.submit(self._fast_lines, request, batch)
             else:
                 future = thread.submit(self._lines, [self._parse(row) for row in batch])
             if pending is not None:
@@ -170,13 +171,13 @@ class BatchRun:
             yield pending[0], pending[1].result()
 
     def _request(self, batch: list[InputRow]) -> Any:
-        """All rows of a batch, parsed at once, if that can be done; else None."""
+        """Parse all rows of a batch at once. Returns None if that is not possible."""
         if self._plan.data_format in RECORDS or self._takes_text:
             return None
         return self._predictor.read_lines([row.content for row in batch], self._plan.signature)
 
-    def _quick_lines(self, request: Any, batch: list[InputRow]) -> Sequence[bytes | ServingError]:
-        """As `_lines`, for rows that are all good. If the model fails on one of them, it is found the long way."""
+    def _fast_lines(self, request: Any, batch: list[InputRow]) -> Sequence[bytes | ServingError]:
+        """Like `_lines`, for rows that all parsed. If the model fails, the slow path finds the rows at fault."""
         try:
             predictions = self._predictor.predictions([request])
             return [write(prediction) for prediction in predictions]
@@ -194,7 +195,7 @@ class BatchRun:
             yield batch
 
     def _parse(self, row: InputRow) -> Any:
-        """The instance that a row is, or what is wrong with it."""
+        """The instance of a row, or the error in it."""
         if self._plan.data_format in RECORDS:
             return {"b64": base64.b64encode(row.content).decode()}
         try:
@@ -210,13 +211,16 @@ class BatchRun:
         return document["instances"][0]
 
     def _lines(self, parsed: list[Any]) -> Sequence[bytes | ServingError]:
-        """For each instance its prediction as JSON; what is an error already stays one."""
-        good = [instance for instance in parsed if not isinstance(instance, ServingError)]
-        answers = iter(self._answers(good))
-        return [instance if isinstance(instance, ServingError) else next(answers) for instance in parsed]
+        """The prediction of each instance as JSON. Errors in the input stay as they are."""
+        valid = [instance for instance in parsed if not isinstance(instance, ServingError)]
+        results = iter(self._predict_instances(valid))
+        return [instance if isinstance(instance, ServingError) else next(results) for instance in parsed]
 
-    def _answers(self, instances: list[Any]) -> Sequence[bytes | ServingError]:
-        """One run of the model for all; if that fails, one for each, so that only those at fault fail."""
+    def _predict_instances(self, instances: list[Any]) -> Sequence[bytes | ServingError]:
+        """Run the model once for all instances.
+
+        If that fails, run it for each, so that only the instances at fault fail.
+        """
         if not instances:
             return []
         try:
@@ -229,26 +233,26 @@ class BatchRun:
             failure = exc
         if len(instances) == 1:
             return [failure]
-        return [self._answers([instance])[0] for instance in instances]
+        return [self._predict_instances([instance])[0] for instance in instances]
 
     def _error(self, shard: Shard, row: InputRow, error: ServingError) -> bytes:
         plan = self._plan
-        where = {"file": plan.names[shard.path], "line" if plan.data_format in LINES else "record": row.number}
-        content = row.content[:_SHOWN].decode(errors="replace")
-        return write({**where, "error": str(error), "instance": content}) + b"\n"
+        location = {"file": plan.names[shard.path], "line" if plan.data_format in LINES else "record": row.number}
+        content = row.content[:_MAX_SHOWN_CHARACTERS].decode(errors="replace")
+        return write({**location, "error": str(error), "instance": content}) + b"\n"
 
-    def _settle(self) -> None:
+    def _merge_errors(self) -> None:
         path = self._plan.output / "prediction.errors_stats-00000-of-00001"
-        with _whole(path, draft=self._plan.state / "errors-all") as all_of_them:
+        with _atomic_file(path, temporary=self._plan.state / "errors-all") as merged:
             for shard in self._shards:
-                all_of_them.write(self._errors(shard).read_bytes())
+                merged.write(self._errors_path(shard).read_bytes())
 
-    def _say(self, line: str) -> None:
+    def _log(self, line: str) -> None:
         print(line, flush=True)  # noqa: T201 - the job's log
 
 
 class ProgressFile:
-    """How far the job is: in a file for the server, and now and then as a line for people."""
+    """Progress of the job: a file for the server, and periodic log lines for people."""
 
     def __init__(
         self,
@@ -259,54 +263,58 @@ class ProgressFile:
     ) -> None:
         self._path = path
         self._bytes = sum(shard.size for shard in shards)
-        self._before = RowCount(
+        self._completed_rows = RowCount(
             sum(count.predictions for count in done.values()), sum(count.errors for count in done.values())
         )
-        self._read = sum(shard.size for shard in shards if shard.number in done)
-        self._begun = (clock(), self._before.predictions)
+        self._bytes_read = sum(shard.size for shard in shards if shard.number in done)
+        self._start = (clock(), self._completed_rows.predictions)
         self._clock = clock
-        self._saved = self._told = clock()
-        self._save(self._before, self._read)
+        self._saved_s = self._logged_s = clock()
+        self._save(self._completed_rows, self._bytes_read)
 
     def add(self, shard: Shard, read: int, count: RowCount) -> str:
-        """So much of a shard is done. A line for the log, if it is time for one."""
+        """Report that `read` bytes of a shard are done. Returns a log line if one is due."""
         now = self._clock()
-        total = RowCount(self._before.predictions + count.predictions, self._before.errors + count.errors)
-        at = self._read + min(read, shard.size)
-        if now - self._saved >= _SAVED_S:
-            self._save(total, at)
-            self._saved = now
-        if now - self._told < _TOLD_S:
+        total = RowCount(
+            self._completed_rows.predictions + count.predictions, self._completed_rows.errors + count.errors
+        )
+        position = self._bytes_read + min(read, shard.size)
+        if now - self._saved_s >= _SAVE_INTERVAL_S:
+            self._save(total, position)
+            self._saved_s = now
+        if now - self._logged_s < _LOG_INTERVAL_S:
             return ""
-        self._told = now
-        rate = (total.predictions - self._begun[1]) / max(now - self._begun[0], 1e-9)
-        share = at / self._bytes if self._bytes else 1.0
+        self._logged_s = now
+        rate = (total.predictions - self._start[1]) / max(now - self._start[0], 1e-9)
+        share = position / self._bytes if self._bytes else 1.0
         return f"Predicted {total.predictions:,} rows ({share:.0%}), {rate:,.0f} rows/s, {total.errors:,} errors."
 
     def finish(self, shard: Shard, count: RowCount) -> None:
-        self._before = RowCount(self._before.predictions + count.predictions, self._before.errors + count.errors)
-        self._read += shard.size
-        self._save(self._before, self._read)
+        self._completed_rows = RowCount(
+            self._completed_rows.predictions + count.predictions, self._completed_rows.errors + count.errors
+        )
+        self._bytes_read += shard.size
+        self._save(self._completed_rows, self._bytes_read)
 
     def close(self) -> RowCount:
-        self._save(self._before, self._bytes)
-        return self._before
+        self._save(self._completed_rows, self._bytes)
+        return self._completed_rows
 
     def _save(self, total: RowCount, read: int) -> None:
-        with _whole(self._path, sync=False) as file:
+        with _atomic_file(self._path, sync=False) as file:
             file.write(json.dumps(asdict(total) | {"read": read, "bytes": self._bytes}).encode())
 
 
 @contextmanager
-def _whole(path: Path, *, draft: Path | None = None, sync: bool = True) -> Iterator[BinaryIO]:
-    """A file to write to that is there, whole, when the block ends, and not at all if the block is left by an error."""
-    draft = draft or path.with_name(f"{path.name}.draft")
-    with open(draft, "wb") as file:
+def _atomic_file(path: Path, *, temporary: Path | None = None, sync: bool = True) -> Iterator[BinaryIO]:
+    """A file that appears atomically when the block succeeds, and not at all if it raises."""
+    temporary = temporary or path.with_name(f"{path.name}.draft")
+    with open(temporary, "wb") as file:
         yield file
         file.flush()
         if sync:
             os.fsync(file.fileno())
-    draft.rename(path)
+    temporary.rename(path)
     if sync:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -1,6 +1,6 @@
-"""The input of a batch prediction in shards: each is read, predicted and written whole, or not at all.
+"""The input of a batch prediction in shards. Each shard is read, predicted and written completely, or not at all.
 
-Files of lines are cut into pieces at the ends of lines; a file of records is one shard.
+Line files are split at line ends. A record file is one shard.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from ..formats.tfrecord import records
 
 LINES = ("JSON", "TEXT")
 RECORDS = ("TF_RECORD", "TF_RECORD_GZIP")
-PIECE = 16 << 20  #: bytes of a file of lines that make a shard
-MOST = 1000  #: shards, unless there are more files
-_CHUNK = 1 << 20
+SHARD_BYTES = 16 << 20  #: of a line file per shard
+MAX_SHARDS = 1000  #: unless there are more files
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A part of a file: the lines that begin in it, or all its records."""
+    """A part of a file: the lines that start in it, or all its records."""
 
     number: int
     path: str
     start: int
     end: int
-    first: int  #: number of its first line in the file, from 1 on
+    first: int  #: number of its first line in the file, from 1
 
     @property
     def size(self) -> int:
@@ -38,38 +38,38 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class InputRow:
-    """One line or record. `read` is how many bytes of the shard were read up to its end, as far as one can tell."""
+    """One line or record. `read` is the approximate number of bytes of the shard up to its end."""
 
-    number: int  #: in its file, from 1 on
+    number: int  #: in its file, from 1
     content: bytes
     read: int
 
 
-def cut(paths: Sequence[str], data_format: str, *, piece: int = PIECE) -> list[Shard]:
-    """The shards of files. Files without a byte have none."""
+def split_into_shards(paths: Sequence[str], data_format: str, *, shard_bytes: int = SHARD_BYTES) -> list[Shard]:
+    """The shards of files. Empty files have none."""
     sizes = {path: Path(path).stat().st_size for path in paths}
-    piece = max(piece, -(-sum(sizes.values()) // MOST))
+    shard_bytes = max(shard_bytes, -(-sum(sizes.values()) // MAX_SHARDS))
     shards: list[Shard] = []
     for path in paths:
-        whole = data_format in RECORDS or sizes[path] <= piece
-        for start, end, first in [(0, sizes[path], 1)] if whole else _pieces(Path(path), piece):
+        whole = data_format in RECORDS or sizes[path] <= shard_bytes
+        for start, end, first in [(0, sizes[path], 1)] if whole else _line_shards(Path(path), shard_bytes):
             if end > start:
                 shards.append(Shard(len(shards), path, start, end, first))
     return shards
 
 
-def _pieces(path: Path, piece: int) -> Iterator[tuple[int, int, int]]:
-    """Start, end and number of the first line, of pieces that end where a line ends."""
+def _line_shards(path: Path, shard_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Start, end and first line number of shards that end at line ends."""
     start, line = 0, 1
     with open(path, "rb") as file:
         while True:
             lines, size = 0, 0
-            while size < piece and (chunk := file.read(min(_CHUNK, piece - size))):
+            while size < shard_bytes and (chunk := file.read(min(_CHUNK_BYTES, shard_bytes - size))):
                 lines += chunk.count(b"\n")
                 size += len(chunk)
-            rest = file.readline()
-            lines += rest.endswith(b"\n")
-            size += len(rest)
+            line_rest = file.readline()
+            lines += line_rest.endswith(b"\n")
+            size += len(line_rest)
             if not size:
                 return
             yield start, start + size, line
@@ -77,23 +77,23 @@ def _pieces(path: Path, piece: int) -> Iterator[tuple[int, int, int]]:
 
 
 def rows(shard: Shard, data_format: str) -> Iterator[InputRow]:
-    """What a shard holds; blank lines are left out. `BadMessageError`, or `OSError`, where a file is damaged."""
-    with open(shard.path, "rb", buffering=_CHUNK) as file:
+    """The rows of a shard, without blank lines. Raises `BadMessageError` or `OSError` if a file is damaged."""
+    with open(shard.path, "rb", buffering=_CHUNK_BYTES) as file:
         if data_format in LINES:
             yield from _lines(file, shard)
             return
-        packed = data_format == "TF_RECORD_GZIP"
-        with gzip.GzipFile(fileobj=file) if packed else nullcontext(file) as content:
+        compressed = data_format == "TF_RECORD_GZIP"
+        with gzip.GzipFile(fileobj=file) if compressed else nullcontext(file) as content:
             for number, record in enumerate(records(cast(BinaryIO, content)), 1):
                 yield InputRow(number, record, file.tell())
 
 
 def _lines(file: BinaryIO, shard: Shard) -> Iterator[InputRow]:
     file.seek(shard.start)
-    at, number = shard.start, shard.first
-    while at < shard.end and (line := file.readline()):
-        at += len(line)
+    position, number = shard.start, shard.first
+    while position < shard.end and (line := file.readline()):
+        position += len(line)
         content = line.strip(b"\r\n")
         if content.strip():
-            yield InputRow(number, content, at - shard.start)
+            yield InputRow(number, content, position - shard.start)
         number += 1

@@ -1,7 +1,7 @@
-"""Rows of numbers out of a JSON body, without an object for each number.
+"""Fast path: rows of numbers from a JSON body, without a Python object for each number.
 
-Only bodies that hold nothing else are taken. Whatever is unusual or wrong about one is left to the long way in `codec`,
-which takes every form and says what does not fit.
+It accepts only bodies that contain nothing else. Everything unusual or invalid takes the slow path in `tensors`, which
+handles every form and explains errors.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from ..signatures import Tensor
 if TYPE_CHECKING:
     from ..loaders.base import Array
 
-_KEPT_BYTES = 1 << 20  #: of a body: the parser keeps several times as much memory as its longest one
-_MOST_DIMENSIONS = 32
+#: largest body for the reused parser, which keeps several times the memory of its longest body
+_MAX_REUSED_PARSER_BYTES = 1 << 20
+_MAX_DIMENSIONS = 32
 _FLOATS, _INTEGERS, _NATURALS = ("d", "float64"), ("i", "int64"), ("u", "uint64")
-_READ_AS = {  #: what the parser is asked for, and what NumPy calls that
+_BUFFER_TYPES = {  #: dtype -> the parser's buffer type and its NumPy name
     "float32": _FLOATS,
     "float64": _FLOATS,
     "int8": _INTEGERS,
@@ -37,11 +38,11 @@ _READ_AS = {  #: what the parser is asked for, and what NumPy calls that
 
 
 class _NotNumericError(ValueError):
-    """Not rows of numbers."""
+    """The body is not rows of numbers."""
 
 
 class _Parsers(threading.local):
-    """One for each thread: what a parser gave is gone with its next document."""
+    """One parser per thread, because its results are invalid after the next parse."""
 
     def __init__(self) -> None:
         self.parser = simdjson.Parser()
@@ -50,26 +51,26 @@ class _Parsers(threading.local):
 _PARSERS = _Parsers()
 
 
-def takes(tensor: Tensor) -> bool:
-    """Whether bodies for this input may be given to `rows`."""
-    return tensor.dtype in _READ_AS and bool(tensor.shape) and len(tensor.shape or ()) <= _MOST_DIMENSIONS
+def is_supported(tensor: Tensor) -> bool:
+    """Whether `rows` supports this input."""
+    return tensor.dtype in _BUFFER_TYPES and bool(tensor.shape) and len(tensor.shape or ()) <= _MAX_DIMENSIONS
 
 
 def rows(body: bytes, alias: str, tensor: Tensor) -> Array | None:
-    """The array in `{"instances": [...]}` for the only input of a model, bare or by its name; None: take the long way.
+    """The array in `{"instances": [...]}` for the only input of a model, bare or by name.
 
-    The array is the caller's, to write to as well.
+    Returns None if the body needs the slow path. The array is writable and owned by the caller.
     """
-    kind, name = _READ_AS[tensor.dtype]
+    kind, name = _BUFFER_TYPES[tensor.dtype]
     try:
-        flat, sizes = _parsed(body, alias, kind)
-    except (ValueError, TypeError, LookupError, RuntimeError):  # no JSON, or other things than numbers in it
+        flat, sizes = _parse(body, alias, kind)
+    except (ValueError, TypeError, LookupError, RuntimeError):  # not JSON, or not only numbers
         return None
     numbers = np.frombuffer(flat, name)
     if (
-        not _fits(sizes, tensor.shape or ())
+        not _matches_shape(sizes, tensor.shape or ())
         or np.count_nonzero(np.frombuffer(body, np.uint8) == ord("["))
-        != _lists(sizes)  # more: some are among the numbers
+        != _count_lists(sizes)  # more lists: some are among the numbers
         or numbers.size != math.prod(sizes)
     ):
         return None
@@ -78,32 +79,32 @@ def rows(body: bytes, alias: str, tensor: Tensor) -> Array | None:
 
 
 def rows_of_lines(lines: Sequence[bytes], tensor: Tensor) -> Array | None:
-    """As `rows`, of lines that are each the list of one row; None: at least one of them is not."""
+    """Like `rows`, for lines that are one row each. Returns None if any line is not."""
     if len(tensor.shape or ()) != 2 or not all(line[:1] == b"[" and line[-1:] == b"]" for line in lines):
         return None
-    # As there is one list for each line, with nothing but numbers in it, no line can be more or less than a row.
+    # There is one list per line with only numbers in it, so each line is exactly one row.
     array = rows(b'{"instances":[%b]}' % b",".join(lines), "", tensor)
     return array if array is not None and len(array) == len(lines) else None
 
 
-def _parsed(body: bytes, alias: str, kind: str) -> tuple[bytes, tuple[int, ...]]:
-    """All numbers, one after the other, and the sizes of the lists that they are in."""
-    if body[:1] == b"\xef":  # a byte order mark, which this parser would take
+def _parse(body: bytes, alias: str, kind: str) -> tuple[bytes, tuple[int, ...]]:
+    """All numbers in order, and the sizes of the nested lists."""
+    if body[:1] == b"\xef":  # a byte order mark, which this parser would accept
         raise _NotNumericError
-    parser = _PARSERS.parser if len(body) <= _KEPT_BYTES else simdjson.Parser()
+    parser = _PARSERS.parser if len(body) <= _MAX_REUSED_PARSER_BYTES else simdjson.Parser()
     document: Any = parser.parse(body)
-    if len(document) != 1:  # a key that is there twice counts twice
+    if len(document) != 1:  # duplicate keys count twice
         raise _NotNumericError
     instances = document["instances"]
     if isinstance(instances[0], simdjson.Object):
-        return _named(instances, alias, kind)
+        return _parse_named(instances, alias, kind)
     sizes = _sizes(instances)
-    _check(instances, sizes)
+    _check_regular(instances, sizes)
     return instances.as_buffer(of_type=kind), sizes
 
 
-def _named(instances: Any, alias: str, kind: str) -> tuple[bytes, tuple[int, ...]]:
-    """As above, of instances that are objects with the input's name."""
+def _parse_named(instances: Any, alias: str, kind: str) -> tuple[bytes, tuple[int, ...]]:
+    """Like `_parse`, for instances that are objects with the input's name."""
     values = []
     for instance in instances:
         if len(instance) != 1:
@@ -111,16 +112,16 @@ def _named(instances: Any, alias: str, kind: str) -> tuple[bytes, tuple[int, ...
         values.append(instance[alias])
     sizes = (len(values), *_sizes(values[0]))
     if len(sizes) == 1:
-        raise _NotNumericError  # bare numbers, which have no buffer
+        raise _NotNumericError  # bare numbers have no buffer
     for value in values:
         if not isinstance(value, simdjson.Array) or len(value) != sizes[1]:
             raise _NotNumericError
-        _check(value, sizes[1:])
+        _check_regular(value, sizes[1:])
     return b"".join([value.as_buffer(of_type=kind) for value in values]), sizes
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
-    """Of a list, its first item, the first item of that, and so on."""
+    """The sizes of a list, its first item, the first item of that, and so on."""
     sizes = []
     while isinstance(value, simdjson.Array):
         sizes.append(len(value))
@@ -128,22 +129,22 @@ def _sizes(value: Any) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _check(items: Any, sizes: Sequence[int]) -> None:
-    """`_NotNumericError` unless the lists within are all as long as the first of their level."""
+def _check_regular(items: Any, sizes: Sequence[int]) -> None:
+    """Raises `_NotNumericError` unless all lists of a level have the same length."""
     if len(sizes) < 2:
         return
     for item in items:
         if not isinstance(item, simdjson.Array) or len(item) != sizes[1]:
             raise _NotNumericError
-        _check(item, sizes[1:])
+        _check_regular(item, sizes[1:])
 
 
-def _fits(sizes: Sequence[int], shape: Sequence[int]) -> bool:
-    return len(sizes) == len(shape) and all(want in (-1, size) for want, size in zip(shape, sizes, strict=True))
+def _matches_shape(sizes: Sequence[int], shape: Sequence[int]) -> bool:
+    return len(sizes) == len(shape) and all(expected in (-1, size) for expected, size in zip(shape, sizes, strict=True))
 
 
-def _lists(sizes: Sequence[int]) -> int:
-    """How many lists there are on all levels."""
+def _count_lists(sizes: Sequence[int]) -> int:
+    """The number of lists on all levels."""
     count = level = 1
     for size in sizes[:-1]:
         level *= size
@@ -152,7 +153,7 @@ def _lists(sizes: Sequence[int]) -> int:
 
 
 def _cast(numbers: Array, dtype: str) -> Array | None:
-    """A copy in the type that is wanted; None if that can't hold one of them."""
+    """A copy in the requested dtype. Returns None if a number does not fit."""
     if dtype == "float32":
         try:
             with np.errstate(over="raise"):

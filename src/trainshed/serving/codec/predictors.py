@@ -1,4 +1,4 @@
-"""From the body of a request to the body of its answer, for one model: alone, or several requests in one run of it."""
+"""Predictors: from request bodies to response bodies, for one model, with one or several requests per run."""
 
 from __future__ import annotations
 
@@ -12,41 +12,44 @@ from ..errors import BadOutputsError, ModelRunError, ServingError
 from ..loaders.base import InstanceModel, Model, TensorModel
 from .json_documents import read_object, write
 from .responses import Answer, error_answer
-from .tensors import TensorRequest, columns, instances_of, plain_input, takes_text, tensor_request, tensors_of
+from .tensors import TensorRequest, columns, instances_of, numeric_input, takes_text, tensor_request, tensors_of
 
 
 class PredictorRequest(Protocol):
-    """What a predictor made of a body."""
+    """A request that a predictor has parsed."""
 
     @property
     def count(self) -> int:
-        """Instances."""
+        """The number of instances."""
 
     @property
     def key(self) -> object:
-        """Requests with equal keys may be put together."""
+        """Requests with equal keys can share a batch."""
 
 
 class Predictor(Protocol):
-    """Knows one model. `read` may be called by any thread, `run` by one at a time."""
+    """Serves one model. `read` is thread-safe; `run` is not."""
 
     def read(self, body: bytes) -> Any:
-        """A `PredictorRequest`. `InvalidInputsError` if the model can't take it."""
+        """Parse a body to a `PredictorRequest`. Raises `InvalidInputsError` if the model does not accept it."""
 
     def run(self, requests: Sequence[Any]) -> list[bytes]:
-        """The answers to requests of one key, in one call of the model. A `ServingError` is for all of them."""
+        """The responses to requests with equal keys, from one run of the model.
+
+        A `ServingError` applies to all of them.
+        """
 
     def takes_text(self, signature: str) -> bool:
-        """Whether a line of text is an instance as it stands. An empty signature is the default one."""
+        """Whether a line of text is an instance by itself. An empty signature is the default."""
 
     def request(self, instances: list[Any], signature: str) -> Any:
-        """As `read`, of instances that were parsed before."""
+        """Like `read`, for parsed instances."""
 
     def read_lines(self, lines: Sequence[bytes], signature: str) -> Any:
-        """As `read`, of lines that are an instance in JSON each, if that is quickly done; None if not."""
+        """Like `read`, for lines that are one JSON instance each. Returns None if there is no fast path."""
 
     def predictions(self, requests: Sequence[Any]) -> list[Any]:
-        """As `run`: the predictions for the instances of all requests, one for each, not yet written as JSON."""
+        """Like `run`, but returns one prediction per instance of all requests, not yet written as JSON."""
 
 
 def predictor(model: Model) -> Predictor:
@@ -54,26 +57,26 @@ def predictor(model: Model) -> Predictor:
 
 
 def predict(predictor: Predictor, body: bytes) -> Answer:
-    """One request, alone. Raises nothing that is the model's fault."""
+    """Serve one request alone. Errors of the model become error responses."""
     try:
         return 200, predictor.run([predictor.read(body)])[0]
-    except Exception as exc:  # noqa: BLE001 - whatever a model raises is its answer
+    except Exception as exc:  # noqa: BLE001 - every exception of a model becomes a response
         return error_answer(exc)
 
 
 class TensorPredictor:
-    """For models with signatures."""
+    """The predictor of models with signatures."""
 
     def __init__(self, model: TensorModel) -> None:
         self._model = model
-        self._plain = plain_input(model.signatures)
+        self._numeric_input = numeric_input(model.signatures)
 
     def read(self, body: bytes) -> TensorRequest:
-        request = self._plain.read(body) if self._plain is not None else None
+        request = self._numeric_input.read(body) if self._numeric_input is not None else None
         return request if request is not None else tensor_request(body, self._model.signatures)
 
     def run(self, requests: Sequence[TensorRequest]) -> list[bytes]:
-        return _written(requests, self.predictions(requests))
+        return _split_responses(requests, self.predictions(requests))
 
     def takes_text(self, signature: str) -> bool:
         return takes_text(signature, self._model.signatures)
@@ -82,8 +85,8 @@ class TensorPredictor:
         return tensors_of(instances, signature, self._model.signatures)
 
     def read_lines(self, lines: Sequence[bytes], signature: str) -> TensorRequest | None:
-        plain = plain_input(self._model.signatures, signature)
-        return plain.read_lines(lines) if plain is not None else None
+        numeric = numeric_input(self._model.signatures, signature)
+        return numeric.read_lines(lines) if numeric is not None else None
 
     def predictions(self, requests: Sequence[TensorRequest]) -> list[Any]:
         first = requests[0]
@@ -103,15 +106,15 @@ class TensorPredictor:
         return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
 
-def _written(requests: Sequence[PredictorRequest], predictions: list[Any]) -> list[bytes]:
-    """The answer to each request out of the predictions for all of them."""
+def _split_responses(requests: Sequence[PredictorRequest], predictions: list[Any]) -> list[bytes]:
+    """The response to each request, from the predictions for all of them."""
     if len(requests) == 1:
         return [write({"predictions": predictions})]
-    answers, at = [], 0
+    responses, offset = [], 0
     for request in requests:
-        answers.append(write({"predictions": predictions[at : at + request.count]}))
-        at += request.count
-    return answers
+        responses.append(write({"predictions": predictions[offset : offset + request.count]}))
+        offset += request.count
+    return responses
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,7 +129,7 @@ class InstanceRequest:
 
 
 class InstancePredictor:
-    """For models that take instances as they come."""
+    """The predictor of models that take instances as they are."""
 
     def __init__(self, model: InstanceModel) -> None:
         self._model = model
@@ -139,7 +142,7 @@ class InstancePredictor:
         return InstanceRequest(instances=instances, others=others, key=key)
 
     def run(self, requests: Sequence[InstanceRequest]) -> list[bytes]:
-        return _written(requests, self.predictions(requests))
+        return _split_responses(requests, self.predictions(requests))
 
     def takes_text(self, signature: str) -> bool:
         return False
@@ -153,7 +156,7 @@ class InstancePredictor:
 
     def predictions(self, requests: Sequence[InstanceRequest]) -> list[Any]:
         instances = [instance for request in requests for instance in request.instances]
-        if not instances and self._model.merges:  # so that company makes no difference to this either
+        if not instances and self._model.merges:  # so that the result does not depend on the batch
             return []
         try:
             predictions = self._model.predict(instances, **requests[0].others)

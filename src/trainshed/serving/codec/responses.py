@@ -1,4 +1,4 @@
-"""An answer, and what is answered when there are no predictions. Needs no NumPy: hosts of containers have none."""
+"""Responses and error responses. Without NumPy, because container hosts do not have it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from ..errors import ModelRunError, ServingError
 from .json_documents import error_body
 
-_LOGGED = 1 << 18  #: characters of an error in the log
+_MAX_LOGGED_CHARACTERS = 1 << 18  #: of an error
 
 Answer = tuple[int, bytes]  #: HTTP status and body
 
@@ -18,8 +18,8 @@ QUEUE_FULL: Answer = (
 
 
 def error_answer(error: BaseException) -> Answer:
-    """What is answered instead of predictions."""
-    known = error if isinstance(error, ServingError) else ModelRunError(f"{type(error).__name__}: {error}")
-    if known.is_cut:
-        sys.stderr.write(f"{known.message}: {known.detail[:_LOGGED]}\n")
-    return known.status, error_body(known.status, f"Prediction failed: {known}")
+    """The response for an error."""
+    serving_error = error if isinstance(error, ServingError) else ModelRunError(f"{type(error).__name__}: {error}")
+    if serving_error.is_cut:
+        sys.stderr.write(f"{serving_error.message}: {serving_error.detail[:_MAX_LOGGED_CHARACTERS]}\n")
+    return serving_error.status, error_body(serving_error.status, f"Prediction failed: {serving_error}")

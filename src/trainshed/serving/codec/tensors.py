@@ -1,7 +1,7 @@
-"""JSON to arrays and back: the forms of instances and predictions that AI Platform had.
+"""JSON to arrays and back, in AI Platform's forms of instances and predictions.
 
-Rows of numbers for a model with one input are the ones to be quick with: `NumericInput` has them from the parser as
-they are. All other requests, and those that are no good, go the long way, which says what is wrong with them.
+Rows of numbers for a model with one input take the fast path, `NumericInput`. All other requests, and invalid ones,
+take the slow path, which explains what is wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import BadOutputsError, InvalidInputsError
 from ..signatures import DEFAULT, STRING, Signature, Tensor
 from .json_documents import read_object
-from .numeric_rows import rows, rows_of_lines, takes
+from .numeric_rows import is_supported, rows, rows_of_lines
 
 if TYPE_CHECKING:
     from ..loaders.base import Array
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 INSTANCES = "instances"
 SIGNATURE_NAME = "signature_name"
 
-_CODES = {  #: of `struct`, which refuses what does not fit, each number in a few nanoseconds
+_STRUCT_CODES = {  #: `struct` codes; packing rejects values that do not fit, in a few nanoseconds per number
     "float32": "f",
     "float64": "d",
     "int8": "b",
@@ -40,22 +40,22 @@ _CODES = {  #: of `struct`, which refuses what does not fit, each number in a fe
     "uint64": "Q",
 }
 
-_EXACT = 2.0**53  #: beyond it not every whole number is a float, and so not what was written
+_MAX_EXACT_FLOAT = 2.0**53  #: larger whole numbers may not be exact as floats
 
 
 @dataclass(slots=True, kw_only=True)
 class TensorRequest:
-    """A request in arrays. `key` is equal for requests that may be put together."""
+    """A request as arrays. Requests with equal `key` can share a batch."""
 
     signature: str
     inputs: dict[str, Array]
-    count: int  #: of instances
+    count: int  #: number of instances
     key: object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumericInput:
-    """The only input of a signature. It takes numbers."""
+    """The only input of a signature, if it is numeric."""
 
     signature: str
     alias: str
@@ -63,11 +63,11 @@ class NumericInput:
     batched: bool
 
     def read(self, body: bytes) -> TensorRequest | None:
-        """As `tensor_request`, for bodies with rows of numbers and nothing else; None: it is another body."""
+        """Like `tensor_request`, for bodies with only rows of numbers. Returns None for all others."""
         return self._request(rows(body, self.alias, self.tensor))
 
     def read_lines(self, lines: Sequence[bytes]) -> TensorRequest | None:
-        """As `read`, of lines that are an instance each."""
+        """Like `read`, for lines that are one instance each."""
         return self._request(rows_of_lines(lines, self.tensor))
 
     def _request(self, array: Array | None) -> TensorRequest | None:
@@ -77,13 +77,13 @@ class NumericInput:
         return TensorRequest(signature=self.signature, inputs={self.alias: array}, count=len(array), key=key)
 
 
-def plain_input(signatures: Mapping[str, Signature], wanted: str = "") -> NumericInput | None:
-    """The input of the signature of that name, or of the one that is meant by none; None if it takes something else."""
-    name = wanted or (next(iter(signatures)) if len(signatures) == 1 else DEFAULT)
+def numeric_input(signatures: Mapping[str, Signature], signature: str = "") -> NumericInput | None:
+    """The only input of a signature, by default the default one. Returns None if it is not numeric."""
+    name = signature or (next(iter(signatures)) if len(signatures) == 1 else DEFAULT)
     if name not in signatures or len(signatures[name].inputs) != 1:
         return None
     ((alias, tensor),) = signatures[name].inputs.items()
-    if not takes(tensor):
+    if not is_supported(tensor):
         return None
     return NumericInput(signature=name, alias=alias, tensor=tensor, batched=signatures[name].batched)
 
@@ -93,23 +93,23 @@ def instances_of(document: Mapping[str, Any]) -> list[Any]:
     if type(instances) is not list:
         raise InvalidInputsError(
             f'The field "{INSTANCES}" must be a list with one value for each instance, '
-            f"not {_kind(instances) if INSTANCES in document else 'left out'}."
+            f"not {_describe(instances) if INSTANCES in document else 'left out'}."
         )
     return instances
 
 
 def tensor_request(body: bytes, signatures: Mapping[str, Signature]) -> TensorRequest:
-    """A predict body for a model with signatures. `InvalidInputsError` for whatever does not fit them."""
+    """Parse a predict body for a model with signatures. Raises `InvalidInputsError` if it does not match them."""
     document = read_object(body)
     return tensors_of(instances_of(document), document.get(SIGNATURE_NAME), signatures)
 
 
-def tensors_of(instances: list[Any], wanted: object, signatures: Mapping[str, Signature]) -> TensorRequest:
-    """Instances for the signature of the wanted name; nothing wanted: the default one.
+def tensors_of(instances: list[Any], signature_name: object, signatures: Mapping[str, Signature]) -> TensorRequest:
+    """Convert instances for a signature; without a name, the default one.
 
-    `InvalidInputsError` as above.
+    Raises `InvalidInputsError` if they do not match.
     """
-    name = _choose(wanted, signatures)
+    name = _signature_name(signature_name, signatures)
     signature = signatures[name]
     inputs = {
         alias: _array(column, alias, signature.inputs[alias])
@@ -119,21 +119,21 @@ def tensors_of(instances: list[Any], wanted: object, signatures: Mapping[str, Si
     return TensorRequest(signature=name, inputs=inputs, count=len(instances), key=key)
 
 
-def takes_text(wanted: object, signatures: Mapping[str, Signature]) -> bool:
-    """Whether the signature has one input, and that takes strings: then a line of text is an instance as it stands."""
-    inputs = signatures[_choose(wanted, signatures)].inputs
+def takes_text(signature_name: object, signatures: Mapping[str, Signature]) -> bool:
+    """Whether the signature has one input, of strings. Then a line of text is an instance by itself."""
+    inputs = signatures[_signature_name(signature_name, signatures)].inputs
     return [tensor.dtype for tensor in inputs.values()] == [STRING]
 
 
-def _choose(name: object, signatures: Mapping[str, Signature]) -> str:
+def _signature_name(name: object, signatures: Mapping[str, Signature]) -> str:
     if name is None or name == "":
-        return next(iter(signatures)) if len(signatures) == 1 else _known(DEFAULT, signatures)
+        return next(iter(signatures)) if len(signatures) == 1 else _check_signature(DEFAULT, signatures)
     if not isinstance(name, str):
-        raise InvalidInputsError(f'The field "{SIGNATURE_NAME}" must be a string, not {_kind(name)}.')
-    return _known(name, signatures)
+        raise InvalidInputsError(f'The field "{SIGNATURE_NAME}" must be a string, not {_describe(name)}.')
+    return _check_signature(name, signatures)
 
 
-def _known(name: str, signatures: Mapping[str, Signature]) -> str:
+def _check_signature(name: str, signatures: Mapping[str, Signature]) -> str:
     if name not in signatures:
         raise InvalidInputsError(
             f"No signature found for signature key {name}. The model has: {', '.join(signatures)}."
@@ -142,18 +142,18 @@ def _known(name: str, signatures: Mapping[str, Signature]) -> str:
 
 
 def _columns(instances: list[Any], inputs: Mapping[str, Tensor]) -> dict[str, list[Any]]:
-    """The values of each input, one for each instance."""
+    """The values of each input, one per instance."""
     if len(inputs) == 1:
         (alias,) = inputs
         if not any(type(instance) is dict for instance in instances):
             return {alias: instances}
-        return {alias: [_only(instance, alias, inputs[alias]) for instance in instances]}
+        return {alias: [_single_input_value(instance, alias, inputs[alias]) for instance in instances]}
     columns: dict[str, list[Any]] = {alias: [] for alias in inputs}
-    for at, instance in enumerate(instances):
+    for index, instance in enumerate(instances):
         if type(instance) is not dict:
             raise InvalidInputsError(
-                f"Instance {at} must be an object with a value for each of the inputs {', '.join(inputs)}, "
-                f"not {_kind(instance)}."
+                f"Instance {index} must be an object with a value for each of the inputs {', '.join(inputs)}, "
+                f"not {_describe(instance)}."
             )
         if instance.keys() != inputs.keys():
             _explain_names(instance, inputs)
@@ -170,8 +170,8 @@ def _explain_names(instance: Mapping[str, Any], inputs: Mapping[str, Tensor]) ->
     raise InvalidInputsError(f"Input {missing} was missing in at least one input instance.")
 
 
-def _only(instance: Any, alias: str, tensor: Tensor) -> Any:
-    """The value that an instance has for the only input: a bare one, or one under the input's name."""
+def _single_input_value(instance: Any, alias: str, tensor: Tensor) -> Any:
+    """The value of an instance for the only input, bare or by name."""
     if type(instance) is not dict or (tensor.dtype == STRING and instance.keys() == {"b64"}):
         return instance
     if instance.keys() != {alias}:
@@ -183,12 +183,12 @@ def _array(values: list[Any], alias: str, tensor: Tensor) -> Array:
     if tensor.dtype == STRING:
         array = _strings(values, alias)
     else:
-        packed = _packed(values, tensor)
+        packed = _pack_rows(values, tensor)
         if packed is not None:
             return packed
         array = _numbers(values, alias, tensor)
-    if not _fits(array.shape, tensor.shape):
-        raise InvalidInputsError(_misfit(values, array.shape, alias, tensor))
+    if not _matches_shape(array.shape, tensor.shape):
+        raise InvalidInputsError(_shape_mismatch(values, array.shape, alias, tensor))
     return array
 
 
@@ -197,18 +197,18 @@ def _packer(code: str, count: int) -> struct.Struct:
     return struct.Struct(f"={count}{code}")
 
 
-def _packed(values: list[Any], tensor: Tensor) -> Array | None:
-    """The array of rows of one length, or of bare numbers. None if they are anything else."""
-    code, shape = _CODES.get(tensor.dtype), tensor.shape
+def _pack_rows(values: list[Any], tensor: Tensor) -> Array | None:
+    """The array of bare numbers or rows of equal length. Returns None for anything else."""
+    code, shape = _STRUCT_CODES.get(tensor.dtype), tensor.shape
     if code is None or shape is None or not 1 <= len(shape) <= 2 or shape[0] not in (-1, len(values)) or not values:
         return None
     rows = [values] if len(shape) == 1 else values
     try:
         length = shape[1] if len(shape) == 2 and shape[1] >= 0 else len(rows[0])
         row = _packer(code, length) if len(shape) == 2 else struct.Struct(f"={length}{code}")
-        data = bytearray(row.size * len(rows))  # which the model may write to, so that it need not be copied again
-        for at, numbers in enumerate(rows):
-            row.pack_into(data, at * row.size, *numbers)
+        data = bytearray(row.size * len(rows))  # writable, so that the model need not copy it
+        for index, numbers in enumerate(rows):
+            row.pack_into(data, index * row.size, *numbers)
     except (struct.error, TypeError, OverflowError):
         return None
     array = np.frombuffer(data, tensor.dtype)
@@ -217,34 +217,34 @@ def _packed(values: list[Any], tensor: Tensor) -> Array | None:
 
 def _numbers(values: list[Any], alias: str, tensor: Tensor) -> Array:
     try:
-        wanted = np.dtype(tensor.dtype if tensor.dtype != "bfloat16" else "float32")
+        dtype = np.dtype(tensor.dtype if tensor.dtype != "bfloat16" else "float32")
     except TypeError:
-        wanted = np.dtype("complex64")  # stands for all that JSON has no form for
-    if wanted.kind == "c":
+        dtype = np.dtype("complex64")  # represents all types without a JSON form
+    if dtype.kind == "c":
         raise InvalidInputsError(f'Input "{alias}" takes {tensor.dtype}, which JSON has no form for.')
     if not values:
-        return np.empty((0, *(max(size, 0) for size in (tensor.shape or (0,))[1:])), wanted)
+        return np.empty((0, *(max(size, 0) for size in (tensor.shape or (0,))[1:])), dtype)
     try:
-        given = np.array(values)
-    except ValueError:  # lists of different lengths, or too many of them in each other
-        raise InvalidInputsError(_misfit(values, None, alias, tensor)) from None
-    if given.dtype.kind not in ("b" if wanted.kind == "b" else "biuf"):
+        raw = np.array(values)
+    except ValueError:  # lists of different lengths, or nested too deeply
+        raise InvalidInputsError(_shape_mismatch(values, None, alias, tensor)) from None
+    if raw.dtype.kind not in ("b" if dtype.kind == "b" else "biuf"):
         raise InvalidInputsError(
-            f'Input mismatch: input "{alias}" takes {tensor.dtype}, but {_first_misfit(values, wanted.kind)} came.'
+            f'Input mismatch: input "{alias}" takes {tensor.dtype}, but {_first_mismatch(values, dtype.kind)} came.'
         )
-    return _cast(given, wanted, alias)
+    return _cast(raw, dtype, alias)
 
 
-def _cast(given: Any, wanted: np.dtype[Any], alias: str) -> Array:
-    """The same numbers in another type, or `InvalidInputsError` if that type does not have them."""
+def _cast(raw: Any, dtype: np.dtype[Any], alias: str) -> Array:
+    """The same numbers in another dtype. Raises `InvalidInputsError` if that dtype cannot represent them."""
     try:
         with np.errstate(over="raise", invalid="raise"):
-            array: Array = given.astype(wanted)
+            array: Array = raw.astype(dtype)
     except FloatingPointError:
-        raise InvalidInputsError(f'Input "{alias}" takes {wanted.name}, and a number is too large for it.') from None
-    whole = given.dtype.kind != "f" or np.all(np.abs(given) <= _EXACT)
-    if wanted.kind in "iu" and not (whole and np.array_equal(array, given)):
-        raise InvalidInputsError(f'Input "{alias}" takes {wanted.name}, and a number is out of its range or not whole.')
+        raise InvalidInputsError(f'Input "{alias}" takes {dtype.name}, and a number is too large for it.') from None
+    whole = raw.dtype.kind != "f" or np.all(np.abs(raw) <= _MAX_EXACT_FLOAT)
+    if dtype.kind in "iu" and not (whole and np.array_equal(array, raw)):
+        raise InvalidInputsError(f'Input "{alias}" takes {dtype.name}, and a number is out of its range or not whole.')
     return array
 
 
@@ -268,11 +268,11 @@ def _bytes(value: Any, alias: str) -> bytes:
             return base64.b64decode(value["b64"], validate=True)
         except binascii.Error as exc:
             raise InvalidInputsError(f'The b64 of input "{alias}" is not base64: {exc}.') from None
-    raise InvalidInputsError(f'Input mismatch: input "{alias}" takes strings, but {_kind(value)} came.')
+    raise InvalidInputsError(f'Input mismatch: input "{alias}" takes strings, but {_describe(value)} came.')
 
 
 def _shape(values: Any) -> tuple[int, ...] | None:
-    """The shape of lists in lists, found level by level. None if they are not all alike."""
+    """The shape of nested lists. Returns None if they are irregular."""
     sizes: list[int] = []
     level = [values]
     while level and all(type(item) is list for item in level):
@@ -283,35 +283,40 @@ def _shape(values: Any) -> tuple[int, ...] | None:
     return None if any(type(item) is list for item in level) else tuple(sizes)
 
 
-def _fits(shape: Sequence[int], wanted: Sequence[int] | None) -> bool:
-    return wanted is None or (
-        len(shape) == len(wanted) and all(size in (-1, given) for size, given in zip(wanted, shape, strict=True))
+def _matches_shape(shape: Sequence[int], expected: Sequence[int] | None) -> bool:
+    return expected is None or (
+        len(shape) == len(expected) and all(size in (-1, actual) for size, actual in zip(expected, shape, strict=True))
     )
 
 
-def _misfit(values: list[Any], shape: Sequence[int] | None, alias: str, tensor: Tensor) -> str:
-    """Which instance has the wrong shape, what was expected and what came."""
+def _shape_mismatch(values: list[Any], shape: Sequence[int] | None, alias: str, tensor: Tensor) -> str:
+    """Which instance has the wrong shape, what was expected and what was received."""
     if tensor.shape is not None:
-        wanted = tensor.shape[1:]
-        for at, value in enumerate(values):
-            given = _shape(value)
-            if given is None or not _fits(given, wanted):
-                what = f"has shape {_brackets(given)}" if given is not None else "has lists of different lengths"
-                expected = f'input "{alias}" takes values of shape {_brackets(wanted)}'
-                return f"Input mismatch: {expected}, but instance {at} {what}."
+        expected_shape = tensor.shape[1:]
+        for index, value in enumerate(values):
+            actual = _shape(value)
+            if actual is None or not _matches_shape(actual, expected_shape):
+                problem = (
+                    f"has shape {_format_shape(actual)}" if actual is not None else "has lists of different lengths"
+                )
+                expected = f'input "{alias}" takes values of shape {_format_shape(expected_shape)}'
+                return f"Input mismatch: {expected}, but instance {index} {problem}."
     if shape is None:
         return f'Input mismatch: the values for input "{alias}" have different shapes.'
-    return f'Input mismatch: input "{alias}" takes shape {_brackets(tensor.shape or ())}, but {_brackets(shape)} came.'
+    return (
+        f'Input mismatch: input "{alias}" takes shape {_format_shape(tensor.shape or ())}, '
+        f"but {_format_shape(shape)} came."
+    )
 
 
-def _brackets(shape: Sequence[int]) -> str:
+def _format_shape(shape: Sequence[int]) -> str:
     return "[" + ", ".join("any" if size < 0 else str(size) for size in shape) + "]"
 
 
-def _first_misfit(values: Any, kind: str) -> str:
+def _first_mismatch(values: Any, kind: str) -> str:
     while type(values) is list:
         values = next((v for v in values if not _is_number(v, kind)), values[0] if values else None)
-    return _kind(values)
+    return _describe(values)
 
 
 def _is_number(value: Any, kind: str) -> bool:
@@ -320,8 +325,8 @@ def _is_number(value: Any, kind: str) -> bool:
     return type(value) is bool or (kind != "b" and type(value) in (int, float))
 
 
-def _kind(value: Any) -> str:
-    """What a value is, in JSON's words."""
+def _describe(value: Any) -> str:
+    """A value's type in JSON terms."""
     match value:
         case None:
             return "null"
@@ -335,18 +340,15 @@ def _kind(value: Any) -> str:
 
 
 def columns(outputs: Mapping[str, Array], count: int) -> dict[str, list[Any]]:
-    """The values of each output as JSON has them, one for each instance.
-
-    `BadOutputsError` if there are more or fewer.
-    """
+    """The values of each output in JSON form, one per instance. Raises `BadOutputsError` if the counts differ."""
     return {alias: _column(array, alias, count) for alias, array in outputs.items()}
 
 
 def _column(array: Array, alias: str, count: int) -> list[Any]:
     if array.ndim == 0 or len(array) != count:
         raise BadOutputsError(
-            f'Output "{alias}" has shape {_brackets(array.shape)} for {count} instances: every output must have one '
-            f"value for each instance."
+            f'Output "{alias}" has shape {_format_shape(array.shape)} for {count} instances: every output must have '
+            f"one value for each instance."
         )
     if array.dtype.kind in "OSU":
         return [_text(value, alias) for value in array.tolist()]

@@ -1,4 +1,4 @@
-"""The process of a host whose version is a container: it starts that below itself and passes requests on to it."""
+"""The host process of a version that is a container: starts the container and forwards requests to it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from ..spec import ServingSpec
 from .container import HostContainer, HostContainerSpec
 from .upstream import JSON, UPSTREAM_ERRORS, Upstream, as_answer
 
-_CLEAR_S = 20.0
-AT_ONCE = 32  #: requests that a container is asked before it has answered
+_REMOVE_TIMEOUT_S = 20.0
+MAX_CONCURRENT_REQUESTS = 32  #: in-flight requests to a container
 _NO_EXPLANATIONS = (
     "This version is a custom container, and those have no explanations. Let the container answer them with its "
     "predictions."
@@ -36,30 +36,32 @@ _NO_EXPLANATIONS = (
 
 
 def run_host(path: Path) -> int:
-    """As `process.run_host`, for a container. It ends with this process, however that ends."""
+    """Like `process.run_host`, for a container. The container ends with this process, however this process ends."""
     output = redirect_stdout()
     share_arenas()
     exit_with_server()
-    began = time.monotonic()
+    started_s = time.monotonic()
     container: HostContainer | None = None
     try:
-        spec, order = _read(path)
-        ending = StopSignal()
-        container = HostContainer(order)
-        container.await_health(ending)
+        spec, container_spec = _read(path)
+        stop = StopSignal()
+        container = HostContainer(container_spec)
+        container.await_health(stop)
     except ServingError as exc:
         traceback.print_exc()
         announce(output, {"event": "failed", "message": str(exc)})
         if container is not None:
             container.end()
         return 1
-    way = ContainerEndpoint(port=order.port, path=order.predict, timeout_s=order.timeout_s)
-    host = ContainerHost(way, queue_limit=spec.queue_limit, body_limit=spec.body_limit)
-    if not ending.received():
+    endpoint = ContainerEndpoint(
+        port=container_spec.port, path=container_spec.predict, timeout_s=container_spec.timeout_s
+    )
+    host = ContainerHost(endpoint, queue_limit=spec.queue_limit, body_limit=spec.body_limit)
+    if not stop.received():
         listener = listen(spec)
         container.watch(lambda: host.busy)
-        announce(output, _ready(order, time.monotonic() - began))
-        host.serve(listener, ending)
+        announce(output, _ready(container_spec, time.monotonic() - started_s))
+        host.serve(listener, stop)
     container.end()
     return 0
 
@@ -72,11 +74,11 @@ def _read(path: Path) -> tuple[ServingSpec, HostContainerSpec]:
         raise LoaderError(f"The host can't read what it was told: {exc}") from exc
 
 
-def _ready(order: HostContainerSpec, load_s: float) -> dict[str, object]:
+def _ready(container_spec: HostContainerSpec, load_s: float) -> dict[str, object]:
     return {
         "event": "ready",
         "loader": "container",
-        "detail": f"the container {order.image}"[:200],
+        "detail": f"the container {container_spec.image}"[:200],
         "batching": False,
         "sample": None,
         "signatures": {},
@@ -85,22 +87,23 @@ def _ready(order: HostContainerSpec, load_s: float) -> dict[str, object]:
 
 
 def remove_container(path: str) -> None:
-    """End and remove what is left of the container of a host that has ended, however it did. What can't be is left to
-    the server."""
+    """Remove the container of a host that has exited, in whatever way. Errors are logged; the server retries."""
     try:
-        _, order = _read(Path(path))
-        subprocess.run(order.end, stdin=subprocess.DEVNULL, capture_output=True, timeout=_CLEAR_S, check=False)
+        _, container_spec = _read(Path(path))
+        subprocess.run(
+            container_spec.end, stdin=subprocess.DEVNULL, capture_output=True, timeout=_REMOVE_TIMEOUT_S, check=False
+        )
     except (ServingError, OSError, subprocess.TimeoutExpired) as exc:
         sys.stderr.write(f"{exc}\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerEndpoint:
-    """Where requests go."""
+    """Where requests are forwarded to."""
 
-    port: int  #: of loopback
+    port: int  #: on loopback
     path: str
-    timeout_s: float  #: that an answer may take
+    timeout_s: float  #: for a response
 
 
 @dataclass(eq=False, slots=True)
@@ -113,53 +116,65 @@ class _Request:
 
 
 class ContainerHost:
-    """Those who ask a container, and who passes their requests on."""
+    """Forwards requests to a container, from a queue, with a pool of threads."""
 
-    def __init__(self, way: ContainerEndpoint, *, queue_limit: int, body_limit: int, at_once: int = AT_ONCE) -> None:
-        self._way = way
+    def __init__(
+        self,
+        endpoint: ContainerEndpoint,
+        *,
+        queue_limit: int,
+        body_limit: int,
+        max_concurrent: int = MAX_CONCURRENT_REQUESTS,
+    ) -> None:
+        self._endpoint = endpoint
         self._queue_limit = queue_limit
-        self._counts = BatcherStats()
-        self._waiting: deque[_Request] = deque()
-        self._running: dict[_Request, float] = {}  #: since when, by the monotonic clock
-        self._changed = threading.Condition()
+        self._stats = BatcherStats()
+        self._queue: deque[_Request] = deque()
+        self._in_flight: dict[_Request, float] = {}  #: start times by the monotonic clock
+        self._condition = threading.Condition()
         self._closed = False
-        self._trimming = MemoryTrimmer()
-        self._reception = ConnectionListener(self._take, self._forget, body_limit=body_limit)
-        self._workers = [threading.Thread(target=self._work, name="pass", daemon=True) for _ in range(at_once)]
+        self._memory_trimmer = MemoryTrimmer()
+        self._listener = ConnectionListener(self._handle_frame, self._cancel, body_limit=body_limit)
+        self._workers = [
+            threading.Thread(target=self._forward_requests, name="pass", daemon=True) for _ in range(max_concurrent)
+        ]
 
-    def serve(self, listener: socket.socket, ending: StopSignal) -> None:
-        """Take connections until the end comes; then read no more, answer what was read, and return."""
+    def serve(self, listener: socket.socket, stop: StopSignal) -> None:
+        """Accept connections until a stop signal arrives.
+
+        Then stop reading, answer all received requests, and return.
+        """
         for worker in self._workers:
             worker.start()
-        self._reception.serve(listener, ending)
-        with self._changed:
+        self._listener.serve(listener, stop)
+        with self._condition:
             self._closed = True
-            self._changed.notify_all()
+            self._condition.notify_all()
         for worker in self._workers:
             worker.join()
 
     @property
     def busy(self) -> bool:
-        """Whether the container has something to do."""
-        return bool(self._running)
+        """Whether the container has in-flight requests."""
+        return bool(self._in_flight)
 
     def stats(self) -> dict[str, Any]:
-        with self._changed:
-            since = min(self._running.values(), default=None)
-            running_s = time.monotonic() - since if since is not None else 0.0
-            return {"waiting": len(self._waiting), "running_s": running_s, **self._counts.as_json()}
+        with self._condition:
+            oldest_s = min(self._in_flight.values(), default=None)
+            running_s = time.monotonic() - oldest_s if oldest_s is not None else 0.0
+            return {"waiting": len(self._queue), "running_s": running_s, **self._stats.as_json()}
 
-    def _take(self, connection: FrameConnection, request_id: int, kind: int, body: bytes) -> None:
-        self._trimming.add(len(body))
+    def _handle_frame(self, connection: FrameConnection, request_id: int, kind: int, body: bytes) -> None:
+        self._memory_trimmer.add(len(body))
         if kind == FrameKind.CANCEL:
-            self._forget(connection, request_id)
+            self._cancel(connection, request_id)
         elif kind == FrameKind.STATS:
             connection.send([(request_id, (200, orjson.dumps(self.stats())))])
-        elif refusal := self._offer(connection, request_id, kind, body):
+        elif refusal := self._enqueue(connection, request_id, kind, body):
             connection.send([(request_id, refusal)])
 
-    def _offer(self, connection: FrameConnection, request_id: int, kind: int, body: bytes) -> Answer | None:
-        """Let a request wait for its turn, or say why it does not."""
+    def _enqueue(self, connection: FrameConnection, request_id: int, kind: int, body: bytes) -> Answer | None:
+        """Enqueue a request. Returns an error response if it is rejected."""
         if kind == FrameKind.EXPLAIN:
             return error_answer(InvalidInputsError(_NO_EXPLANATIONS))
         if kind not in (FrameKind.PREDICT, FrameKind.RAW):
@@ -170,55 +185,55 @@ class ContainerHost:
                 content_type, body = unpack_raw(body)
             except BadFrameError as exc:
                 return error_answer(InvalidInputsError(str(exc)))
-        with self._changed:
-            if len(self._waiting) >= self._queue_limit:
-                self._counts.refused += 1
+        with self._condition:
+            if len(self._queue) >= self._queue_limit:
+                self._stats.refused += 1
                 return QUEUE_FULL
-            self._waiting.append(_Request(connection, request_id, kind == FrameKind.RAW, content_type, body))
-            self._changed.notify()
+            self._queue.append(_Request(connection, request_id, kind == FrameKind.RAW, content_type, body))
+            self._condition.notify()
         return None
 
-    def _forget(self, connection: FrameConnection, request_id: int | None = None) -> None:
-        """Forget a request, or all requests, of a connection, unless they have begun."""
-        with self._changed:
-            kept = [r for r in self._waiting if r.connection is not connection or request_id not in (None, r.id)]
-            self._counts.cancelled += len(self._waiting) - len(kept)
-            self._waiting = deque(kept)
+    def _cancel(self, connection: FrameConnection, request_id: int | None = None) -> None:
+        """Cancel one or all requests of a connection, unless they are in flight."""
+        with self._condition:
+            remaining = [r for r in self._queue if r.connection is not connection or request_id not in (None, r.id)]
+            self._stats.cancelled += len(self._queue) - len(remaining)
+            self._queue = deque(remaining)
 
-    def _work(self) -> None:
-        """Pass requests on, one after the other, until the end."""
-        upstream = Upstream(self._way.port, timeout_s=self._way.timeout_s)
+    def _forward_requests(self) -> None:
+        """Forward requests one by one until the host stops."""
+        upstream = Upstream(self._endpoint.port, timeout_s=self._endpoint.timeout_s)
         while (request := self._next()) is not None:
-            answer = self._answer(upstream, request)
-            with self._changed:
-                del self._running[request]
-                self._counts.requests += 1
-                self._counts.instances += 1
-                self._counts.batches += 1
-                self._counts.failed += answer[0] != 200
-                idle = not self._running and not self._waiting
+            answer = self._forward(upstream, request)
+            with self._condition:
+                del self._in_flight[request]
+                self._stats.requests += 1
+                self._stats.instances += 1
+                self._stats.batches += 1
+                self._stats.failed += answer[0] != 200
+                idle = not self._in_flight and not self._queue
             request.connection.send([(request.id, answer)])
             if idle:
-                self._trimming.idle()
+                self._memory_trimmer.idle()
         upstream.close()
 
     def _next(self) -> _Request | None:
-        with self._changed:
-            while not self._waiting:
+        with self._condition:
+            while not self._queue:
                 if self._closed:
                     return None
-                self._changed.wait()
-            request = self._waiting.popleft()
-            self._running[request] = time.monotonic()
+                self._condition.wait()
+            request = self._queue.popleft()
+            self._in_flight[request] = time.monotonic()
             return request
 
-    def _answer(self, upstream: Upstream, request: _Request) -> Answer:
+    def _forward(self, upstream: Upstream, request: _Request) -> Answer:
         try:
-            reply = upstream.post(self._way.path, request.body, request.content_type)
+            response = upstream.post(self._endpoint.path, request.body, request.content_type)
         except TimeoutError:
-            return 504, error_body(504, f"The container did not answer within {self._way.timeout_s:g} s.")
-        except UPSTREAM_ERRORS as exc:  # most likely it has ended, and there will be a new one
+            return 504, error_body(504, f"The container did not answer within {self._endpoint.timeout_s:g} s.")
+        except UPSTREAM_ERRORS as exc:  # most likely it has exited, and a new one will follow
             return 503, error_body(503, f"The container did not answer: {exc or type(exc).__name__}")
-        except Exception as exc:  # noqa: BLE001 - one request must not end the thread that others wait for
+        except Exception as exc:  # noqa: BLE001 - one request must not kill the thread that others wait for
             return error_answer(exc)
-        return as_answer(reply, raw=request.raw)
+        return as_answer(response, raw=request.raw)
