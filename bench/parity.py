@@ -189,7 +189,7 @@ def course() -> Iterator[Course]:
         (home / "runtimes").symlink_to(CACHE)
         with RayCluster(python, scratch / "cluster", size=NODE, runtimes=CACHE) as cluster:
             settings = cluster.settings() | {"ray_placement": "spread", "ray_cpu_share": SHARE, "warm_start": "off"}
-            place = "in network namespaces of their own" if cluster.network.apart else "on loopback addresses"
+            place = "in network namespaces of their own" if cluster.network.isolated else "on loopback addresses"
             server = RunningServer(home, settings).start()
             try:
                 yield Course(server, scratch, place)

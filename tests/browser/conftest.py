@@ -13,7 +13,7 @@ from trainshed.testing.processes import browsers
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 
-expect.set_options(timeout=browsers.PATIENCE_MS)
+expect.set_options(timeout=browsers.PAGE_TIMEOUT_MS)
 
 #: opens a place of a project, such as ("my-project", "/jobs/one"), in a window of its own
 Open = Callable[..., Page]

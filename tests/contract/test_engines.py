@@ -62,7 +62,7 @@ class TestLocalEngine(EngineContract):
     def engine(self, tmp_path: Path) -> Engine:
         return LocalEngine(Home(tmp_path / "home"), UV, slots=4)
 
-    def most(self, engine: Engine) -> int:
+    def max_replicas(self, engine: Engine) -> int:
         return 4
 
     def attempt(self, tmp_path: Path, name: str) -> AttemptSpec:
@@ -127,7 +127,7 @@ class TestFakeEngine(EngineContract):
     def engine(self, tmp_path: Path) -> Engine:
         return FakeEngine(slots=4)
 
-    def most(self, engine: Engine) -> int:
+    def max_replicas(self, engine: Engine) -> int:
         return 4
 
     def attempt(self, tmp_path: Path, name: str) -> AttemptSpec:

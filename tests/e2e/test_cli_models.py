@@ -47,7 +47,7 @@ def deploy(shell: Shell, model: str, version: str, *words: object) -> str:
 
 
 def ask(shell: Shell, model: str, *words: str) -> float:
-    [answer] = json.loads(shell("predict", "--model", model, *words, "--json-instances", "-", given="[3.0]\n")[0])
+    [answer] = json.loads(shell("predict", "--model", model, *words, "--json-instances", "-", stdin="[3.0]\n")[0])
     return round(float(answer), 6)
 
 
@@ -276,6 +276,6 @@ def test_a_class_of_ones_own_answers(shell: Shell) -> None:
     shell("models", "create", "own")
     code = ("--prediction-class", "predictor.Doubler", "--package-uris", "own-1.0.tar.gz", "--staging-bucket", BUCKET)
     deploy(shell, "own", "v1", *code)
-    assert shell("predict", "--model", "own", "--json-instances", "-", given="1\n20\n")[0] == "TWICE\n2\n40\n"
+    assert shell("predict", "--model", "own", "--json-instances", "-", stdin="1\n20\n")[0] == "TWICE\n2\n40\n"
     (shell.folder / "body.json").write_text('{"instances": [1], "more": 5}')
     assert shell("predict", "--model", "own", "--json-request", "body.json")[0] == "TWICE\n7\n"

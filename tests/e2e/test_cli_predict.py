@@ -174,7 +174,7 @@ def test_a_model_on_this_machine_answers_without_a_server_as_its_host_does(
         assert digit == other
         assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-5
     _, said = course(
-        *("local", "predict", "--model-dir", folder, "--json-instances", "-"), given='{"wrong": [1]}\n', status=1
+        *("local", "predict", "--model-dir", folder, "--json-instances", "-"), stdin='{"wrong": [1]}\n', status=1
     )
     assert "wrong" in said
     assert "(Error code: 1)" in said
@@ -183,12 +183,12 @@ def test_a_model_on_this_machine_answers_without_a_server_as_its_host_does(
 @pytest.mark.timeout(900)
 def test_a_wrong_request_is_shown_as_the_server_refused_it(course: Shell, deployed: tuple[str, str]) -> None:
     ask = ("predict", "--model", "MNIST", "--json-instances", "-")
-    out, said = course(*ask, given='{"inputs": [1, 2, 3]}\n', status=1)
+    out, said = course(*ask, stdin='{"inputs": [1, 2, 3]}\n', status=1)
     assert out == ""
     assert said.startswith('ERROR: (trainshed.predict) HTTP request failed. Response: {"error":')
     assert "784" in said
     assert "inputs" in said
-    _, said = course("predict", "--model", "nothing", "--json-instances", "-", given="1\n", status=1)
+    _, said = course("predict", "--model", "nothing", "--json-instances", "-", stdin="1\n", status=1)
     assert '"code":404' in said.replace(" ", "")
 
 
@@ -206,7 +206,7 @@ def test_tabular_models_from_a_local_folder(
     [uri] = course("versions", "list", "--model", model, "--format", "value(deploymentUri)")[0].split()
     assert re.fullmatch(rf"gs://{BUCKET}/[0-9a-f]{{64}}/", uri)
     wanted = [1.0, 3.0, 7.0]
-    printed = course("predict", "--model", model, "--json-instances", "-", given="[0.0]\n[1.0]\n[3.0]\n")[0]
+    printed = course("predict", "--model", model, "--json-instances", "-", stdin="[0.0]\n[1.0]\n[3.0]\n")[0]
     assert re.fullmatch(r"\[.*, .*, .*\]\n", printed)
     assert json.loads(printed) == pytest.approx(wanted, abs=close)
     body = {"instances": [[0.0], [1.0], [3.0]]}
@@ -215,9 +215,9 @@ def test_tabular_models_from_a_local_folder(
     local = course(
         *("local", "predict", "--model-dir", tmp_path / model, "--framework", framework, "--text-instances", "-"),
         *("--format", "json"),
-        given="[0.0]\n",
+        stdin="[0.0]\n",
         status=1,
     )[1]
     assert "(Error code: " in local  # texts are not what a tabular model takes
-    local = course("local", "predict", "--model-dir", tmp_path / model, "--json-instances", "-", given="[1.0]\n")[0]
+    local = course("local", "predict", "--model-dir", tmp_path / model, "--json-instances", "-", stdin="[1.0]\n")[0]
     assert json.loads(local) == pytest.approx([3.0], abs=close)

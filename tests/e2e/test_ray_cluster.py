@@ -45,12 +45,12 @@ def test_each_node_has_an_address_and_files_of_its_own(cluster: RayCluster, tmp_
     machines = [cluster.head, *cluster.nodes]
     homes = {machine.host: str(machine.inside("home")) for machine in machines}
     assert {host: home for host, home, _ in told} == homes
-    assert [sees for *_, sees in told] == [not cluster.network.apart] * 3
+    assert [sees for *_, sees in told] == [not cluster.network.isolated] * 3
 
 
 def test_the_head_learns_of_a_killed_node_and_of_a_new_one(cluster: RayCluster) -> None:
     lost = cluster.nodes[0]
-    assert {node["host"]: node["alive"] for node in cluster.seen()} == dict.fromkeys(
+    assert {node["host"]: node["alive"] for node in cluster.node_states()} == dict.fromkeys(
         (cluster.head.host, *(node.host for node in cluster.nodes)), True
     )
     cluster.kill_node(lost)
@@ -61,13 +61,13 @@ def test_the_head_learns_of_a_killed_node_and_of_a_new_one(cluster: RayCluster) 
 
 
 def _alive(cluster: RayCluster) -> list[str]:
-    return [node["host"] for node in cluster.seen() if node["alive"]]
+    return [node["host"] for node in cluster.node_states() if node["alive"]]
 
 
 def test_nothing_is_left_of_a_cluster_on_loopback(tmp_path: Path) -> None:
     with RayCluster(ray_environment(CACHE), tmp_path, nodes=0, namespaces=False) as alone:
         head = alone.head
-        assert [node["alive"] for node in alone.seen()] == [True]
+        assert [node["alive"] for node in alone.node_states()] == [True]
         assert head.pids()
     assert head.pids() == []
 
@@ -83,7 +83,7 @@ def test_the_lines_for_two_laptops(tmp_path: Path) -> None:
     (trainer / "__init__.py").touch()
     (trainer / "task.py").write_text(TRAINER)
     with RayCluster(ray_environment(CACHE), tmp_path / "cluster", nodes=0, runtimes=CACHE) as laptop:
-        address = laptop.address if laptop.network.apart else laptop.client_address
+        address = laptop.address if laptop.network.isolated else laptop.client_address
 
         def trainshed(line: str) -> str:
             env = {**os.environ, "TRAINSHED_HOME": str(home), "TRAINSHED_PROJECT": "laptops"}

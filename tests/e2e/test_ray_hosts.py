@@ -96,15 +96,17 @@ def test_a_lost_node_fails_no_request(deployer: Deployer, cluster: RayCluster) -
 
 def test_what_a_lost_machine_kept_is_removed_when_it_is_back(deployer: Deployer, cluster: RayCluster) -> None:
     """As soon as something is started there: here, one of three hosts on three machines."""
-    kept = {machine.host: cluster.left_on(machine) for machine in cluster.nodes}
+    kept = {machine.host: cluster.workspace_files(machine) for machine in cluster.nodes}
     [lost] = [machine for machine in cluster.nodes if machine.host not in addresses(deployer, "spread")]
     assert kept[lost.host]
     cluster.restart_node(lost)
     deployer.deploy_routine("wide", manualScaling={"nodes": 3}, labels={"trainshed-engine": "ray"})
     assert lost.host in until_hosts(deployer, "wide", 3)
-    assert set(cluster.left_on(lost)).isdisjoint(path for path in kept[lost.host] if path.endswith("agent.json"))
+    assert set(cluster.workspace_files(lost)).isdisjoint(
+        path for path in kept[lost.host] if path.endswith("agent.json")
+    )
     deployer.finish(deployer.delete("wide"))
-    wait_for(lambda: cluster.left_on(lost), lambda left: left == [])
+    wait_for(lambda: cluster.workspace_files(lost), lambda left: left == [])
 
 
 def test_its_hosts_end_with_the_version(deployer: Deployer, server: RunningServer) -> None:

@@ -124,7 +124,7 @@ def test_a_version_is_served_there(server: RunningServer, cluster: RayCluster, t
     wait_for(link.gangs, lambda gangs: gangs == [], within_s=WAIT_S)
     assert not (server.home / "hosts" / "ray-hosts").exists()
     for machine in (cluster.head, *cluster.nodes):
-        wait_for(lambda: cluster.left_on(machine), lambda left: left == [])  # noqa: B023 - it is called at once
+        wait_for(lambda: cluster.workspace_files(machine), lambda left: left == [])  # noqa: B023 - it is called at once
 
 
 def ready(deployer: Deployer) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import pytest
 
 from trainshed.testing.clusters import machines
 from trainshed.testing.clusters.gangs import alive
-from trainshed.testing.clusters.machines import Network, TestMachine, can_make_namespaces, remove_strays
+from trainshed.testing.clusters.machines import Network, TestMachine, can_make_namespaces, remove_orphans
 from trainshed.testing.contracts.engines import wait_for
 
 HELLO = "import socket, sys, time; here = socket.create_server((sys.argv[1], 8765)); time.sleep(1000)"
@@ -48,7 +48,7 @@ def test_machines_reach_each_other_until_one_is_cut_off(network: Network, tmp_pa
     pids = one.pids()
     one.cut()
     assert one.pids() == pids  # it goes on, and knows nothing
-    if network.apart:  # on loopback the kernel still takes connections in for a process that stands still
+    if network.isolated:  # on loopback the kernel still takes connections in for a process that stands still
         assert not reached(other, one.host)
     one.mend()
     wait_for(lambda: reached(other, one.host), bool, within_s=60.0)  # the kernel tells of a cable within a second or so
@@ -63,7 +63,7 @@ def test_a_machine_has_files_of_its_own_and_what_is_shared(network: Network, tmp
     assert machine.run(["sh", "-c", "echo mine > $HOME/own"]).returncode == 0
     assert (machine.folder / "home" / "own").read_text() == "mine\n"
     seen = machine.run(["ls", tmp_path]).returncode == 0
-    assert seen is not network.apart
+    assert seen is not network.isolated
     assert "TRAINSHED_HOME" not in machine.environment()
 
 
@@ -72,7 +72,7 @@ def test_a_checkout_below_tmp_is_seen_there(monkeypatch: pytest.MonkeyPatch, net
         checkout = Path(folder).resolve() / "deep" / "checkout"
         checkout.mkdir(parents=True)
         (checkout / "file").write_text("code")
-        monkeypatch.setattr(machines, "NEEDED", (checkout, *machines.NEEDED))
+        monkeypatch.setattr(machines, "SHARED_PATHS", (checkout, *machines.SHARED_PATHS))
         machine = network.machine("one", {"home/place": tmp_path})
         assert machine.run(["cat", checkout / "file"]).stdout == "code"
 
@@ -128,7 +128,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
     assert address in _addresses()
     run.send_signal(signal.SIGKILL)
     run.communicate()
-    remove_strays()
+    remove_orphans()
     assert address not in _addresses()
     assert f"-{run.pid}-" not in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
 
@@ -141,7 +141,7 @@ def test_nothing_on_loopback_here_is_reached_from_there(tmp_path: Path) -> None:
     network = Network(tmp_path)
     try:
         machine = network.machine("one")
-        with socket.create_server(("127.0.0.1", 8765 if network.apart else 0)):
+        with socket.create_server(("127.0.0.1", 8765 if network.isolated else 0)):
             assert not reached(machine, "127.0.0.1")
     finally:
         network.close()

@@ -178,13 +178,13 @@ class TestTime:
             assert ask(shed, {"instances": [1]})[0] == 200
         assert results == [504]
         assert time.monotonic() - began >= 5.0
-        assert shed.keeper.hanging == []  # it answered others meanwhile
+        assert shed.control_plane.unresponsive == []  # it answered others meanwhile
 
     def test_a_host_that_hangs_is_told_of(self, shed: RunningGateway, host: FakeHost) -> None:
         host.behaviour = answering("late", after_s=300)
         status, body = ask(shed)
         assert (status, json.loads(json.dumps(body))["error"]["status"]) == (504, "DEADLINE_EXCEEDED")
-        until(lambda: shed.keeper.hanging == [host.address.key])
+        until(lambda: shed.control_plane.unresponsive == [host.address.key])
         until(lambda: len(host.cancelled) == 1)
 
 
@@ -207,7 +207,7 @@ class TestLoss:
         before, body = len(host.seen), json.dumps(GOOD).encode()
         with connected(shed) as client:
             client.sendall(head(shed, f"content-length: {len(body)}") + body)
-            until(lambda: len(shed.keeper.roused) == 1)
+            until(lambda: len(shed.control_plane.activations) == 1)
         until(lambda: shed.connections == 0)  # the server has heard that the client is gone
         shed.publish("m", host.address)
         assert ask(shed)[0] == 200

@@ -150,7 +150,7 @@ def test_a_killed_host_is_killed_there(hosts: RayHostEngine, spec: HostSpec, lin
     [actor] = link.actors.values()
     hosts.kill(key, reason="It was asked for.")
     assert in_phase(hosts, key, HostPhase.ENDED).message == "It was asked for."
-    wait_for(lambda: alive(actor.keeper), lambda runs: not runs)
+    wait_for(lambda: alive(actor.agent_pid), lambda runs: not runs)
 
 
 def test_a_host_whose_node_is_lost_says_so(hosts: RayHostEngine, spec: HostSpec, link: LocalBridge) -> None:

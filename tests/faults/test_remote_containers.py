@@ -79,7 +79,7 @@ def test_a_container_whose_keeper_was_killed_ends_before_the_next_one_starts(
     attempt.started(2)
     job = attempt.gang.removeprefix("trainshed/").rpartition("/")[0]
     before = {each["Id"] for each in podman.containers(job)}
-    [keeper] = [actor.keeper for name, actor in link.actors.items() if f"/{WORKER}/" in name]
+    [keeper] = [actor.agent_pid for name, actor in link.actors.items() if f"/{WORKER}/" in name]
     for pid in (keeper, *tree.children(keeper)):  # so that neither can clean up after the other
         os.kill(pid, signal.SIGKILL)
     attempt.started(4)  # both: they are an all-reduce group

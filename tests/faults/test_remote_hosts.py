@@ -139,7 +139,7 @@ class TestGateway:
         shed.publish("m", wrong)
         assert ask(shed)[0] == 503
         assert pair[0].seen == []
-        wait_for(lambda: shed.keeper.lost, lambda keys: "wrong" in keys)
+        wait_for(lambda: shed.control_plane.unreachable, lambda keys: "wrong" in keys)
         shed.publish("m", right)
         assert ask(shed) == (200, {"predictions": [1]})
 
@@ -154,7 +154,7 @@ class TestGateway:
             host, port = deaf.getsockname()
             silent = HostAddress(socket=Path(), key="deaf", endpoint=HostEndpoint(host=host, port=port, secret=SECRET))
             shed.publish("m", silent, pair[0].address)
-            wait_for(lambda: shed.keeper.lost, lambda keys: "deaf" in keys)
+            wait_for(lambda: shed.control_plane.unreachable, lambda keys: "deaf" in keys)
             assert ask(shed) == (200, {"predictions": [1]})
 
     def test_a_connection_that_is_lost_is_made_again(
@@ -168,7 +168,7 @@ class TestGateway:
             seen = len(pair[0].seen)
             wait_for(lambda: len(pair[0].seen), (seen + 5).__lt__)
         assert callers.wrong == []
-        assert shed.keeper.lost == []
+        assert shed.control_plane.unreachable == []
 
 
 class TestHost:

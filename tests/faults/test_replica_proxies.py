@@ -194,7 +194,7 @@ def test_a_killed_keeper_takes_its_replica_with_it(attempt: GangRun, link: Local
     attempt.launch("wait()", MASTER)
     [(_, pid, _)] = attempt.started(1)
     [actor] = link.actors.values()
-    inner = int(Path(f"/proc/{actor.keeper}/task/{actor.keeper}/children").read_text().split()[0])
+    inner = int(Path(f"/proc/{actor.agent_pid}/task/{actor.agent_pid}/children").read_text().split()[0])
     os.kill(inner, signal.SIGKILL)
     wait_until(lambda: not alive(pid), attempt)
     attempt.started(2)

@@ -1,1 +1,1 @@
-"""Contract suites, fakes and real small things for the tests."""
+"""Contract suites, fakes, processes, clusters and workloads for the tests."""

@@ -425,7 +425,7 @@ def test_a_place_that_does_not_answer_is_told_once_and_once_that_it_is_back(stor
     running = loop.until("a", JobState.RUNNING)
     loop.until("b", JobState.RUNNING)
     assert loop.control.outage(running) == ""
-    loop.far.absent = Outage(engine="The place", since_us=36_131_000_000)
+    loop.far.current_outage = Outage(engine="The place", since_us=36_131_000_000)
     told = "The place has not answered since 10:02:11 UTC. The job goes on when it does."
     for _ in range(3):
         loop.control.step()
@@ -434,7 +434,7 @@ def test_a_place_that_does_not_answer_is_told_once_and_once_that_it_is_back(stor
     again = Loop(store, engine=loop.engine, far=loop.far)  # as after a restart of the server
     again.control.step()
     assert texts(store, "a")[1:] == [told]
-    loop.far.absent = None
+    loop.far.current_outage = None
     again.control.step()
     again.control.step()
     assert texts(store, "a")[1:] == [told, "The place answers again."]

@@ -89,7 +89,7 @@ class TestRoom(CapacityContract):
     def engine(self, tmp_path: Path) -> Engine:
         return engine_on(tmp_path, ScriptedBridge([NODE, NODE]))
 
-    def most(self, engine: Engine) -> int:
+    def max_replicas(self, engine: Engine) -> int:
         return 8
 
     def attempt(self, tmp_path: Path, name: str) -> AttemptSpec:

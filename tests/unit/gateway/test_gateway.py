@@ -43,7 +43,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.routes = Routes()
-        self.keeper = RecordingControlPlane()
+        self.control_plane = RecordingControlPlane()
         self.written: list[bytes] = []
         self.hosts: list[FakeHost] = []
 
@@ -75,7 +75,7 @@ class Bench:
         made = PredictionGateway(self.routes, RequestLogWriter(write), timeout_s=timeout_s, draw=draw)
 
         async def main() -> None:
-            made.begin(self.keeper)
+            made.begin(self.control_plane)
             try:
                 await steps(made)
             finally:
@@ -283,7 +283,7 @@ def test_a_request_runs_into_its_deadline_and_is_withdrawn(bench: Bench, later: 
         await until(lambda: host.cancelled)
 
     bench.run(steps, timeout_s=100)
-    assert bench.keeper.hanging == [host.address.key]
+    assert bench.control_plane.unresponsive == [host.address.key]
 
 
 def test_a_host_that_answers_others_meanwhile_does_not_hang(bench: Bench, later: Callable[[float], None]) -> None:
@@ -302,7 +302,7 @@ def test_a_host_that_answers_others_meanwhile_does_not_hang(bench: Bench, later:
             await lost
 
     bench.run(steps, timeout_s=100)
-    assert bench.keeper.hanging == []
+    assert bench.control_plane.unresponsive == []
 
 
 def test_too_many_at_once_are_turned_away_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,14 +332,16 @@ def test_a_sleeping_version_is_woken_and_the_requests_held(bench: Bench) -> None
         elif roused == 4:
             bench.publish(bench.host(answering("awake")).address)
 
-    bench.keeper.on_rouse = lambda: threading.Thread(target=wake, args=(len(bench.keeper.roused),)).start()
+    bench.control_plane.on_activate = lambda: threading.Thread(
+        target=wake, args=(len(bench.control_plane.activations),)
+    ).start()
 
     async def steps(made: PredictionGateway) -> None:
         answers = await asyncio.gather(*(made.send(TARGET, BODY) for _ in range(3)))
         assert answers == [(200, b'{"predictions": "awake"}')] * 3
 
     bench.run(steps)
-    assert set(bench.keeper.roused) == {("p", "m", "v1")}
+    assert set(bench.control_plane.activations) == {("p", "m", "v1")}
 
 
 def test_a_version_that_does_not_wake_in_time_is_unavailable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

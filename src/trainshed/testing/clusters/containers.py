@@ -1,4 +1,4 @@
-"""Podman and Docker for tests: images and containers in folders of their own, a base image from Debian's packages."""
+"""Podman and Docker for tests: images and containers in their own folders, a base image from Debian's packages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from trainshed.testing.contracts.engines import wait_for
 
 IMAGE = "localhost/trainshed-tests/python:1"
 _BASE = Path(__file__).resolve().parents[4] / "samples" / "mnist_sync" / "container" / "base.sh"
-_BUILD_S = 600.0
-_END_S = 60.0
-_BRIDGE = "10.231.254.1/24"  #: of Docker, where nothing else of the tests is
+_COMMAND_TIMEOUT_S = 600.0
+_STOP_TIMEOUT_S = 60.0
+_BRIDGE_ADDRESS = "10.231.254.1/24"  #: of Docker; no other test uses this network
 
 _STORAGE = """\
 [storage]
@@ -53,8 +53,11 @@ class Answers(BaseHTTPRequestHandler):
 
 
 class Podman:
-    """Images and containers are in `storage`, which may outlive a test run and be shared by processes: what was built
-    is used again. `config` is for this one alone."""
+    """Podman with its own storage.
+
+    Images and containers are in `storage`, which may outlive a test run and be shared by processes, so images are built
+    once. `config` is for this instance alone.
+    """
 
     kind = "podman"
 
@@ -68,7 +71,7 @@ class Podman:
 
     @property
     def env(self) -> dict[str, str]:
-        """What leads Podman to this folder, in a server or in a shell."""
+        """The variables that point Podman to this folder, for a server or a shell."""
         return {
             "CONTAINERS_STORAGE_CONF": str(self._config / "storage.conf"),
             "CONTAINERS_CONF": str(self._config / "containers.conf"),
@@ -76,32 +79,32 @@ class Podman:
         }
 
     def __call__(self, *words: str, stdin: str = "") -> str:
-        """Run a command, which must succeed. What it printed."""
+        """Run a command, which must succeed. Returns its output."""
         return _run(["podman", *words], self.env, stdin)
 
     def trust(self, address: str) -> None:
-        """Pull from the registry there without TLS."""
+        """Allow pulls from the registry at `address` without TLS."""
         with (self._config / "registries.conf").open("a") as out:
             out.write(f'\n[[registry]]\nlocation = "{address}"\ninsecure = true\n')
 
     def base(self) -> str:
-        """The name of an image that holds Python and a shell, from Debian's packages. Made on first use."""
+        """Return an image with Python and a shell, from Debian's packages. Builds it at the first use."""
         _run(["bash", str(_BASE), IMAGE], self.env)
         return IMAGE
 
     def pinned(self, image: str) -> str:
-        """The name of a local image by what it holds."""
+        """Return the name of a local image by digest."""
         return f"localhost/{image}@{self('image', 'inspect', '--format', '{{.Digest}}', image).strip()}"
 
     def containers(self, job: str = "") -> list[dict[str, Any]]:
-        """All that there are, running or not, of a job `PROJECT/JOB` if one is named."""
-        found: list[dict[str, Any]] = json.loads(self("ps", "--all", "--format", "json") or "[]") or []
-        names = [(each, (each.get("Labels") or {}).get("trainshed.job", "")) for each in found]
+        """List all containers, running or not, or those of a job `PROJECT/JOB`."""
+        items: list[dict[str, Any]] = json.loads(self("ps", "--all", "--format", "json") or "[]") or []
+        names = [(each, (each.get("Labels") or {}).get("trainshed.job", "")) for each in items]
         return [each for each, name in names if name.startswith(f"{job}/" if job else "")]
 
 
 class Docker:
-    """A daemon with images and containers of its own, from `with` on. The base image is one of Podman's."""
+    """A Docker daemon with its own images and containers, started by `with`. The base image comes from Podman."""
 
     kind = "docker"
 
@@ -111,7 +114,7 @@ class Docker:
         self._daemon: subprocess.Popen[bytes]
 
     def __enter__(self) -> Self:
-        words = [f"--data-root={self._folder}/data", f"--exec-root={self._folder}/exec", f"--bip={_BRIDGE}"]
+        words = [f"--data-root={self._folder}/data", f"--exec-root={self._folder}/exec", f"--bip={_BRIDGE_ADDRESS}"]
         words += [f"--pidfile={self._folder}/pid", f"--host={self.env['DOCKER_HOST']}"]
         with (self._folder / "log").open("wb") as log:
             self._daemon = subprocess.Popen(["dockerd", *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
@@ -124,7 +127,7 @@ class Docker:
     ) -> None:
         self._daemon.terminate()
         try:
-            self._daemon.wait(_END_S)
+            self._daemon.wait(_STOP_TIMEOUT_S)
         finally:
             self._daemon.kill()
             subprocess.run(["ip", "link", "delete", "docker0"], capture_output=True, check=False)
@@ -132,19 +135,19 @@ class Docker:
 
     @property
     def env(self) -> dict[str, str]:
-        """What leads Docker to this daemon, in a server or in a shell."""
+        """The variables that point Docker to this daemon, for a server or a shell."""
         own = {"DOCKER_HOST": f"unix://{self._folder}/socket", "DOCKER_CONFIG": str(self._folder)}
-        return own | {"DOCKER_BUILDKIT": "0"}  # which is a part that Debian has no package of
+        return own | {"DOCKER_BUILDKIT": "0"}  # Debian has no package of BuildKit
 
     def __call__(self, *words: str, stdin: str = "") -> str:
-        """Run a command, which must succeed. What it printed."""
+        """Run a command, which must succeed. Returns its output."""
         return _run(["docker", *words], self.env, stdin)
 
     def trust(self, address: str) -> None:
-        """Docker pulls from loopback without TLS."""
+        """Do nothing: Docker pulls from loopback without TLS."""
 
     def base(self) -> str:
-        """As Podman's, from which it is taken."""
+        """Return the same image as Podman's, from which it is loaded."""
         with suppress(AssertionError):
             self("image", "inspect", IMAGE)
             return IMAGE
@@ -155,17 +158,17 @@ class Docker:
         return IMAGE
 
     def pinned(self, image: str) -> str:
-        """Its tag: an image of Docker has a digest only if it was pulled."""
+        """Return the tag: an image of Docker has a digest only if it was pulled."""
         return f"{image}:latest"
 
     def containers(self, job: str = "") -> list[dict[str, Any]]:
-        """As Podman's."""
-        found = [self._container(name) for name in self("ps", "--all", "--quiet", "--no-trunc").split()]
-        names = [(each, each["Labels"].get("trainshed.job", "")) for each in found if each]
+        """List containers, as Podman does."""
+        items = [self._container(name) for name in self("ps", "--all", "--quiet", "--no-trunc").split()]
+        names = [(each, each["Labels"].get("trainshed.job", "")) for each in items if each]
         return [each for each, name in names if name.startswith(f"{job}/" if job else "")]
 
     def _container(self, name: str) -> dict[str, Any]:
-        """One of them, as far as tests look at it. Empty if it has been removed."""
+        """Return what tests read of a container. Empty if it was removed."""
         with suppress(AssertionError):
             [about] = json.loads(self("container", "inspect", name))
             labels, pid = about["Config"]["Labels"], about["State"]["Pid"]
@@ -174,7 +177,9 @@ class Docker:
 
 
 def _run(argv: list[str], env: dict[str, str], stdin: str = "") -> str:
-    whole = {**os.environ, **env}
-    done = subprocess.run(argv, env=whole, input=stdin, capture_output=True, text=True, timeout=_BUILD_S)
-    assert done.returncode == 0, f"{argv}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-    return done.stdout
+    environment = {**os.environ, **env}
+    result = subprocess.run(
+        argv, env=environment, input=stdin, capture_output=True, text=True, timeout=_COMMAND_TIMEOUT_S
+    )
+    assert result.returncode == 0, f"{argv}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}"
+    return result.stdout

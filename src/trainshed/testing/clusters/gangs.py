@@ -1,4 +1,4 @@
-"""Gangs that run elsewhere, for tests: a spec without a server, its supervisor, trainers that do as they are told."""
+"""Gangs of remote replicas for tests: a spec without a server, its supervisor, trainers that follow a script."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, Self
 from trainshed.engines.shipping import ship
 from trainshed.testing.workloads.job_logs import records
 
-WAIT_S = 180.0  #: for anything that is waited for: the machine may be a slow one
-_ENDS = ("ended", "lost")
-KEY = "test-0"  #: of the runtime that replicas have: the Python of the tests
+WAIT_S = 180.0  #: for any condition: the machine may be slow
+_END_EVENTS = ("ended", "lost")
+KEY = "test-0"  #: of the runtime of the replicas: the Python of the tests
 
-#: Each copy writes down its pid and where everybody is, then waits for a file that says how to end.
+#: Each replica records its pid and the addresses of the gang, then waits for a file with its exit status.
 TRAINER = """
 import json, os, signal, subprocess, sys, time
 SIGNS, NAME = os.environ["SIGNS"], os.environ["REPLICA"]
@@ -40,21 +40,21 @@ def wait():
 
 
 class GangRun:
-    """One attempt of a gang. What it does is seen in files below `root`, which the nodes must see too."""
+    """One attempt of a gang. Its replicas write files below `root`, which the nodes must see too."""
 
-    def __init__(self, root: Path, link: Path, *, name: str = "j") -> None:
-        """`link` is its socket."""
+    def __init__(self, root: Path, bridge: Path, *, name: str = "j") -> None:
+        """`bridge` is the bridge's socket."""
         self.gang = f"trainshed/p/{name}/1"
-        self._link = link
+        self._bridge = bridge
         self.folder = root / "attempt"
         self.signs = root / "signs"
         self._trainers = root / "trainers"
         for path in (self.folder, self.signs, self._trainers):
             path.mkdir()
 
-    def launch(self, source: str, *replicas: str, **more: Any) -> None:
+    def launch(self, source: str, *replicas: str, **options: Any) -> None:
         (self._trainers / "task.py").write_text(TRAINER + source)
-        spec = cluster_spec(self._link, self.gang, replicas, **more)
+        spec = cluster_spec(self._bridge, self.gang, replicas, **options)
         spec["env"] = {"PYTHONPATH": str(self._trainers), "SIGNS": str(self.signs)}
         (self.folder / "spec.json").write_text(json.dumps(spec))
         run = ship(self.folder.parent / "node") / "run.py"
@@ -64,7 +64,7 @@ class GangRun:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing of it is left."""
+        """Ends the attempt and waits for its end."""
         if (self.folder / "journal.jsonl").exists():
             self.end(0)
             if not self._has_ended():
@@ -72,19 +72,19 @@ class GangRun:
             self.ended()
 
     def cancel(self) -> None:
-        self._tell("cancel")
+        self._write_command("cancel")
 
     def kill(self, replica: str, number: int) -> None:
-        self._tell(f"kill {replica} {number}")
+        self._write_command(f"kill {replica} {number}")
 
-    def _tell(self, command: str) -> None:
+    def _write_command(self, command: str) -> None:
         with (self.folder / "control").open("w") as control:
             control.write(f"{command}\n")
 
-    def end(self, how: int, who: str = "all") -> None:
-        draft = self.signs / f"draft-{who}"
-        draft.write_text(str(how))
-        draft.rename(self.signs / f"end-{who}")  # whoever sees it can read it
+    def end(self, status: int, replica: str = "all") -> None:
+        draft = self.signs / f"draft-{replica}"
+        draft.write_text(str(status))
+        draft.rename(self.signs / f"end-{replica}")  # atomic: a reader sees the whole file
 
     def starts(self) -> list[tuple[str, int, dict[str, list[str]]]]:
         return [(name, number, cluster) for name, number, cluster in records(self.signs / "starts")]
@@ -101,7 +101,7 @@ class GangRun:
         return self.journal()[-1]
 
     def _has_ended(self) -> bool:
-        return any(each["event"] in _ENDS for each in self.journal()[-1:])
+        return any(each["event"] in _END_EVENTS for each in self.journal()[-1:])
 
     def lines(self, replica: str = "") -> list[str]:
         return [line["m"] for line in records(self.folder / "log.jsonl") if line["r"] == replica or not replica]
@@ -109,14 +109,14 @@ class GangRun:
     def samples(self) -> list[dict[str, Any]]:
         return records(self.folder / "samples.jsonl")
 
-    def stand_in(self, replica: str) -> int:
+    def replica_proxy(self, replica: str) -> int:
         started = [event for event in self.journal() if event["event"] == "replica_started"]
         return int([event["pid"] for event in started if event["name"] == replica][-1])
 
 
-def wait_until(true: Callable[[], object], attempt: GangRun, limit_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not true():
+def wait_until(condition: Callable[[], object], attempt: GangRun, timeout_s: float = WAIT_S) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
         if time.monotonic() > deadline:
             raise AssertionError("\n".join(attempt.lines()))
         time.sleep(0.02)
@@ -125,19 +125,19 @@ def wait_until(true: Callable[[], object], attempt: GangRun, limit_s: float = WA
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between opening and reading
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it exits between open and read
         return False
 
 
 def make_runtime(folder: Path) -> None:
-    """A runtime that is this very Python, among those of a node."""
+    """Create a runtime that is this Python, among those of a node."""
     (folder / KEY / "bin").mkdir(parents=True)
     (folder / KEY / "bin" / "python").symlink_to(sys.executable)
     (folder / KEY / "complete.json").write_text("{}")
 
 
 def cluster_spec(
-    link: Path,
+    bridge: Path,
     gang_name: str,
     replicas: Sequence[str],
     *,
@@ -148,7 +148,7 @@ def cluster_spec(
     lease_s: float = 600.0,
     max_running_s: float = 3600.0,
 ) -> dict[str, Any]:
-    """The spec of an attempt at a gang, such as master-replica-0 and ps-replica-0, whose module is `task`."""
+    """Return the spec of an attempt of a gang, such as master-replica-0 and ps-replica-0, whose module is `task`."""
     gang = [(name, *_parts(name)) for name in replicas]
     cluster: dict[str, list[str]] = {}
     for name, kind, _ in gang:
@@ -183,7 +183,7 @@ def cluster_spec(
         "max_running_s": max_running_s,
         "log_limit_bytes": 1 << 24,
         "cluster": {
-            "socket": str(link),
+            "socket": str(bridge),
             "gang": gang_name,
             "strategy": strategy,
             "bundles": {name: {"CPU": 1, **(resources or {})} for name in replicas},

@@ -1,8 +1,8 @@
-"""Several machines on this one, for tests: each with an address and a `/tmp` of its own.
+"""Several machines on this one, for tests: each with its own address and `/tmp`.
 
-With root they are network namespaces on a bridge: nothing that listens on loopback here is reached from there, and no
-file below `/tmp` here is seen there but the checkout and this Python. Without root they are loopback addresses, and a
-machine is the processes that were started on it; what is said to be cut off then stands still instead.
+With root they are network namespaces on a bridge. They reach nothing that listens on loopback here, and see no file
+below `/tmp` here but the checkout and this Python. Without root they are loopback addresses, and a machine is the
+processes that were started on it. `cut` then suspends the processes instead.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pathlib import Path
 
 import psutil
 
-_END_S = 120.0
+_KILL_TIMEOUT_S = 120.0
 _NAMESPACE = "trainshed"
 _MARK = "TRAINSHED_MACHINE"
 _TMP = Path("/tmp")  # noqa: S108 - each machine has its own
-#: What programs there need of this machine, wherever it lies.
-NEEDED = (Path(__file__).resolve().parents[3], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
-#: `$1` becomes /tmp, with the folders in it that are shared with this machine: pairs of a name in it and a path here.
+#: what programs on a machine need of this one, wherever it is
+SHARED_PATHS = (Path(__file__).resolve().parents[3], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
+#: `$1` becomes /tmp, with the folders that are shared with this machine: pairs of a name in it and a path here.
 _ENTER = """
 set -eu
 tmp=$1; shift
@@ -40,27 +40,27 @@ exec "$@"
 
 
 class TestMachine(ABC):
-    """One of them. `shared` are folders of this machine that it sees too, by their names below its own folder."""
+    """One machine. `shared` maps names below its own folder to folders of this machine."""
 
     def __init__(self, name: str, host: str, folder: Path, shared: Mapping[str, Path]) -> None:
         self.name = name
         self.host = host  #: its address
-        self.folder = folder  #: what it has of its own, as it is seen from here
+        self.folder = folder  #: its own files, as seen from here
         self._shared = dict(shared)
         self._started: list[subprocess.Popen[bytes]] = []
         (folder / "home").mkdir(parents=True)
 
     @abstractmethod
     def inside(self, name: str) -> Path:
-        """A path below its folder, as programs that run there see it."""
+        """Return a path below its folder, as programs on the machine see it."""
 
     @abstractmethod
     def pids(self) -> list[int]:
-        """Of all processes that run there."""
+        """List the pids of all processes on the machine."""
 
     @abstractmethod
     def cut(self) -> None:
-        """Let nothing in or out, without a word to either side."""
+        """Drop all packets in both directions, without notice."""
 
     @abstractmethod
     def mend(self) -> None:
@@ -68,7 +68,7 @@ class TestMachine(ABC):
 
     @abstractmethod
     def remove(self) -> None:
-        """End all that runs there, and undo the machine. Its folder stays."""
+        """Kill all processes and remove the machine. Its folder stays."""
 
     @abstractmethod
     def _command(self, command: Sequence[str | Path]) -> list[str]: ...
@@ -76,20 +76,20 @@ class TestMachine(ABC):
     def run(
         self, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, timeout_s: float = 120.0
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program there to its end, whatever that is."""
-        there = self._command(command)
+        """Run a program on the machine to its end. Any exit status is fine."""
+        full_command = self._command(command)
         return subprocess.run(
-            there,
+            full_command,
             env=self.environment(env),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=timeout_s,
-            start_new_session=True,  # so that all of the machine has one share of the cores
+            start_new_session=True,  # so that the whole machine has one share of the cores
         )
 
     def start(self, command: Sequence[str | Path], log: Path, *, env: Mapping[str, str] | None = None) -> None:
-        """Start a program there that goes on until the machine is killed or removed."""
+        """Start a program on the machine. It runs until the machine is killed or removed."""
         with open(log, "ab") as output:
             process = subprocess.Popen(
                 self._command(command),
@@ -101,14 +101,14 @@ class TestMachine(ABC):
             )
         self._started.append(process)
 
-    def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """That of a program there: nothing of Trainshed's, and a home folder on that machine."""
-        here = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINSHED_", "RAY_"))}
-        return here | {"HOME": str(self.inside("home")), _MARK: self.host} | dict(more or {})
+    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the environment of a program on the machine: nothing of Trainshed, and a home folder there."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINSHED_", "RAY_"))}
+        return inherited | {"HOME": str(self.inside("home")), _MARK: self.host} | dict(extra or {})
 
     def kill(self) -> None:
-        """SIGKILL for all that runs there, and for what that starts meanwhile."""
-        deadline = time.monotonic() + _END_S
+        """Send SIGKILL to all processes, and to those that they start meanwhile."""
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
         while pids := self.pids():
             _signal(pids, signal.SIGKILL)
             if time.monotonic() > deadline:
@@ -119,7 +119,7 @@ class TestMachine(ABC):
         self._started.clear()
 
     def pause(self) -> None:
-        """Let everything there stand still. Connections stay as they are, and nobody answers."""
+        """Suspend all processes. Connections stay open, and nothing responds."""
         _signal(self.pids(), signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -127,10 +127,10 @@ class TestMachine(ABC):
 
 
 class Namespace(TestMachine):
-    """A network namespace at the end of a cable that is plugged into a bridge."""
+    """A network namespace, connected to a bridge by a veth pair."""
 
     def __init__(self, name: str, host: str, folder: Path, shared: Mapping[str, Path], *, bridge: str) -> None:
-        hidden = {str(path.relative_to(_TMP)): path for path in NEEDED if path.is_relative_to(_TMP)}
+        hidden = {str(path.relative_to(_TMP)): path for path in SHARED_PATHS if path.is_relative_to(_TMP)}
         super().__init__(name, host, folder, {**hidden, **shared})
         number = host.rpartition(".")[2]
         self._space = f"{_NAMESPACE}-{os.getpid()}-{bridge}-{number}"
@@ -157,7 +157,7 @@ class Namespace(TestMachine):
 
     def remove(self) -> None:
         self.kill()
-        _ip("netns", "del", self._space)  # and with it the cable
+        _ip("netns", "del", self._space)  # removes the veth pair too
 
     def _command(self, command: Sequence[str | Path]) -> list[str]:
         pairs = [word for name, path in self._shared.items() for word in (name, str(path))]
@@ -166,7 +166,7 @@ class Namespace(TestMachine):
 
 
 class Loopback(TestMachine):
-    """An address of the loopback interface. What runs there is what has the machine's mark, and all below it."""
+    """An address of the loopback interface. Its processes have the machine's mark, or descend from one that has."""
 
     def __init__(self, name: str, host: str, folder: Path, shared: Mapping[str, Path]) -> None:
         super().__init__(name, host, folder, shared)
@@ -178,12 +178,12 @@ class Loopback(TestMachine):
         return self.folder / name
 
     def pids(self) -> list[int]:
-        found: set[int] = set()
+        pids: set[int] = set()
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if process.environ().get(_MARK) == self.host and process.status() != psutil.STATUS_ZOMBIE:
-                    found |= {process.pid, *(child.pid for child in process.children(recursive=True))}
-        return sorted(found)
+                    pids |= {process.pid, *(child.pid for child in process.children(recursive=True))}
+        return sorted(pids)
 
     def cut(self) -> None:
         self.pause()
@@ -204,89 +204,89 @@ class Network:
     def __init__(self, scratch: Path, *, namespaces: bool | None = None) -> None:
         self._scratch = scratch
         self.machines: list[TestMachine] = []
-        self.apart = can_make_namespaces() if namespaces is None else namespaces
-        if self.apart:
-            remove_strays()
+        self.isolated = can_make_namespaces() if namespaces is None else namespaces
+        if self.isolated:
+            remove_orphans()
             self._bridge, self._prefix = _make_bridge()
         else:
             self._prefix = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(250)}"
         self.host = f"{self._prefix}.1"
 
     def machine(self, name: str, shared: Mapping[str, Path] | None = None) -> TestMachine:
-        """One more."""
+        """Add a machine."""
         host = f"{self._prefix}.{len(self.machines) + 2}"
         folder = self._scratch / f"{name}-{host}"
-        made: TestMachine
-        if self.apart:
-            made = Namespace(name, host, folder, shared or {}, bridge=self._bridge)
+        machine: TestMachine
+        if self.isolated:
+            machine = Namespace(name, host, folder, shared or {}, bridge=self._bridge)
         else:
-            made = Loopback(name, host, folder, shared or {})
-        self.machines.append(made)
-        return made
+            machine = Loopback(name, host, folder, shared or {})
+        self.machines.append(machine)
+        return machine
 
     def close(self) -> None:
-        """End all that runs on the machines, and leave nothing of them but their folders."""
+        """Remove all machines. Only their folders stay."""
         for machine in self.machines:
             machine.remove()
         self.machines.clear()
-        if self.apart:
+        if self.isolated:
             _ip("link", "del", self._bridge)
 
 
 def can_make_namespaces() -> bool:
-    """Whether this is root on a machine that has network namespaces."""
+    """Return whether this process can create network namespaces."""
     if os.geteuid() != 0 or not shutil.which("ip"):
         return False
     space = f"{_NAMESPACE}-{os.getpid()}-try"
     if subprocess.run(["ip", "netns", "add", space], capture_output=True).returncode != 0:
         return False
-    tried = [*_inside(space), "sh", "-c", "mount -t tmpfs tmpfs /tmp && ip link add name try0 type veth"]
-    works = subprocess.run(tried, capture_output=True).returncode == 0
+    command = [*_inside(space), "sh", "-c", "mount -t tmpfs tmpfs /tmp && ip link add name try0 type veth"]
+    usable = subprocess.run(command, capture_output=True).returncode == 0
     _ip("netns", "del", space)
-    return works
+    return usable
 
 
-def remove_strays() -> None:
-    """Undo machines of test runs that were killed before they could."""
+def remove_orphans() -> None:
+    """Remove machines of test runs that were killed."""
     for line in _ip("netns", "list").splitlines():
         space = line.split()[0]
         words = space.split("-")
         if words[0] != _NAMESPACE or len(words) < 3 or psutil.pid_exists(int(words[1])):
             continue
-        # another run may clean up too, so each of these may find nothing any more
-        left = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True).stdout
-        _signal([int(pid) for pid in left.split()], signal.SIGKILL)
+        # another run may clean up too, so each command may find nothing
+        pids = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True).stdout
+        _signal([int(pid) for pid in pids.split()], signal.SIGKILL)
         subprocess.run(["ip", "netns", "del", space], capture_output=True)
         subprocess.run(["ip", "link", "del", words[2]], capture_output=True)
 
 
 def _make_bridge() -> tuple[str, str]:
-    """Its name, and the first three numbers of its addresses. The kernel gives a name to one run only."""
+    """Create a bridge. Returns its name and address prefix. The kernel gives a name to one run only."""
     for _ in range(50):
         number = secrets.randbelow(250)
         bridge = f"tshed{number}"
-        made = subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], capture_output=True, text=True)
-        if made.returncode == 0:
+        result = subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], capture_output=True, text=True)
+        if result.returncode == 0:
             prefix = f"10.231.{number}"
             _ip("addr", "add", f"{prefix}.1/24", "dev", bridge)
             _ip("link", "set", bridge, "up")
             return bridge, prefix
-    raise RuntimeError(f"No bridge can be made: {made.stderr}")
+    raise RuntimeError(f"No bridge can be made: {result.stderr}")
 
 
 def _inside(space: str) -> list[str]:
-    """What runs a command in a namespace, with mounts of its own.
+    """Return the command prefix that runs a program in a namespace, with its own mounts.
 
-    `ip netns exec` would put another /sys in the place of this one, without the control groups that containers need.
+    `ip netns exec` would mount another /sys, without the control groups that containers need.
     """
     return ["nsenter", f"--net=/run/netns/{space}", "unshare", "--mount"]
 
 
 def _ip(*words: str) -> str:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"`ip {' '.join(words)}` failed: {done.stderr.strip()}")
-    return done.stdout
+    result = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"`ip {' '.join(words)}` failed: {result.stderr.strip()}")
+    return result.stdout
 
 
 def _signal(pids: Sequence[int], number: signal.Signals) -> None:

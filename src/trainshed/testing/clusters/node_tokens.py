@@ -1,4 +1,4 @@
-"""What a machine other than the server's is given, made beside a running server."""
+"""Fetch tokens, issued beside a running server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOUR_S = 3600.0
 
 @contextmanager
 def tokens_of(server: RunningServer) -> Iterator[Tokens]:
-    """Tokens on the server's own database. The server knows them from then on."""
+    """Yield tokens on the server's own database. The server accepts them."""
     database = Database(server.home / "state.db")
     try:
         yield Tokens(TokenStore(database))
@@ -24,6 +24,6 @@ def tokens_of(server: RunningServer) -> Iterator[Tokens]:
 
 
 def fetch_token_of(server: RunningServer, project: str, job: str) -> str:
-    """A token that fetches the packages of a job, while that goes on."""
+    """Return a token that downloads the packages of a job while the job runs."""
     with tokens_of(server) as tokens:
         return tokens.issue_job_fetch_token(project, job, ttl_s=HOUR_S)

@@ -1,4 +1,4 @@
-"""What every engine must do, as a class of tests, and an engine in memory for tests of what stands on one."""
+"""The contract of engines as a class of tests, and an in-memory engine for tests of what uses one."""
 
 from __future__ import annotations
 
@@ -19,60 +19,62 @@ from trainshed.engines.base import AttemptSpec, Engine, GangRequest, Outage, Pen
 from trainshed.errors import EngineUnavailableError
 
 _ABSENT = ObservedAttempt(phase=AttemptPhase.ABSENT)
-_SETTLE_S = 90.0
+_SETTLE_TIMEOUT_S = 90.0
 T = TypeVar("T")
 
 
 class FakeEngine:
-    """Runs nothing: an attempt runs from its launch until a test says how it ended. `down` makes it fail as a whole.
+    """An engine that runs nothing: an attempt runs until the test finishes it. `down` makes all calls fail.
 
-    It has `slots` for replicas, and keeps itself whom it gave them to.
+    It has `slots` for replicas, and records who holds them.
     """
 
     def __init__(self, *, slots: int = 64) -> None:
         self.slots = slots
         self.down = False
-        self.absent: Outage | None = None
-        self.rooms: dict[Path, bool] = {}  #: whom room was asked for, and whether they have it
-        self.launches: list[AttemptSpec] = []  #: those that started something
-        self.kills: list[tuple[Path, str, int]] = []  #: attempt, replica and signal; the replica is started again
-        self._seen: dict[Path, ObservedAttempt] = {}
+        self.current_outage: Outage | None = None
+        self.capacity: dict[Path, bool] = {}  #: gangs that requested capacity, and whether they have it
+        self.launches: list[AttemptSpec] = []  #: attempts that were started
+        self.kills: list[tuple[Path, str, int]] = []  #: attempt, replica and signal; the replica is restarted
+        self._observed: dict[Path, ObservedAttempt] = {}
         self._clock_us = itertools.count(1)
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
 
     def reserve(self, gang: GangRequest, others: Sequence[GangRequest]) -> Reserved | Pending:
         self._check()
-        self.rooms.setdefault(gang.folder, False)
-        self.rooms[gang.folder] |= self._room(others).fits(len(gang.machines))
-        if self.rooms[gang.folder]:
+        self.capacity.setdefault(gang.folder, False)
+        self.capacity[gang.folder] |= self._slots(others).fits(len(gang.machines))
+        if self.capacity[gang.folder]:
             return Reserved()
         return Pending(blocks_queue=len(gang.machines) <= self.slots)
 
     def pending_reason(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
-        return f"{self._room(others).free} of {self.slots} places are free"
+        return f"{self._slots(others).free} of {self.slots} places are free"
 
-    def _room(self, others: Sequence[GangRequest]) -> Slots:
+    def _slots(self, others: Sequence[GangRequest]) -> Slots:
         return Slots(slots=self.slots, taken=sum(len(each.machines) for each in others))
 
     def reservations(self) -> Collection[Path]:
-        return list(self.rooms)
+        return list(self.capacity)
 
     def release(self, attempt: Path) -> None:
-        self.rooms.pop(attempt, None)
+        self.capacity.pop(attempt, None)
 
     def outage(self) -> Outage | None:
-        return self.absent
+        return self.current_outage
 
-    def launch(self, launch: AttemptSpec) -> None:
+    def launch(self, spec: AttemptSpec) -> None:
         self._check()
-        with self._guard:  # it is asked by many threads
-            if launch.folder not in self._seen:
-                self.launches.append(launch)
-                self._seen[launch.folder] = ObservedAttempt(phase=AttemptPhase.RUNNING, started_us=next(self._clock_us))
+        with self._lock:  # several threads call it
+            if spec.folder not in self._observed:
+                self.launches.append(spec)
+                self._observed[spec.folder] = ObservedAttempt(
+                    phase=AttemptPhase.RUNNING, started_us=next(self._clock_us)
+                )
 
     def observe(self, attempts: Collection[Path]) -> Mapping[Path, ObservedAttempt]:
         self._check()
-        return {path: self._seen.get(path, _ABSENT) for path in attempts}
+        return {path: self._observed.get(path, _ABSENT) for path in attempts}
 
     def cancel(self, attempt: Path) -> None:
         self._check()
@@ -80,20 +82,20 @@ class FakeEngine:
 
     def kill(self, attempt: Path, replica: str, number: int) -> None:
         self._check()
-        if self._seen.get(attempt, _ABSENT).phase is AttemptPhase.RUNNING:
+        if self._observed.get(attempt, _ABSENT).phase is AttemptPhase.RUNNING:
             self.kills.append((attempt, replica, number))
 
     def finish(self, attempt: Path, *, outcome: JobState = JobState.SUCCEEDED, message: str = "") -> None:
-        """End an attempt that runs."""
-        if (seen := self._seen.get(attempt, _ABSENT)).phase is AttemptPhase.RUNNING:
+        """End a running attempt."""
+        if (status := self._observed.get(attempt, _ABSENT)).phase is AttemptPhase.RUNNING:
             end = replace(
-                seen, phase=AttemptPhase.ENDED, ended_us=next(self._clock_us), outcome=outcome, message=message
+                status, phase=AttemptPhase.ENDED, ended_us=next(self._clock_us), outcome=outcome, message=message
             )
-            self._seen[attempt] = end
+            self._observed[attempt] = end
 
     def lose(self, attempt: Path) -> None:
         """End an attempt as if its supervisor had been killed."""
-        self._seen[attempt] = replace(self._seen[attempt], phase=AttemptPhase.LOST)
+        self._observed[attempt] = replace(self._observed[attempt], phase=AttemptPhase.LOST)
 
     def _check(self) -> None:
         if self.down:
@@ -101,19 +103,22 @@ class FakeEngine:
 
 
 class CapacityContract(ABC):
-    """What an engine does about room, whatever runs there. Inherit, and say how to make one. `tmp_path` is pytest's."""
+    """The contract of capacity, whatever the engine runs.
+
+    Inherit it and implement the constructors. `tmp_path` is pytest's.
+    """
 
     @abstractmethod
     def engine(self, tmp_path: Path) -> Engine:
-        """A new engine. Two of them on the same path see the same attempts, if the engine keeps them outside itself."""
+        """Return a new engine. Two on one path see the same attempts, if the engine stores them outside itself."""
 
     @abstractmethod
     def attempt(self, tmp_path: Path, name: str) -> AttemptSpec:
-        """An attempt that goes on until `finish`."""
+        """Return an attempt that runs until `finish`."""
 
     @abstractmethod
-    def most(self, engine: Engine) -> int:
-        """How many replicas of the machine type that `gang_of` asks for the engine has room for."""
+    def max_replicas(self, engine: Engine) -> int:
+        """Return how many replicas of the machine type in `gang_of` the engine has capacity for."""
 
     def test_a_gang_has_room_however_often_it_asks_until_it_gives_it_back(self, tmp_path: Path) -> None:
         engine, gang = self.engine(tmp_path), gang_of(self.attempt(tmp_path, "a"))
@@ -128,7 +133,7 @@ class CapacityContract(ABC):
 
     def test_a_gang_too_large_beside_others_waits_and_is_told_why(self, tmp_path: Path) -> None:
         engine = self.engine(tmp_path)
-        [first, second] = [gang_of(self.attempt(tmp_path, name), replicas=self.most(engine)) for name in "ab"]
+        [first, second] = [gang_of(self.attempt(tmp_path, name), replicas=self.max_replicas(engine)) for name in "ab"]
         wait_for(lambda: engine.reserve(first, ()), lambda answer: isinstance(answer, Reserved))
         assert isinstance(engine.reserve(second, [first]), Pending)
         assert engine.pending_reason(second, [first])
@@ -148,62 +153,62 @@ class CapacityContract(ABC):
 
 
 class EngineContract(CapacityContract):
-    """Inherit, and say how to make an engine and its attempts, and how these end."""
+    """The contract of engines. Inherit it, and implement the constructors and how attempts end."""
 
     @abstractmethod
-    def finish(self, engine: Engine, launch: AttemptSpec, *, ok: bool) -> None:
-        """Let a running attempt come to its end."""
+    def finish(self, engine: Engine, spec: AttemptSpec, *, ok: bool) -> None:
+        """Let a running attempt end."""
 
     @abstractmethod
-    def starts(self, engine: Engine, launch: AttemptSpec) -> int:
-        """How often the attempt's code was started."""
+    def starts(self, engine: Engine, spec: AttemptSpec) -> int:
+        """Return how often the attempt's code was started."""
 
     def test_an_attempt_it_never_saw_is_absent(self, tmp_path: Path) -> None:
         nowhere = tmp_path / "nowhere"
         assert self.engine(tmp_path).observe([nowhere]) == {nowhere: _ABSENT}
 
     def test_an_attempt_runs_and_succeeds(self, tmp_path: Path) -> None:
-        engine, launch = self.engine(tmp_path), self.attempt(tmp_path, "a")
-        engine.launch(launch)
-        running = settle(engine, launch.folder, AttemptPhase.RUNNING)
+        engine, spec = self.engine(tmp_path), self.attempt(tmp_path, "a")
+        engine.launch(spec)
+        running = settle(engine, spec.folder, AttemptPhase.RUNNING)
         assert running.started_us is not None
         assert running.outcome is None
-        self.finish(engine, launch, ok=True)
-        ended = settle(engine, launch.folder, AttemptPhase.ENDED)
+        self.finish(engine, spec, ok=True)
+        ended = settle(engine, spec.folder, AttemptPhase.ENDED)
         assert ended.outcome is JobState.SUCCEEDED
         assert ended.started_us == running.started_us
         assert ended.ended_us is not None
         assert ended.ended_us >= running.started_us
 
     def test_a_failure_says_why(self, tmp_path: Path) -> None:
-        engine, launch = self.engine(tmp_path), self.attempt(tmp_path, "a")
-        engine.launch(launch)
-        settle(engine, launch.folder, AttemptPhase.RUNNING)
-        self.finish(engine, launch, ok=False)
-        ended = settle(engine, launch.folder, AttemptPhase.ENDED)
+        engine, spec = self.engine(tmp_path), self.attempt(tmp_path, "a")
+        engine.launch(spec)
+        settle(engine, spec.folder, AttemptPhase.RUNNING)
+        self.finish(engine, spec, ok=False)
+        ended = settle(engine, spec.folder, AttemptPhase.ENDED)
         assert ended.outcome is JobState.FAILED
         assert ended.message
 
     def test_launching_twice_starts_it_once(self, tmp_path: Path) -> None:
-        engine, launch = self.engine(tmp_path), self.attempt(tmp_path, "a")
+        engine, spec = self.engine(tmp_path), self.attempt(tmp_path, "a")
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(engine.launch, [launch] * 4))
-        settle(engine, launch.folder, AttemptPhase.RUNNING)
-        self.finish(engine, launch, ok=True)
-        settle(engine, launch.folder, AttemptPhase.ENDED)
-        engine.launch(launch)
-        assert engine.observe([launch.folder])[launch.folder].phase is AttemptPhase.ENDED
-        assert self.starts(engine, launch) == 1
+            list(pool.map(engine.launch, [spec] * 4))
+        settle(engine, spec.folder, AttemptPhase.RUNNING)
+        self.finish(engine, spec, ok=True)
+        settle(engine, spec.folder, AttemptPhase.ENDED)
+        engine.launch(spec)
+        assert engine.observe([spec.folder])[spec.folder].phase is AttemptPhase.ENDED
+        assert self.starts(engine, spec) == 1
 
     def test_cancelling_ends_it_and_may_be_repeated(self, tmp_path: Path) -> None:
-        engine, launch = self.engine(tmp_path), self.attempt(tmp_path, "a")
-        engine.launch(launch)
-        settle(engine, launch.folder, AttemptPhase.RUNNING)
-        engine.cancel(launch.folder)
-        engine.cancel(launch.folder)
-        assert settle(engine, launch.folder, AttemptPhase.ENDED).outcome is JobState.CANCELLED
-        engine.cancel(launch.folder)
-        assert engine.observe([launch.folder])[launch.folder].outcome is JobState.CANCELLED
+        engine, spec = self.engine(tmp_path), self.attempt(tmp_path, "a")
+        engine.launch(spec)
+        settle(engine, spec.folder, AttemptPhase.RUNNING)
+        engine.cancel(spec.folder)
+        engine.cancel(spec.folder)
+        assert settle(engine, spec.folder, AttemptPhase.ENDED).outcome is JobState.CANCELLED
+        engine.cancel(spec.folder)
+        assert engine.observe([spec.folder])[spec.folder].outcome is JobState.CANCELLED
 
     def test_cancelling_nothing_does_nothing(self, tmp_path: Path) -> None:
         engine = self.engine(tmp_path)
@@ -211,18 +216,18 @@ class EngineContract(CapacityContract):
         assert engine.observe([tmp_path / "nowhere"])[tmp_path / "nowhere"].phase is AttemptPhase.ABSENT
 
     def test_a_replica_that_is_killed_is_started_again(self, tmp_path: Path) -> None:
-        engine, launch = self.engine(tmp_path), self.attempt(tmp_path, "a")
-        engine.launch(launch)
-        settle(engine, launch.folder, AttemptPhase.RUNNING)
-        wait_for(lambda: self.starts(engine, launch), lambda count: count == 1)
-        engine.kill(launch.folder, "no-replica-0", signal.SIGKILL)
-        engine.kill(launch.folder, launch.replicas[0].name, signal.SIGKILL)
-        wait_for(lambda: self.starts(engine, launch), lambda count: count == 2)
-        self.finish(engine, launch, ok=True)
-        assert settle(engine, launch.folder, AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
-        engine.kill(launch.folder, launch.replicas[0].name, signal.SIGKILL)
-        engine.kill(tmp_path / "nowhere", launch.replicas[0].name, signal.SIGKILL)
-        assert self.starts(engine, launch) == 2
+        engine, spec = self.engine(tmp_path), self.attempt(tmp_path, "a")
+        engine.launch(spec)
+        settle(engine, spec.folder, AttemptPhase.RUNNING)
+        wait_for(lambda: self.starts(engine, spec), lambda count: count == 1)
+        engine.kill(spec.folder, "no-replica-0", signal.SIGKILL)
+        engine.kill(spec.folder, spec.replicas[0].name, signal.SIGKILL)
+        wait_for(lambda: self.starts(engine, spec), lambda count: count == 2)
+        self.finish(engine, spec, ok=True)
+        assert settle(engine, spec.folder, AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
+        engine.kill(spec.folder, spec.replicas[0].name, signal.SIGKILL)
+        engine.kill(tmp_path / "nowhere", spec.replicas[0].name, signal.SIGKILL)
+        assert self.starts(engine, spec) == 2
 
     def test_one_question_answers_for_many(self, tmp_path: Path) -> None:
         engine, first, second = self.engine(tmp_path), self.attempt(tmp_path, "a"), self.attempt(tmp_path, "b")
@@ -232,36 +237,40 @@ class EngineContract(CapacityContract):
         settle(engine, second.folder, AttemptPhase.RUNNING)
         self.finish(engine, first, ok=True)
         settle(engine, first.folder, AttemptPhase.ENDED)
-        seen = engine.observe([first.folder, second.folder, tmp_path / "nowhere"])
-        assert [each.phase for each in seen.values()] == [AttemptPhase.ENDED, AttemptPhase.RUNNING, AttemptPhase.ABSENT]
+        statuses = engine.observe([first.folder, second.folder, tmp_path / "nowhere"])
+        assert [each.phase for each in statuses.values()] == [
+            AttemptPhase.ENDED,
+            AttemptPhase.RUNNING,
+            AttemptPhase.ABSENT,
+        ]
         self.finish(engine, second, ok=True)
         settle(engine, second.folder, AttemptPhase.ENDED)
 
 
-def gang_of(launch: AttemptSpec, *, replicas: int = 1) -> GangRequest:
-    """What room is asked for with before there is such a launch."""
+def gang_of(spec: AttemptSpec, *, replicas: int = 1) -> GangRequest:
+    """Return the capacity request of an attempt."""
     machines = {f"worker-replica-{number}": "n1-standard-1" for number in range(replicas)}
-    return GangRequest(
-        project=launch.project, job=launch.job, attempt=launch.attempt, folder=launch.folder, machines=machines
-    )
+    return GangRequest(project=spec.project, job=spec.job, attempt=spec.attempt, folder=spec.folder, machines=machines)
 
 
-def settle(engine: Engine, attempt: Path, phase: AttemptPhase, *, within_s: float = _SETTLE_S) -> ObservedAttempt:
-    """The first sighting of the attempt in this phase; fails if another end, or the time limit, comes first."""
+def settle(
+    engine: Engine, attempt: Path, phase: AttemptPhase, *, within_s: float = _SETTLE_TIMEOUT_S
+) -> ObservedAttempt:
+    """Return the first status of the attempt in this phase. Fails if it ends otherwise, or after the time limit."""
     ends = (AttemptPhase.ENDED, AttemptPhase.LOST)
-    seen = wait_for(
+    status = wait_for(
         lambda: engine.observe([attempt])[attempt],
-        lambda seen: seen.phase is phase or seen.phase in ends,
+        lambda status: status.phase is phase or status.phase in ends,
         within_s=within_s,
     )
-    assert seen.phase is phase, f"{attempt} came to be {seen}"
-    return seen
+    assert status.phase is phase, f"{attempt} came to be {status}"
+    return status
 
 
-def wait_for(look: Callable[[], T], good: Callable[[T], bool], *, within_s: float = _SETTLE_S) -> T:
-    """What `look` gives once it is `good`."""
+def wait_for(read: Callable[[], T], good: Callable[[T], bool], *, within_s: float = _SETTLE_TIMEOUT_S) -> T:
+    """Return the first value of `read` that is `good`. Fails after `within_s`."""
     deadline = time.monotonic() + within_s
-    while not good(seen := look()):
-        assert time.monotonic() < deadline, f"still {seen} after {within_s:g} s"
+    while not good(value := read()):
+        assert time.monotonic() < deadline, f"still {value} after {within_s:g} s"
         time.sleep(0.01)
-    return seen
+    return value

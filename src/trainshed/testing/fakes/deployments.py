@@ -1,4 +1,4 @@
-"""Deployments without hosts: versions get ready, fail and go as a test says, in the same rows."""
+"""Deployments without hosts: versions become ready, fail and are deleted as a test decides, in the same rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainshed.store.operations import OperationStore
 
 
 class FakeDeployments:
-    """Carries out what there is to do whenever it is woken. `hold` stops it; `failure` makes creations fail."""
+    """Carries out pending operations when it is woken. `hold` stops it; `failure` makes creations fail."""
 
     def __init__(self, database: Database, *, clock: Callable[[], int] = now_us) -> None:
         self._models = ModelStore(database)
@@ -40,8 +40,8 @@ class FakeDeployments:
         self.published.append((project, model))
 
     def _update(self, version: Version, operation: Operation) -> None:
-        shown = response("Version", version_body(version.to(VersionState.READY), default=False))
-        self._models.record_version(version.to(VersionState.READY), operation.succeeded(shown, now_us=self._clock()))
+        body = response("Version", version_body(version.to(VersionState.READY), default=False))
+        self._models.record_version(version.to(VersionState.READY), operation.succeeded(body, now_us=self._clock()))
 
     def _create(self, version: Version, operation: Operation) -> None:
         now = self._clock()
@@ -53,5 +53,5 @@ class FakeDeployments:
             )
             return
         ready = version.to(VersionState.READY, files="f00", details={**version.details, "loader": "fake"})
-        shown = response("Version", version_body(ready, default=False))
-        self._models.record_version(ready, operation.succeeded(shown, now_us=now))
+        body = response("Version", version_body(ready, default=False))
+        self._models.record_version(ready, operation.succeeded(body, now_us=now))

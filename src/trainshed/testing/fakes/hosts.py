@@ -1,4 +1,4 @@
-"""A host that behaves: it speaks frames on a socket and answers as the test says, without any model."""
+"""A fake host: it speaks frames on a socket and responds as the test decides, without a model."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from trainshed.domain.models.hosting import HostEndpoint
 from trainshed.gateway.routes import HostAddress
 from trainshed.serving.frames import ANSWER_HEAD, REQUEST_HEAD, FrameKind, FrameReader
 
-_WAIT_S = 90.0
+_TIMEOUT_S = 90.0
 
-#: kind and body of a request; status and body of the answer, or None to leave it without one
+#: kind and body of a request -> status and body of the response, or None for no response
 Behaviour = Callable[[int, bytes], Awaitable[tuple[int, bytes] | None]]
 
 
 async def echo(kind: int, body: bytes) -> tuple[int, bytes]:
-    """Predictions that are the instances themselves; a raw body comes back as it came."""
+    """Return the instances as predictions; a raw body unchanged."""
     if kind == FrameKind.RAW:
         return 200, body
     try:
@@ -34,7 +34,7 @@ async def echo(kind: int, body: bytes) -> tuple[int, bytes]:
 
 
 def answering(value: Any, *, after_s: float = 0.0) -> Behaviour:
-    """The same predictions for every request."""
+    """Return the same predictions for every request."""
 
     async def answer(kind: int, body: bytes) -> tuple[int, bytes]:
         await asyncio.sleep(after_s)
@@ -44,10 +44,10 @@ def answering(value: Any, *, after_s: float = 0.0) -> Behaviour:
 
 
 class FakeHost:
-    """Runs in a thread of its own from `start` to `stop`. `seen` and `cancelled` tell what came."""
+    """A host in its own thread, from `start` to `stop`. `seen` and `cancelled` record its requests."""
 
     def __init__(self, socket: Path, behaviour: Behaviour = echo, *, key: str = "", secret: str = "") -> None:
-        """With a `secret` it listens on a port of the loopback address instead, as one on another machine would."""
+        """With a `secret` it listens on a loopback port instead, as a remote host does."""
         self.address = HostAddress(socket=socket, key=key or str(socket))
         self.secret = secret
         self.behaviour = behaviour
@@ -61,18 +61,18 @@ class FakeHost:
 
     def start(self) -> FakeHost:
         self._thread.start()
-        assert self._ready.wait(_WAIT_S)
+        assert self._ready.wait(_TIMEOUT_S)
         return self
 
     def stop(self) -> None:
-        """As a process that is killed: every connection is cut, and nobody listens any more."""
+        """Stop like a killed process: cut every connection and close the listener."""
         if self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):  # the loop is closed already: somebody else has stopped it
+            with contextlib.suppress(RuntimeError):  # the loop is closed already
                 self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join(_WAIT_S)
+            self._thread.join(_TIMEOUT_S)
 
     def cut(self) -> None:
-        """Lose every connection, and take new ones."""
+        """Cut every connection, and accept new ones."""
 
         def abort() -> None:
             for transport in tuple(self._transports):
@@ -91,12 +91,12 @@ class FakeHost:
         self.address.socket.unlink(missing_ok=True)
 
     async def _server(self) -> asyncio.Server:
-        def made() -> _Connection:
+        def make_connection() -> _Connection:
             return _Connection(self, self._transports)
 
         if not self.secret:
-            return await self._loop.create_unix_server(made, self.address.socket)
-        server = await self._loop.create_server(made, "127.0.0.1", 0)
+            return await self._loop.create_unix_server(make_connection, self.address.socket)
+        server = await self._loop.create_server(make_connection, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
         self.address = replace(self.address, endpoint=HostEndpoint(host=host, port=port, secret=self.secret))
         return server
@@ -108,7 +108,7 @@ class _Connection(asyncio.Protocol):
         self._transports = transports
         self._reader = FrameReader(REQUEST_HEAD, body_limit=64 << 20)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._known = not host.secret
+        self._authenticated = not host.secret
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -121,9 +121,9 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for number, kind, body in self._reader.feed(data):
             if kind == FrameKind.SECRET:
-                self._known = body.decode() == self._host.secret
+                self._authenticated = body.decode() == self._host.secret
                 continue
-            if not self._known:
+            if not self._authenticated:
                 self._transport.abort()
                 return
             if kind == FrameKind.STATS:
@@ -138,7 +138,7 @@ class _Connection(asyncio.Protocol):
             task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, number: int, kind: int, body: bytes) -> None:
-        answer = await self._host.behaviour(kind, body)
-        if answer is not None:
-            status, text = answer
-            self._transport.write(ANSWER_HEAD.pack(len(text), number, status) + text)
+        response = await self._host.behaviour(kind, body)
+        if response is not None:
+            status, content = response
+            self._transport.write(ANSWER_HEAD.pack(len(content), number, status) + content)

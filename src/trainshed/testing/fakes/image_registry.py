@@ -1,4 +1,4 @@
-"""A registry of one image, on loopback, that can only be read from."""
+"""A read-only registry of one image, on loopback."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ImageRegistry:
                     self.wfile.write(body)
 
             def log_message(self, *words: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)

@@ -1,4 +1,4 @@
-"""A link without Ray, for tests: the cluster is this machine, and what would be actors are objects in the test."""
+"""A bridge without Ray, for tests: the cluster is this machine, and the actors are objects in the test."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ Socket = socket.socket
 
 
 class LocalAgentActor(AgentActor):
-    """Keeps a replica on this machine."""
+    """Runs an agent on this machine."""
 
     def _where(self) -> tuple[str, str]:
         return HOST, NODE
 
     def _leave(self) -> None:
-        """This process is the test's own, and stays."""
+        """Stay: this process is the test's own."""
         if self._agent is not None:
             self.lose()
 
     def end(self) -> str:
-        """However long that takes on a slow machine."""
+        """Blocks until the agent has exited, however slow the machine is."""
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return super().end()
 
     def lose(self) -> None:
-        """As when its process is killed: the keeper's stdin is closed, and no file is held any more."""
+        """Act as if the actor's process were killed: close the agent's stdin, and release its files."""
         self._agent.stdin.close()
         self._release_workspace()
 
     @property
-    def keeper(self) -> int:
-        """The outer process of its keeper."""
+    def agent_pid(self) -> int:
+        """The pid of the agent's reaper."""
         return int(self._agent.pid)
 
 
 class LocalBridge:
-    """Serves stand-ins. `cache` is that of the node, and has to be in the environment as TRAINSHED_NODE_CACHE."""
+    """Serves replica proxies. `cache` is the node's, and has to be in the environment as TRAINSHED_NODE_CACHE."""
 
     def __init__(self, folder: Path, cache: Path, code: Path | None = None) -> None:
-        """`code` is what nodes are given; usually it is the shipped code."""
+        """`code` is what nodes are given; by default the shipped code."""
         self.path = folder / "sock"
         self.actors: dict[str, LocalAgentActor] = {}
-        self.lost: dict[str, bool] = {}  #: replicas to be told lost, and whether with their node
+        self.lost: dict[str, bool] = {}  #: replicas to report as lost -> whether with their node
         self._code = (_zip(code or ship(folder / "node")), "0123456789abcdef")
         self._connections: set[Socket] = set()
         self._listener: Socket | None = None
@@ -71,11 +71,11 @@ class LocalBridge:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def stop(self) -> None:
-        """As if it were killed: nobody is told anything, and actors live on."""
+        """Stop as if it were killed: no messages are sent, and actors live on."""
         listener, self._listener = self._listener, None
         self.path.unlink(missing_ok=True)
         if listener is not None:
-            listener.shutdown(socket.SHUT_RDWR)  # so that the thread ends that waits for connections
+            listener.shutdown(socket.SHUT_RDWR)  # so that the accepting thread ends
             listener.close()
         for connection in list(self._connections):
             with contextlib.suppress(OSError):
@@ -86,7 +86,7 @@ class LocalBridge:
         return self.path
 
     def gangs(self) -> list[str]:
-        """Those that have an actor."""
+        """List the gangs that have an actor."""
         return sorted({name.rpartition("/")[0].rpartition("/")[0] for name in list(self.actors)})
 
     def release(self, gang: str) -> None:
@@ -108,13 +108,13 @@ class LocalBridge:
     def _serve(self, connection: Socket, listener: Socket) -> None:
         self._connections.add(connection)
         with connection, connection.makefile("rb") as lines:
-            asked = b""
+            request_line = b""
             with contextlib.suppress(OSError):
-                asked = lines.readline()
-            if not asked.endswith(b"\n"):  # whoever connected was gone before it had said what it wants
+                request_line = lines.readline()
+            if not request_line.endswith(b"\n"):  # the client disconnected before its request was complete
                 self._connections.discard(connection)
                 return
-            request = json.loads(asked)
+            request = json.loads(request_line)
             replica = f"{request['gang']}/{request['replica']}/"
             name = replica + request["incarnation"]
             for other in [each for each in list(self.actors) if each.startswith(replica) and each != name]:
@@ -131,7 +131,7 @@ class LocalBridge:
                 self._end(name)
 
     def _end(self, name: str) -> None:
-        """Unless another thread does so already."""
+        """End an actor, unless another thread does."""
         if (actor := self.actors.pop(name, None)) is not None:
             actor.end()
 
@@ -146,8 +146,8 @@ class LocalBridge:
                     connection.sendall(json.dumps({"bytes": len(data)}).encode() + b"\n" + data)
             node = self.lost.pop(request["replica"], False)
             self.actors.pop(f"{request['gang']}/{request['replica']}/{request['incarnation']}", actor).end()
-            word = {"lost": f"The node {NODE} with {request['replica']} was lost.", "node": node}
-            connection.sendall(json.dumps(word).encode() + b"\n")
+            message = {"lost": f"The node {NODE} with {request['replica']} was lost.", "node": node}
+            connection.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _zip(node: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""Models in a few lines of NumPy, with the manners of real ones."""
+"""Models in a few lines of NumPy that behave like real ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = Signature(
     outputs={"label": Tensor(dtype="int64", shape=(-1,)), "scores": Tensor(dtype="float32", shape=(-1, 2))},
 )
 
-#: Scores rows of three by two columns of weights. `tf` is imported by it.
+#: Scores rows of three by two columns of weights. The program imports `tf`.
 DENSE = """
 import tensorflow as tf
 
@@ -32,7 +32,7 @@ class Dense(tf.Module):
 
 
 class Scorer:
-    """Scores rows of three by two columns of weights, and can be told to be off by something."""
+    """Scores rows of three by two columns of weights, with an optional error `off`."""
 
     detail = "NumPy"
     weights = np.array([[1.0, -1.0], [2.0, 0.5], [-3.0, 4.0]])
@@ -54,7 +54,7 @@ class Scorer:
 
 
 class Shouter:
-    """Takes strings, answers them in capitals, and refuses what is no text."""
+    """Takes strings, returns them in capitals, and rejects non-ASCII text."""
 
     detail = "Python"
     signatures: Mapping[str, Signature] = {
@@ -73,7 +73,7 @@ class Shouter:
 
 
 class Weighing:
-    """A table's model: a sum of columns."""
+    """A model of tabular data: a weighted sum of columns."""
 
     detail = "NumPy"
     merges = True

@@ -1,4 +1,4 @@
-"""A link to a cluster that is made up: it answers what a real one would, from memory and at once."""
+"""A bridge to an imaginary cluster: it responds from memory, immediately."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from trainshed.errors import EngineUnavailableError
 
 
 class ScriptedBridge:
-    """`machines` are what each machine has. A group is made when it is asked for, if there is room."""
+    """`machines` are the resources of each node. A placement group is created at its request, if it fits."""
 
     def __init__(self, machines: Sequence[Resources], socket: Path = Path("/nowhere/sock")) -> None:
-        """`socket` is where stand-ins are served, if they are."""
+        """`socket` is where replica proxies are served, if they are."""
         self.machines = list(machines)
         self.socket = socket
         self.groups: dict[str, list[Resources]] = {}
-        self.silent_since_us = 0  #: since when the cluster does not answer
-        self.placing = False  #: it takes its time with groups that it has room for
+        self.silent_since_us = 0  #: since when the cluster is unreachable
+        self.placing = False  #: groups stay pending although they fit
         self.why = ""
 
     def cluster(self) -> ClusterStatus:
@@ -48,13 +48,13 @@ class ScriptedBridge:
         self.groups.pop(gang, None)
 
     def _free(self) -> list[dict[str, float]]:
-        """What is left on each machine, if groups were placed in the order in which they came."""
-        left = [dict(machine) for machine in self.machines]
+        """Return the free resources of each node, with the groups placed in the order of their creation."""
+        free = [dict(machine) for machine in self.machines]
         for bundle in (bundle for group in list(self.groups.values()) for bundle in group):
-            machine = next(each for each in left if fits([bundle], [each]))
+            machine = next(each for each in free if fits([bundle], [each]))
             for kind, amount in bundle.items():
                 machine[kind] -= amount
-        return left
+        return free
 
     def _check(self) -> None:
         if self.silent_since_us:

@@ -1,4 +1,4 @@
-"""A state folder with one model, and servers on it that deploy its versions, with hosts that follow a script."""
+"""A state folder with one model, and servers on it that deploy its versions, with scripted hosts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PYTHON = Path(sys.executable)
 
 
 class QuietTraffic:
-    """Nothing is ever on its way, unless a test says so."""
+    """Traffic without in-flight requests, unless a test sets some."""
 
     def __init__(self) -> None:
         self.waits: list[Collection[str]] = []
@@ -59,7 +59,7 @@ class QuietTraffic:
 
 
 class OneRuntime:
-    """There is one, and it is the interpreter of the tests."""
+    """A single runtime: the interpreter of the tests."""
 
     def __init__(self) -> None:
         self.built: Callable[[], None] = lambda: None
@@ -120,7 +120,7 @@ class Shed:
                     model_files=self.pins,
                     runtimes=cast(Runtimes, self.runtime),
                     installer=PackageInstaller(uv=Path(shutil.which("uv") or "uv"), ship=ship),
-                    references=_Counted(self, references),
+                    references=_CountingReferences(self, references),
                     uri_resolver=UriResolver(
                         buckets=self.home.buckets, backend=BackendRouter(self.tree, {}), owner=self._owner
                     ),
@@ -183,7 +183,7 @@ class Shed:
         self.deployments.wake()
 
     def rescale(self, nodes: int) -> Operation:
-        """Have the only version get another number of hosts."""
+        """Change the number of hosts of the only version."""
         operation = Operation.begin("p", f"update_m-{nodes}", {}, now_us=now_us())
 
         def decide(model: Model, versions: Any) -> ModelChange:
@@ -207,21 +207,21 @@ class Shed:
         return self.routes.models["p", "m"].versions[name]
 
     def until_route(self, name: str, state: ServingState) -> VersionRoute:
-        found = wait_for(
+        published = wait_for(
             lambda: self.routes.models["p", "m"].versions.get(name),
             lambda route: route is not None and route.state is state,
         )
-        assert found is not None
-        return found
+        assert published is not None
+        return published
 
     def behave(self, version: Version, *behaviour: str) -> None:
-        """Have the next hosts of a version do something else."""
+        """Change the behaviour of the next hosts of a version."""
         path = self.pins.folder("p", version.files) / "behaviour"
         path.unlink()
         path.write_text(" ".join(behaviour))
 
 
-class _Counted:
+class _CountingReferences:
     def __init__(self, shed: Shed, references: ReferenceOutputs) -> None:
         self._shed = shed
         self._references = references

@@ -1,4 +1,4 @@
-"""Hosts that do what a file in the model's folder says: for tests of whoever starts, watches and ends hosts."""
+"""Hosts that follow a file in the model's folder: for tests of what starts, watches and stops hosts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainshed.engines.shipping import ship
 
-#: Stands in for the program that serves models. It answers every frame with the frame's own body.
+#: Replaces the program that serves models. It responds to every frame with the frame's own body.
 _MAIN = """
 import ctypes, json, os, signal, socket, struct, subprocess, sys, threading, time
 
@@ -112,7 +112,10 @@ def serve(connection, behaviour, spec):
 
 
 def ship_scripted(to: Path) -> Path:
-    """The node, with hosts whose model folders hold a file `behaviour`: words such as print, fail, hang, slow."""
+    """Return the shipped code with scripted hosts.
+
+    Their model folders have a file `behaviour`: words such as print, fail, hang, slow.
+    """
     real = ship(to / "real")
     folder = to / f"scripted-{os.getpid()}"
     if not folder.exists():

@@ -1,11 +1,11 @@
-"""A uv for tests: it makes environments of empty packages in no time, and fails or waits when it is told to."""
+"""A fake uv: it creates environments of empty packages immediately, and fails or blocks on request."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-#: Files beside it: `gated` and no `gate`: wait in the middle. `fail`: say what it holds, and fail.
+#: Files beside it: `gated` without `gate`: block in the middle. `fail`: print its content, and fail.
 _SCRIPT = """#!/bin/sh
 here=$(dirname "$0")
 echo "$1" >> "$here/calls"
@@ -25,7 +25,7 @@ mkdir "$site/b-2.dist-info"
 
 
 class ScriptedUv:
-    """Lives in a folder, with what it is told and what it was asked."""
+    """A fake uv in a folder, with its script's input files and a record of its calls."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -35,12 +35,12 @@ class ScriptedUv:
         self.path.chmod(0o755)
 
     def calls(self) -> list[str]:
-        """The commands that it was started with, in order."""
+        """List the commands that it was started with, in order."""
         calls = self._folder / "calls"
         return calls.read_text().split() if calls.exists() else []
 
     def close_gate(self) -> None:
-        """Stop in the middle of an installation from now on."""
+        """Block in the middle of installations from now on."""
         (self._folder / "gate").unlink(missing_ok=True)
         (self._folder / "gated").touch()
 

@@ -1,4 +1,4 @@
-"""A real Chromium for tests, measurements and pictures of the console."""
+"""A real Chromium for tests, measurements and screenshots of the console."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLAGS = (
     "--disable-sync",
 )
 
-#: for a job's log: goes through the whole list from the top, and takes each line that comes by
+#: for a job's log: scrolls through the whole list from the top, and collects each line
 READ_ALL = """
 async () => {
   const list = document.querySelector("[data-testid=log-list]");
@@ -43,42 +43,42 @@ async () => {
 
 Scheme = Literal["light", "dark"]
 
-START_MS = 180_000.0
-PATIENCE_MS = 60_000.0  #: for whatever one waits for in a page: other tests need the same two cores
+START_TIMEOUT_MS = 180_000.0
+PAGE_TIMEOUT_MS = 60_000.0  #: for any condition in a page: other tests need the same two cores
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The machine's own Chromium, without a window."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert found, "This needs Chromium. Install it with: bash tests/needs.sh"
+    """Yield the machine's own Chromium, headless."""
+    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert executable, "This needs Chromium. Install it with: bash tests/needs.sh"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS), timeout=START_MS)
+        browser = playwright.chromium.launch(executable_path=executable, args=list(FLAGS), timeout=START_TIMEOUT_MS)
         try:
             yield browser
         finally:
             browser.close()
 
 
-def patient(browser: Browser, **how: Any) -> BrowserContext:
-    """A context of its own, `how` as for `new_context`, in which clicks wait as long for their element as tests do."""
-    context = browser.new_context(**how)
-    context.set_default_timeout(PATIENCE_MS)
+def patient(browser: Browser, **options: Any) -> BrowserContext:
+    """Return a new context, `how` as for `new_context`, whose default timeout is PAGE_TIMEOUT_MS."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(PAGE_TIMEOUT_MS)
     return context
 
 
-def until(page: Page, true: Callable[[], bool], *, within_ms: float = 1.5 * PATIENCE_MS) -> None:
-    """Let the page go on until something is so.
+def until(page: Page, condition: Callable[[], bool], *, within_ms: float = 1.5 * PAGE_TIMEOUT_MS) -> None:
+    """Let the page run until a condition is true.
 
-    Its policy forbids the browser to wait for an expression: it is asked again and again instead.
+    The page's policy forbids the browser to wait for an expression, so this polls.
     """
     deadline = time.monotonic() + within_ms / 1000
-    while not true():
+    while not condition():
         assert time.monotonic() < deadline, "it never came to that"
         page.wait_for_timeout(50)
 
 
 def sign_in(context: BrowserContext, server: RunningServer) -> None:
-    """From now on, the pages of this context are those of the server's owner."""
-    answer = context.request.post(f"{server.url}/trainshed/v1/session", data={"token": server.token})
-    assert answer.ok, answer.text()
+    """Sign the context in as the server's owner."""
+    response = context.request.post(f"{server.url}/trainshed/v1/session", data={"token": server.token})
+    assert response.ok, response.text()

@@ -1,4 +1,4 @@
-"""Callers for tests: they ask a version again and again, and keep count of what they are told."""
+"""Clients for tests: they send requests to a version in a loop, and count the responses."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 class Callers:
-    """Each asks `ask` for the prediction of its own number, one request after the other, until they are stopped."""
+    """Each thread calls `ask` with its own number, one request after the other, until `with` ends."""
 
     def __init__(self, ask: Callable[[int], tuple[int, Any]], count: int) -> None:
         self.statuses: Counter[int] = Counter()
-        self.wrong: list[Any] = []  #: answers other than the number
+        self.wrong: list[Any] = []  #: responses other than the number
         self._ask = ask
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -31,8 +31,8 @@ class Callers:
 
     def _go_on(self, number: int) -> None:
         while not self._stopping.is_set():
-            status, answer = self._ask(number)
+            status, response = self._ask(number)
             with self._lock:
                 self.statuses[status] += 1
-                if (status, answer) != (200, {"predictions": [number]}):
-                    self.wrong.append((status, answer))
+                if (status, response) != (200, {"predictions": [number]}):
+                    self.wrong.append((status, response))

@@ -1,4 +1,4 @@
-"""The whole HTTP side with the gateway behind it, in a thread: a test publishes routes to hosts of its own."""
+"""The HTTP API with the gateway behind it, in a thread: a test publishes routes to its own hosts."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from trainshed.services.server import ServerInfo
 from trainshed.store.database import Database
 from trainshed.wiring.application import build_application
 
-_WAIT_S = 90.0
+_TIMEOUT_S = 90.0
 
 
 class RecordingControlPlane:
-    """Keeps no hosts, but remembers what it was told."""
+    """Has no hosts, and records its calls."""
 
     def __init__(self) -> None:
-        self.roused: list[tuple[str, str, str]] = []
-        self.hanging: list[str] = []
-        self.lost: list[str] = []
-        self.on_rouse: Callable[[], None] = lambda: None
+        self.activations: list[tuple[str, str, str]] = []
+        self.unresponsive: list[str] = []
+        self.unreachable: list[str] = []
+        self.on_activate: Callable[[], None] = lambda: None
 
     def activate(self, project: str, model: str, version: str) -> None:
-        self.roused.append((project, model, version))
-        self.on_rouse()
+        self.activations.append((project, model, version))
+        self.on_activate()
 
     def host_unresponsive(self, key: str) -> None:
-        self.hanging.append(key)
+        self.unresponsive.append(key)
 
     def host_unreachable(self, key: str, reason: str) -> None:
-        self.lost.append(key)
+        self.unreachable.append(key)
 
 
 class RunningGateway:
@@ -51,7 +51,7 @@ class RunningGateway:
 
     def __init__(self, home: Path, settings: Settings | None = None) -> None:
         self.home = Home(home)
-        self.keeper = RecordingControlPlane()
+        self.control_plane = RecordingControlPlane()
         self.routes: Routes
         self.services: Services
         self._settings = settings or Settings()
@@ -66,26 +66,26 @@ class RunningGateway:
 
     @property
     def token(self) -> str:
-        """The owner's."""
+        """The owner's token."""
         return self.home.token.read_text().strip()
 
     @property
     def connections(self) -> int:
-        """How many clients are connected, as far as it has heard."""
+        """The number of connected clients that the server knows of."""
         return len(self._server.server_state.connections)
 
     def start(self) -> RunningGateway:
         self._thread.start()
-        if not self._ready.wait(_WAIT_S):
+        if not self._ready.wait(_TIMEOUT_S):
             raise RuntimeError("The gateway did not start.")
         return self
 
     def stop(self) -> None:
         self._server.should_exit = True
-        self._thread.join(_WAIT_S)
+        self._thread.join(_TIMEOUT_S)
 
     def publish(self, model: str, *hosts: HostAddress, version: str = "v1", project: str = "trainshed") -> None:
-        """A model with one version, its default, that is ready on these hosts."""
+        """Publish a model with one version, its default, that is ready on these hosts."""
         route = VersionRoute(project=project, model=model, version=version, state=ServingState.READY, hosts=hosts)
         self.routes.publish(ModelRoute(project=project, model=model, default=version, versions={version: route}))
 
@@ -97,15 +97,15 @@ class RunningGateway:
             database.migrate()
             info = ServerInfo(url=self.url, tls_url="", pid=0, home=str(self.home.path), version="")
             nodes = NodeEndpoint(tls_url="https://127.0.0.1:1", authority="", serves_gs=False)
-            assembly = build_application(self.home, self._settings, database, info, nodes)
-            self.services, self.routes = assembly.services, assembly.routes
+            application = build_application(self.home, self._settings, database, info, nodes)
+            self.services, self.routes = application.services, application.routes
             runner.run(self._serve())
 
     async def _serve(self) -> None:
         limit = self._settings.body_limit_mb << 20
         app = Api(self.services, allowed_hosts=("localhost",), authentication=True, body_limit=limit)
         self._server = uvicorn.Server(uvicorn_config(app))  # in a thread it leaves signals alone
-        self.services.predictions.begin(self.keeper)
+        self.services.predictions.begin(self.control_plane)
         try:
             serving = asyncio.ensure_future(self._server.serve(sockets=[self._listener]))
             while not self._server.started:

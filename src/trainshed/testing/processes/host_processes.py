@@ -1,4 +1,4 @@
-"""A real host as a process, and a connection to it. What it loads, or runs, is the test's."""
+"""A real host as a process, and a connection to it. The test decides what it loads or runs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 from trainshed.serving.frames import ANSWER_HEAD, FrameKind, pack_request
 
 MAIN = "import sys; from trainshed.serving.main import main; sys.exit(main(sys.argv[1:]))"
-_WAIT_S = 90.0
+_TIMEOUT_S = 90.0
 
 
 class RunningHost:
-    """Started at once, in `folder`, which has its log and its socket. There is a connection once `heard` says so."""
+    """Started immediately, in `folder`, which has its log and its socket. `heard` connects to it."""
 
     def __init__(self, folder: Path, word: str, spec: Mapping[str, Any], *, program: str = MAIN) -> None:
-        """`word` is `host`, or `pass` for a container; `program` is what runs the serving code."""
+        """`word` is `host`, or `container-host` for a container; `program` is what runs the serving code."""
         self.folder = folder
         self.log = folder / "log"
-        places = {"socket": str(folder / "s"), "model_dir": str(folder)}
-        (folder / "spec.json").write_text(json.dumps({"format": 1, **places, **spec}))
+        paths = {"socket": str(folder / "s"), "model_dir": str(folder)}
+        (folder / "spec.json").write_text(json.dumps({"format": 1, **paths, **spec}))
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", program, word, folder / "spec.json"],
@@ -38,47 +38,47 @@ class RunningHost:
         self.socket = socket.socket(socket.AF_UNIX)
 
     def heard(self) -> dict[str, Any]:
-        """What it says of itself first. It is connected to if it is ready."""
-        said: dict[str, Any] = json.loads(self.output.readline())
-        if said["event"] == "ready":
+        """Return its first message. Connects to it if it is ready."""
+        message: dict[str, Any] = json.loads(self.output.readline())
+        if message["event"] == "ready":
             self.connect()
-        return said
+        return message
 
     def connect(self) -> None:
-        """In place of the connection that there was."""
+        """Connect again, in place of the current connection."""
         self.socket.close()
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(_WAIT_S)
+        self.socket.settimeout(_TIMEOUT_S)
         self.socket.connect(str(self.folder / "s"))
 
     def send(self, number: int, body: object = b"", kind: FrameKind = FrameKind.PREDICT) -> None:
-        """Bytes go as they are, all else as JSON."""
+        """Send a request: bytes unchanged, anything else as JSON."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.socket.sendall(pack_request(number, kind, data))
 
     def receive(self) -> tuple[int, int, bytes]:
-        """Number, status and body."""
+        """Receive a response: number, status and body."""
         length, number, status = ANSWER_HEAD.unpack(self._exactly(ANSWER_HEAD.size))
         return number, status, self._exactly(length)
 
     def ask(self, body: object = b"", kind: FrameKind = FrameKind.PREDICT) -> tuple[int, Any]:
-        """Status and body of the answer, as JSON unless it is one to a raw request."""
+        """Send a request. Returns status and body of the response, as JSON unless it is raw."""
         self.send(1, body, kind)
-        number, status, answer = self.receive()
+        number, status, content = self.receive()
         assert number == 1
-        return status, answer if kind is FrameKind.RAW and status == 200 else json.loads(answer)
+        return status, content if kind is FrameKind.RAW and status == 200 else json.loads(content)
 
     def stats(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.ask(kind=FrameKind.STATS)[1]
-        return found
+        stats_: dict[str, Any] = self.ask(kind=FrameKind.STATS)[1]
+        return stats_
 
     def let_go(self) -> None:
-        """What hangs until there is this file goes on."""
+        """Create the file that unblocks a hanging program."""
         (self.folder / "go").touch()
 
     def ended(self) -> int:
-        """Its exit status, once it has ended."""
-        return self.process.wait(_WAIT_S)
+        """Wait for the exit. Returns the exit status."""
+        return self.process.wait(_TIMEOUT_S)
 
     def close(self) -> None:
         self.process.kill()
@@ -90,8 +90,8 @@ class RunningHost:
     def _exactly(self, size: int) -> bytes:
         data = b""
         while len(data) < size:
-            piece = self.socket.recv(size - len(data))
-            if not piece:
+            chunk = self.socket.recv(size - len(data))
+            if not chunk:
                 raise EOFError
-            data += piece
+            data += chunk
         return data

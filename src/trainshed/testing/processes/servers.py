@@ -1,4 +1,4 @@
-"""A real server in a process of its own, for tests: started, killed, started again."""
+"""A real server in its own process, for tests: started, killed, started again."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from trainshed.domain.jobs.reconcile import AttemptPhase
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.testing.contracts.engines import wait_for
 
-START_S = 120.0
-END_S = 120.0
-JOBS_END_S = 120.0
-_ALIVE = (AttemptPhase.PREPARING, AttemptPhase.RUNNING)
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 120.0
+JOBS_END_TIMEOUT_S = 120.0
+_LIVE_PHASES = (AttemptPhase.PREPARING, AttemptPhase.RUNNING)
 
 _PROGRAM = """
 import sys
@@ -43,7 +43,7 @@ except CannotProceedError as exc:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """All of an answer. The names of its headers are in small letters."""
+    """A whole response. The names of its headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -55,19 +55,21 @@ class HttpAnswer:
 
 
 def ask(url: str, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None) -> HttpAnswer:
-    """One request, on a connection of its own: `body` is sent as it is if it is bytes, else as JSON."""
+    """Send one request, on its own connection: `body` unchanged if it is bytes, else as JSON."""
     data = body if body is None or isinstance(body, bytes) else json.dumps(body)
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
     try:
         connection.request(method, path, data, dict(headers or {}))
-        answer = connection.getresponse()
-        return HttpAnswer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        response = connection.getresponse()
+        return HttpAnswer(
+            response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+        )
     finally:
         connection.close()
 
 
 class Caller:
-    """Plain HTTP, so that nothing comes between a test and the answer."""
+    """Plain HTTP, so that nothing comes between a test and the response."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -81,17 +83,19 @@ class Caller:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:
-        """Send `body` (bytes as they are, else as JSON) and return the status and the answer (JSON parsed)."""
-        sent = dict(headers or {})
+        """Send `body` (bytes unchanged, else as JSON). Returns the status and the response (JSON parsed)."""
+        all_headers = dict(headers or {})
         if token is not None:
-            sent["authorization"] = f"Bearer {token}"
-        answer = ask(self._url, method, path, body=body, headers=sent)
-        kind = answer.headers.get("content-type", "")
-        return answer.status, answer.json if answer.body and kind.startswith("application/json") else answer.body
+            all_headers["authorization"] = f"Bearer {token}"
+        response = ask(self._url, method, path, body=body, headers=all_headers)
+        kind = response.headers.get("content-type", "")
+        return response.status, response.json if response.body and kind.startswith(
+            "application/json"
+        ) else response.body
 
 
 def files_of(home: Path) -> Iterator[tuple[Path, bytes]]:
-    """All that a state folder holds, while a server works there: what is removed meanwhile is left out."""
+    """Yield all files of a state folder while a server uses it. Files that are removed meanwhile are left out."""
     for folder, _, names in os.walk(home):
         for path in (Path(folder, name) for name in names):
             try:
@@ -103,7 +107,7 @@ def files_of(home: Path) -> Iterator[tuple[Path, bytes]]:
 
 
 class RunningServer:
-    """A server on free ports with a state folder of its own. `settings` are names without the prefix."""
+    """A server on free ports with its own state folder. `settings` are names without the prefix."""
 
     def __init__(
         self, home: Path, settings: Mapping[str, Any] | None = None, *, environment: Mapping[str, str] | None = None
@@ -115,7 +119,7 @@ class RunningServer:
         self.info: dict[str, Any] = {}
 
     def start(self) -> RunningServer:
-        """Start and wait until it is ready. `RuntimeError` with the end of its log if it does not get there."""
+        """Start it and wait until it is ready. Raises `RuntimeError`, with the end of its log, if it does not start."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("TRAINSHED_")}
         env |= {f"TRAINSHED_SERVER_{name.upper()}": str(value) for name, value in self._settings.items()}
         env |= self._environment
@@ -124,14 +128,14 @@ class RunningServer:
             command = [sys.executable, "-c", _PROGRAM, str(self.home)]
             self._process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
         announcement = self.home / "server.json"
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline and self._process.poll() is None:
             if announcement.exists() and json.loads(announcement.read_text())["pid"] == self._process.pid:
                 self.info = json.loads(announcement.read_text())
-                # the ports stay the same over a restart, as they do for real servers
+                # the ports stay the same over a restart, as with a real server
                 for name, url in (("port", self.url), ("tls_port", self.tls_url)):
                     self._settings[name] = url.rpartition(":")[2]
-                ask(self.url, "GET", "/healthz")  # it hears signals from then on
+                ask(self.url, "GET", "/healthz")  # from then on it handles signals
                 return self
             time.sleep(0.02)
         raise RuntimeError(f"The server did not start:\n{self.log.read_text()[-2000:]}")
@@ -150,7 +154,7 @@ class RunningServer:
 
     @property
     def token(self) -> str:
-        """The owner's."""
+        """The owner's token."""
         return (self.home / "token").read_text().strip()
 
     @property
@@ -163,40 +167,40 @@ class RunningServer:
         return int(self.info["pid"])
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Call as the owner; the answer must be good."""
-        status, answer = Caller(self.url)(method, path, token=self.token, body=body)
-        assert status < 300, answer
-        return answer
+        """Send a request as the owner, which must succeed. Returns the response."""
+        status, response = Caller(self.url)(method, path, token=self.token, body=body)
+        assert status < 300, response
+        return response
 
     def env(self) -> dict[str, str]:
-        """The environment of a command line that talks to this server."""
-        clean = {k: v for k, v in os.environ.items() if not k.startswith("TRAINSHED_")}
-        return clean | {"TRAINSHED_HOME": str(self.home)}
+        """Return the environment of a command line that uses this server."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("TRAINSHED_")}
+        return inherited | {"TRAINSHED_HOME": str(self.home)}
 
     def kill(self) -> None:
-        """SIGKILL: no goodbye."""
+        """Send SIGKILL and wait for the exit."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """SIGTERM, and its exit status."""
+        """Send SIGTERM. Returns the exit status."""
         return self._end(signal.SIGTERM)
 
     def close(self) -> int:
-        """Stop it for good, with all of its jobs. Its exit status."""
+        """Stop it, with all of its jobs. Returns the exit status."""
         status = self.stop()
         self.end_jobs()
         return status
 
     def end_jobs(self) -> None:
-        """End the jobs that a server left behind, which go on without one. There must be none to start them again."""
+        """End the jobs that a stopped server left running. No server may run that starts them again."""
         engine = LocalEngine(Home(self.home), uv=Path("uv"))
         attempts = [folder for folder in self.home.glob("jobs/*/*/*") if folder.is_dir()]
         for attempt in attempts:
             engine.cancel(attempt)
         wait_for(
-            lambda: [path for path, seen in engine.observe(attempts).items() if seen.phase in _ALIVE],
+            lambda: [path for path, status in engine.observe(attempts).items() if status.phase in _LIVE_PHASES],
             lambda running: not running,
-            within_s=JOBS_END_S,
+            within_s=JOBS_END_TIMEOUT_S,
         )
 
     def _end(self, number: signal.Signals) -> int:
@@ -205,4 +209,4 @@ class RunningServer:
             return 0
         process.send_signal(number)
         self._process = None
-        return process.wait(timeout=END_S)
+        return process.wait(timeout=STOP_TIMEOUT_S)

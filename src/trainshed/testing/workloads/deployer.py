@@ -1,4 +1,4 @@
-"""Small real models for tests: written, uploaded, deployed, waited for and asked over plain HTTP."""
+"""Small real models for tests: written, uploaded, deployed and called over plain HTTP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 from trainshed import packaging
 from trainshed.testing.processes.servers import Caller, RunningServer
 
-WAIT_S = 240.0
+TIMEOUT_S = 240.0
 
 #: A custom prediction routine: `load` and `answer` are the bodies of its two methods.
 _ROUTINE = """
@@ -59,13 +59,13 @@ class Deployer:
         return f"gs://{self.bucket}/{name}"
 
     def create(self, version: str, uri: str, **body: Any) -> dict[str, Any]:
-        """Begin to create a version; the operation."""
-        given = {"name": version, "deploymentUri": uri, **body}
-        operation: dict[str, Any] = self.server.call("POST", f"{self.path}/versions", given)
+        """Start to create a version. Returns the operation."""
+        fields = {"name": version, "deploymentUri": uri, **body}
+        operation: dict[str, Any] = self.server.call("POST", f"{self.path}/versions", fields)
         return operation
 
     def create_routine(self, version: str, *, load: str = "", answer: str = "", **body: Any) -> dict[str, Any]:
-        """Begin to create a version that is a custom prediction routine."""
+        """Start to create a version that is a custom prediction routine. Returns the operation."""
         folder = self._scratch / version / f"routine_{version}"
         folder.mkdir(parents=True)
         (folder / "__init__.py").touch()
@@ -73,11 +73,11 @@ class Deployer:
         with packaging.build(folder) as archive:
             package = self.upload(f"{version}/routine.tar.gz", archive.path.read_bytes())
         uri = self.upload(f"{version}/model/weights.txt", version.encode()).rpartition("/")[0]
-        given = {"packageUris": [package], "predictionClass": f"routine_{version}.routine.Routine"}
-        return self.create(version, uri, **{**given, **body})
+        fields = {"packageUris": [package], "predictionClass": f"routine_{version}.routine.Routine"}
+        return self.create(version, uri, **{**fields, **body})
 
-    def finish(self, operation: dict[str, Any], *, timeout_s: float = WAIT_S) -> dict[str, Any]:
-        """The operation once it is done."""
+    def finish(self, operation: dict[str, Any], *, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+        """Wait for an operation. Returns it."""
         deadline = time.monotonic() + timeout_s
         while not operation.get("done"):
             assert time.monotonic() < deadline, operation
@@ -86,18 +86,18 @@ class Deployer:
         return operation
 
     def deploy(self, version: str, uri: str, **body: Any) -> dict[str, Any]:
-        """Create a version, which must work, and return its details."""
+        """Create a version, which must succeed. Returns its details."""
         operation = self.finish(self.create(version, uri, **body))
         assert "response" in operation, operation
         return self.details(version)
 
-    def deploy_routine(self, version: str, **how: Any) -> dict[str, Any]:
-        operation = self.finish(self.create_routine(version, **how))
+    def deploy_routine(self, version: str, **options: Any) -> dict[str, Any]:
+        operation = self.finish(self.create_routine(version, **options))
         assert "response" in operation, operation
         return self.details(version)
 
     def refused(self, operation: dict[str, Any]) -> str:
-        """Why nothing came of an operation."""
+        """Wait for an operation, which must fail. Returns its error message."""
         finished = self.finish(operation)
         assert "error" in finished, finished
         return str(finished["error"]["message"])
@@ -115,7 +115,7 @@ class Deployer:
         return operation
 
     def ask(self, version: str, *instances: Any) -> tuple[int, Any]:
-        """Status and answer of a prediction; an empty version is the model's default."""
+        """Request a prediction. Returns status and response. An empty version is the model's default."""
         target = f"{self.path}/versions/{version}:predict" if version else f"{self.path}:predict"
         return Caller(self.server.url)("POST", target, token=self.server.token, body={"instances": list(instances)})
 
@@ -124,14 +124,14 @@ class Deployer:
         assert status == 200, answer
         return list(answer["predictions"])
 
-    def until_answers(self, version: str, *instances: Any, within_s: float = WAIT_S) -> float:
-        """The seconds until a prediction is answered."""
-        began = time.monotonic()
+    def until_answers(self, version: str, *instances: Any, within_s: float = TIMEOUT_S) -> float:
+        """Return the seconds until a prediction succeeds."""
+        start = time.monotonic()
         while True:
             status, answer = self.ask(version, *instances)
-            passed = time.monotonic() - began
+            elapsed = time.monotonic() - start
             if status == 200:
-                return passed
+                return elapsed
             assert status in (503, 504), answer
-            assert passed < within_s, answer
+            assert elapsed < within_s, answer
             time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""A small network that reads digits, trained on MNIST in seconds and served as code of one's own."""
+"""A small network that classifies digits, trained on MNIST in seconds and served as a custom prediction routine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MNIST = Path(__file__).resolve().parents[4] / "samples" / "data" / "mnist"
 PIXELS = 784
 _HIDDEN, _IMAGES, _BATCH, _STEPS = 64, 20_000, 100, 600
 
-#: takes pictures in any shape, under a name or without
+#: takes images in any shape, with or without a name
 _ROUTINE = """
 import os
 import numpy as np
@@ -43,7 +43,7 @@ class Digits:
 
 
 def images(name: str, count: int) -> NDArray[np.float32]:
-    """The first pictures of a set, `train` or `t10k`, as rows of values from 0 to 1."""
+    """Return the first images of a set, `train` or `t10k`, as rows of values from 0 to 1."""
     with gzip.open(MNIST / f"{name}-images-idx3-ubyte.gz") as file:
         pixels = np.frombuffer(file.read(16 + count * PIXELS)[16:], np.uint8)
     return (pixels.reshape(count, PIXELS) / 255).astype(np.float32)
@@ -55,39 +55,44 @@ def labels(name: str, count: int) -> NDArray[np.uint8]:
 
 
 def train() -> dict[str, NDArray[np.float32]]:
-    """The weights of two layers, always the same. They read about 95 % of the test set."""
-    chance = np.random.default_rng(0)
+    """Return the weights of two layers, always the same. They classify about 95 % of the test set."""
+    rng = np.random.default_rng(0)
     rows, truth = images("train", _IMAGES), labels("train", _IMAGES)
     weights = {
-        "w1": chance.normal(0, (2 / PIXELS) ** 0.5, (PIXELS, _HIDDEN)).astype(np.float32),
+        "w1": rng.normal(0, (2 / PIXELS) ** 0.5, (PIXELS, _HIDDEN)).astype(np.float32),
         "b1": np.zeros(_HIDDEN, np.float32),
-        "w2": chance.normal(0, (1 / _HIDDEN) ** 0.5, (_HIDDEN, 10)).astype(np.float32),
+        "w2": rng.normal(0, (1 / _HIDDEN) ** 0.5, (_HIDDEN, 10)).astype(np.float32),
         "b2": np.zeros(10, np.float32),
     }
-    moving = {name: np.zeros_like(values) for name, values in weights.items()}
+    momentum = {name: np.zeros_like(values) for name, values in weights.items()}
     for step in range(_STEPS):
-        chosen = chance.integers(0, len(rows), _BATCH)
-        for name, slope in _slopes(weights, rows[chosen], truth[chosen]).items():
-            moving[name] = 0.9 * moving[name] + slope
-            weights[name] -= np.float32(0.1 * (1 - step / _STEPS)) * moving[name]
+        batch = rng.integers(0, len(rows), _BATCH)
+        for name, gradient in _gradients(weights, rows[batch], truth[batch]).items():
+            momentum[name] = 0.9 * momentum[name] + gradient
+            weights[name] -= np.float32(0.1 * (1 - step / _STEPS)) * momentum[name]
     return weights
 
 
-def _slopes(
+def _gradients(
     weights: dict[str, NDArray[np.float32]], rows: NDArray[np.float32], truth: NDArray[np.uint8]
 ) -> dict[str, NDArray[np.float32]]:
     hidden = np.maximum(rows @ weights["w1"] + weights["b1"], 0)
     scores = hidden @ weights["w2"] + weights["b2"]
-    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-    shares /= shares.sum(axis=1, keepdims=True)
-    shares[np.arange(len(rows)), truth] -= 1
-    shares /= len(rows)
-    back = (shares @ weights["w2"].T) * (hidden > 0)
-    return {"w1": rows.T @ back, "b1": back.sum(axis=0), "w2": hidden.T @ shares, "b2": shares.sum(axis=0)}
+    probabilities = np.exp(scores - scores.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    probabilities[np.arange(len(rows)), truth] -= 1
+    probabilities /= len(rows)
+    back = (probabilities @ weights["w2"].T) * (hidden > 0)
+    return {
+        "w1": rows.T @ back,
+        "b1": back.sum(axis=0),
+        "w2": hidden.T @ probabilities,
+        "b2": probabilities.sum(axis=0),
+    }
 
 
 def deploy(deployer: Deployer, scratch: Path, version: str, sample: Any) -> None:
-    """Deploy the network as a version that takes pictures as `sample`, an instance, has them."""
+    """Deploy the network as a version that takes images in the form of `sample`, an instance."""
     folder = scratch / version / f"digits_{version}"
     folder.mkdir(parents=True)
     (folder / "__init__.py").touch()

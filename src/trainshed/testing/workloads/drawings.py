@@ -1,4 +1,4 @@
-"""Digits as people draw them, and a hand that draws them on the playground's pad."""
+"""Digits as people draw them, drawn on the playground's pad."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Stroke = Sequence[Point]
 
 
 def arc(middle: Point, size: Point, start: float, end: float) -> list[Point]:
-    """Points on an ellipse, between two angles in degrees."""
+    """Return points on an ellipse, between two angles in degrees."""
     steps = [math.radians(start + (end - start) * step / 20) for step in range(21)]
     return [(middle[0] + size[0] * math.cos(turn), middle[1] + size[1] * math.sin(turn)) for turn in steps]
 
 
-#: strokes in parts of the pad
+#: strokes, as fractions of the pad
 DRAWN: dict[str, list[list[Point]]] = {
     "0": [arc((0.5, 0.5), (0.2, 0.3), -90, 270)],
     "1": [[(0.52, 0.2), (0.5, 0.5), (0.48, 0.8)]],
@@ -27,7 +27,7 @@ DRAWN: dict[str, list[list[Point]]] = {
 
 
 def places(page: Page, stroke: Stroke, size: float = 1.0) -> list[Point]:
-    """Where the points of a stroke are in the window; a `size` below 1 makes it small, in the upper left part."""
+    """Return where the points of a stroke are in the window. A `size` below 1 shrinks it to the upper left part."""
     box = page.get_by_test_id("pad").bounding_box()
     assert box is not None
     return [(box["x"] + x * size * box["width"], box["y"] + y * size * box["height"]) for x, y in stroke]
@@ -40,13 +40,13 @@ def draw(page: Page, strokes: Sequence[Stroke], *, size: float = 1.0) -> None:
         start, *rest = places(page, stroke, size)
         page.mouse.move(*start)
         page.mouse.down()
-        for place in rest:
-            page.mouse.move(*place)
+        for point in rest:
+            page.mouse.move(*point)
         page.mouse.up()
 
 
 def draw_with_a_finger(page: Page, strokes: Sequence[Stroke]) -> None:
-    """Draw on a touch screen. The browser itself decides whether a finger draws or scrolls."""
+    """Draw on a touch screen. The browser decides whether a finger draws or scrolls."""
     page.get_by_test_id("pad").scroll_into_view_if_needed()
     screen = page.context.new_cdp_session(page)
     for stroke in strokes:

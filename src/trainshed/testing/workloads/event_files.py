@@ -1,4 +1,4 @@
-"""A tiny writer of event files, for tests: TFRecord framing around events with scalars, as TF1 and TF2 write them."""
+"""A small writer of event files, for tests: TFRecord framing around scalar events, as TF1 and TF2 write them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def varint(value: int) -> bytes:
 
 
 def field(number: int, data: bytes) -> bytes:
-    """A length-delimited field."""
+    """Encode a length-delimited field."""
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
 def simple_value(tag: str, value: float) -> bytes:
-    """A Summary.Value of TF1."""
+    """Encode a Summary.Value of TF1."""
     return field(1, tag.encode()) + varint(2 << 3 | 5) + struct.pack("<f", value)
 
 
 def tensor_value(tag: str, tensor: bytes, *, plugin: str = "scalars") -> bytes:
-    """A Summary.Value of TF2, around a TensorProto. Without a plugin: as a later value of a known tag."""
+    """Encode a Summary.Value of TF2, around a TensorProto. Without a plugin: as a later value of a known tag."""
     metadata = field(9, field(1, field(1, plugin.encode()))) if plugin else b""
     return field(1, tag.encode()) + field(8, tensor) + metadata
 
@@ -51,7 +51,7 @@ def framed(record: bytes) -> bytes:
 
 
 def write_events(folder: Path, *steps: tuple[float, int, Mapping[str, float]], name: str = "1.host") -> Path:
-    """An event file with `(time in seconds, step, {tag: value})` each, appended to if it is there."""
+    """Write an event file with `(time in seconds, step, {tag: value})` each. Appends if it exists."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"events.out.tfevents.{name}"
     with path.open("ab") as file:

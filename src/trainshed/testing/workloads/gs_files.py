@@ -1,10 +1,10 @@
-"""What trainers do with files, by TensorFlow's own file system: the source of it, for tests of `gs://`."""
+"""What trainers do with files through TensorFlow's file system, as source code, for tests of `gs://`."""
 
 from __future__ import annotations
 
 PARTS = ("files", "records", "checkpoints", "events", "models")
 
-#: `everything(BASE)` does all parts below a gs:// address, and says so
+#: `everything(BASE)` runs all parts below a gs:// URI, and prints each
 FILES = """
 import tensorflow as tf
 from tensorflow.io import gfile

@@ -1,4 +1,4 @@
-"""A job whose row and log are written by a test, line by line, as the server and a supervisor would."""
+"""A job whose row and log a test writes, line by line, as the server and a supervisor would."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from trainshed.domain.jobs.job import Job, JobEvent, JobState
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 
-RUN_US = 3_600_000_000  #: an hour: lines are to be written within it
+RUN_US = 3_600_000_000  #: an hour: lines are written within it
 
 
 def open_jobs(home: Home) -> JobStore:
-    """The jobs in a state folder; the database is made if there is none, and closes with the store."""
+    """Open the jobs of a state folder. Creates the database if it is missing, and closes it with the store."""
     home.path.mkdir(parents=True, exist_ok=True)
     database = Database(home.database)
     database.migrate()
@@ -28,7 +28,7 @@ def open_jobs(home: Home) -> JobStore:
 
 
 class WrittenJob:
-    """One job in its only attempt. It stays as it is: its state is one that no loop acts on."""
+    """One job in its only attempt. It stays unchanged: no controller acts on its state."""
 
     def __init__(self, jobs: JobStore, home: Home, *, project: str, job_id: str, created_us: int) -> None:
         body = {"trainingInput": {"pythonModule": "trainer.task"}}
@@ -48,13 +48,13 @@ class WrittenJob:
         self.path = self.attempt(1)
 
     def attempt(self, number: int) -> Path:
-        """The log of that attempt; its folder is made."""
+        """Return the log of an attempt. Creates its folder."""
         folder = self.folder / str(number)
         folder.mkdir(parents=True, exist_ok=True)
         return folder / "log.jsonl"
 
     def set_state(self, state: JobState, *, attempt: int = 1) -> None:
-        """Past all rules: tests need jobs in every state."""
+        """Set any state, without checks: tests need jobs in every state."""
         ended_us = self.job.created_us + RUN_US if state in (JobState.SUCCEEDED, JobState.FAILED) else None
         self.job = self._jobs.record(replace(self.job, state=state, attempt=attempt, ended_us=ended_us))
 
@@ -62,20 +62,20 @@ class WrittenJob:
         self, lines: Iterable[tuple[int, str]], *, replica: str = "master-replica-0", severity: str = "INFO"
     ) -> None:
         """Append lines: each a time and a text."""
-        written = ({"t": time_us, "r": replica, "s": severity, "m": text} for time_us, text in lines)
-        self.append("".join(json.dumps(line) + "\n" for line in written).encode())
+        lines_ = ({"t": time_us, "r": replica, "s": severity, "m": text} for time_us, text in lines)
+        self.append("".join(json.dumps(line) + "\n" for line in lines_).encode())
 
     def append(self, data: bytes) -> None:
         with open(self.path, "ab") as file:
             file.write(data)
 
     def tell(self, text: str, time_us: int) -> None:
-        """Add a line of the service."""
+        """Append an event of the service."""
         self._jobs.tell(self.job, JobEvent(message=text, time_us=time_us))
 
 
 def records(path: Path) -> list[Any]:
-    """Those that are whole: one that is half there comes with a later look. None if there is no file yet."""
+    """Return the complete records of a file, without a partial last one. Empty if there is no file yet."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a listing must give, for tests: all names, sorted as plain strings; and a walk through all pages of one."""
+"""Expected listings for tests: all names, sorted as plain strings; and a walk through all pages of one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from trainshed.domain.objects import ListQuery, ObjectPage
 
-Found = tuple[list[str], list[str]]  #: names of objects, and prefixes
+Names = tuple[list[str], list[str]]  #: names of objects, and prefixes
 
 
-def expected(names: Iterable[str], query: ListQuery) -> Found:
-    """What sorting all names by their bytes gives."""
+def expected(names: Iterable[str], query: ListQuery) -> Names:
+    """Return the listing that sorting all names by their bytes gives."""
     items: list[str] = []
     prefixes: list[str] = []
     for name in sorted(names, key=str.encode):
@@ -26,12 +26,12 @@ def expected(names: Iterable[str], query: ListQuery) -> Found:
     return items, prefixes
 
 
-def walked(listed: Callable[[ListQuery], ObjectPage], query: ListQuery) -> Found:
-    """All pages of a listing, put together."""
+def walked(list_page: Callable[[ListQuery], ObjectPage], query: ListQuery) -> Names:
+    """Read all pages of a listing."""
     items: list[str] = []
     prefixes: list[str] = []
     while True:
-        page = listed(query)
+        page = list_page(query)
         items += [item.name for item in page.items]
         prefixes += page.prefixes
         if not page.next:

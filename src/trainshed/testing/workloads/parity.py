@@ -1,4 +1,4 @@
-"""Whether two runs are the same training: how they ended, what they wrote and told, and how they learned."""
+"""Whether two runs are the same training: how they ended, what they wrote and logged, and how they learned."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 Curve = Sequence[tuple[float, float]]  #: steps, or epochs, and values
 
-#: How far apart two curves may be whatever the noise is, as a part of the way from the first value to the last.
-FLOOR = 0.15
-NOISE_TIMES = 2.0  #: how often the noise between two runs on one engine is allowed between two engines
-_FLAT = 0.25  #: a curve that goes less than this part of its highest value hardly moves: chance is most of its way
+#: How far apart two curves may be whatever the noise is, as a fraction of the range of the first.
+MIN_TOLERANCE = 0.15
+NOISE_FACTOR = 2.0  #: how many times the noise between two runs on one engine is allowed between two engines
+_FLAT_RANGE = 0.25  #: a curve with a range below this fraction of its highest value is mostly noise
 _POINTS = 8
 _WINDOW = 3  #: values that are averaged
-_FROM_START = 0.2  #: the first part of a curve is left out: it falls so fast there that a step more or less counts
+_FROM_START = 0.2  #: the first part of a curve is left out: it falls so fast that one step more or less counts
 
-_PLAIN = (
+_FILE_PATTERNS = (
     (re.compile(r"events\.out\.tfevents\.\d+\.[^/]*?(\.v2)?$"), r"events.out.tfevents.*\1"),
     (re.compile(r"ckpt-\d+"), "ckpt-N"),
     (re.compile(r"\d{9,}"), "TIME"),
@@ -51,7 +51,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveDistance:
-    """How far a curve of the other engine is from that of this one, and how far two of this one are from each other."""
+    """The distance of a curve between two engines, and between two runs on one engine."""
 
     name: str
     noise: float
@@ -59,7 +59,7 @@ class CurveDistance:
 
     @property
     def allowed(self) -> float:
-        return max(FLOOR, NOISE_TIMES * self.noise)
+        return max(MIN_TOLERANCE, NOISE_FACTOR * self.noise)
 
     @property
     def ok(self) -> bool:
@@ -67,43 +67,43 @@ class CurveDistance:
 
 
 def plain_file(name: str) -> str:
-    """The name of a file without times, steps and names of machines."""
-    for pattern, instead in _PLAIN:
+    """Normalize the name of a file: without times, steps and names of machines."""
+    for pattern, instead in _FILE_PATTERNS:
         name = pattern.sub(instead, name)
     return name
 
 
 def plain_text(text: str, job: str) -> str:
-    """A sentence without the job's name, and without amounts of time and memory."""
+    """Normalize a sentence: without the job's name, and without amounts of time and memory."""
     return _AMOUNT.sub("N", text.replace(job, "JOB"))
 
 
 def happened(journal: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The events of a journal in order, as far as the order is a rule.
+    """Return the events of a journal in order, where the order is deterministic.
 
-    Replicas that are started one after the other are one event. Those that end besides the master do so when they
-    like, so they come last, by name.
+    Replicas that are started one after the other are one event. Replicas other than the master exit in any order, so
+    they come last, by name.
     """
-    told = [(str(each["event"]), str(each.get("name", ""))) for each in journal]
-    others = sorted({name for event, name in told if event == "replica_exited" and not name.startswith("master")})
-    kept = [(event, name) for event, name in told if not (event == "replica_exited" and name in others)]
+    events = [(str(each["event"]), str(each.get("name", ""))) for each in journal]
+    others = sorted({name for event, name in events if event == "replica_exited" and not name.startswith("master")})
+    ordered = [(event, name) for event, name in events if not (event == "replica_exited" and name in others)]
     lines = []
-    for event, group in itertools.groupby(kept, key=lambda each: each[0]):
+    for event, group in itertools.groupby(ordered, key=lambda each: each[0]):
         names = sorted(name for _, name in group if name)
         lines.append(f"{event} {' '.join(names)}".strip())
     return (*lines, *(f"replica_exited {name}" for name in others))
 
 
 def differences(here: Outcome, there: Outcome) -> list[Difference]:
-    """In what two runs are not the same, but for their curves."""
-    found = []
+    """Return the differences between two runs, without their curves."""
+    result = []
     if here.state != there.state:
-        found.append(Difference(what="state", here=here.state, there=there.state))
+        result.append(Difference(what="state", here=here.state, there=there.state))
     for name in sorted(here.files ^ there.files):
-        found.append(_sided("file", name, here=name in here.files))
+        result.append(_sided("file", name, here=name in here.files))
     if here.events != there.events:
-        found += _differing_events(here.events, there.events)
-    return found
+        result += _differing_events(here.events, there.events)
+    return result
 
 
 def _differing_events(here: Sequence[str], there: Sequence[str]) -> list[Difference]:
@@ -119,7 +119,7 @@ def _sided(what: str, text: str, *, here: bool) -> Difference:
 
 
 def curve_distances(first: Outcome, again: Outcome, other: Outcome) -> list[CurveDistance]:
-    """For each curve of the first run: `again` is of the same engine, `other` of the other one."""
+    """Compare each curve of the first run: `again` is of the same engine, `other` of the other one."""
     return [
         CurveDistance(
             name=name,
@@ -131,9 +131,9 @@ def curve_distances(first: Outcome, again: Outcome, other: Outcome) -> list[Curv
 
 
 def distance(here: Curve, there: Curve) -> float:
-    """The mean difference of two curves, as a part of the way that the first one goes. Infinite if one is missing.
+    """Return the mean difference of two curves, relative to the range of the first. Infinite if one is missing.
 
-    One that hardly moves, as an accuracy between 0.92 and 0.98, is held to a part of its height instead.
+    For one that hardly moves, such as an accuracy between 0.92 and 0.98, a part of its height is the range.
     """
     if not here or not there:
         return float("inf")
@@ -144,14 +144,14 @@ def distance(here: Curve, there: Curve) -> float:
         return float("inf")
     begin += (end - begin) * _FROM_START
     values = [value for _, value in here]
-    way = max(max(values) - min(values), _FLAT * max(map(abs, values)))
-    places = [begin + (end - begin) * number / (_POINTS - 1) for number in range(_POINTS)]
-    apart = [abs(_at(_smooth(here), place) - _at(_smooth(there), place)) for place in places]
-    return sum(apart) / len(apart) / (way or 1.0)
+    range_ = max(max(values) - min(values), _FLAT_RANGE * max(map(abs, values)))
+    steps = [begin + (end - begin) * number / (_POINTS - 1) for number in range(_POINTS)]
+    deviations = [abs(_at(_smooth(here), step) - _at(_smooth(there), step)) for step in steps]
+    return sum(deviations) / len(deviations) / (range_ or 1.0)
 
 
 def _smooth(curve: Curve) -> list[tuple[float, float]]:
-    """Each value with those around it."""
+    """Average each value with its neighbours."""
     half = _WINDOW // 2
     smooth = []
     for number, (step, _) in enumerate(curve):
@@ -161,7 +161,7 @@ def _smooth(curve: Curve) -> list[tuple[float, float]]:
 
 
 def _at(curve: Curve, step: float) -> float:
-    """The value at a step, on a line between those around it."""
+    """Interpolate the value at a step."""
     for (left, low), (right, high) in itertools.pairwise(curve):
         if left <= step <= right:
             return low if right == left else low + (high - low) * (step - left) / (right - left)

@@ -12,12 +12,13 @@ from trainshed import packaging
 from trainshed.domain.jobs.job import TERMINAL_STATES
 from trainshed.testing.processes.servers import RunningServer
 
-WAIT_S = 240.0
+TIMEOUT_S = 240.0
 
 
 class Submitter:
-    """Submits trainers of a few lines to one project of one server, through a bucket of that project: a new one, unless
-    one is named that is there.
+    """Submits trainers of a few lines to one project of one server.
+
+    It uses a bucket of that project: a new one, unless `bucket` names one that exists.
     """
 
     def __init__(self, server: RunningServer, project: str, scratch: Path, *, bucket: str = "") -> None:
@@ -32,7 +33,7 @@ class Submitter:
     def submit(
         self, job: str, source: str, *, args: Collection[str] = (), requires: Collection[str] = (), **training: Any
     ) -> dict[str, Any]:
-        """Send a job whose module `trainer.task` is `source`. `training` adds to its trainingInput."""
+        """Submit a job whose module `trainer.task` is `source`. `training` adds to its trainingInput."""
         folder = self._scratch / job / "trainer"
         folder.mkdir(parents=True)
         (folder / "__init__.py").touch()
@@ -42,14 +43,14 @@ class Submitter:
             (folder.parent / "setup.py").write_text(f"from setuptools import setup\n{call}\n")
         with packaging.build(folder) as archive:
             uri = self.upload(archive.path, f"{job}/trainer.tar.gz")
-        given: Mapping[str, Any] = {
+        defaults: Mapping[str, Any] = {
             "region": "us-central1",
             "runtimeVersion": "python",
             "packageUris": [uri],
             "pythonModule": "trainer.task",
             "args": list(args),
         }
-        body = {"jobId": job, "labels": self.labels, "trainingInput": {**given, **training}}
+        body = {"jobId": job, "labels": self.labels, "trainingInput": {**defaults, **training}}
         answer: dict[str, Any] = self.server.call("POST", f"/v1/projects/{self.project}/jobs", body)
         return answer
 
@@ -62,19 +63,21 @@ class Submitter:
         answer: dict[str, Any] = self.server.call("GET", f"/v1/projects/{self.project}/jobs/{job}")
         return answer
 
-    def wait(self, job: str, states: Collection[str] = TERMINAL_STATES, *, timeout_s: float = WAIT_S) -> dict[str, Any]:
-        """The job once it is in one of these states."""
+    def wait(
+        self, job: str, states: Collection[str] = TERMINAL_STATES, *, timeout_s: float = TIMEOUT_S
+    ) -> dict[str, Any]:
+        """Wait until the job is in one of these states. Returns it."""
         deadline = time.monotonic() + timeout_s
         while True:
-            found = self.get(job)
-            if found["state"] in states:
-                return found
-            if found["state"] in TERMINAL_STATES or time.monotonic() > deadline:
-                raise AssertionError(f"Job {job} is {found['state']}, not {sorted(states)}: {found}")
+            body = self.get(job)
+            if body["state"] in states:
+                return body
+            if body["state"] in TERMINAL_STATES or time.monotonic() > deadline:
+                raise AssertionError(f"Job {job} is {body['state']}, not {sorted(states)}: {body}")
             time.sleep(0.05)
 
     def lines(self, job: str) -> list[str]:
-        """Every message in its log so far."""
+        """Return every message in its log so far."""
         answer = self.server.call("GET", f"/trainshed/v1/projects/{self.project}/jobs/{job}/logs")
         return [entry["message"] for entry in answer["entries"]]
 
