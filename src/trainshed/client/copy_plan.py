@@ -37,7 +37,7 @@ class _Destination:
             return self.url
         if source.url.is_stream:
             raise InvalidArgumentError("Destination object name needed when source is a stream.")
-        rest = source.kept if with_folder else source.stripped
+        rest = source.name_with_folder if with_folder else source.name_in_folder
         if any("\ud800" <= char <= "\udfff" for char in rest):
             raise InvalidArgumentError(
                 f"The name of {source.url!s:.200} is not UTF-8, so it can't be an object's name. Rename it."
@@ -59,7 +59,7 @@ def plan_copy(
     if not to.url.is_cloud and any(not url.is_cloud for url in urls):
         raise InvalidArgumentError("Both sides are local: one of them must be a gs:// name.")
     sources = [source for url in urls for source in _expand(storage, project, url, recursive)]
-    alone = len(sources) == 1 and sources[0].kept == sources[0].stripped
+    alone = len(sources) == 1 and sources[0].name_with_folder == sources[0].name_in_folder
     if not alone and not to.exists and not to.url.is_cloud and not to.url.is_stream:
         raise InvalidArgumentError(_NOT_A_FOLDER)
     if to.url.is_stream:

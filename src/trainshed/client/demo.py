@@ -232,14 +232,14 @@ class Demo:
         return self.context.ml(f"models/{MODEL}/versions/{segment(version)}")
 
     def predict(self, request: Path) -> list[int]:
-        """Ask the model about the instances in a file, one a line. Returns the digits it sees."""
+        """Request predictions for the instances in a file, one a line. Returns the predicted digits."""
         instances = [json.loads(line) for line in request.read_text().splitlines()]
-        answer = self.context.client.call(
+        response = self.context.client.call(
             "POST", self.context.ml(f"models/{MODEL}:predict"), body={"instances": instances}
         )
-        if "predictions" not in answer:
-            raise TrainshedError(f"Model {MODEL} returned no predictions: {answer.get('error', answer)}")
-        return [int(each["classes"]) for each in answer["predictions"]]
+        if "predictions" not in response:
+            raise TrainshedError(f"Model {MODEL} returned no predictions: {response.get('error', response)}")
+        return [int(each["classes"]) for each in response["predictions"]]
 
     def console_link(self) -> str:
         """A URL that signs a browser in, once, within a minute."""

@@ -27,7 +27,7 @@ def stage_upload(
     sources = _files(context, path)
     bucket = staging_bucket(context, staging, notify=notify)
     prefix = _digest(sources)
-    run_transfers([Transfer(source, Url(bucket, f"{prefix}/{source.stripped}")) for source in sources])
+    run_transfers([Transfer(source, Url(bucket, f"{prefix}/{source.name_in_folder}")) for source in sources])
     return f"gs://{bucket}/{prefix}/" + ("" if path.is_dir() else path.name)
 
 
@@ -74,5 +74,5 @@ def _digest(sources: list[CopySource]) -> str:
     for source in sources:
         with open(source.url.name, "rb") as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()
-        total.update(f"{content} {source.stripped}\n".encode())
+        total.update(f"{content} {source.name_in_folder}\n".encode())
     return total.hexdigest()

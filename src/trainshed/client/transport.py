@@ -170,7 +170,7 @@ class Client:
                 return
 
     def persist(self, send: Callable[[], T], *, idempotent: bool = True) -> T:
-        """Call `once`, and retry it after a temporary failure, up to MAX_ATTEMPTS times."""
+        """Call `send`, and retry it after a temporary failure, up to MAX_ATTEMPTS times."""
         for attempt in range(MAX_ATTEMPTS - 1):
             try:
                 return send()

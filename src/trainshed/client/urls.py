@@ -55,7 +55,7 @@ class Url:
         return f"gs://{self.bucket}/{self.name}" if self.is_cloud else self.name
 
     @property
-    def shown(self) -> str:
+    def display(self) -> str:
         """The URL for messages: local files have a scheme too."""
         return str(self) if self.is_cloud else f"file://{self.name}"
 
@@ -72,8 +72,8 @@ class CopySource:
     """One file or object to act on."""
 
     url: Url
-    kept: str  #: its name with the copied folder, such as `data/train/1.csv`
-    stripped: str  #: its name within that folder, `train/1.csv`; for a single file both are its own name
+    name_with_folder: str  #: its name with the copied folder, such as `data/train/1.csv`
+    name_in_folder: str  #: its name within that folder, `train/1.csv`; for a single file both are its own name
     size: int | None  #: None if it has no size, such as a pipe
     meta: dict[str, Any] = field(default_factory=dict)  #: the server's metadata of an object
 
@@ -131,8 +131,8 @@ def match(storage: Storage, url: Url, *, bucket: str) -> Match:
         return _match_plain(storage, bucket, url.name)
     if "**" in url.name:
         rule = pattern(url.name)
-        found = storage.list(bucket, prefix=literal_start(url.name)).objects
-        return Match(bucket, [item for item in found if rule.fullmatch(item["name"])], [])
+        candidates = storage.list(bucket, prefix=literal_start(url.name)).objects
+        return Match(bucket, [item for item in candidates if rule.fullmatch(item["name"])], [])
     objects: list[dict[str, Any]] = []
     folders = [""]
     parts = url.name.rstrip("/").split("/")
@@ -142,7 +142,7 @@ def match(storage: Storage, url: Url, *, bucket: str) -> Match:
         deeper: list[str] = []
         for folder in folders:
             listing = storage.list(bucket, prefix=folder + literal_start(part), delimiter="/")
-            deeper += [found for found in listing.prefixes if rule.fullmatch(found[len(folder) : -1])]
+            deeper += [below for below in listing.prefixes if rule.fullmatch(below[len(folder) : -1])]
             if last and not url.name.endswith("/"):
                 objects += [item for item in listing.objects if rule.fullmatch(item["name"][len(folder) :])]
         folders = deeper
@@ -201,7 +201,7 @@ def _expand_local(url: Url, recursive: bool) -> Iterator[CopySource]:
         return
     paths = [Path(url.name)]
     if url.is_wild and not paths[0].exists():
-        paths = [Path(found) for found in sorted(glob.glob(url.name, recursive=True))]  # noqa: PTH207  may be absolute
+        paths = [Path(name) for name in sorted(glob.glob(url.name, recursive=True))]  # noqa: PTH207  may be absolute
     for path in paths:
         if path.is_dir():
             yield from _walk(path) if recursive else ()

@@ -59,9 +59,11 @@ def run_one(program: Program) -> int:
 
 
 def run_gang(programs: Sequence[Program], emit: EmitLine, *, on_exit: Callable[[str, int], None]) -> int:
-    """Run programs together until the first one exits or another one fails. Returns the exit status of that one.
+    """Run programs together until the first one exits or another one fails.
 
-    `tell` gets each complete line. `ended` gets each exit of another program. Stops the others and kills all
+    Returns the exit status of the one that did.
+
+    `emit` gets each complete line. `on_exit` gets each exit of another program. Stops the others and kills all
     descendants. This process must have no other children.
     """
     with _stop_on_signal(), _stop_descendants():

@@ -1,4 +1,4 @@
-"""Display: HTML in notebooks, with every text of a user escaped, and plain lines elsewhere."""
+"""Display: HTML in notebooks, with every text of a user escaped, otherwise plain lines."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class Job:
         return Metrics.read(job_reader.stats(self._context, self.name, points))
 
     def watch(self, *, check: bool = True) -> None:
-        """Show the job until it ends: a live view in a notebook, lines elsewhere. An interrupt leaves the job running.
+        """Show the job until it ends: a live view in a notebook, otherwise lines. An interrupt leaves the job running.
 
         Raises `FailedPreconditionError`, with the reason, if the job did not succeed and `check` is True.
         """

@@ -82,14 +82,14 @@ class Models:
         export = _newest(job) if job is not None else None
         source = export.uri if export is not None else self._uri(origin) if origin is not None else ""
         model = self._get_or_create(name)
-        chosen = version or _next([each.name for each in model.versions])
-        body = dict(config or {}) | {"name": chosen} | ({"deploymentUri": source} if source else {})
+        version_name = version or _next([each.name for each in model.versions])
+        body = dict(config or {}) | {"name": version_name} | ({"deploymentUri": source} if source else {})
         runtime = runtime_version or (export.runtime if export is not None and "container" not in body else "")
         if runtime:
             body["runtimeVersion"] = runtime
         model._create(body)
-        if model.default != chosen:
-            model.set_default(chosen)
+        if model.default != version_name:
+            model.set_default(version_name)
         return model
 
     def _get_or_create(self, name: str) -> Model:

@@ -38,7 +38,7 @@ METADATA_FIELDS = {
     "customTime": "custom_time",
     "storageClass": "storage_class",
 }
-#: fields of a listing that need a look at each object: whole items, or one of these
+#: fields of a listing that need a read of each object: whole items, or one of these
 _PER_OBJECT_FIELDS = re.compile(
     rf"\*|\bitems\b(?![/(])|\b(?:md5Hash|crc32c|metadata|componentCount|{'|'.join(METADATA_FIELDS)})\b"
 )

@@ -207,7 +207,7 @@ def rsync(source: str, destination: str, project: str | None, progress: bool | N
     if changed:
         run(context.storage, changed, bar=progress, quiet=_is_quiet())
     for name in sorted(set(target_items) - set(source_items)) if flags["delete"] else ():
-        _note(f"Removing {target_items[name].url.shown}")
+        _note(f"Removing {target_items[name].url.display}")
         if to.bucket is None:
             Path(target_items[name].url.name).unlink()
         else:
@@ -221,7 +221,7 @@ def _contents(context: CommandContext, folder: Url, recursive: bool) -> dict[str
         items = list(expand(context.storage, context.project, root, recursive=True))
     except NotFoundError:
         return {}
-    return {item.stripped: item for item in items if recursive or "/" not in item.stripped}
+    return {item.name_in_folder: item for item in items if recursive or "/" not in item.name_in_folder}
 
 
 def _differ(one: CopySource, other: CopySource) -> bool:

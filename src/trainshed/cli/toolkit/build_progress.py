@@ -1,4 +1,4 @@
-"""Progress of a runtime build in this process: a bar on a terminal, lines elsewhere."""
+"""Progress of a runtime build in this process: a bar on a terminal, otherwise lines."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class _CopyState:
 
     def copy(self, transfer: Transfer) -> None:
         if self._print_lines:
-            say(f"Copying {transfer.source.url.shown}...")
+            say(f"Copying {transfer.source.url.display}...")
         try:
             run_transfer(self._storage, transfer, progress=self._advance)
         except TrainshedError as exc:

@@ -122,25 +122,25 @@ class CapacityContract(ABC):
 
     def test_a_gang_has_room_however_often_it_asks_until_it_gives_it_back(self, tmp_path: Path) -> None:
         engine, gang = self.engine(tmp_path), gang_of(self.attempt(tmp_path, "a"))
-        wait_for(lambda: engine.reserve(gang, ()), lambda answer: isinstance(answer, Reserved))
+        wait_for(lambda: engine.reserve(gang, ()), lambda result: isinstance(result, Reserved))
         assert engine.reserve(gang, ()) == Reserved()
         assert set(engine.reservations()) <= {gang.folder}
         engine.release(gang.folder)
         engine.release(gang.folder)
-        wait_for(engine.reservations, lambda held: not held)
-        wait_for(lambda: engine.reserve(gang, ()), lambda answer: isinstance(answer, Reserved))
+        wait_for(engine.reservations, lambda reservations: not reservations)
+        wait_for(lambda: engine.reserve(gang, ()), lambda result: isinstance(result, Reserved))
         engine.release(gang.folder)
 
     def test_a_gang_too_large_beside_others_waits_and_is_told_why(self, tmp_path: Path) -> None:
         engine = self.engine(tmp_path)
         [first, second] = [gang_of(self.attempt(tmp_path, name), replicas=self.max_replicas(engine)) for name in "ab"]
-        wait_for(lambda: engine.reserve(first, ()), lambda answer: isinstance(answer, Reserved))
+        wait_for(lambda: engine.reserve(first, ()), lambda result: isinstance(result, Reserved))
         assert isinstance(engine.reserve(second, [first]), Pending)
         assert engine.pending_reason(second, [first])
         engine.release(first.folder)
-        wait_for(lambda: engine.reserve(second, ()), lambda answer: isinstance(answer, Reserved))
+        wait_for(lambda: engine.reserve(second, ()), lambda result: isinstance(result, Reserved))
         engine.release(second.folder)
-        wait_for(engine.reservations, lambda held: not held)
+        wait_for(engine.reservations, lambda reservations: not reservations)
 
     def test_what_was_never_asked_for_can_be_given_back(self, tmp_path: Path) -> None:
         engine = self.engine(tmp_path)

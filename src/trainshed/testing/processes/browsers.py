@@ -61,7 +61,7 @@ def chromium() -> Iterator[Browser]:
 
 
 def patient(browser: Browser, **options: Any) -> BrowserContext:
-    """Return a new context, `how` as for `new_context`, whose default timeout is PAGE_TIMEOUT_MS."""
+    """Return a new context, `options` as for `new_context`, whose default timeout is PAGE_TIMEOUT_MS."""
     context = browser.new_context(**options)
     context.set_default_timeout(PAGE_TIMEOUT_MS)
     return context

@@ -32,7 +32,7 @@ class Shell:
         self.env["PATH"] = f"{TRAINSHED.parent}:{os.environ['PATH']}"
 
     def __call__(self, *words: object, status: int = 0, stdin: str | None = None) -> tuple[str, str]:
-        """Run `trainshed WORDS` with `given` as its stdin. Returns stdout and stderr.
+        """Run `trainshed WORDS` with `stdin`. Returns stdout and stderr.
 
         It must exit with `status` and without a traceback.
         """

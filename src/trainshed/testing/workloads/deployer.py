@@ -103,12 +103,12 @@ class Deployer:
         return str(finished["error"]["message"])
 
     def get(self, version: str) -> dict[str, Any]:
-        answer: dict[str, Any] = self.server.call("GET", f"{self.path}/versions/{version}")
-        return answer
+        body: dict[str, Any] = self.server.call("GET", f"{self.path}/versions/{version}")
+        return body
 
     def details(self, version: str) -> dict[str, Any]:
-        answer: dict[str, Any] = self.server.call("GET", f"/trainshed{self.path}/versions/{version}")
-        return answer
+        body: dict[str, Any] = self.server.call("GET", f"/trainshed{self.path}/versions/{version}")
+        return body
 
     def delete(self, version: str) -> dict[str, Any]:
         operation: dict[str, Any] = self.server.call("DELETE", f"{self.path}/versions/{version}")
@@ -120,18 +120,18 @@ class Deployer:
         return Caller(self.server.url)("POST", target, token=self.server.token, body={"instances": list(instances)})
 
     def predict(self, version: str, *instances: Any) -> list[Any]:
-        status, answer = self.ask(version, *instances)
-        assert status == 200, answer
-        return list(answer["predictions"])
+        status, response = self.ask(version, *instances)
+        assert status == 200, response
+        return list(response["predictions"])
 
     def until_answers(self, version: str, *instances: Any, within_s: float = TIMEOUT_S) -> float:
         """Return the seconds until a prediction succeeds."""
         start = time.monotonic()
         while True:
-            status, answer = self.ask(version, *instances)
+            status, response = self.ask(version, *instances)
             elapsed = time.monotonic() - start
             if status == 200:
                 return elapsed
-            assert status in (503, 504), answer
-            assert elapsed < within_s, answer
+            assert status in (503, 504), response
+            assert elapsed < within_s, response
             time.sleep(0.02)

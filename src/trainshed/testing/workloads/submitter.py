@@ -51,8 +51,8 @@ class Submitter:
             "args": list(args),
         }
         body = {"jobId": job, "labels": self.labels, "trainingInput": {**defaults, **training}}
-        answer: dict[str, Any] = self.server.call("POST", f"/v1/projects/{self.project}/jobs", body)
-        return answer
+        created: dict[str, Any] = self.server.call("POST", f"/v1/projects/{self.project}/jobs", body)
+        return created
 
     def upload(self, path: Path, name: str) -> str:
         target = f"/upload/storage/v1/b/{self.bucket}/o?uploadType=media&name={quote(name, safe='')}"
@@ -60,8 +60,8 @@ class Submitter:
         return f"gs://{self.bucket}/{name}"
 
     def get(self, job: str) -> dict[str, Any]:
-        answer: dict[str, Any] = self.server.call("GET", f"/v1/projects/{self.project}/jobs/{job}")
-        return answer
+        body: dict[str, Any] = self.server.call("GET", f"/v1/projects/{self.project}/jobs/{job}")
+        return body
 
     def wait(
         self, job: str, states: Collection[str] = TERMINAL_STATES, *, timeout_s: float = TIMEOUT_S
@@ -78,8 +78,8 @@ class Submitter:
 
     def lines(self, job: str) -> list[str]:
         """Return every message in its log so far."""
-        answer = self.server.call("GET", f"/trainshed/v1/projects/{self.project}/jobs/{job}/logs")
-        return [entry["message"] for entry in answer["entries"]]
+        response = self.server.call("GET", f"/trainshed/v1/projects/{self.project}/jobs/{job}/logs")
+        return [entry["message"] for entry in response["entries"]]
 
     def attempt(self, job: str) -> Path:
         return self.server.home / "jobs" / self.project / job / "1"
