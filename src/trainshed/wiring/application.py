@@ -79,8 +79,6 @@ from trainshed.wiring.jobs import (
 )
 from trainshed.wiring.ray import RayIntegration
 
-MAX_REMOTE_LAUNCHES = 8  #: concurrent launches of remote attempts, which are short on this machine
-
 
 @dataclass(frozen=True, slots=True)
 class Application:

@@ -25,9 +25,10 @@ from trainshed.engines.base import AttemptSpec
 from trainshed.engines.local.engine import SLOTS_PER_CORE
 from trainshed.proxy.node_endpoint import NodeEndpoint
 from trainshed.runtimes.uv import find_uv
-from trainshed.wiring.application import MAX_REMOTE_LAUNCHES
 from trainshed.wiring.core import Core
 from trainshed.wiring.ray import RayDependencies, RayIntegration
+
+MAX_REMOTE_LAUNCHES = 8  #: concurrent launches of remote attempts, which are short on this machine
 
 
 @dataclass(frozen=True, slots=True)
