@@ -18,7 +18,7 @@ from trainshed.domain.capacity.machine_types import STANDARD
 from trainshed.domain.capacity.placement import ResourceShares
 from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.hosts.watcher import HostPhase, HostStatus
-from trainshed.engines.ray.hosts import GANGS, REPLICA, RayHostConfig, RayHostEngine
+from trainshed.engines.ray.hosts import GANG_PREFIX, REPLICA, RayHostConfig, RayHostEngine
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.remote.workspace import model_folder
 from trainshed.serving.frames import FrameKind, auth_frame, pack_request
@@ -113,7 +113,7 @@ def test_a_host_gets_ready_and_answers_behind_its_secret(
         stranger.sendall(auth_frame("a guess") + pack_request(1, FrameKind.STATS, b""))
         assert stranger.recv(1) == b""
     [gang] = link.gangs()
-    assert gang.startswith(f"{GANGS}p/m/v/0-")
+    assert gang.startswith(f"{GANG_PREFIX}p/m/v/0-")
     wait_for(lambda: hosts.memory_use(key)[1], lambda size: size > 1 << 20)
 
 
@@ -242,6 +242,6 @@ def test_the_order_holds_all_that_a_node_needs(hosts: RayHostEngine, spec: HostS
     assert (folder / "spec.json").stat().st_mode & 0o077 == 0
     assert [each["name"] for each in order["cluster"]["files"]] == ["behaviour"]
     assert order["cluster"]["files"][0]["url"].startswith("https://nowhere/")
-    assert order["cluster"]["apart"] == f"{GANGS}p/m/v/"
+    assert order["cluster"]["apart"] == f"{GANG_PREFIX}p/m/v/"
     assert order["env"] == {"OMP_NUM_THREADS": "4"}
     in_phase(hosts, key, HostPhase.READY)

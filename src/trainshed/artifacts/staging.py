@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainshed.errors import FailedPreconditionError, NotFoundError
 
-FOLDER = "artifacts"  #: in the attempt's folder
+STAGING_FOLDER = "artifacts"  #: in the attempt's folder
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK_BYTES = 1 << 20
 #: Models can write to these folders: a link there is not followed, and a FIFO in place of a file does not block.
@@ -24,7 +24,7 @@ SAFE_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 def stage_package(attempt: Path, package: Package) -> Path:
     """Copy a package into the attempt's folder. Idempotent. The copy appears complete and verified, or not at all."""
-    staged = attempt / FOLDER / package.sha256
+    staged = attempt / STAGING_FOLDER / package.sha256
     if staged.is_file():
         return staged
     staged.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ class StagedPackage(OpenFile):
         if not _SHA256.fullmatch(sha256):
             raise missing
         try:
-            super().__init__(attempt / FOLDER / sha256)
+            super().__init__(attempt / STAGING_FOLDER / sha256)
         except FileNotFoundError:
             raise missing from None
 

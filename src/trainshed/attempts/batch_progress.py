@@ -12,7 +12,7 @@ import orjson
 
 LOG = logging.getLogger("trainshed.attempts.batch_progress")
 
-FOLDER = "prediction"  #: of an attempt: the plan, the model's files and the progress
+PREDICTION_FOLDER = "prediction"  #: of an attempt: the plan, the model's files and the progress
 _FILE_MAX_BYTES = 4096
 
 
@@ -33,7 +33,7 @@ class BatchProgress:
 def read_batch_progress(attempt: Path) -> BatchProgress | None:
     """The progress of an attempt. Returns None if there is none yet or it is invalid. Models can write to the file
     too, and its content must not keep their job, or a list with it, from being shown."""
-    path = attempt / FOLDER / "progress.json"
+    path = attempt / PREDICTION_FOLDER / "progress.json"
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

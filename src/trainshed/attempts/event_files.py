@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from trainshed.attempts import event_records
 
-LOOK_BYTES = 2 << 20  #: of one pass, over all files
-MAX_RECORD = 64 * 1024  #: a longer record is a graph, an image or the like: it is skipped without being read
+PASS_MAX_BYTES = 2 << 20  #: of one pass, over all files
+RECORD_MAX_BYTES = 64 * 1024  #: a longer record is a graph, an image or the like: it is skipped without being read
 MAX_NAMES = 4000  #: examined in one pass
 MAX_FILES = 64
 MAX_DEPTH = 4
@@ -63,7 +63,7 @@ class EventFiles:
 
     def look(self, folders: Iterable[EventFolder]) -> Iterator[Scalar]:
         """Read what is new below these folders. If the pass is not `complete`, the next one continues."""
-        self._budget = LOOK_BYTES
+        self._budget = PASS_MAX_BYTES
         visited: set[tuple[int, int]] = set()
         for folder, path, name in _event_files(folders):
             with _open(folder, name) as fd:
@@ -87,23 +87,23 @@ class EventFiles:
     def _read(self, file: _File, fd: int, size: int) -> Iterator[Scalar]:
         """The scalars of complete records, within the budget of this pass."""
         data, start = b"", file.offset  # the bytes read, and their offset in the file
-        while not file.damaged and self._budget > 0 and file.offset + event_records.HEADER <= size:
+        while not file.damaged and self._budget > 0 and file.offset + event_records.HEADER_BYTES <= size:
             position = file.offset - start
             if (
-                len(data) - position < event_records.HEADER + MAX_RECORD + event_records.FOOTER
+                len(data) - position < event_records.HEADER_BYTES + RECORD_MAX_BYTES + event_records.FOOTER_BYTES
                 and start + len(data) < size
             ):
                 data, start, position = os.pread(fd, _CHUNK_BYTES, file.offset), file.offset, 0
                 self._budget -= len(data)
-            if len(data) - position < event_records.HEADER:
+            if len(data) - position < event_records.HEADER_BYTES:
                 return  # the file was truncated meanwhile
             try:
-                length = event_records.record_length(data[position : position + event_records.HEADER])
-                end = position + event_records.HEADER + length + event_records.FOOTER
-                if start + end > size or (length <= MAX_RECORD and end > len(data)):
+                length = event_records.record_length(data[position : position + event_records.HEADER_BYTES])
+                end = position + event_records.HEADER_BYTES + length + event_records.FOOTER_BYTES
+                if start + end > size or (length <= RECORD_MAX_BYTES and end > len(data)):
                     return  # not completely written yet
-                if length <= MAX_RECORD:
-                    yield from self._scalars(file, data[position + event_records.HEADER : end])
+                if length <= RECORD_MAX_BYTES:
+                    yield from self._scalars(file, data[position + event_records.HEADER_BYTES : end])
                 file.offset = start + end
                 if end > len(data):
                     data, start = b"", file.offset
@@ -111,7 +111,7 @@ class EventFiles:
                 file.damaged = True
 
     def _scalars(self, file: _File, data: bytes) -> Iterator[Scalar]:
-        record, footer = data[: -event_records.FOOTER], data[-event_records.FOOTER :]
+        record, footer = data[: -event_records.FOOTER_BYTES], data[-event_records.FOOTER_BYTES :]
         event_records.check_record(record, footer)
         event = event_records.scalars(record, file.known)
         if not 0 <= event.time_s < 1e11 or not 0 <= event.step < 1 << 53:

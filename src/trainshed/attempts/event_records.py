@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 
-HEADER = 12  #: bytes: length of a record, and its checksum
-FOOTER = 4  #: bytes: checksum of the record
+HEADER_BYTES = 12  #: bytes: length of a record, and its checksum
+FOOTER_BYTES = 4  #: bytes: checksum of the record
 _CRC_MASK = 0xA282EAD8
 MAX_VALUES = 256  #: of one record
 MAX_TAG = 200

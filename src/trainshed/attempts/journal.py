@@ -16,7 +16,7 @@ import orjson
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.supervisor import step_tracker
 
-PIECE = 4 << 20  #: of one read; a supervisor writes a few hundred bytes in the life of a job
+READ_MAX_BYTES = 4 << 20  #: of one read; a supervisor writes a few hundred bytes in the life of a job
 
 
 def read_lines(attempt: Path, offset: int = 0) -> tuple[list[bytes], int]:
@@ -34,11 +34,11 @@ def read_lines(attempt: Path, offset: int = 0) -> tuple[list[bytes], int]:
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return [], offset
-        data = os.pread(fd, PIECE, offset)
+        data = os.pread(fd, READ_MAX_BYTES, offset)
     finally:
         os.close(fd)
-    if len(data) == PIECE and b"\n" not in data:
-        return [], offset + PIECE  # no event is that long
+    if len(data) == READ_MAX_BYTES and b"\n" not in data:
+        return [], offset + READ_MAX_BYTES  # no event is that long
     lines, end, _rest = data.rpartition(b"\n")  # an unterminated last line is not complete yet
     return (lines.split(b"\n"), offset + len(lines) + 1) if end else ([], offset)
 

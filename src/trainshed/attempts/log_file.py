@@ -20,8 +20,8 @@ import orjson
 from trainshed.domain.filters.terms import SEVERITIES
 
 LOG_NAME = "log.jsonl"
-CHUNK = 64 * 1024
-MAX_LINE = 4 * 1024 * 1024  #: a longer line is damaged: supervisors split lines long before
+CHUNK_BYTES = 64 * 1024
+LINE_MAX_BYTES = 4 * 1024 * 1024  #: a longer line is damaged: supervisors split lines long before
 MAX_TIME_US = 253_402_300_799_999_999  #: the end of the year 9999
 _MAX_DAMAGED_RUN = 10_000  #: damaged lines that one record reports
 _SEARCH_MAX_BYTES = 1024 * 1024
@@ -114,7 +114,7 @@ class AttemptLog:
         """The offset of the first record with this time or later; the end if there is none."""
         low, high = 0, self.complete()
         end = high
-        while high - low > CHUNK:
+        while high - low > CHUNK_BYTES:
             middle = (low + high) // 2
             probe = self._first_readable(middle, high)
             if probe is not None and probe.time_us < time_us:
@@ -134,7 +134,7 @@ class AttemptLog:
             with self._open() as fd:
                 position = os.fstat(fd).st_size
                 while position > 0:
-                    start = max(0, position - CHUNK)
+                    start = max(0, position - CHUNK_BYTES)
                     if (newline := os.pread(fd, position - start, start).rfind(b"\n")) >= 0:
                         return start + newline + 1
                     position = start
@@ -178,37 +178,37 @@ class AttemptLog:
             return b""
 
     def _raw_forwards(self, offset: int) -> Iterator[_Raw]:
-        size = CHUNK
+        size = CHUNK_BYTES
         while data := self._pread(size, offset):
             newline = data.rfind(b"\n")
             if newline >= 0:
                 for part in data[:newline].split(b"\n"):
                     yield _Raw(offset, offset + len(part) + 1, part)
                     offset += len(part) + 1
-                size = CHUNK
+                size = CHUNK_BYTES
             elif len(data) < size:
                 return
-            elif size < MAX_LINE:
+            elif size < LINE_MAX_BYTES:
                 size *= 4
             else:
                 end = self._line_start(offset + len(data))
                 if end is None:
                     return
                 yield _Raw(offset, end, None)
-                offset, size = end, CHUNK
+                offset, size = end, CHUNK_BYTES
 
     def _raw_backwards(self, end: int) -> Iterator[_Raw]:
-        size = CHUNK
+        size = CHUNK_BYTES
         while end > 0:
             begin_offset = max(0, end - size)
             data = self._pread(end - begin_offset, begin_offset)
             if len(data) < end - begin_offset:
                 return
             skipped = data.find(b"\n", 0, len(data) - 1) + 1 if begin_offset > 0 else 0
-            if begin_offset > 0 and skipped == 0 and size < MAX_LINE:
+            if begin_offset > 0 and skipped == 0 and size < LINE_MAX_BYTES:
                 size *= 4
                 continue
-            size = CHUNK
+            size = CHUNK_BYTES
             if begin_offset > 0 and skipped == 0:
                 start = self._previous_start(begin_offset)
                 yield _Raw(start, end, None)
@@ -223,7 +223,7 @@ class AttemptLog:
         if offset == 0:
             return 0
         offset -= 1
-        while data := self._pread(CHUNK, offset):
+        while data := self._pread(CHUNK_BYTES, offset):
             if (newline := data.find(b"\n")) >= 0:
                 return offset + newline + 1
             offset += len(data)
@@ -232,7 +232,7 @@ class AttemptLog:
     def _previous_start(self, offset: int) -> int:
         """The last offset, `offset` or earlier, at which a line begins."""
         while offset > 0:
-            start = max(0, offset - CHUNK)
+            start = max(0, offset - CHUNK_BYTES)
             if (newline := self._pread(offset - start, start).rfind(b"\n")) >= 0:
                 return start + newline + 1
             offset = start

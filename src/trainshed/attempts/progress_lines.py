@@ -8,7 +8,7 @@ from dataclasses import replace
 from trainshed.domain.jobs.progress import ProgressReport
 from trainshed.node.supervisor.step_tracker import parse_step
 
-MAX_TEXT = 4096  #: progress lines are short; the rest of a line is ignored
+LINE_MAX_CHARS = 4096  #: progress lines are short; the rest of a line is ignored
 
 _NUMBER = r"([-+]?(?:\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?|nan|inf))(?![\w%])"
 _ACCURACY = r"(?:(?:binary_|categorical_|sparse_categorical_)?accuracy|acc)"
@@ -42,7 +42,7 @@ class ProgressParser:
         """The progress of training and of an evaluation in this line."""
         if not any(hint in message for hint in _HINTS):
             return None, None
-        message = _ESCAPES.sub(" ", message[:MAX_TEXT])
+        message = _ESCAPES.sub(" ", message[:LINE_MAX_CHARS])
         report = ProgressReport(time_us=time_us, loss=_number(_LOSS, message), accuracy=_number(_ACC, message))
         if (batch := _BATCH.match(message)) is not None:
             return self._keras(report, message, batch)
@@ -144,7 +144,7 @@ def folder_in_line(message: str) -> str | None:
     """The folder of checkpoints or summaries that a line names: a gs:// URI or a path.
     Returns None if there is none."""
     for marker in _FILE_MARKERS:
-        if (end := message.find(marker, 0, MAX_TEXT)) > 0:
+        if (end := message.find(marker, 0, LINE_MAX_CHARS)) > 0:
             words = message[:end].split()
             word = words[-1].lstrip("\"'([{<") if words else ""
             if word.startswith(("/", "gs://")):

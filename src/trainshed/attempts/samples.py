@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-LOOK_BYTES = 4 << 20
+READ_MAX_BYTES = 4 << 20
 _ABSENT_ERRORS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 _MAX_SPAN_S = 3600.0
 
@@ -41,7 +41,7 @@ def samples_since(attempt: Path, offset: int = 0) -> tuple[list[ResourceSample],
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             return [], offset, True
-        data = os.pread(fd, LOOK_BYTES, offset)
+        data = os.pread(fd, READ_MAX_BYTES, offset)
     finally:
         os.close(fd)
     complete = offset + len(data) >= status.st_size

@@ -18,9 +18,9 @@ from trainshed.node.process import tree
 from trainshed.node.process.reaper import SIGNAL_EXIT_BASE
 from trainshed.node.process.spawn import inherited_environment
 
-LOG_BYTES = 4 << 20  #: of a log before it is rotated; the previous rotated file is deleted then
-LOOK_S = 0.05  #: maximum wait of `ChildRun.status`
-MARK = "TRAINSHED_HOST"
+LOG_MAX_BYTES = 4 << 20  #: of a log before it is rotated; the previous rotated file is deleted then
+STATUS_TIMEOUT_S = 0.05  #: maximum wait of `ChildRun.status`
+MARK_VARIABLE = "TRAINSHED_HOST"
 _TAIL_MAX_CHARS = 2000  #: of a log tail in a message
 _CHUNK_BYTES = 1 << 16
 _PID_LINE_MAX_BYTES = 32  #: of the line with the pid
@@ -35,19 +35,19 @@ def start_reaped(
     """
     with open(os.open(log, os.O_APPEND | SAFE_WRITE_FLAGS, 0o600), "ab") as stderr:
         return subprocess.Popen(
-            [python, "-I", node / "run.py", "reap", log, str(LOG_BYTES), *arguments],
+            [python, "-I", node / "run.py", "reap", log, str(LOG_MAX_BYTES), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
             start_new_session=True,
             cwd=work,
-            env={**inherited_environment(), "PYTHONUNBUFFERED": "1", **({MARK: mark} if mark else {})},
+            env={**inherited_environment(), "PYTHONUNBUFFERED": "1", **({MARK_VARIABLE: mark} if mark else {})},
         )
 
 
 def kill_marked(mark: str) -> None:
     """Kill all processes with this mark."""
-    tree.kill_by_environment(f"{MARK}={mark}".encode())
+    tree.kill_by_environment(f"{MARK_VARIABLE}={mark}".encode())
 
 
 def log_tail(log: Path) -> str:
@@ -103,7 +103,7 @@ class ReapedRun:
 
     def status(self) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(LOOK_S)
+            return self._process.wait(STATUS_TIMEOUT_S)
         return None
 
     def end(self) -> None:

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.attempts.batch_progress import FOLDER, BatchProgress, read_batch_progress
+from trainshed.attempts.batch_progress import PREDICTION_FOLDER, BatchProgress, read_batch_progress
 
 TOLD = {"predictions": 3, "errors": 1, "read": 50, "bytes": 200}
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    (tmp_path / FOLDER).mkdir()
-    return tmp_path / FOLDER / "progress.json"
+    (tmp_path / PREDICTION_FOLDER).mkdir()
+    return tmp_path / PREDICTION_FOLDER / "progress.json"
 
 
 def test_what_was_told(tmp_path: Path, file: Path) -> None:

@@ -115,9 +115,9 @@ def test_large_records_are_passed_over_without_being_read(tmp_path: Path) -> Non
 
 
 def test_one_look_is_bounded_and_the_next_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_files, "LOOK_BYTES", 4096)
+    monkeypatch.setattr(event_files, "PASS_MAX_BYTES", 4096)
     monkeypatch.setattr(event_files, "_CHUNK_BYTES", 1024)
-    monkeypatch.setattr(event_files, "MAX_RECORD", 512)
+    monkeypatch.setattr(event_files, "RECORD_MAX_BYTES", 512)
     write_events(tmp_path, *((step, step, {"loss": 1.0}) for step in range(1, 401)))
     files, looks = EventFiles(since_us=0), 0
     found: list[tuple[str, int, float]] = []

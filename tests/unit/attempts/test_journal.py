@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.attempts.journal import PIECE, read_lines, restarts
+from trainshed.attempts.journal import READ_MAX_BYTES, read_lines, restarts
 from trainshed.config import Home
 from trainshed.domain.jobs.reconcile import AttemptPhase
 from trainshed.engines.local.engine import LocalEngine
@@ -25,9 +25,9 @@ def test_lines_come_once_and_whole(tmp_path: Path) -> None:
 
 
 def test_an_endless_line_is_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "journal.jsonl").write_bytes(b"x" * (PIECE + 10) + b"\nlast\n")
+    (tmp_path / "journal.jsonl").write_bytes(b"x" * (READ_MAX_BYTES + 10) + b"\nlast\n")
     lines, offset = read_lines(tmp_path)
-    assert (lines, offset) == ([], PIECE)
+    assert (lines, offset) == ([], READ_MAX_BYTES)
     assert read_lines(tmp_path, offset)[0][-1] == b"last"
 
 

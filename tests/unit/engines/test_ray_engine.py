@@ -30,8 +30,8 @@ BEGUN: list[RayEngine] = []  # to be ended after each test
 
 @pytest.fixture(autouse=True)
 def _quick_and_ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(ray_engine, "LOOK_S", 0.01)
-    monkeypatch.setattr(ray_engine, "SOON_S", 0.01)
+    monkeypatch.setattr(ray_engine, "STATUS_INTERVAL_S", 0.01)
+    monkeypatch.setattr(ray_engine, "PENDING_POLL_INTERVAL_S", 0.01)
     yield
     while BEGUN:
         BEGUN.pop().close()
@@ -171,7 +171,7 @@ def test_gangs_that_there_is_room_for_do_not_wait_for_each_other(
     first, second, third = (gang(tmp_path, name) for name in ("first", "second", "third"))
     assert engine.reserve(first, ()) == engine.reserve(second, ()) == Pending(blocks_queue=False)
     assert engine.reserve(third, ()) == Pending(blocks_queue=True)  # there is room for two
-    monkeypatch.setattr(ray_engine, "PLACING_S", 0.0)
+    monkeypatch.setattr(ray_engine, "PLACEMENT_GRACE_S", 0.0)
     assert engine.reserve(first, ()) == Pending(blocks_queue=True)  # it has been given time enough
     link.placing = False
     reserved(engine, first)
@@ -179,11 +179,11 @@ def test_gangs_that_there_is_room_for_do_not_wait_for_each_other(
 
 
 def test_only_so_many_gangs_are_placed_at_once(tmp_path: Path) -> None:
-    link = ScriptedBridge([NODE] * (ray_engine.AHEAD + 1))
+    link = ScriptedBridge([NODE] * (ray_engine.MAX_PENDING_GANGS + 1))
     engine = engine_on(tmp_path, link)
     link.placing = True
-    answers = [engine.reserve(gang(tmp_path, f"g{number}"), ()) for number in range(ray_engine.AHEAD)]
-    assert answers == [Pending(blocks_queue=False)] * (ray_engine.AHEAD - 1) + [Pending(blocks_queue=True)]
+    answers = [engine.reserve(gang(tmp_path, f"g{number}"), ()) for number in range(ray_engine.MAX_PENDING_GANGS)]
+    assert answers == [Pending(blocks_queue=False)] * (ray_engine.MAX_PENDING_GANGS - 1) + [Pending(blocks_queue=True)]
 
 
 def test_machines_of_one_s_own_ask_for_what_they_have(tmp_path: Path) -> None:
@@ -209,14 +209,14 @@ def test_a_machine_that_there_is_no_more_waits_and_says_so(tmp_path: Path) -> No
 def test_a_cluster_that_is_silent_is_away_and_what_waits_says_since_when(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_engine, "AWAY_S", 3600.0)
+    monkeypatch.setattr(ray_engine, "OUTAGE_GRACE_S", 3600.0)
     link = ScriptedBridge([NODE])
     link.silent_since_us, link.why = 36_131_000_000, "It said nothing."
     engine = engine_on(tmp_path, link)
     waits = gang(tmp_path)
     assert engine.reserve(waits, ()) == Pending()
     assert engine.outage() is None  # the link may just be starting
-    monkeypatch.setattr(ray_engine, "AWAY_S", 0.0)
+    monkeypatch.setattr(ray_engine, "OUTAGE_GRACE_S", 0.0)
     wait_for(
         engine.outage, lambda away: away == Outage(engine="The Ray cluster at 10.0.0.1:6379", since_us=36_131_000_000)
     )
@@ -231,7 +231,7 @@ def test_a_cluster_that_is_silent_is_away_and_what_waits_says_since_when(
 def test_a_server_that_was_given_no_cluster_says_so_to_jobs_that_are_on_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_engine, "AWAY_S", 0.0)
+    monkeypatch.setattr(ray_engine, "OUTAGE_GRACE_S", 0.0)
     rules = PlacementConfig(address="", strategy="PACK", machines=MachineTypes(), shares=ResourceShares())
     began = now_us()
     supervisors = LocalEngine(Home(tmp_path / "home"), Path("uv"))

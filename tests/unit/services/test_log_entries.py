@@ -103,7 +103,7 @@ def test_find_agrees_with_a_plain_search(
     path.write_bytes(data)
     expected = next((start for start, at in starts if at >= target), len(data))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_files, "CHUNK", chunk)
+        patch.setattr(log_files, "CHUNK_BYTES", chunk)
         assert log_file(path).find(target) == expected
         forwards = list(log_file(path).forwards())
         assert [line.start for line in forwards] == [start for start, _ in starts]
@@ -134,7 +134,7 @@ def test_a_torn_line_is_left_for_the_next_read(make_job: MakeJob) -> None:
         b'{"t":999999999999999999999,"r":"m","s":"INFO","m":"x"}',
         b'{"t":1,"r":"m","s":"INFO"}',
         b"[" * 100_000,
-        b"x" * (log_files.MAX_LINE + 10),
+        b"x" * (log_files.LINE_MAX_BYTES + 10),
     ],
     ids=lambda bad: repr(bad[:20]),
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 
-from trainshed.attempts.batch_progress import FOLDER
+from trainshed.attempts.batch_progress import PREDICTION_FOLDER
 from trainshed.buckets.backend import BucketBackend
 from trainshed.buckets.glob import glob_objects
 from trainshed.buckets.names import split_uri
@@ -47,7 +47,7 @@ class BatchAttemptBuilder:
     def prepare(self, job: Job, folder: Path) -> AttemptSpec:
         """Build the spec of the attempt in `folder`. Blocks while a runtime is built and files are copied."""
         prediction = BatchPrediction.parse(job.body[BatchPrediction.key])
-        state_folder = folder / FOLDER
+        state_folder = folder / PREDICTION_FOLDER
         state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         spec = self._spec(job, prediction, state_folder / "model")
         (state_folder / "plan.json").write_bytes(orjson.dumps(self._plan(job, prediction, spec, state_folder)))

@@ -23,7 +23,7 @@ from trainshed.engines.hosts.watcher import HostPhase, HostProcess, HostStatus, 
 from trainshed.errors import EngineUnavailableError
 from trainshed.serving.frames import ANSWER_HEAD, FrameKind, auth_frame, pack_request
 
-FIGURES = ("waiting", "running_s", "requests", "instances", "batches", "failed", "refused", "cancelled")
+STATS_FIELDS = ("waiting", "running_s", "requests", "instances", "batches", "failed", "refused", "cancelled")
 _STATS_TIMEOUT_S = 0.5
 _RESPONSE_MAX_BYTES = 1 << 20  #: of a response to the server itself
 
@@ -103,7 +103,7 @@ class HostProcessEngine:
         except (EngineUnavailableError, orjson.JSONDecodeError):
             return {}
         counters = content if isinstance(content, dict) else {}
-        return {name: counters[name] for name in FIGURES if type(counters.get(name)) in (int, float)}
+        return {name: counters[name] for name in STATS_FIELDS if type(counters.get(name)) in (int, float)}
 
     def ask(self, key: str, kind: FrameKind, body: bytes, *, timeout_s: float) -> tuple[int, bytes]:
         """Send one request to a host and wait for the response. Raises `EngineUnavailableError` if there is none."""

@@ -20,7 +20,7 @@ from trainshed.engines.hosts.spec import HostSpec, log_of, render
 from trainshed.engines.hosts.watcher import HostProcess
 from trainshed.engines.local.containers import HostContainers
 from trainshed.engines.local.warm import WarmProcesses
-from trainshed.engines.reaped_process import LOG_BYTES, PipeHandle, ProcessHandle, SocketHandle, start_reaped
+from trainshed.engines.reaped_process import LOG_MAX_BYTES, PipeHandle, ProcessHandle, SocketHandle, start_reaped
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.process import tree
 from trainshed.serving.frames import FrameKind
@@ -28,7 +28,7 @@ from trainshed.serving.frames import FrameKind
 LOG = logging.getLogger("trainshed.engines.local.hosts")
 
 MODULE = "trainshed_serving"
-IN_TENSORFLOW = ("tensorflow", "keras")  #: loaders that import TensorFlow
+TENSORFLOW_LOADERS = ("tensorflow", "keras")  #: loaders that import TensorFlow
 _SOCKET_PATH_MAX_BYTES = 100  #: the kernel's limit is 107
 
 
@@ -110,11 +110,11 @@ class LocalHostEngine(HostProcessEngine):
 
     def _fork(self, spec: HostSpec, spec_file: Path, log: Path, work: Path) -> ProcessHandle | None:
         """Fork a host from a warm process. Returns None if there is none, or the host may need other modules."""
-        if self._warm is None or spec.site or spec.loader not in IN_TENSORFLOW:
+        if self._warm is None or spec.site or spec.loader not in TENSORFLOW_LOADERS:
             return None
         os.close(os.open(log, os.O_APPEND | SAFE_WRITE_FLAGS, 0o600))  # the reaper fails on a log it can't write
         arguments = (MODULE, "host", str(spec_file))
-        connection = self._warm.run(spec.python, arguments, log=log, log_limit=LOG_BYTES, talks_in=work)
+        connection = self._warm.run(spec.python, arguments, log=log, log_limit=LOG_MAX_BYTES, talks_in=work)
         if connection is None:
             return None
         try:

@@ -14,11 +14,11 @@ from pathlib import Path
 import orjson
 
 from trainshed.engines.hosts.spec import HostSpec, render
-from trainshed.engines.local.hosts import IN_TENSORFLOW, MODULE
+from trainshed.engines.local.hosts import MODULE, TENSORFLOW_LOADERS
 from trainshed.engines.local.warm import WarmProcesses
 from trainshed.engines.reaped_process import (
-    LOG_BYTES,
-    LOOK_S,
+    LOG_MAX_BYTES,
+    STATUS_TIMEOUT_S,
     ChildRun,
     ReapedRun,
     describe_exit,
@@ -45,13 +45,13 @@ class ReferenceOutputs:
     def await_warm(self, spec: HostSpec, *, check: Callable[[], None]) -> None:
         """Blocks until a host of this spec can be forked, or no warm process is starting: a second import is no
         faster. Propagates what `check`, called meanwhile, raises."""
-        if spec.site or spec.loader not in IN_TENSORFLOW:
+        if spec.site or spec.loader not in TENSORFLOW_LOADERS:
             return
         self._warm.prepare(spec.python)
         deadline = time.monotonic() + _WARM_TIMEOUT_S
         while self._warm.coming(spec.python) and not self._warm.listens(spec.python) and time.monotonic() < deadline:
             check()
-            time.sleep(LOOK_S)
+            time.sleep(STATUS_TIMEOUT_S)
 
     def compute(self, spec: HostSpec, folder: Path, *, timeout_s: float, check: Callable[[], None]) -> Path:
         """Compute the responses into a file in `folder`, and return its path. Blocks; what
@@ -83,13 +83,13 @@ class ReferenceOutputs:
         second import is no faster."""
         deadline = time.monotonic() + _WARM_TIMEOUT_S
         while True:
-            connection = self._warm.run(python, (MODULE, *arguments), log=log, log_limit=LOG_BYTES)
+            connection = self._warm.run(python, (MODULE, *arguments), log=log, log_limit=LOG_MAX_BYTES)
             if connection is not None:
                 return _ForkedRun(connection)
             if not self._warm.coming(python) or time.monotonic() > deadline:
                 return ReapedRun(start_reaped(python, self._ship(), arguments, log=log, work=log.parent))
             check()
-            time.sleep(LOOK_S)
+            time.sleep(STATUS_TIMEOUT_S)
 
 
 class _ForkedRun:
@@ -97,7 +97,7 @@ class _ForkedRun:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._connection.settimeout(LOOK_S)
+        self._connection.settimeout(STATUS_TIMEOUT_S)
         self._buffer = b""
 
     def status(self) -> int | None:

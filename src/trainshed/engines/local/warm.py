@@ -30,8 +30,8 @@ from trainshed.node.warm.compatibility import import_time_environment
 
 LOG = logging.getLogger("trainshed.engines.local.warm")
 
-RECENT_S = 7 * 24 * 3600.0  #: a runtime used since then is warmed when the server starts
-PATIENCE_S = 120.0  #: how long a warm process waits for the next server
+WARM_RETENTION_S = 7 * 24 * 3600.0  #: a runtime used since then is warmed when the server starts
+ORPHAN_TTL_S = 120.0  #: how long a warm process waits for the next server
 _RESPONSE_TIMEOUT_S = 10.0
 _END_TIMEOUT_S = 5.0
 #: Variables of the server that a warm process gets, besides those that frameworks read on import. No secrets.
@@ -67,7 +67,7 @@ class WarmProcesses:
                 record = orjson.loads(spec.read_bytes())
                 python, env = Path(record["python"]), record["env"]
                 age_s = time.time() - spec.stat().st_mtime
-                current = age_s < RECENT_S and python.exists() and folder == self._folder(python, env)
+                current = age_s < WARM_RETENTION_S and python.exists() and folder == self._folder(python, env)
                 if not current:
                     shutil.rmtree(folder)  # its process notices and exits
                     continue
@@ -194,7 +194,7 @@ class WarmProcesses:
             "env": env,
             "modules": self._modules[python],
             "server": self._server,
-            "patience_s": PATIENCE_S,
+            "patience_s": ORPHAN_TTL_S,
         }
         (folder / "spec.json").write_bytes(orjson.dumps(spec))
         passed = {name: value for name, value in inherited_environment().items() if name in _PASSED_VARIABLES}

@@ -37,11 +37,11 @@ from trainshed.errors import EngineUnavailableError, InvalidArgumentError
 LOG = logging.getLogger("trainshed.engines.ray.engine")
 
 LEASE_S = 600.0  #: how long a replica continues that no proxy reads from
-LOOK_S = 1.0  #: between two cluster status requests
-SOON_S = 0.5  #: while a placement group is pending; a release wakes the loop earlier
-PLACING_S = 2.0  #: Ray places a gang that fits sooner than this
-AHEAD = 8  #: gangs that may be pending in Ray at once
-AWAY_S = 10.0  #: how long the cluster may be unreachable, as when the bridge restarts, before it is reported
+STATUS_INTERVAL_S = 1.0  #: between two cluster status requests
+PENDING_POLL_INTERVAL_S = 0.5  #: while a placement group is pending; a release wakes the loop earlier
+PLACEMENT_GRACE_S = 2.0  #: Ray places a gang that fits sooner than this
+MAX_PENDING_GANGS = 8  #: gangs that may be pending in Ray at once
+OUTAGE_GRACE_S = 10.0  #: how long the cluster may be unreachable, as when the bridge restarts, before it is reported
 
 Bundles = Mapping[str, Resources]  #: the resources of each replica of a gang, by its name
 
@@ -156,8 +156,8 @@ class RayEngine:
         pending = sum(not each.ready for each in self._reservations.values())
         requested = [bundle for each in self._reservations.values() for bundle in each.bundles.values()]
         return (
-            time.monotonic() - reservation.since_s < PLACING_S
-            and pending < AHEAD
+            time.monotonic() - reservation.since_s < PLACEMENT_GRACE_S
+            and pending < MAX_PENDING_GANGS
             and fits_in_total(requested, [node.total for node in _nodes(self._status)])
         )
 
@@ -197,7 +197,7 @@ class RayEngine:
             self._bridge.release(gang_name(attempt))
         except EngineUnavailableError as exc:
             LOG.info("ray.not_released gang=%s reason=%s", gang_name(attempt), exc)
-            self._stopping.wait(LOOK_S)
+            self._stopping.wait(STATUS_INTERVAL_S)
             with self._lock:
                 self._reservations[attempt].releasing = False  # the next reconcile pass tries again
             return
@@ -230,7 +230,7 @@ class RayEngine:
     def outage(self) -> Outage | None:
         status = self._status
         since_us = status.since_us or self._created_us
-        if status.reachable or now_us() - max(since_us, self._created_us) < AWAY_S * 1e6:
+        if status.reachable or now_us() - max(since_us, self._created_us) < OUTAGE_GRACE_S * 1e6:
             return None
         return Outage(engine=self._config.name, since_us=since_us)
 
@@ -238,10 +238,10 @@ class RayEngine:
         status_s = float("-inf")
         while not self._stopping.is_set():
             self._wakeup.clear()
-            full = time.monotonic() - status_s >= LOOK_S
+            full = time.monotonic() - status_s >= STATUS_INTERVAL_S
             if full:
                 self._status, status_s = self._bridge.cluster(), time.monotonic()
-            self._wakeup.wait(SOON_S if self._request_pending(full=full) else LOOK_S)
+            self._wakeup.wait(PENDING_POLL_INTERVAL_S if self._request_pending(full=full) else STATUS_INTERVAL_S)
 
     def _request_pending(self, *, full: bool) -> bool:
         """Request the capacity of pending gangs. In a `full` pass, also of those that could not fit.
@@ -258,7 +258,7 @@ class RayEngine:
                 reservation.ready = self._bridge.reserve(gang_name(attempt), reservation.bundles, self._config.strategy)
             except EngineUnavailableError as exc:
                 LOG.info("ray.not_reserved gang=%s reason=%s", gang_name(attempt), exc)
-                self._stopping.wait(LOOK_S)
+                self._stopping.wait(STATUS_INTERVAL_S)
                 return True
             if reservation.ready:
                 self._wake()

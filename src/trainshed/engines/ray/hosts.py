@@ -38,10 +38,10 @@ from trainshed.serving.frames import FrameKind
 
 LOG = logging.getLogger("trainshed.engines.local.hosts")
 
-GANGS = "trainshed/@hosts/"  #: prefix of the names of hosts on the cluster; no project can have this name
-PREPARES_S = 900.0  #: for capacity, the runtime and the files
+GANG_PREFIX = "trainshed/@hosts/"  #: prefix of the names of hosts on the cluster; no project can have this name
+SETUP_TIMEOUT_S = 900.0  #: for capacity, the runtime and the files
 ROUND, REPLICA = "0", "host"
-SPEC = "host.json"  #: the host's spec file, in the credentials bundle
+HOST_SPEC_FILE = "host.json"  #: the host's spec file, in the credentials bundle
 _SWEEP_INTERVAL_S = 30.0  #: between two checks for unused reservations
 _RETRY_INTERVAL_S = 2.0
 
@@ -115,7 +115,7 @@ class RayHostEngine(HostProcessEngine):
             raise EngineUnavailableError(self._config.lacking)
         name = f"{spec.instance}-{secrets.token_hex(4)}"
         key = f"{spec.project}/{spec.model}/{spec.version}/{name}"
-        gang = f"{GANGS}{spec.project}/{spec.model}/{spec.version}/{name}"
+        gang = f"{GANG_PREFIX}{spec.project}/{spec.model}/{spec.version}/{name}"
         folder = self.folder(spec.project, spec.model, spec.version)
         proxy_folder, log = folder / "remote" / name, log_of(folder, spec)
         secret = secrets.token_urlsafe(32)
@@ -137,7 +137,7 @@ class RayHostEngine(HostProcessEngine):
                 log,
                 mark,
                 endpoint=partial(_endpoint, proxy_folder, secret),
-                prepares_s=PREPARES_S,
+                prepares_s=SETUP_TIMEOUT_S,
                 on_exit=partial(self._on_exit, key, gang),
             )
         except InvalidArgumentError as exc:
@@ -166,14 +166,14 @@ class RayHostEngine(HostProcessEngine):
             "secret": secret,
         }
         credentials = {
-            "files": {SPEC: json.dumps(host_spec)},
+            "files": {HOST_SPEC_FILE: json.dumps(host_spec)},
             "sidecar_proxy": None,
             "ca": access.ca,
             "token": access.token,
         }
         return {
             "module": "",
-            "args": ["host", f"@node@/credentials/{SPEC}"],
+            "args": ["host", f"@node@/credentials/{HOST_SPEC_FILE}"],
             "env": {"OMP_NUM_THREADS": str(threads)},
             "replicas": [{"name": REPLICA, "env": {}}],
             "cluster": {
@@ -242,7 +242,7 @@ class RayHostEngine(HostProcessEngine):
             if self._stopping.is_set():
                 return
             try:
-                existing = [gang for gang in self._bridge.gangs() if gang.startswith(GANGS)]
+                existing = [gang for gang in self._bridge.gangs() if gang.startswith(GANG_PREFIX)]
             except EngineUnavailableError as exc:
                 LOG.info("host.capacity_unknown reason=%s", exc)
                 existing = []

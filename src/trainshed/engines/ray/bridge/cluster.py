@@ -17,10 +17,10 @@ from .cluster_api import ClusterApi
 
 Bundles = Mapping[str, Mapping[str, float]]
 
-LOOK_S = 1.0  #: between two requests to the head
-ANSWERS_S = 6.0  #: a head that responded within this time is reachable
-FREE_S = 3.0  #: between two requests for free resources, while a client wants them
-SHUNNED_S = 120.0  #: by then the head knows that a node is lost, or the node is back
+POLL_INTERVAL_S = 1.0  #: between two requests to the head
+HEAD_FRESH_S = 6.0  #: a head that responded within this time is reachable
+FREE_INTERVAL_S = 3.0  #: between two requests for free resources, while a client wants them
+CORDON_S = 120.0  #: by then the head knows that a node is lost, or the node is back
 _API_TIMEOUT_S = 20.0  #: for the `ClusterApi` actor to respond
 _END_TIMEOUT_S = 10.0  #: for an agent to kill all descendants
 _MAX_ATTEMPTS = 3  #: to end the actors of a gang, before the failure is reported
@@ -72,7 +72,7 @@ class ClusterConnection:
     def watch(self) -> None:
         """Poll the head. Returns when the connection is broken permanently."""
         while ray.is_initialized():
-            time.sleep(LOOK_S)
+            time.sleep(POLL_INTERVAL_S)
             try:
                 self._update_nodes()
                 self._update_free()
@@ -94,13 +94,13 @@ class ClusterConnection:
 
     def _update_free(self) -> None:
         now_s = time.monotonic()
-        if now_s >= self._free_at and now_s < self._viewed_s + 2 * FREE_S:
-            self._free_at = now_s + FREE_S
+        if now_s >= self._free_at and now_s < self._viewed_s + 2 * FREE_INTERVAL_S:
+            self._free_at = now_s + FREE_INTERVAL_S
             self._free = self._call_api("free")
 
     def answers(self) -> bool:
         """Whether the head has responded recently."""
-        return self._connected.is_set() and time.monotonic() - self._answered_s < ANSWERS_S
+        return self._connected.is_set() and time.monotonic() - self._answered_s < HEAD_FRESH_S
 
     def check(self) -> None:
         """Raises `ClusterUnavailableError` if the head has not responded recently."""
@@ -149,7 +149,7 @@ class ClusterConnection:
 
     def cordon(self, node: str) -> None:
         """Avoid this node for a while: it does not respond, and the head may not know yet."""
-        self._cordoned_s[node] = time.monotonic() + SHUNNED_S
+        self._cordoned_s[node] = time.monotonic() + CORDON_S
 
     def _cordoned(self) -> list[str]:
         now_s = time.monotonic()

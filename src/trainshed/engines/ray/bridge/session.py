@@ -14,7 +14,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutErro
 from .cluster import ClusterConnection
 from .cluster_api import CREATED
 
-UNANSWERED_S = 25.0  #: a node that does not respond for this long, while the head does, counts as lost
+NODE_LOST_AFTER_S = 25.0  #: a node that does not respond for this long, while the head does, counts as lost
 _READ_TIMEOUT_S = 2.0  #: how long a read waits for data
 _SUSPECT_AFTER_S = 8.0  #: an actor that has not responded for this long is suspect
 _POLL_TIMEOUT_S = 3.0  #: of one wait for the actor, before other checks run
@@ -192,14 +192,14 @@ class ReplicaSession:
             if self._cluster.answers():  # while the head does not respond either, silence says nothing about the node
                 silent_s += now_s - checked_s
             checked_s = now_s
-            if silent_s > UNANSWERED_S or self._cluster.dead(self._node):
+            if silent_s > NODE_LOST_AFTER_S or self._cluster.dead(self._node):
                 raise self._lost_error(None)
 
     def _lost_error(self, exc: BaseException | None) -> ReplicaLostError:
         replica, host = self._replica, self._cluster.host(self._node)
         if exc is None and not self._cluster.dead(self._node):
             return ReplicaLostError(
-                f"The node {host} with {replica} has not answered for {UNANSWERED_S:g} s.", node=True
+                f"The node {host} with {replica} has not answered for {NODE_LOST_AFTER_S:g} s.", node=True
             )
         if _NODE_DIED in str(exc) or self._cluster.died(self._node):
             return ReplicaLostError(f"The node {host} with {replica} was lost.", node=True)
