@@ -112,10 +112,12 @@ class TestRayEngine(TestLocalEngine):
         return engine
 
     def attempt(self, tmp_path: Path, name: str) -> AttemptSpec:
-        there = RemoteSpec(runtime={"name": "test", "key": KEY, "python": "3.11", "lock": ""}, packages=(), kit=KIT)
+        there = RemoteSpec(
+            runtime={"name": "test", "key": KEY, "python": "3.11", "lock": ""}, packages=(), credentials=KIT
+        )
         launch = super().attempt(tmp_path, name)
         replicas = tuple(replace(each, machine="n1-standard-1") for each in launch.replicas)
-        return replace(launch, elsewhere=there, replicas=replicas, warm=False)
+        return replace(launch, remote=there, replicas=replicas, warm=False)
 
     def test_what_cannot_be_started_is_an_engine_that_is_down(self, tmp_path: Path) -> None:
         (tmp_path / "jobs").write_text("a file where a folder should be")

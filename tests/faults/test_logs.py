@@ -118,7 +118,7 @@ def write_by_supervisor(job: WrittenJob, data: bytes, *, piece: int = MB) -> Non
     """What the supervisor makes of a replica's output."""
     log = node_logs.ReplicaLog("master-replica-0", node_logs.LogWriter(str(job.path)), 256 * MB)
     for start in range(0, len(data), piece):
-        log.take(node_logs.STDOUT, data[start : start + piece])
+        log.feed(node_logs.STDOUT, data[start : start + piece])
     log.close()
 
 

@@ -43,7 +43,7 @@ def rules(**changes: str) -> RayHostConfig:
     return RayHostConfig(
         machines=STANDARD,
         shares=ResourceShares(),
-        way=lambda spec: ArtifactAccess(url="https://nowhere/", ca="", token="ts_courier"),
+        access=lambda spec: ArtifactAccess(url="https://nowhere/", ca="", token="ts_courier"),
         recipe=lambda name: RECIPE,
         body_limit=1 << 20,
         **changes,
@@ -198,7 +198,7 @@ def test_answers_are_compared_there(tmp_path: Path, hosts: RayHostEngine, spec: 
 
 
 def test_what_is_needed_is_known_to_the_next_server(hosts: RayHostEngine, spec: HostSpec) -> None:
-    assert hosts.prepare(replace(spec, provisions=None), existing=True) == spec
+    assert hosts.prepare(replace(spec, manifest=None), existing=True) == spec
 
 
 def test_room_that_an_earlier_server_left_is_given_back(
@@ -220,7 +220,7 @@ def test_room_that_an_earlier_server_left_is_given_back(
 
 def test_without_a_cluster_none_is_started(tmp_path: Path, spec: HostSpec, link: LocalBridge) -> None:
     none = RayHostEngine(
-        Home(tmp_path / "other"), ship=lambda: tmp_path, bridge=link, config=rules(lacking="There is none.")
+        Home(tmp_path / "other"), ship=lambda: tmp_path, bridge=link, config=rules(unavailable_reason="There is none.")
     )
     none.open(lambda: None)
     with pytest.raises(EngineUnavailableError, match=r"There is none\."):

@@ -61,7 +61,7 @@ class EventFiles:
         self._budget = 0  #: bytes that this pass may still read
         self.complete = True  #: whether the last pass read all files to their ends
 
-    def look(self, folders: Iterable[EventFolder]) -> Iterator[Scalar]:
+    def read_new(self, folders: Iterable[EventFolder]) -> Iterator[Scalar]:
         """Read what is new below these folders. If the pass is not `complete`, the next one continues."""
         self._budget = PASS_MAX_BYTES
         visited: set[tuple[int, int]] = set()

@@ -60,7 +60,7 @@ class RemoteSpec:
 
     runtime: Mapping[str, Any]  #: the recipe of its environment: name, key, python, lock, stands_for
     packages: tuple[Mapping[str, Any], ...]  #: uri, sha256 and url of each
-    kit: Mapping[str, Any]  #: files and tokens; must not appear in logs or command lines
+    credentials: Mapping[str, Any]  #: files and tokens; must not appear in logs or command lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class AttemptSpec:
     log_limit_bytes: int
     warm: bool = True  #: whether it may start from a warm process
     containers: ContainerSettings | None = None  #: if each replica has one
-    elsewhere: RemoteSpec | None = None  #: for remote replicas
+    remote: RemoteSpec | None = None  #: for remote replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,10 +99,10 @@ class RayIntegration:
         host_config = RayHostConfig(
             machines=deps.machines,
             shares=shares,
-            way=deps.artifact_access,
+            access=deps.artifact_access,
             recipe=lambda runtime: runtime_recipe(CATALOGUE[runtime]),
             body_limit=settings.body_limit_mb << 20,
-            lacking=self.registered_engine.unavailable_reason,
+            unavailable_reason=self.registered_engine.unavailable_reason,
         )
         self.hosts = RayHostEngine(deps.home, ship=deps.supervisors.ship, bridge=self._bridge, config=host_config)
 

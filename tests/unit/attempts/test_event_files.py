@@ -27,7 +27,7 @@ from trainshed.testing.workloads.event_files import (
 
 
 def look(files: EventFiles, root: Path, *parts: str) -> list[tuple[str, int, float]]:
-    return [(each.tag, each.step, each.value) for each in files.look([EventFolder(root, parts)])]
+    return [(each.tag, each.step, each.value) for each in files.read_new([EventFolder(root, parts)])]
 
 
 def test_the_checksum_is_that_of_tensorflow() -> None:
@@ -165,7 +165,7 @@ def test_a_damaged_file_gives_what_comes_before_the_damage(at: int, flip: int) -
 def test_a_good_frame_around_anything_does_no_harm(record: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "a.tfevents").write_bytes(framed(record) + GOOD)
-        for each in EventFiles(since_us=0).look([EventFolder(Path(folder), ())]):
+        for each in EventFiles(since_us=0).read_new([EventFolder(Path(folder), ())]):
             assert isinstance(each.value, float)
 
 

@@ -68,8 +68,8 @@ def test_an_image_goes_there_with_its_limits_and_addresses_as_they_are(tmp_path:
     assert master.container.image == "trainer:1"
     assert master.container.args == ("--data", "gs://mine/data", "--job-dir", "gs://mine/out")
     assert (master.container.cpus, master.container.memory_bytes) == (4, 15_000_000_000)
-    assert launch.elsewhere is not None
-    assert launch.elsewhere.runtime == {}, "nothing is built there"
+    assert launch.remote is not None
+    assert launch.remote.runtime == {}, "nothing is built there"
     assert "@host:master-replica-0@" in master.env["TF_CONFIG"]
 
 
@@ -78,8 +78,8 @@ def test_the_way_to_the_server_is_where_containers_see_it(tmp_path: Path) -> Non
     assert launch.env["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"] == "/etc/trainshed/token"
     assert launch.env["SSL_CERT_FILE"] == "/etc/trainshed/bundle.pem"
     assert "@node@" not in repr(launch.env)
-    assert launch.elsewhere is not None
-    boto = launch.elsewhere.kit["files"]["boto"]
+    assert launch.remote is not None
+    boto = launch.remote.credentials["files"]["boto"]
     assert "ca_certificates_file = /etc/trainshed/bundle.pem" in boto
     assert "state_dir = /tmp/gsutil" in boto, "what is mounted can't be written to"
 

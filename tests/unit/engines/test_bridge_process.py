@@ -106,6 +106,6 @@ def test_an_environment_that_cannot_be_built_is_the_reason_that_people_are_told(
     link = BridgeProcess(Home(tmp_path), address="h:1", python=fails, ship=lambda: tmp_path)
     link.begin()
     try:
-        assert wait_for(lambda: link.cluster().why, bool) == "The index can't be reached."
+        assert wait_for(lambda: link.cluster().reason, bool) == "The index can't be reached."
     finally:
         link.close()

@@ -40,7 +40,7 @@ class Shed:
         self.hosts.open(self.news.set)
         if warm:
             self.warm.prepare(PYTHON)
-            wait_for(lambda: self.warm.listens(PYTHON), bool)
+            wait_for(lambda: self.warm.is_ready(PYTHON), bool)
 
     def ship(self) -> Path:
         return ship_scripted(self.path / "node")

@@ -81,7 +81,7 @@ def launch(tmp_path: Path, name: str) -> AttemptSpec:
         max_running_s=1,
         log_limit_bytes=1,
         warm=False,
-        elsewhere=RemoteSpec(runtime={"name": "python"}, packages=({"uri": "gs://b/p"},), kit={"files": {}}),
+        remote=RemoteSpec(runtime={"name": "python"}, packages=({"uri": "gs://b/p"},), credentials={"files": {}}),
     )
 
 

@@ -64,7 +64,7 @@ def shed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shed]:
 def test_the_answers_are_in_a_file(shed: Shed) -> None:
     assert shed.compute().is_file()
     assert shed.compute().is_file()
-    assert bool(list((shed.path / "home" / "warm").glob("*/socket"))) is shed.warm.coming(PYTHON)
+    assert bool(list((shed.path / "home" / "warm").glob("*/socket"))) is shed.warm.is_starting(PYTHON)
 
 
 def test_a_failure_is_told_in_its_own_words(shed: Shed) -> None:
@@ -105,7 +105,7 @@ def test_whoever_checks_can_end_it(shed: Shed) -> None:
 def test_the_warm_process_is_there_before_it_is_needed(tmp_path: Path) -> None:
     shed = Shed(tmp_path, modules=("decimal",))
     shed.references.expect(PYTHON)
-    assert shed.warm.coming(PYTHON)
+    assert shed.warm.is_starting(PYTHON)
     wait_for(lambda: list((shed.path / "home" / "warm").glob("*/socket")), bool)
     shed.references.expect(PYTHON)
     assert shed.compute().is_file()

@@ -93,10 +93,10 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 def test_streams_do_not_mix_within_a_line(tmp_path: Path) -> None:
     log = ReplicaLog("master-replica-0", LogWriter(str(tmp_path / "log")), 1000)
-    log.take(STDOUT, b"one ")
-    log.take(STDERR, b"two ")
-    log.take(STDOUT, b"three\n")
-    log.take(STDERR, b"INFO:root:four\nWARNING:root:five")
+    log.feed(STDOUT, b"one ")
+    log.feed(STDERR, b"two ")
+    log.feed(STDOUT, b"three\n")
+    log.feed(STDERR, b"INFO:root:four\nWARNING:root:five")
     log.close()
     lines = [(line["s"], line["m"]) for line in _read(tmp_path / "log")]
     assert lines == [("INFO", "one three"), ("ERROR", "two INFO:root:four"), ("WARNING", "five")]
@@ -127,7 +127,7 @@ def test_each_line_is_kept_or_counted(
     log = ReplicaLog("r", LogWriter(str(path)), limit)
     data = b"".join(b"line %d\n" % n for n in range(40))[: None if ended else -1]
     for size in [*counts, len(data)]:
-        log.take(STDOUT, data[:size])
+        log.feed(STDOUT, data[:size])
         data = data[size:]
     log.close()
     lines = _read(path)
@@ -146,20 +146,20 @@ def test_each_line_is_kept_or_counted(
 
 def test_the_tail_is_of_stderr_and_goes_on_past_the_limit(tmp_path: Path) -> None:
     log = ReplicaLog("r", LogWriter(str(tmp_path / "log")), 10)
-    log.take(STDOUT, b"out\n")
+    log.feed(STDOUT, b"out\n")
     assert log.tail() == "out\n"
-    log.take(STDERR, b"a long line that is over the limit\n")
-    log.take(STDERR, b"the reason\n")
+    log.feed(STDERR, b"a long line that is over the limit\n")
+    log.feed(STDERR, b"the reason\n")
     assert log.tail().endswith("the reason\n")
 
 
 def test_a_new_copy_begins_with_a_line_and_a_tail_of_its_own(tmp_path: Path) -> None:
     seen: list[bytes] = []
     log = ReplicaLog("r", LogWriter(str(tmp_path / "log")), 1000, seen.extend)
-    log.take(STDERR, b"step 1\nthe old copy was cut")
-    log.renew()
+    log.feed(STDERR, b"step 1\nthe old copy was cut")
+    log.reset()
     assert log.tail() == ""
-    log.take(STDERR, b"the new one\n")
+    log.feed(STDERR, b"the new one\n")
     assert log.tail() == "the new one\n"
     assert [line["m"] for line in _read(tmp_path / "log")] == ["step 1", "the old copy was cut", "the new one"]
     assert seen == [b"step 1", b"the old copy was cut", b"the new one"]

@@ -61,12 +61,12 @@ def _types(replicas: list[dict[str, Any]]) -> list[str]:
 def test_workers_wait_for_the_master_to_come_to_a_parameter_server(network: Network, site: Path) -> None:
     order = StartOrder(network)
     assert _types(order.begin(SERVERS, str(site), NOW)) == ["master", "ps", "ps", "evaluator"]
-    assert order.look_at == NOW + CHECK_INTERVAL_S
+    assert order.check_at == NOW + CHECK_INTERVAL_S
     assert order.due(NOW + CHECK_INTERVAL_S) == []
     network.connected = True
     assert _types(order.due(NOW + 2 * CHECK_INTERVAL_S)) == ["worker", "worker"]
     assert network.asked == [{3, 4}, {3, 4}]
-    assert order.look_at == float("inf")
+    assert order.check_at == float("inf")
     assert order.due(NOW + 100.0) == []
 
 
@@ -83,7 +83,7 @@ def test_workers_never_wait_long(network: Network, site: Path) -> None:
 def test_a_gang_without_workers_or_servers_starts_whole(types: tuple[str, ...], network: Network, site: Path) -> None:
     order = StartOrder(network)
     assert _types(order.begin(_gang(*types), str(site), NOW)) == [*types]
-    assert order.look_at == float("inf")
+    assert order.check_at == float("inf")
     assert network.asked == []
 
 

@@ -33,7 +33,7 @@ def test_frames_come_back_whatever_the_sizes_of_files_and_reads(
     for kind, payload in FRAMES:
         writer.append(kind, payload)
         found += frames.feed(_read_all(reader, frames.offset, limit))
-        frames.again()
+        frames.resume()
     assert found == FRAMES
     assert all(path.stat().st_size <= segment for path in folder.iterdir())
 
@@ -44,7 +44,7 @@ def test_a_reader_goes_on_from_the_last_whole_frame(tmp_path: Path) -> None:
         writer.append(kind, payload)
     whole = reader.read(0)
     assert frames.feed(whole[:12]) == FRAMES[:1]
-    frames.again()  # the connection broke in the middle of the second frame
+    frames.resume()  # the connection broke in the middle of the second frame
     assert frames.feed(reader.read(frames.offset)) == FRAMES[1:]
 
 
@@ -70,7 +70,7 @@ def test_a_full_disk_delays_frames_and_loses_none(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(os, "write", half)
     writer.append(OUT, b"some words")
-    assert writer.held and not writer.flush()
+    assert writer.pending_bytes and not writer.flush()
     monkeypatch.setattr(os, "write", write)
     assert writer.flush()
     assert StreamDecoder().feed(reader.read(0)) == [(OUT, b"some words")]

@@ -63,8 +63,8 @@ class RemoteAttemptBuilder:
         )
         attempt = self.credentials.inject(spec)
         runtime = {} if training.containers else runtime_recipe(CATALOGUE[job.runtime])
-        remote = RemoteSpec(runtime=runtime, packages=attempt.packages, kit=attempt.credentials)
-        return replace(attempt.spec, elsewhere=remote)
+        remote = RemoteSpec(runtime=runtime, packages=attempt.packages, credentials=attempt.credentials)
+        return replace(attempt.spec, remote=remote)
 
     def _args(self, job: Job, training: Training) -> tuple[str, ...]:
         serves_gs = self.serves_gs and CATALOGUE[job.runtime].can_use_gs

@@ -51,7 +51,7 @@ class HostSpec:
     machine: str = ""  #: the machine type, if the engine uses it
     alone: bool = False  #: it shares no resources with other hosts of the version
     packages: tuple[Package, ...] = ()  #: installed in `site`, if known
-    provisions: ArtifactManifest | None = None  #: what a remote host has to fetch
+    manifest: ArtifactManifest | None = None  #: what a remote host has to fetch
 
 
 def render(spec: HostSpec, socket_path: Path, container: Mapping[str, Any] | None = None) -> dict[str, Any]:

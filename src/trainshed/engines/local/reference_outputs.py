@@ -49,7 +49,9 @@ class ReferenceOutputs:
             return
         self._warm.prepare(spec.python)
         deadline = time.monotonic() + _WARM_TIMEOUT_S
-        while self._warm.coming(spec.python) and not self._warm.listens(spec.python) and time.monotonic() < deadline:
+        while (
+            self._warm.is_starting(spec.python) and not self._warm.is_ready(spec.python) and time.monotonic() < deadline
+        ):
             check()
             time.sleep(STATUS_TIMEOUT_S)
 
@@ -86,7 +88,7 @@ class ReferenceOutputs:
             connection = self._warm.run(python, (MODULE, *arguments), log=log, log_limit=LOG_MAX_BYTES)
             if connection is not None:
                 return _ForkedRun(connection)
-            if not self._warm.coming(python) or time.monotonic() > deadline:
+            if not self._warm.is_starting(python) or time.monotonic() > deadline:
                 return ReapedRun(start_reaped(python, self._ship(), arguments, log=log, work=log.parent))
             check()
             time.sleep(STATUS_TIMEOUT_S)

@@ -145,14 +145,14 @@ class WarmProcesses:
         except OSError as exc:
             LOG.warning("warm.unusable python=%s reason=%s", python, exc)
 
-    def listens(self, python: Path) -> bool:
+    def is_ready(self, python: Path) -> bool:
         """Whether the warm process that `run` would use is ready."""
         return (
             self._request(self._folder(python, import_time_environment(inherited_environment())), {"do": "hello"})
             is not None
         )
 
-    def coming(self, python: Path) -> bool:
+    def is_starting(self, python: Path) -> bool:
         """Whether the warm process that `run` would use runs, though it may not listen yet."""
         process = self._processes.get(self._folder(python, import_time_environment(inherited_environment())))
         return process is not None and process.poll() is None

@@ -53,7 +53,7 @@ class ClusterStatus:
     address: str
     reachable: bool
     since_us: int  #: when its head last responded; 0: never
-    why: str = ""  #: Ray's error if the cluster is unreachable
+    reason: str = ""  #: Ray's error if the cluster is unreachable
     nodes: tuple[ClusterNode, ...] = field(default=())
 
 
@@ -112,14 +112,14 @@ class BridgeProcess:
             response = self._request({"do": "cluster"}, timeout_s=_STATUS_TIMEOUT_S)
         except EngineUnavailableError:
             return ClusterStatus(
-                address=self._address, reachable=False, since_us=self._last_response_us(), why=self._reason
+                address=self._address, reachable=False, since_us=self._last_response_us(), reason=self._reason
             )
         nodes = tuple(ClusterNode(**node) for node in response["nodes"])
         return ClusterStatus(
             address=self._address,
             reachable=response["reachable"],
             since_us=int(response["since"]),
-            why=response["why"],
+            reason=response["why"],
             nodes=nodes,
         )
 

@@ -169,7 +169,7 @@ class RayEngine:
         status = self._status
         if not status.reachable:
             since = clock_time(status.since_us or self._created_us)
-            detail = f" ({status.why})" if status.why else ""
+            detail = f" ({status.reason})" if status.reason else ""
             return f"{self._config.name[:1].lower()}{self._config.name[1:]} has not answered since {since}{detail}"
         nodes = _nodes(status)
         reason = pending_reason(list(bundles.values()), nodes)
@@ -268,7 +268,7 @@ class RayEngine:
 
     def launch(self, spec: AttemptSpec) -> None:
         """Start the attempt's supervisor, with replica proxies that have the bridge start the replicas."""
-        assert spec.elsewhere is not None
+        assert spec.remote is not None
         cluster = {
             "socket": str(self._bridge.socket),
             "gang": gang_name(spec.folder),
@@ -277,9 +277,9 @@ class RayEngine:
                 {each.name: each.machine for each in spec.replicas},
                 {each.name: each.gpus for each in spec.replicas},
             ),
-            "runtime": dict(spec.elsewhere.runtime),
-            "packages": [dict(package) for package in spec.elsewhere.packages],
-            "credentials": dict(spec.elsewhere.kit),
+            "runtime": dict(spec.remote.runtime),
+            "packages": [dict(package) for package in spec.remote.packages],
+            "credentials": dict(spec.remote.credentials),
             "lease_s": LEASE_S,
         }
         self._supervisors.supervise(spec, cluster=cluster)

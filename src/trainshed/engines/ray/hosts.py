@@ -63,10 +63,10 @@ class RayHostConfig:
 
     machines: MachineTypes
     shares: ResourceShares
-    way: Callable[[HostSpec], ArtifactAccess]
+    access: Callable[[HostSpec], ArtifactAccess]
     recipe: Callable[[str], Mapping[str, Any]]  #: the recipe of a runtime's environment, by its name
     body_limit: int  #: maximum bytes of one request to a host
-    lacking: str = ""  #: why there can be no hosts, with a remedy
+    unavailable_reason: str = ""  #: why there can be no hosts, with a remedy
 
     def bundle(self, machine_type: str) -> dict[str, float]:
         """Resources of a host with this machine type. Raises `InvalidArgumentError` for an unknown type."""
@@ -91,7 +91,7 @@ class RayHostEngine(HostProcessEngine):
         for folder in self._home.hosts.glob("*/*/*/remote/*"):  # by a server that was killed
             shutil.rmtree(folder, ignore_errors=True)
         super().open(on_change)
-        if not self._config.lacking:
+        if not self._config.unavailable_reason:
             self._sweep_wakeup.set()  # an earlier server may have left some
             self._sweeper.start()
 
@@ -104,15 +104,15 @@ class RayHostEngine(HostProcessEngine):
             if existing
             else ArtifactManifest.gather(folder, spec.model_dir, spec.packages)
         )
-        return replace(spec, provisions=manifest, alone=True)
+        return replace(spec, manifest=manifest, alone=True)
 
     def start(self, spec: HostSpec) -> str:
         """Start a host and return its key immediately; `status` says when it is ready.
 
         Raises `EngineUnavailableError` if it can't be started.
         """
-        if self._config.lacking:
-            raise EngineUnavailableError(self._config.lacking)
+        if self._config.unavailable_reason:
+            raise EngineUnavailableError(self._config.unavailable_reason)
         name = f"{spec.instance}-{secrets.token_hex(4)}"
         key = f"{spec.project}/{spec.model}/{spec.version}/{name}"
         gang = f"{GANG_PREFIX}{spec.project}/{spec.model}/{spec.version}/{name}"
@@ -155,7 +155,7 @@ class RayHostEngine(HostProcessEngine):
 
     def _proxy_spec(self, spec: HostSpec, gang: str, secret: str) -> dict[str, Any]:
         """The spec file of the replica proxy."""
-        bundle, access, manifest = self._config.bundle(spec.machine), self._config.way(spec), spec.provisions
+        bundle, access, manifest = self._config.bundle(spec.machine), self._config.access(spec), spec.manifest
         assert manifest is not None  # `prepare` has set it
         threads = max(1, int(bundle.get(CPU, 1)))
         host_spec = render(replace(spec, threads=threads, memory_bytes=0), Path())

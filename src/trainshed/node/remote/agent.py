@@ -169,7 +169,7 @@ class Agent:
         for key, _ in self._selector.select(wait_s):
             if self._selector.get_map().get(key.fd) is key:  # else an earlier callback closed it
                 key.data()
-        self._pause(self._stream.held > _PENDING_MAX_BYTES and not self._stream.flush())
+        self._pause(self._stream.pending_bytes > _PENDING_MAX_BYTES and not self._stream.flush())
         if time.monotonic() >= self._sample_at and self._child:
             self._sample_at = time.monotonic() + SAMPLE_INTERVAL_S
             lines = self._sampler.lines({self._spec["replica"]: self._child}, time.monotonic())

@@ -107,7 +107,7 @@ class ReplicaProxy:
             bridge.close()  # no bridge: the server is restarting
             return
         self._bridge, self._buffer, self._frame_bytes, self._addresses_sent = bridge, b"", 0, False
-        self._decoder.again()
+        self._decoder.resume()
         self._send(self._request())
         for number in self._unsent_signals:
             self._send({"do": "signal", "number": number})

@@ -28,7 +28,7 @@ _HEADER = struct.Struct(">BI")
 
 
 class StreamWriter:
-    """Appends frames below `folder`. A full disk delays them; `held` is the number of pending bytes."""
+    """Appends frames below `folder`. A full disk delays them; `pending_bytes` wait for space."""
 
     def __init__(self, folder: str, segment: int = SEGMENT_BYTES) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -43,7 +43,7 @@ class StreamWriter:
         self.flush()
 
     @property
-    def held(self) -> int:
+    def pending_bytes(self) -> int:
         return len(self._pending)
 
     def flush(self) -> bool:
@@ -118,7 +118,7 @@ class StreamDecoder:
                 return frames
             frames.append(frame)
 
-    def again(self) -> None:
+    def resume(self) -> None:
         """Drop the incomplete frame, since the reader resumes at `offset`."""
         self._buffer = b""
 

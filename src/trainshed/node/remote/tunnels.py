@@ -37,7 +37,7 @@ class EgressRoutes:
         self._bypass = (env.get("no_proxy") or env.get("NO_PROXY") or "").strip()
         self._proxy = _parse_proxy(env.get("https_proxy") or env.get("HTTPS_PROXY") or "")
 
-    def place(self, host: str, port: int) -> tuple[tuple[str, int], Optional[str]]:
+    def route(self, host: str, port: int) -> tuple[tuple[str, int], Optional[str]]:
         """Address to connect to, and the credentials header for a proxy. The header is None
         if the address is no proxy."""
         if port == _HTTPS_PORT and self._intercepted.fullmatch(host.lower()):
@@ -46,7 +46,7 @@ class EgressRoutes:
             return (host, port), None
         return self._proxy
 
-    def leads(self, address: tuple[str, int]) -> bool:
+    def is_server(self, address: tuple[str, int]) -> bool:
         return address == self._server
 
     def _bypasses_proxy(self, name: str) -> bool:
@@ -117,7 +117,7 @@ async def _read_request(reader: asyncio.StreamReader) -> tuple[str, int]:
 
 async def _connect(routes: EgressRoutes, host: str, port: int) -> Streams:
     """Connect to a host. Retries a server that does not respond until the timeout, because it may be restarting."""
-    address, header = routes.place(host, port)
+    address, header = routes.route(host, port)
     deadline = time.monotonic() + CONNECT_TIMEOUT_S
     while True:
         timeout_s = deadline - time.monotonic()
@@ -129,7 +129,7 @@ async def _connect(routes: EgressRoutes, host: str, port: int) -> Streams:
         except asyncio.TimeoutError:
             raise _ProxyError("504 Gateway Timeout", "%s:%d did not answer." % address) from None
         except (OSError, EOFError, asyncio.LimitOverrunError) as exc:
-            if not routes.leads(address) or timeout_s < _RETRY_INTERVAL_S:
+            if not routes.is_server(address) or timeout_s < _RETRY_INTERVAL_S:
                 raise _ProxyError("502 Bad Gateway", "%s:%d can't be reached: %s." % (*address, exc)) from exc
             await asyncio.sleep(_RETRY_INTERVAL_S)
 

@@ -113,7 +113,7 @@ class LogWriter:
         self._last_us = 0
         self._pending: list[Entry] = []
 
-    def hold(self, entry: Entry) -> None:
+    def write_reliably(self, entry: Entry) -> None:
         """Append an entry that must not be lost. If the disk is full, it comes first in a later write."""
         self._pending.append(entry)
         self.flush()
@@ -171,7 +171,7 @@ class ReplicaLog:
         self._splitters = {STDOUT: LineSplitter(), STDERR: LineSplitter()}
         self._tails: dict[str, bytes] = {STDOUT: b"", STDERR: b""}
 
-    def take(self, stream: str, data: bytes) -> None:
+    def feed(self, stream: str, data: bytes) -> None:
         """Add output of the replica, in chunks of any size. `stream` is STDOUT or STDERR."""
         self._tails[stream] = (self._tails[stream] + data)[-TAIL_MAX_BYTES:]
         if self._full:
@@ -190,14 +190,14 @@ class ReplicaLog:
 
     def say(self, message: str, level: str = "INFO") -> None:
         """Write a line about the replica. These lines are few and not limited."""
-        self._file.hold((self.name, level, printable(message.encode("utf-8", "surrogateescape"))))
+        self._file.write_reliably((self.name, level, printable(message.encode("utf-8", "surrogateescape"))))
 
     def tail(self) -> str:
         """The last output on stderr, or on stdout if stderr is empty."""
         data = self._tails[STDERR] if self._tails[STDERR].strip() else self._tails[STDOUT]
         return "\n".join(printable(line) for line in data.replace(b"\r", b"\n").split(b"\n"))
 
-    def renew(self) -> None:
+    def reset(self) -> None:
         """Reset before the replica restarts: the old output does not belong to the new process."""
         for stream in (STDOUT, STDERR):
             self.end(stream)

@@ -66,7 +66,7 @@ class StartOrder:
     the parameter servers. TensorFlow connects when its graph is built, just before it sets the first values."""
 
     def __init__(self, ready: Callable[[set[int]], bool] = connected) -> None:
-        self.look_at = _NEVER  #: when to call `due` next
+        self.check_at = _NEVER  #: when to call `due` next
         self._ready = ready
         self._delayed: list[Replica] = []
         self._ports: set[int] = set()
@@ -80,15 +80,15 @@ class StartOrder:
         if self._ports and workers_would_sleep(site):
             self._delayed = [each for each in replicas if each["type"] == "worker"]
             self._deadline_s = now_s + MAX_DELAY_S
-            self.look_at = now_s + CHECK_INTERVAL_S if self._delayed else _NEVER
+            self.check_at = now_s + CHECK_INTERVAL_S if self._delayed else _NEVER
         return [each for each in replicas if each not in self._delayed]
 
     def due(self, now_s: float) -> list[Replica]:
         """Returns the replicas that are due and forgets them."""
-        if now_s < self.look_at:
+        if now_s < self.check_at:
             return []
         if now_s < self._deadline_s and not self._ready(self._ports):
-            self.look_at = min(now_s + CHECK_INTERVAL_S, self._deadline_s)
+            self.check_at = min(now_s + CHECK_INTERVAL_S, self._deadline_s)
             return []
         delayed = self._delayed
         self.clear()
@@ -96,7 +96,7 @@ class StartOrder:
 
     def clear(self) -> None:
         """Forget all delayed replicas."""
-        self._delayed, self.look_at = [], _NEVER
+        self._delayed, self.check_at = [], _NEVER
 
 
 def _server_ports(replicas: list[Replica]) -> set[int]:

@@ -190,7 +190,7 @@ class Supervisor:
 
     def _run_once(self) -> None:
         timers = (self._kill_at, self._cancel_at, self._sample_at, self._decide_at, self._gang_at)
-        wake_at = min([*timers, self._order.look_at, *(due_s for due_s, _ in self._due.values())])
+        wake_at = min([*timers, self._order.check_at, *(due_s for due_s, _ in self._due.values())])
         for key, _ in self._selector.select(min(max(0.0, wake_at - time.monotonic()), _SELECT_MAX_S)):
             if self._selector.get_map().get(key.fd) is key:  # else an earlier callback closed it
                 key.data()
@@ -221,7 +221,7 @@ class Supervisor:
         except BlockingIOError:
             return False
         if data:
-            child.log.take(child.pipes[fd], data)
+            child.log.feed(child.pipes[fd], data)
             return True
         self._selector.unregister(fd)
         os.close(fd)
@@ -364,7 +364,7 @@ class Supervisor:
             self._drain(child)
         self._finished = [child for child in self._finished if child.pipes]
         for name in self._replicas if restart.gang else (restart.name,):
-            self._logs[name].renew()
+            self._logs[name].reset()
         event = "gang_restarted" if restart.gang else "replica_restarted"
         self._journal.append(event, name=restart.name, reason=restart.reason, step_before=restart.before)
         self._service.say("%s." % restart.cause.replace("restarted", "Restarted", 1), "WARNING")

@@ -112,7 +112,7 @@ class AttemptTracker:
         for sample in samples:
             if sample.replica in self.usage:
                 self.usage[sample.replica].add(sample)
-        for scalar in self._files.look(event_folders(self._folders)):
+        for scalar in self._files.read_new(event_folders(self._folders)):
             if ended_us is None or scalar.time_us <= ended_us + _END_GRACE_US:
                 self._add_scalar(scalar)
         self.complete = samples_complete and self._files.complete

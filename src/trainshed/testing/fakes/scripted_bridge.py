@@ -33,7 +33,7 @@ class ScriptedBridge:
             address="10.0.0.1:6379",
             reachable=not silent,
             since_us=self.silent_since_us,
-            why=self.why,
+            reason=self.why,
             nodes=() if silent else (*alive, dead),
         )
 
