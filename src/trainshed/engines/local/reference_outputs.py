@@ -43,7 +43,7 @@ class ReferenceOutputs:
         self._warm.prepare(python)
 
     def await_warm(self, spec: HostSpec, *, check: Callable[[], None]) -> None:
-        """Blocks until a host of this spec can be forked, or no warm process is starting: a second import is no
+        """Blocks until a host of this spec can be forked, or no warm process is starting. A second import is no
         faster. Propagates what `check`, called meanwhile, raises."""
         if spec.site or spec.loader not in TENSORFLOW_LOADERS:
             return

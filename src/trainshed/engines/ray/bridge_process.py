@@ -200,8 +200,7 @@ class BridgeProcess:
         return process
 
     def _make_socket_folder(self) -> None:
-        """Create the socket's folder. Only this user may own it: whoever can write there
-        could impersonate the bridge."""
+        """Create the socket's folder. Only this user may own it, so that nobody can impersonate the bridge."""
         folder = self.socket.parent
         folder.mkdir(mode=0o700, exist_ok=True)
         stat = folder.lstat()

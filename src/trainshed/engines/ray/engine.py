@@ -151,8 +151,7 @@ class RayEngine:
         return Pending(blocks_queue=not status.reachable or (_fits_empty_cluster(bundles, status) and not being_placed))
 
     def _is_being_placed(self, reservation: _Reservation) -> bool:
-        """Whether a gang waits only for Ray: it fits beside all other reservations, as far as is
-        known, and has not waited long."""
+        """Whether a gang waits only for Ray: it fits beside all known reservations, and has not waited long."""
         pending = sum(not each.ready for each in self._reservations.values())
         requested = [bundle for each in self._reservations.values() for bundle in each.bundles.values()]
         return (

@@ -234,8 +234,7 @@ class RayHostEngine(HostProcessEngine):
         self._sweep_wakeup.set()
 
     def _sweep(self) -> None:
-        """Release reservations that no host uses, including those of an earlier server and those
-        that failed to be released."""
+        """Release unused reservations, including those of an earlier server and those that failed before."""
         while not self._stopping.is_set():
             self._sweep_wakeup.wait(_SWEEP_INTERVAL_S)
             self._sweep_wakeup.clear()

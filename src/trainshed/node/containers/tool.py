@@ -178,7 +178,7 @@ def architecture() -> str:
 def run_command(tool: ContainerTool, container: ContainerSpec) -> list[str]:
     """The command that runs the container in the foreground: with its output, its exit status, its signals.
 
-    Run it with `environment` added. Whoever may list processes sees arguments, but not variables.
+    Run it with `environment` added. Other users can list the arguments of processes, but not their variables.
     """
     argv = [tool.path, "run", "--name", container.name, "--pull", "never", *_network(container)]
     argv += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--stop-timeout", "0"]

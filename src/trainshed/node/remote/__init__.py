@@ -1,1 +1,1 @@
-"""Replicas on other machines: the replica proxy beside the supervisor; agent, setup and fetch on the node."""
+"""Remote replicas: the replica proxy beside the supervisor; agent, setup and fetch on the node."""

@@ -1,5 +1,4 @@
-"""Represents one remote replica to its supervisor: forwards output and signals, and exits with
-the replica's exit status.
+"""Represents one remote replica to its supervisor: forwards output, signals and the exit status.
 
 The proxy talks to the Ray bridge, the process beside the server that knows the cluster, over a socket. The proxy owns
 the replica: when the proxy is gone, the replica is killed. If the bridge is unreachable, the proxy waits. The node

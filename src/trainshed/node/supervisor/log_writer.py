@@ -1,5 +1,4 @@
-"""Turns the output of replicas into records of log.jsonl: splits lines, escapes them, adds
-severity and time, limits size."""
+"""Writes the output of replicas to log.jsonl: splits and escapes lines, adds severity and time, limits size."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The actor that runs inside Ray on a node, one for each incarnation of a replica: starts the
-agent and reads its stream.
+"""The Ray actor of one incarnation of a replica: starts the agent on its node and reads the agent's stream.
 
 Pickled by value, since nodes have Ray but not this package. So this module imports only the standard library, and takes
 the rest from the shipped code, which comes with `begin`. Every call is idempotent.

@@ -1,5 +1,4 @@
-"""The bridge's connection to the Ray cluster: health of its head, its nodes, and placement
-groups and actors of gangs."""
+"""The bridge's connection to the Ray cluster: its head, its nodes, placement groups and actors."""
 
 from __future__ import annotations
 
@@ -223,8 +222,7 @@ def _end_actor(actor: Any, name: str, answers: bool) -> None:
 
 
 def _connect_address(address: str) -> str:
-    """The address for `ray.init`: unchanged if this machine is a node of the cluster, or
-    else that of the Ray client."""
+    """The address for `ray.init`: unchanged on a node of the cluster, or else that of the Ray client."""
     if address.startswith(_CLIENT_SCHEME):
         return address
     host, _, port = address.rpartition(":")

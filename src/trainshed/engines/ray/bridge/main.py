@@ -51,7 +51,7 @@ def _listen(path: Path) -> socket.socket:
     draft.unlink(missing_ok=True)
     listener.bind(str(draft))
     listener.listen(128)
-    draft.rename(path)  # whoever finds it can connect
+    draft.rename(path)  # from now on clients can connect
     return listener
 
 

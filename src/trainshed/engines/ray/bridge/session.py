@@ -38,8 +38,7 @@ class ReplicaLostError(Exception):
 
 
 class ReplicaSession:
-    """Serves one replica proxy in two threads: one forwards the stream to the proxy, the other
-    its commands to the agent."""
+    """Serves one replica proxy in two threads: one forwards the stream, the other the proxy's commands."""
 
     def __init__(
         self, cluster: ClusterConnection, connection: socket.socket, request: dict[str, Any], code: tuple[bytes, str]
