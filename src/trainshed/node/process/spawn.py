@@ -52,7 +52,7 @@ def spawn(
 ) -> SpawnedProcess:
     """Start `argv` in `folder`. Raises `OSError` if it can't be started; then the program does not run.
 
-    With `target`, which returns an exit status, the process is a fork that calls it: code of the node needs no new Python.
+    With `target`, which returns an exit status, the process is a fork that calls it: node code needs no new Python.
     """
     reason = warm_runner.cold_start_reason(argv, env, folder) if warm_runner is not None else cold_reason
     out_r, out_w = os.pipe()

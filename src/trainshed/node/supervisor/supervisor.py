@@ -1,9 +1,7 @@
 """The supervisor of one attempt: a single-threaded loop that starts, logs, restarts and stops its replicas.
 
-`restart_policy` decides what follows from an exit; this module does it.
-
-The loop ends when every process that the job ever started is dead. Only then does it write
-the job's end to the journal.
+`restart_policy` decides what follows from an exit; this module does it. The loop ends when every process
+that the job ever started is dead. Only then does it write the job's end to the journal.
 """
 
 from __future__ import annotations
