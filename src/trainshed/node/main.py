@@ -78,7 +78,8 @@ def main(argv: list[str]) -> int:
         from .tensorboard import main as board
 
         return board(argv[1])
-    sys.stderr.write("Usage: run.py supervise|install|warm|keep|clear FOLDER, or stand-in, or board FILE\n")
+    words = "supervise|install|warm|agent|remove-containers FOLDER, or replica-proxy, or tensorboard FILE"
+    sys.stderr.write("Usage: run.py %s\n" % words)
     return 2
 
 
