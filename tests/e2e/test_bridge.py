@@ -63,7 +63,7 @@ def link_process(scratch: Path) -> int:
             words = path.read_bytes().split(b"\0")
         except OSError:  # another process, which has ended
             continue
-        if b"link" in words and os.fsencode(scratch / "home" / "link" / "config.json") in words:
+        if b"bridge" in words and os.fsencode(scratch / "home" / "bridge" / "config.json") in words:
             children = (path.parent / "task" / path.parent.name / "children").read_text().split()
             if children:
                 return int(children[0])
@@ -87,7 +87,7 @@ def test_one_replica_runs_and_leaves_nothing(link: BridgeProcess, attempt: GangR
     all_there_is = {f"worker-replica-{number}": {"CPU": 2} for number in range(3)}
     wait_until(lambda: link.reserve("trainshed/p/all/1", all_there_is, "SPREAD"), attempt)
     link.release("trainshed/p/all/1")
-    assert attempt.gang not in (scratch / "home" / "link" / "log").read_text()  # there was no trouble
+    assert attempt.gang not in (scratch / "home" / "bridge" / "log").read_text()  # there was no trouble
 
 
 def test_room_is_there_or_waited_for(link: BridgeProcess) -> None:

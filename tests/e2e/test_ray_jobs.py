@@ -88,7 +88,7 @@ def absences(submitter: Submitter, job: str) -> list[str]:
 
 def notes(server: RunningServer) -> list[str]:
     """For whom room is held."""
-    return sorted(path.name for path in (server.home / "link" / "gangs").glob("[!.]*"))
+    return sorted(path.name for path in (server.home / "bridge" / "gangs").glob("[!.]*"))
 
 
 def test_a_gang_runs_on_the_machines_of_the_cluster(

@@ -56,8 +56,8 @@ def answers(tmp_path: Path) -> Iterator[list[Any]]:
 def test_without_a_link_the_cluster_is_away_since_it_last_answered(tmp_path: Path) -> None:
     link = made(tmp_path)
     assert (link.cluster().reachable, link.cluster().since_us) == (False, 0)
-    (tmp_path / "link").mkdir()
-    (tmp_path / "link" / "answered").write_text("1700000000000000")
+    (tmp_path / "bridge").mkdir()
+    (tmp_path / "bridge" / "answered").write_text("1700000000000000")
     assert link.cluster().since_us == 1_700_000_000_000_000
     with pytest.raises(EngineUnavailableError, match=r"10\.1\.2\.3:6379"):
         link.reserve("trainshed/p/j/1", {}, "PACK")

@@ -77,7 +77,7 @@ def test_a_server_without_a_cluster_starts_nothing_and_ends_at_once(tmp_path: Pa
     ray.begin(lambda: None)
     ray.close()
     assert list(ray.registered_engine.engine.reservations()) == []
-    assert not (tmp_path / "link").exists()
+    assert not (tmp_path / "bridge").exists()
 
 
 @pytest.mark.parametrize(
