@@ -277,10 +277,10 @@ def test_nothing_is_left_of_a_server_that_was_killed(runner: Podman | Docker, im
         server.start()
         deployer.until_answers("v1", 4)
         assert deployer.predict("v1", 4) == [8]
-        guards = [int(child) for child in tree.children(server.pid) if _is_guard(child)]
-        assert len(guards) == 1
+        reapers = [int(child) for child in tree.children(server.pid) if _is_reaper(child)]
+        assert len(reapers) == 1
         server.kill()
-        for pid in guards:  # so that there is nobody who could clean up
+        for pid in reapers:  # so that there is nobody who could clean up
             tree.send_signal(pid, signal.SIGKILL)
         server.start()
         deployer.until_answers("v1", 4)
@@ -290,8 +290,8 @@ def test_nothing_is_left_of_a_server_that_was_killed(runner: Podman | Docker, im
     assert not versions(runner, project)
 
 
-def _is_guard(pid: int) -> bool:
+def _is_reaper(pid: int) -> bool:
     try:
-        return b"guard" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return b"reap" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:  # it has ended
         return False
