@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
             return _told(lambda: _reference(ServingSpec.read(Path(spec)), Path(out)))
         case ["predict", spec]:
             return _told(lambda: _predict(ServingSpec.read(Path(spec))))
-    sys.stderr.write("usage: host SPEC | pass SPEC | reference SPEC OUT | predict SPEC\n")
+    sys.stderr.write("usage: host SPEC | container-host SPEC | reference SPEC OUT | predict SPEC\n")
     return 2
 
 

@@ -26,7 +26,7 @@ _NAMESPACE = "trainshed"
 _MARK = "TRAINSHED_MACHINE"
 _TMP = Path("/tmp")  # noqa: S108 - each machine has its own
 #: what programs on a machine need of this one, wherever it is
-SHARED_PATHS = (Path(__file__).resolve().parents[3], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
+SHARED_PATHS = (Path(__file__).resolve().parents[4], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
 #: `$1` becomes /tmp, with the folders that are shared with this machine: pairs of a name in it and a path here.
 _ENTER = """
 set -eu
