@@ -1,5 +1,5 @@
 """What runs in a runtime to serve models: `host SPEC`, `reference SPEC OUT` and `predict SPEC`. In the server's own
-Python: `pass SPEC`, for models in containers.
+Python: `container-host SPEC`, for models in containers.
 """
 
 from __future__ import annotations

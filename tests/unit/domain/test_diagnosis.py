@@ -334,7 +334,7 @@ def test_the_lines_are_the_last_traceback_of_the_replica(failed: Failed) -> None
     told = failed.told(ended(f"{TRACEBACK}ValueError: bad\n"))
     assert lines(told) == [*TRACEBACK.splitlines(), "ValueError: bad"]
     assert told["replica"] == told["lines"][0]["replica"] == "worker-replica-1"
-    assert set(told["lines"][0]) == {"id", "time", "replica", "severity", "text"}
+    assert set(told["lines"][0]) == {"id", "time", "replica", "severity", "message"}
 
 
 def test_a_chain_of_tracebacks_is_one(failed: Failed) -> None:
