@@ -149,7 +149,7 @@ class Course:
         below = self._server.home / "buckets" / BUCKET / job
         journal = self._server.home / "jobs" / PROJECT / job / "1" / "journal.jsonl"
         events = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
-        told = [plain_text(each["text"], job) for each in details["events"] if each["severity"] != "WARNING"]
+        told = [plain_text(each["message"], job) for each in details["events"] if each["severity"] != "WARNING"]
         return Outcome(
             state=details["job"]["state"],
             files=frozenset(plain_file(str(path.relative_to(below))) for path in below.rglob("*") if path.is_file()),
