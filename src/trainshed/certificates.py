@@ -1,4 +1,4 @@
-"""A certificate authority of the server's own, made on first start, for clients that speak nothing but TLS."""
+"""The server's own certificate authority, created on first start, for clients that need TLS."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-LIFETIME = timedelta(days=3650)
+CERTIFICATE_TTL = timedelta(days=3650)
 RENEW_BEFORE = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Files under one folder, mode 0700. `authority` is the one that clients must trust."""
+    """Files in one folder, mode 0700. Clients must trust `authority`."""
 
     authority: Path
     chain: Path
@@ -29,50 +29,52 @@ class Certificates:
 
 
 def ensure_certificates(folder: Path, *, hosts: tuple[str, ...], leaf: str = "server") -> Certificates:
-    """Make what is missing, nearly expired or spoilt by a kill or a full disk. A good authority stays the same.
+    """Create what is missing, damaged or about to expire. A valid authority is kept. Idempotent.
 
-    Certificates for different purposes have different names (`leaf`) and one authority.
+    Certificates for different purposes have different names (`leaf`) and the same authority.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
-    made = Certificates(authority=folder / "ca.pem", chain=folder / f"{leaf}.pem", key=folder / f"{leaf}-key.pem")
+    certificates = Certificates(
+        authority=folder / "ca.pem", chain=folder / f"{leaf}.pem", key=folder / f"{leaf}-key.pem"
+    )
     ca_key_path = folder / "ca-key.pem"
-    if not _good(made.authority, ca_key_path):
+    if not _is_valid(certificates.authority, ca_key_path):
         ca_key = ec.generate_private_key(ec.SECP256R1())
-        _write_pair(ca_key_path, ca_key, made.authority, _authority(ca_key))
-    authority = x509.load_pem_x509_certificate(made.authority.read_bytes())
+        _write_pair(ca_key_path, ca_key, certificates.authority, _authority(ca_key))
+    authority = x509.load_pem_x509_certificate(certificates.authority.read_bytes())
     ca_key = _load_key(ca_key_path)
-    if not (_good(made.chain, made.key) and _covers(made.chain, hosts, authority)):
+    if not (_is_valid(certificates.chain, certificates.key) and _covers(certificates.chain, hosts, authority)):
         key = ec.generate_private_key(ec.SECP256R1())
-        _write_pair(made.key, key, made.chain, _leaf(authority, ca_key, key, hosts))
-    return made
+        _write_pair(certificates.key, key, certificates.chain, _leaf(authority, ca_key, key, hosts))
+    return certificates
 
 
-def write_bundle(certificates: Certificates, given: tuple[Path, ...]) -> Path:
-    """A file with our authority and all that this machine trusts: the `given` bundles, else the system's own.
+def write_bundle(certificates: Certificates, bundles: tuple[Path, ...]) -> Path:
+    """Write a file with this authority and those that the machine trusts: of `bundles`, else of the system.
 
-    Made anew each time; whoever has it open keeps what they have.
+    Replaced atomically.
     """
     bundle = certificates.authority.with_name("bundle.pem")
-    trusted = [path for path in given if path.is_file()] or [path for path in _system_bundles() if path.is_file()][:1]
+    trusted = [path for path in bundles if path.is_file()] or [path for path in _system_bundles() if path.is_file()][:1]
     _write(bundle, b"\n".join(path.read_bytes() for path in (*trusted, certificates.authority)))
     return bundle
 
 
 def _system_bundles() -> tuple[Path, ...]:
-    """Where distributions keep the authorities that they trust, the likeliest first."""
+    """Where distributions keep trusted authorities, the most common path first."""
     known = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
     compiled_in = ssl.get_default_verify_paths().openssl_cafile
     return tuple(Path(path) for path in (*known, compiled_in))
 
 
-def _good(certificate: Path, key: Path) -> bool:
-    """Whether both are there and can be read, belong to each other, and will last."""
+def _is_valid(certificate: Path, key: Path) -> bool:
+    """Whether both files are readable, belong to each other, and do not expire soon."""
     try:
-        found = x509.load_pem_x509_certificate(certificate.read_bytes())
-        matches = found.public_key() == _load_key(key).public_key()
+        loaded = x509.load_pem_x509_certificate(certificate.read_bytes())
+        matches = loaded.public_key() == _load_key(key).public_key()
     except (FileNotFoundError, ValueError):
         return False
-    return matches and found.not_valid_after_utc - RENEW_BEFORE > datetime.now(UTC)
+    return matches and loaded.not_valid_after_utc - RENEW_BEFORE > datetime.now(UTC)
 
 
 def _covers(path: Path, hosts: tuple[str, ...], authority: x509.Certificate) -> bool:
@@ -86,13 +88,13 @@ def _covers(path: Path, hosts: tuple[str, ...], authority: x509.Certificate) -> 
 
 
 def _alternative_names(hosts: tuple[str, ...]) -> list[x509.GeneralName]:
-    found: list[x509.GeneralName] = []
+    names: list[x509.GeneralName] = []
     for host in hosts:
         try:
-            found.append(x509.IPAddress(ipaddress.ip_address(host)))
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
         except ValueError:
-            found.append(x509.DNSName(host))
-    return found
+            names.append(x509.DNSName(host))
+    return names
 
 
 def _name(common: str) -> x509.Name:
@@ -108,7 +110,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePubl
         .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + LIFETIME)
+        .not_valid_after(now + CERTIFICATE_TTL)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
     )
 
@@ -154,14 +156,14 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError(f"{path} is not a key of ours")
+        raise ValueError(f"{path} is not an elliptic-curve key")
     return key
 
 
 def _write_pair(
     key_path: Path, key: ec.EllipticCurvePrivateKey, certificate_path: Path, certificate: x509.Certificate
 ) -> None:
-    """Two files can't change as one: killed in between, the next start finds that they don't match."""
+    """Write both files. If the process is killed in between, the next start finds that they do not match."""
     _write(key_path, _key_pem(key))
     _write(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
 

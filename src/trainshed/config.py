@@ -1,8 +1,7 @@
-"""What can be set, and where things lie. The only reader of the environment outside `node`.
+"""Settings, and the layout of the state folder. The only reader of the environment outside `node`.
 
-Two programs, two prefixes: `TRAINSHED_SERVER_PORT=9000` sets `port` of the server; the command line has
-`TRAINSHED_HOME`, `TRAINSHED_PROJECT`, `TRAINSHED_URL` and `TRAINSHED_TOKEN`. Both also read `config.toml` in the
-state folder; the environment wins.
+`TRAINSHED_SERVER_PORT=9000` sets `port` of the server. The command line reads `TRAINSHED_HOME`, `TRAINSHED_PROJECT`,
+`TRAINSHED_URL` and `TRAINSHED_TOKEN`. Both also read `config.toml` in the state folder; the environment has precedence.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _POSITIVE = (
     "ray_cpu_share",
     "ray_memory_share",
 )
-_ONE_OF = {
+_CHOICES = {
     "warm_start": ("auto", "off"),
     "container_network": ("bridge", "host"),
     "container_tool": ("auto", "podman", "docker"),
@@ -40,7 +39,7 @@ _ONE_OF = {
 
 
 def environment() -> Mapping[str, str]:
-    """This process's own environment, for the edges that hand it to `Settings.read` and `ClientSettings.read`."""
+    """The environment of this process, to pass to `Settings.read` and `ClientSettings.read`."""
     import os
 
     return os.environ
@@ -52,7 +51,7 @@ def _setting(default: Any, description: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything an operator can set. Read once; unknown names are refused."""
+    """The settings of the server. Read once; unknown names are rejected."""
 
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(8470, "Port for HTTP. 0 picks a free one.")
@@ -60,85 +59,85 @@ class Settings:
     allowed_hosts: str = _setting(
         "", "Host names, separated by commas, that clients may use besides loopback and `host`."
     )
-    authentication: bool = _setting(True, "Ask for a token. Only a loopback address may go without.")
+    authentication: bool = _setting(True, "Require a token. It can be turned off only on a loopback address.")
     database: str = _setting(
         "", "A `postgresql://` URL; needs the extra `postgresql`. Empty: SQLite in the state folder."
     )
-    slots: int = _setting(0, "Replicas that may run at once on this machine. 0: four for each core.")
-    poll_s: float = _setting(0.1, "Seconds between looks at running jobs.")
+    slots: int = _setting(0, "Replicas that run concurrently on this machine. 0: four for each core.")
+    poll_s: float = _setting(0.1, "Seconds between two checks of running jobs.")
     grace_s: float = _setting(10.0, "Seconds that a cancelled replica has between SIGTERM and SIGKILL.")
     warm_start: str = _setting(
         "auto",
-        "`auto`: a process for each runtime in use keeps its framework imported, and jobs are forked from it. `off`: "
-        "every replica imports it anew.",
+        "`auto`: a warm process for each runtime in use has its framework imported, and replicas are forked from it. "
+        "`off`: every replica imports it.",
     )
     container_tool: str = _setting(
         "auto",
-        "What runs the containers of jobs that bring an image: `podman`, `docker`, or `auto`, the one of them that has "
-        "the image, else Podman if it is installed.",
+        "The tool that runs containers: `podman`, `docker`, or `auto`, the one that has the image, else Podman if it "
+        "is installed.",
     )
     container_read_only: bool = _setting(
         False, "Containers can't change the files of their image; `/tmp`, `/var/tmp` and `/run` are in memory then."
     )
-    log_limit_mb: int = _setting(256, "Log kept of one replica, in MB. What comes after is counted, not kept.")
+    log_limit_mb: int = _setting(256, "Largest log of one replica, in MB. Later lines are counted and dropped.")
     body_limit_mb: int = _setting(10, "Largest JSON request body, in MB. Object uploads have no limit.")
     predict_timeout_s: float = _setting(
-        60.0, "Seconds that a prediction may take, the waking of a sleeping version included."
+        60.0, "Timeout of a prediction in seconds, including the activation of a version that is asleep."
     )
-    load_timeout_s: float = _setting(300.0, "Seconds that a version's host may take to load the model.")
+    load_timeout_s: float = _setting(300.0, "Timeout in seconds for a host to load its model.")
     sleep_after_s: float = _setting(
-        900.0, "Seconds without a request after which a version with `autoScaling.minNodes` 0 is put to sleep."
+        900.0, "Seconds without a request after which a version with `autoScaling.minNodes` 0 is scaled to zero."
     )
     container_network: str = _setting(
         "bridge",
-        "The network of containers that serve versions: `bridge`, one of their own, with their port on loopback alone; "
-        "`host`, the machine's, for machines where the other one does not work. There a container must listen on the "
-        "port that AIP_HTTP_PORT names, and who reaches the machine reaches it.",
+        "The network of containers that serve versions: `bridge`, one of their own, with their port on loopback; "
+        "`host`, the machine's, where `bridge` does not work. With `host`, a container must listen on the port that "
+        "AIP_HTTP_PORT names, and everyone who can connect to the machine can connect to it.",
     )
     gs_in_trainers: str = _setting(
         "auto",
-        "What `gs://` means in the code of trainers: `trainshed`, this server's buckets; `google`, the real Cloud "
-        "Storage, with their network and environment left alone; `auto`, the real one if the server finds "
+        "What `gs://` means in trainer code: `trainshed`, this server's buckets; `google`, the real Cloud "
+        "Storage, with their network and environment unchanged; `auto`, the real one if the server finds "
         "credentials of Google Cloud (GOOGLE_APPLICATION_CREDENTIALS, or those of `gcloud auth application-default "
         "login`), else this server's.",
     )
     node_host: str = _setting(
         "",
-        "Host name or address at which the machines of a cluster reach this server. Empty: `host`, or, if that is "
-        "every address, the one from which this machine speaks to the cluster.",
+        "Host name or address at which the nodes of a cluster reach this server. Empty: `host`, or, if that is "
+        "every address, the one from which this machine connects to the cluster.",
     )
     node_buckets: str = _setting(
         "",
-        "A folder at which the machines of a cluster see `buckets` of the state folder, on a shared file system: "
-        "`gs://` arguments of jobs there become paths below it. Empty: they stay as they are.",
+        "A folder on a shared file system at which the nodes of a cluster have `buckets` of the state folder: `gs://` "
+        "arguments of jobs on them become paths below it. Empty: arguments stay unchanged.",
     )
     engine: str = _setting(
         "local",
-        "Where jobs, and the hosts of versions, run that name no engine: `local`, this machine; `ray`, the Ray cluster "
-        "at `ray_address`. A job or a version names one with `--engine`, or with the label `trainshed-engine`.",
+        "The default engine of jobs and versions: `local`, this machine; `ray`, the Ray cluster at `ray_address`. A "
+        "job or a version names another with `--engine`, or with the label `trainshed-engine`.",
     )
     ray_address: str = _setting(
         "",
-        "The Ray cluster that jobs can run on: HOST:PORT as `ray start` prints it, or `ray://HOST:PORT`, the address "
-        "of Ray Client. Empty: there is none.",
+        "The address of a Ray cluster: HOST:PORT as `ray start` prints it, or `ray://HOST:PORT` for Ray Client. Empty: "
+        "no cluster.",
     )
     ray_version: str = _setting("2.58.0", "The version of Ray that the cluster runs.")
     ray_python: str = _setting("3.11", "The version of Python that the cluster runs, major and minor.")
     ray_placement: str = _setting(
-        "pack", "How a gang is placed on a Ray cluster: `pack`, on few machines; `spread`, on many."
+        "pack", "Placement of a gang on a Ray cluster: `pack`, on few nodes; `spread`, on many."
     )
     ray_cpu_share: float = _setting(
-        1.0, "How much of the cores that a machine type stands for a replica asks of a Ray cluster."
+        1.0, "The share of a machine type's cores that a replica requests from a Ray cluster."
     )
     ray_memory_share: float = _setting(
-        1.0, "How much of the memory that a machine type stands for a replica asks of a Ray cluster."
+        1.0, "The share of a machine type's memory that a replica requests from a Ray cluster."
     )
 
     def __post_init__(self) -> None:
-        for name, words in _ONE_OF.items():
-            if (given := getattr(self, name)) not in words:
-                known = f"{', '.join(words[:-1])} or {words[-1]}"
-                raise CannotProceedError(f"The setting {name} is {given!r}; it must be {known}.")
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                known = f"{', '.join(choices[:-1])} or {choices[-1]}"
+                raise CannotProceedError(f"The setting {name} is {value!r}; it must be {known}.")
         if self.slots < 0:
             raise CannotProceedError(f"The setting slots is {self.slots}; it can't be negative.")
         for name in ("port", "tls_port"):
@@ -177,20 +176,20 @@ class Settings:
 
     @classmethod
     def read(cls, env: Mapping[str, str], file: Mapping[str, Any] | None = None) -> Self:
-        """The settings of `env` over those of `file`. A name or value that makes no sense is `CannotProceedError`."""
+        """The settings of `env`, then of `file`. Raises `CannotProceedError` for an unknown name or a bad value."""
         known = {f.name: f.type for f in fields(cls)}
-        given = {f"{name} in config.toml": (name, value) for name, value in (file or {}).items()}
-        given |= {key: (key.removeprefix(PREFIX).lower(), env[key]) for key in env if key.startswith(PREFIX)}
+        raw = {f"{name} in config.toml": (name, value) for name, value in (file or {}).items()}
+        raw |= {key: (key.removeprefix(PREFIX).lower(), env[key]) for key in env if key.startswith(PREFIX)}
         values: dict[str, Any] = {}
-        for source, (name, value) in given.items():
+        for source, (name, value) in raw.items():
             if name not in known:
                 raise CannotProceedError(f"Unknown setting {source}. The settings are: {', '.join(sorted(known))}.")
             values[name] = _convert(source, value, str(known[name]))
         return cls(**values)
 
     def sources(self, env: Mapping[str, str], file: Mapping[str, Any] | None = None) -> dict[str, str]:
-        """Where each value is from: environment, file, default; command line for what is none of these."""
-        found = {}
+        """The source of each value: environment, file, default or command line."""
+        sources = {}
         for setting in fields(self):
             key, source, text = f"{PREFIX}{setting.name.upper()}", "default", setting.default
             if key in env:
@@ -198,8 +197,8 @@ class Settings:
             elif setting.name in (file or {}):
                 source, text = "file", (file or {})[setting.name]
             same = _convert(key, text, str(setting.type)) == getattr(self, setting.name)
-            found[setting.name] = source if same else "command line"
-        return found
+            sources[setting.name] = source if same else "command line"
+        return sources
 
 
 def _default(name: str) -> Any:
@@ -208,11 +207,11 @@ def _default(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineEnvironment:
-    """What the environment that the server was started in says of its machine's network and Google Cloud."""
+    """The server's environment variables about the network and Google Cloud."""
 
     https_proxy: str = ""
     no_proxy: str = ""
-    ca_files: tuple[Path, ...] = ()  #: bundles of authorities that programs here are told to trust
+    ca_files: tuple[Path, ...] = ()  #: CA bundles that programs on this machine trust
     has_google_credentials: bool = False
 
     @classmethod
@@ -239,13 +238,13 @@ def _convert(source: str, value: Any, kind: str) -> Any:
             return _BOOLEANS[text.lower()]
         return {"int": int, "float": float, "str": str}[kind](text)
     except (KeyError, ValueError):
-        wanted = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
-        raise CannotProceedError(f"{source} is {text!r}, but must be {wanted}.") from None
+        expected = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
+        raise CannotProceedError(f"{source} is {text!r}, but must be {expected}.") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The one state folder, and the names in it."""
+    """The state folder and the paths in it."""
 
     path: Path
 
@@ -254,9 +253,9 @@ class Home:
         return cls(Path(env.get("TRAINSHED_HOME") or Path.home() / ".trainshed").expanduser().absolute())
 
     def create(self) -> None:
-        """Make the folder, mode 0700.
+        """Create the folder, mode 0700. Idempotent.
 
-        `CannotProceedError` if it cannot be made, written to, or hold extended attributes.
+        Raises `CannotProceedError` if it can't be created or written to, or lacks extended attributes.
         """
         import os
 
@@ -282,7 +281,7 @@ class Home:
 
     def file_settings(self) -> dict[str, Any]:
         """The tables of `config.toml`: `[server]`, `[client]`, `[machines.NAME]` and `[buckets.NAME]`.
-        `CannotProceedError` if it is not TOML or holds more.
+        Raises `CannotProceedError` if it is not TOML or has other tables.
         """
         path = self.path / "config.toml"
         try:
@@ -328,12 +327,12 @@ class Home:
 
     @property
     def token_for(self) -> Path:
-        """The address of the server that `token` is for, if that is on another machine: so it is in a job there."""
+        """The URL of the server that `token` is for, if that is remote, as in a job on a node."""
         return self.path / "token-for"
 
     @property
     def proxy(self) -> Path:
-        """The port of the proxy for trainers. The next server takes the same one: jobs that run on know it."""
+        """The port of the proxy for trainers. The next server uses the same one: running jobs know it."""
         return self.path / "proxy-port"
 
     @property
@@ -347,17 +346,17 @@ class Home:
 
     @property
     def uploads(self) -> Path:
-        """Objects on their way in, on the same file system as `buckets`."""
+        """Incomplete uploads, on the same file system as `buckets`."""
         return self.path / "uploads"
 
     @property
     def mirrors(self) -> Path:
-        """`mirrors/BUCKET/OBJECT`: event files of buckets that are kept in a cloud, as far as they were looked at."""
+        """`mirrors/BUCKET/OBJECT`: copies of event files of cloud buckets."""
         return self.path / "mirrors"
 
     @property
     def jobs(self) -> Path:
-        """`jobs/PROJECT/JOB/ATTEMPT/`: what the supervisor of that attempt writes."""
+        """`jobs/PROJECT/JOB/ATTEMPT/`: files of the attempt's supervisor."""
         return self.path / "jobs"
 
     @property
@@ -366,7 +365,7 @@ class Home:
 
     @property
     def packages(self) -> Path:
-        """`packages/PROJECT/DIGEST/`: users' packages, installed, each set once for each runtime."""
+        """`packages/PROJECT/DIGEST/`: installed packages of users, once per set and runtime."""
         return self.path / "packages"
 
     @property
@@ -375,48 +374,48 @@ class Home:
 
     @property
     def bridge_folder(self) -> Path:
-        """The socket of the process that speaks to a Ray cluster, and what it was started with."""
+        """The socket and the arguments of the Ray bridge."""
         return self.path / "bridge"
 
     @property
     def models(self) -> Path:
-        """`models/PROJECT/DIGEST/`: the files of versions, copied when these are created, each content once."""
+        """`models/PROJECT/DIGEST/`: snapshots of versions, by content."""
         return self.path / "models"
 
     @property
     def hosts(self) -> Path:
-        """`hosts/PROJECT/MODEL/VERSION/`: what the hosts of a version were started with, and what they print."""
+        """`hosts/PROJECT/MODEL/VERSION/`: specs and output of the hosts of a version."""
         return self.path / "hosts"
 
     @property
     def notebook(self) -> Path:
-        """What `trainshed notebook` runs with: its lock, its token, Jupyter's own files."""
+        """Files of `trainshed notebook`: its lock, its token, Jupyter's own files."""
         return self.path / "notebook"
 
     @property
     def notebooks(self) -> Path:
-        """The user's notebooks, unless they are kept elsewhere."""
+        """The default folder of the user's notebooks."""
         return self.path / "notebooks"
 
     @property
     def shell(self) -> Path:
-        """What `trainshed shell` puts on the PATH, and files with its token."""
+        """Files of `trainshed shell`: its shims and its token."""
         return self.path / "shell"
 
     @property
     def tensorboards(self) -> Path:
-        """What the TensorBoards of the running server say."""
+        """Output of the server's TensorBoards."""
         return self.path / "tensorboards"
 
     @property
     def warm(self) -> Path:
-        """`warm/KEY/`: the socket of a warm process, and what it was started with."""
+        """`warm/KEY/`: the socket and the arguments of a warm process."""
         return self.path / "warm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """Where the command line finds its server and what it shows there."""
+    """The server, project and token of the command line."""
 
     home: Home
     project: str
@@ -443,6 +442,6 @@ DEFAULT_PROJECT = "trainshed"
 
 
 def default_project(home: Home, env: Mapping[str, str]) -> str:
-    """The project of whoever names none."""
-    set_here = home.file_settings().get("client", {}).get("project")
-    return str(env.get("TRAINSHED_PROJECT") or set_here or DEFAULT_PROJECT)
+    """The project of commands that name none."""
+    configured = home.file_settings().get("client", {}).get("project")
+    return str(env.get("TRAINSHED_PROJECT") or configured or DEFAULT_PROJECT)

@@ -1,38 +1,38 @@
-"""Every error Trainshed raises on purpose. Each is a sentence with its cause and, where there is one, a remedy.
+"""Every error that Trainshed raises on purpose. Its message has the cause and, if there is one, a remedy.
 
 TrainshedError
-├── Invalid              what was asked makes no sense; `field` names the part
-├── Unauthenticated      no token, or one that is unknown, expired or revoked
-├── Denied               the token is good but may not do this
-├── NotFound
-├── Conflict
-│   ├── AlreadyExists
-│   └── Aborted          someone else changed it since it was read (etag)
-│       └── Overtaken    someone else wrote it between our reading and our writing
-├── FailedPrecondition   the thing is in a state that forbids this
-├── ConditionNotMet      an if-generation condition of a request does not hold
-├── NotModified          an if-not condition says that the caller has it already
-├── RangeNotMet          a byte range lies outside the object
-├── TooLarge             over a stated limit
-├── NotServed            a method of the API that this server does not offer
-├── Unavailable          try again: `retry_after_s` says when
-│   └── Busy             too many at once
-├── TimedOut             it took longer than it may
-├── OutOfSpace           the disk under the state folder is full
-├── Damaged              bytes that are not those that were stored or sent
-├── EngineDown           an engine cannot be reached
-└── Refused              the program cannot start or go on here; nothing was changed
+├── InvalidArgumentError         the request is invalid; `field` names the part
+├── UnauthenticatedError         the token is missing, unknown, expired or revoked
+├── PermissionDeniedError        the token is valid but lacks the permission
+├── NotFoundError
+├── ConflictError
+│   ├── AlreadyExistsError
+│   └── AbortedError             the resource changed since it was read (etag)
+│       └── WriteConflictError   the row changed between read and write
+├── FailedPreconditionError      the state of the resource forbids the request
+├── ConditionNotMetError         an if-generation condition does not hold
+├── NotModified                  an if-not condition: the caller has the current content
+├── OutOfRangeError              the byte range is outside the object
+├── PayloadTooLargeError         over a stated limit
+├── UnimplementedError           a method of the API that this server does not offer
+├── UnavailableError             retry after `retry_after_s` seconds
+│   └── ResourceExhaustedError   too many concurrent requests
+├── DeadlineExceededError        took longer than allowed
+├── DiskFullError                the disk of the state folder is full
+├── DataLossError                bytes differ from those that were stored or sent
+├── EngineUnavailableError       an engine is unreachable
+└── CannotProceedError           the program can't start or continue; nothing was changed
 """
 
 from __future__ import annotations
 
 
 class TrainshedError(Exception):
-    """The root. `str()` of any of these may be shown to a user as it is."""
+    """The root. Its message may be shown to users."""
 
 
 class InvalidArgumentError(TrainshedError):
-    """A request that cannot be right. `field` is the API's own name for the part, such as `job.job_id`."""
+    """The request is invalid. `field` is the API's name of the part, such as `job.job_id`."""
 
     def __init__(self, message: str, *, field: str = "") -> None:
         self.field = field
@@ -40,23 +40,23 @@ class InvalidArgumentError(TrainshedError):
 
 
 class UnauthenticatedError(TrainshedError):
-    """No token, or one that does not open anything."""
+    """The token is missing or not valid."""
 
 
 class PermissionDeniedError(TrainshedError):
-    """A good token that may not do this."""
+    """The token is valid but lacks the permission."""
 
 
 class NotFoundError(TrainshedError):
-    """There is no such thing, or the caller may not know that there is."""
+    """The resource does not exist, or the caller may not know that it does."""
 
 
 class ConflictError(TrainshedError):
-    """Two requests cannot both be true."""
+    """The request conflicts with the current state."""
 
 
 class AlreadyExistsError(ConflictError):
-    """The name is taken. `field` is the API's own name for it."""
+    """The name is taken. `field` is the API's name of it."""
 
     def __init__(self, message: str, *, field: str = "") -> None:
         self.field = field
@@ -64,15 +64,15 @@ class AlreadyExistsError(ConflictError):
 
 
 class AbortedError(ConflictError):
-    """The etag sent is not the current one: read again, then write."""
+    """The etag is not the current one. Read the resource again, then write."""
 
 
 class WriteConflictError(AbortedError):
-    """A row is not the one that was read any more: nothing was written. Read again and try again."""
+    """A row changed since it was read. Nothing was written; retry from the read."""
 
 
 class FailedPreconditionError(TrainshedError):
-    """The thing is in a state that forbids this."""
+    """The state of the resource forbids the request."""
 
     def __init__(self, message: str, *, field: str = "") -> None:
         self.field = field
@@ -84,11 +84,11 @@ class ConditionNotMetError(TrainshedError):
 
 
 class NotModified(TrainshedError):  # noqa: N818 - an outcome, not an error
-    """The caller already has what it asks for."""
+    """The caller has the current content."""
 
 
 class OutOfRangeError(TrainshedError):
-    """The byte range lies outside the object, which is `size` bytes long."""
+    """The byte range is outside the object, which has `size` bytes."""
 
     def __init__(self, message: str, *, size: int) -> None:
         self.size = size
@@ -104,7 +104,7 @@ class UnimplementedError(TrainshedError):
 
 
 class UnavailableError(TrainshedError):
-    """Not now. The same request may work in `retry_after_s` seconds."""
+    """The request may succeed after `retry_after_s` seconds."""
 
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         self.retry_after_s = retry_after_s
@@ -112,24 +112,24 @@ class UnavailableError(TrainshedError):
 
 
 class ResourceExhaustedError(UnavailableError):
-    """Too many at once; this one was not begun."""
+    """Too many concurrent requests. This one was not started."""
 
 
 class DeadlineExceededError(TrainshedError):
-    """It took longer than it may. Whether anything came of it is not known."""
+    """The request took longer than allowed. Its outcome is unknown."""
 
 
 class DiskFullError(TrainshedError):
-    """The disk is full. Nothing was half-written."""
+    """The disk is full. Nothing was written partially."""
 
 
 class DataLossError(TrainshedError):
-    """Bytes that are not those that were stored or sent."""
+    """Bytes differ from those that were stored or sent."""
 
 
 class EngineUnavailableError(TrainshedError):
-    """An engine cannot be reached; what it runs may go on."""
+    """An engine is unreachable. Its workloads may continue."""
 
 
 class CannotProceedError(TrainshedError):
-    """The program cannot start or go on here. Nothing was changed."""
+    """The program can't start or continue. Nothing was changed."""

@@ -1,7 +1,7 @@
-"""From a trainer's folder to the archive that a job is made of, and to the names it is uploaded under.
+"""Builds the archive of a trainer's package, and names the objects that it is uploaded to.
 
-Used by the command line, on the user's own machine: the user's folder is never written to, and the same content gives
-the same bytes, so that submitting it again finds it uploaded and installed already.
+For the command line, on the user's machine. Never writes to the user's folder. The same content gives the same bytes,
+so that a second submission reuses the upload and the installation.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from tempfile import TemporaryDirectory
 
 MAX_FILES = 50_000
-MAX_BYTES = 500 << 20
-_LINK_FROM = 16 << 20  #: larger files beside a setup.py are linked into the copy it runs in, not copied
-_BUILD_S = 600.0
-_MTIME = 315_619_200  #: 1980-01-02: wheels are zip files, and those know no time before 1980
-_LEFT_OUT = ("__pycache__", "node_modules")
-_COMPILED = (".pyc", ".pyo")
+MAX_PACKAGE_BYTES = 500 << 20
+_MAX_COPY_BYTES = 16 << 20  #: larger files are linked into the copy that a setup.py runs in
+_BUILD_TIMEOUT_S = 600.0
+_MTIME = 315_619_200  #: 1980-01-02: zip files, such as wheels, have no earlier times
+_EXCLUDED_FOLDERS = ("__pycache__", "node_modules")
+_COMPILED_SUFFIXES = (".pyc", ".pyo")
 
 _SETUP = """from setuptools import find_namespace_packages, setup
 
@@ -43,7 +43,7 @@ _PKG_INFO = "Metadata-Version: 2.1\nName: {name}\nVersion: 0.0.0\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """A built package. Its file is gone once `close` is called or the `with` block ends."""
+    """A built package. `close`, or the end of the `with` block, removes its file."""
 
     path: Path
     folder: TemporaryDirectory[str]
@@ -61,61 +61,62 @@ class Archive:
 
 
 def build(package_path: Path) -> Archive:
-    """The source archive of the package in a folder, as `--package-path` means it.
+    """Build the source archive of the package folder that `--package-path` names.
 
-    The folder beside it decides: its `setup.py`, else its `pyproject.toml`, says what the archive holds; where there is
-    neither, it holds the package's folder with all its files, as NAME-0.0.0.tar.gz. `InvalidArgumentError` if there
-    is no package or its setup.py fails.
+    The `setup.py` in the parent folder, else its `pyproject.toml`, defines the content. Without either, it is the
+    package folder with all its files, as NAME-0.0.0.tar.gz. Raises `InvalidArgumentError` if there is no package or
+    the build fails.
     """
     import tempfile
 
-    package = _checked(package_path)
+    package = _find_package(package_path)
     folder = tempfile.TemporaryDirectory(prefix="trainshed-package-")
     try:
         out = Path(folder.name, "archive")
         out.mkdir()
-        return Archive(path=_built(package, Path(folder.name), out), folder=folder)
+        return Archive(path=_build(package, Path(folder.name), out), folder=folder)
     except BaseException:
         folder.cleanup()
         raise
 
 
 def digest(paths: Sequence[Path]) -> str:
-    """The SHA-256 of the files' contents, one after the other, in hexadecimal.
+    """The SHA-256 of the concatenated files, in hexadecimal.
 
-    `InvalidArgumentError` if one can't be read.
+    Raises `InvalidArgumentError` if a file can't be read.
     """
     import hashlib
 
-    total = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for path in paths:
         try:
             with open(path, "rb") as file:
                 while block := file.read(1 << 20):
-                    total.update(block)
+                    sha256.update(block)
         except OSError as exc:
             raise InvalidArgumentError(f"The package [{path}] can't be read: {exc.strerror}.") from exc
-    return total.hexdigest()
+    return sha256.hexdigest()
 
 
 def upload_names(
     files: Sequence[Path], *, job_id: str, staging_bucket: str | None, job_dir: str | None
 ) -> dict[Path, str]:
-    """The `gs://` name of each file: below the job's id in the staging bucket, else below the job's folder.
+    """The URI to upload each file to: below the job's id in the staging bucket, else below the job directory.
 
-    One checksum over all files is part of each name. `InvalidArgumentError` if neither place is given, or two files
-    have one name.
+    Each URI contains one digest over all files. Raises `InvalidArgumentError` without a bucket and a job directory, or
+    if two files have the same name.
     """
     names = [path.name for path in files]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if duplicates := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidArgumentError(
-            f"Two packages have the same file name [{twice[0]}], and would be uploaded one over the other. Rename one."
+            f"Two packages have the same file name [{duplicates[0]}], and would be uploaded one over the other. "
+            f"Rename one."
         )
-    prefix = f"{_staging(job_id, staging_bucket, job_dir)}/{digest(files)}"
+    prefix = f"{_staging_uri(job_id, staging_bucket, job_dir)}/{digest(files)}"
     return {path: f"{prefix}/{path.name}" for path in files}
 
 
-def _staging(job_id: str, staging_bucket: str | None, job_dir: str | None) -> str:
+def _staging_uri(job_id: str, staging_bucket: str | None, job_dir: str | None) -> str:
     if staging_bucket:
         bucket = staging_bucket.removeprefix("gs://").rstrip("/")
         if not bucket or "/" in bucket:
@@ -132,15 +133,15 @@ def _staging(job_id: str, staging_bucket: str | None, job_dir: str | None) -> st
     return f"{job_dir.rstrip('/')}/packages"
 
 
-def _checked(package_path: Path) -> Path:
-    """The folder, absolute and under its own name, which must be a package."""
-    given = package_path.expanduser()
-    if not given.is_dir():
+def _find_package(package_path: Path) -> Path:
+    """The absolute path of a package folder. Its own name is not resolved if it is a link."""
+    folder = package_path.expanduser()
+    if not folder.is_dir():
         raise InvalidArgumentError(
             f"The package path [{package_path}] is not a folder. Name the folder that holds the trainer's code."
         )
-    named = given.name and given.name != ".."
-    package = given.parent.resolve() / given.name if named else given.resolve()
+    has_name = folder.name and folder.name != ".."
+    package = folder.parent.resolve() / folder.name if has_name else folder.resolve()
     if not (package / "__init__.py").is_file():
         raise InvalidArgumentError(
             f"[{package}] is not a valid Python package because it does not contain an `__init__.py` file. "
@@ -149,17 +150,17 @@ def _checked(package_path: Path) -> Path:
     return package
 
 
-def _built(package: Path, scratch: Path, out: Path) -> Path:
+def _build(package: Path, scratch: Path, out: Path) -> Path:
     root = package.parent
     if (root / "setup.py").is_file():
-        return _repacked(_run_setup(root, scratch), root, out)
+        return _repack(_run_setup(root, scratch), root, out)
     if _is_project(root / "pyproject.toml"):
-        return _repacked(_run_uv(root, scratch), root, out)
-    return _written(package, out)
+        return _repack(_run_uv(root, scratch), root, out)
+    return _write_archive(package, out)
 
 
 def _is_project(pyproject: Path) -> bool:
-    """Whether it says how to build something; many only configure tools."""
+    """Whether it defines a build. Many only configure tools."""
     import tomllib
 
     try:
@@ -171,23 +172,25 @@ def _is_project(pyproject: Path) -> bool:
     return "project" in table or "build-system" in table
 
 
-def _written(package: Path, out: Path) -> Path:
-    """The archive of a bare folder. No setup.py is run for it."""
+def _write_archive(package: Path, out: Path) -> Path:
+    """Write the archive of a package without a build file."""
     name = package.name
     if not name.isidentifier():
         raise InvalidArgumentError(
             f"Python can't import a package named [{name}]. Name the folder with letters, digits and _ only."
         )
     top = f"{name}-0.0.0"
-    made = {"PKG-INFO": _PKG_INFO, "setup.py": _SETUP, "MANIFEST.in": _MANIFEST}
-    members: dict[str, bytes | Path] = {f"{top}/{file}": text.format(name=name).encode() for file, text in made.items()}
-    sizes = 0
+    generated = {"PKG-INFO": _PKG_INFO, "setup.py": _SETUP, "MANIFEST.in": _MANIFEST}
+    members: dict[str, bytes | Path] = {
+        f"{top}/{file}": text.format(name=name).encode() for file, text in generated.items()
+    }
+    size = 0
     for path in _files(package):
         members[f"{top}/{name}/{path.relative_to(package).as_posix()}"] = path
-        sizes += path.stat().st_size
-        _check_limits(package, count=len(members), size=sizes)
+        size += path.stat().st_size
+        _check_limits(package, count=len(members), size=size)
     target = out / f"{top}.tar.gz"
-    with _deterministic(target) as archive:
+    with _open_archive(target) as archive:
         for member in sorted(members):
             content = members[member]
             if isinstance(content, Path):
@@ -198,26 +201,26 @@ def _written(package: Path, out: Path) -> Path:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The regular files that belong to a package: nothing hidden, nothing compiled. Links are followed, loops not."""
-    seen: set[tuple[int, int]] = set()
+    """The regular files of a package, except hidden and compiled ones. Follows links, without loops."""
+    visited: set[tuple[int, int]] = set()
     for at, folders, names in os.walk(folder, followlinks=True):
         status = Path(at).stat()
-        if (status.st_dev, status.st_ino) in seen:
+        if (status.st_dev, status.st_ino) in visited:
             folders.clear()
             continue
-        seen.add((status.st_dev, status.st_ino))
-        folders[:] = [name for name in folders if not _skipped(Path(at, name))]
+        visited.add((status.st_dev, status.st_ino))
+        folders[:] = [name for name in folders if not _is_excluded(Path(at, name))]
         for name in names:
-            if not name.startswith(".") and not name.endswith(_COMPILED) and Path(at, name).is_file():
+            if not name.startswith(".") and not name.endswith(_COMPILED_SUFFIXES) and Path(at, name).is_file():
                 yield Path(at, name)
 
 
-def _skipped(folder: Path) -> bool:
+def _is_excluded(folder: Path) -> bool:
     name = folder.name
     return (
         name.startswith(".")
-        or name in _LEFT_OUT
-        or name.endswith(".egg-info")  # what it lists may be gone by now
+        or name in _EXCLUDED_FOLDERS
+        or name.endswith(".egg-info")  # may be outdated
         or (folder / "pyvenv.cfg").exists()
     )
 
@@ -227,25 +230,25 @@ def _check_limits(root: Path, *, count: int, size: int) -> None:
         raise InvalidArgumentError(
             f"[{root}] holds more than {MAX_FILES:,} files. Move the trainer to a folder of its own, without its data."
         )
-    if size > MAX_BYTES:
+    if size > MAX_PACKAGE_BYTES:
         raise InvalidArgumentError(
-            f"The package in [{root}] is over {MAX_BYTES >> 20} MB. A package is for code: put data in a bucket, with "
-            f"`trainshed buckets cp`, and let the trainer read it from there."
+            f"The package in [{root}] is over {MAX_PACKAGE_BYTES >> 20} MB. A package is for code: put data in a "
+            f"bucket, with `trainshed buckets cp`, and let the trainer read it from there."
         )
 
 
 def _run_setup(root: Path, scratch: Path) -> Path:
     import sys
 
-    copy = _copied(root, scratch / "source")
-    made = scratch / "made"
+    copy = _copy(root, scratch / "source")
+    dist = scratch / "made"
     _run(
-        [sys.executable, "setup.py", "sdist", "--formats=gztar", f"--dist-dir={made}"],
+        [sys.executable, "setup.py", "sdist", "--formats=gztar", f"--dist-dir={dist}"],
         cwd=copy,
-        what="setup.py",
+        build_file="setup.py",
         root=root,
     )
-    return _only_archive(made, root)
+    return _only_archive(dist, root)
 
 
 def _run_uv(root: Path, scratch: Path) -> Path:
@@ -253,18 +256,18 @@ def _run_uv(root: Path, scratch: Path) -> Path:
 
     from trainshed.runtimes.uv import find_uv, uv_command
 
-    copy = _copied(root, scratch / "source")
-    made = scratch / "made"
-    command = uv_command(find_uv(), "build", "--sdist", "--python", sys.executable, "--out-dir", made, copy)
-    _run(command, cwd=copy, what="pyproject.toml", root=root)
-    return _only_archive(made, root)
+    copy = _copy(root, scratch / "source")
+    dist = scratch / "made"
+    command = uv_command(find_uv(), "build", "--sdist", "--python", sys.executable, "--out-dir", dist, copy)
+    _run(command, cwd=copy, build_file="pyproject.toml", root=root)
+    return _only_archive(dist, root)
 
 
-def _run(command: list[str], *, cwd: Path, what: str, root: Path) -> None:
+def _run(command: list[str], *, cwd: Path, build_file: str, root: Path) -> None:
     import subprocess
 
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command,
             cwd=cwd,
             stdin=subprocess.DEVNULL,
@@ -272,47 +275,49 @@ def _run(command: list[str], *, cwd: Path, what: str, root: Path) -> None:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            timeout=_BUILD_S,
+            timeout=_BUILD_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
         raise InvalidArgumentError(
-            f"Packaging [{root}] by its {what} took over {_BUILD_S:.0f} s and was stopped."
+            f"Packaging [{root}] by its {build_file} took over {_BUILD_TIMEOUT_S:.0f} s and was stopped."
         ) from None
-    if done.returncode != 0:
-        lines = [line for line in done.stdout.splitlines() if line.strip()]
-        words = "\n".join(lines[-10:]).replace(str(cwd), str(root))
+    if result.returncode != 0:
+        lines = [line for line in result.stdout.splitlines() if line.strip()]
+        tail = "\n".join(lines[-10:]).replace(str(cwd), str(root))
         raise InvalidArgumentError(
-            f"Packaging [{root}] by its {what} failed. Mend it and try again. Its last lines:\n{words}"
+            f"Packaging [{root}] by its {build_file} failed. Mend it and try again. Its last lines:\n{tail}"
         )
 
 
-def _only_archive(made: Path, root: Path) -> Path:
-    found = sorted(made.glob("*.tar.gz"))
-    if len(found) != 1:
+def _only_archive(dist: Path, root: Path) -> Path:
+    archives = sorted(dist.glob("*.tar.gz"))
+    if len(archives) != 1:
         raise InvalidArgumentError(
-            f"Packaging [{root}] gave {len(found)} archives instead of one. Let it build one package."
+            f"Packaging [{root}] gave {len(archives)} archives instead of one. Let it build one package."
         )
-    return found[0]
+    return archives[0]
 
 
-def _copied(root: Path, copy: Path) -> Path:
-    """A copy of the folder to run its setup.py in, since that leaves files behind."""
+def _copy(root: Path, copy: Path) -> Path:
+    """Copy the folder to run its setup.py in, which leaves files behind."""
     import shutil
 
     count = 0
     for at, folders, names in os.walk(root):
         here = copy / Path(at).relative_to(root)
         here.mkdir()
-        kept = [name for name in folders if not _skipped(Path(at, name)) and not _build_output(root, Path(at, name))]
-        folders[:] = [name for name in kept if not Path(at, name).is_symlink()]
-        for name in set(kept) - set(folders):
+        included = [
+            name for name in folders if not _is_excluded(Path(at, name)) and not _is_build_output(root, Path(at, name))
+        ]
+        folders[:] = [name for name in included if not Path(at, name).is_symlink()]
+        for name in set(included) - set(folders):
             (here / name).symlink_to(Path(at, name).resolve())
         for source in (Path(at, name) for name in names):
-            if not source.is_file() or source.name.endswith(_COMPILED):
+            if not source.is_file() or source.name.endswith(_COMPILED_SUFFIXES):
                 continue
             count += 1
             _check_limits(root, count=count, size=0)
-            if source.stat().st_size > _LINK_FROM:
+            if source.stat().st_size > _MAX_COPY_BYTES:
                 (here / source.name).symlink_to(source.resolve())
             else:
                 shutil.copyfile(source, here / source.name)
@@ -320,17 +325,17 @@ def _copied(root: Path, copy: Path) -> Path:
     return copy
 
 
-def _build_output(root: Path, folder: Path) -> bool:
-    """`build` and `dist` at the top hold what earlier builds made, unless they are packages."""
+def _is_build_output(root: Path, folder: Path) -> bool:
+    """Whether the folder is `build` or `dist` of an earlier build, not a package."""
     return folder.parent == root and folder.name in ("build", "dist") and not (folder / "__init__.py").exists()
 
 
-def _repacked(made: Path, root: Path, out: Path) -> Path:
-    """The same files under the same names, without what differs from one build to the next."""
+def _repack(built: Path, root: Path, out: Path) -> Path:
+    """Rewrite an archive without times and owners, so that equal content gives equal bytes."""
     import tarfile
 
-    target = out / made.name
-    with tarfile.open(made) as source, _deterministic(target) as archive:
+    target = out / built.name
+    with tarfile.open(built) as source, _open_archive(target) as archive:
         size = 0
         for member in sorted(source.getmembers(), key=lambda member: member.name):
             if member.isdir():
@@ -340,7 +345,7 @@ def _repacked(made: Path, root: Path, out: Path) -> Path:
                 raise InvalidArgumentError(
                     f"The package holds [{member.name}], which is neither a file nor a folder. Leave it out."
                 )
-            length = content.seek(0, os.SEEK_END)  # of a link, the file it points to
+            length = content.seek(0, os.SEEK_END)  # of a link: of its target
             content.seek(0)
             size += length
             _check_limits(root, count=0, size=size)
@@ -349,15 +354,15 @@ def _repacked(made: Path, root: Path, out: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _deterministic(target: Path) -> Iterator[tarfile.TarFile]:
-    """A tar.gz to write whose bytes depend on what is added alone."""
+def _open_archive(target: Path) -> Iterator[tarfile.TarFile]:
+    """A tar.gz to write, whose bytes depend only on its members."""
     import gzip
     import tarfile
 
     with (
         open(target, "wb") as file,
-        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         yield archive
 

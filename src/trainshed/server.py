@@ -1,4 +1,4 @@
-"""The server process: everything is put together here, in an order in which a refusal leaves nothing behind."""
+"""The server process: listeners, certificates, application and proxy. A failed start leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ from trainshed.store.database import Database
 from trainshed.wiring.application import Application, build_application
 
 LOG = logging.getLogger("trainshed.server")
-LOG_BYTES = 16 << 20  #: of the server's own log, before it is put aside
+MAX_LOG_BYTES = 16 << 20  #: of the server's own log, before it is rotated
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None] = lambda info: None) -> None:
-    """Run until SIGTERM or SIGINT. `CannotProceedError`, with nothing changed, if this server cannot start here."""
+    """Serve until SIGTERM or SIGINT. Raises `CannotProceedError`, with nothing changed, if the server can't start."""
     _check_exposure(settings)
     machine = MachineEnvironment.read(environment())
-    gateway = Egress.of(machine.https_proxy, bypass=machine.no_proxy) if settings.serves_gs(machine) else None
+    egress = Egress.of(machine.https_proxy, bypass=machine.no_proxy) if settings.serves_gs(machine) else None
     os.umask(0o077)
     share_arenas()
     with ExitStack() as stack:
         http = stack.enter_context(_listen(settings.host, settings.port))
         tls = stack.enter_context(_listen(settings.host, settings.tls_port))
         home.create()
-        stack.enter_context(_only_server(home))
+        stack.enter_context(_hold_lock(home))
         database = stack.enter_context(contextlib.closing(Database(settings.database or home.database)))
         database.fence()
         database.migrate()
@@ -67,23 +67,23 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         hosts = _host_names(settings, node_host)
         certificates = ensure_certificates(home.certificates, hosts=hosts)
         info = _describe(home, settings, http, tls)
-        lead = stack.enter_context(_lead(home, info, gateway, machine)) if gateway else None
-        reach = lead.reach if lead else None
+        interception = stack.enter_context(_open_interception(home, info, egress, machine)) if egress else None
         nodes = NodeEndpoint(
             tls_url=f"https://{_bracketed(node_host)}:{tls.getsockname()[1]}",
             authority=certificates.authority.read_text(),
-            serves_gs=lead is not None,
+            serves_gs=interception is not None,
         )
-        assembly = build_application(home, settings, database, info, nodes, reach)
+        endpoints = interception.endpoints if interception else None
+        application = build_application(home, settings, database, info, nodes, endpoints)
         app = Api(
-            assembly.services,
-            allowed_hosts=(*hosts, *google_hosts.NAMES) if lead else hosts,
+            application.services,
+            allowed_hosts=(*hosts, *google_hosts.NAMES) if interception else hosts,
             authentication=settings.authentication,
             body_limit=settings.body_limit_mb << 20,
         )
-        stack.enter_context(_announced(home, info, lead))
+        stack.enter_context(_server_file(home, info, interception))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(app, assembly, (http, tls), certificates, lead, lambda: ready(info)))
+            runner.run(_run(app, application, (http, tls), certificates, interception, lambda: ready(info)))
 
 
 def _check_exposure(settings: Settings) -> None:
@@ -109,22 +109,22 @@ def _host_names(settings: Settings, node_host: str) -> tuple[str, ...]:
 @contextmanager
 def _listen(host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only where the protocol is named; without it each answer waits 40 ms for an ACK
+    # asyncio sets TCP_NODELAY only if the protocol is given; without it each response waits 40 ms for an ACK
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
         except OSError as exc:
             raise CannotProceedError(
-                f"Port {port} of {host} can't be used: {exc.strerror or exc}{_holder(port)}. "
+                f"Port {port} of {host} can't be used: {exc.strerror or exc}{_port_owner(port)}. "
                 f"Choose another one with --port and --tls-port."
             ) from exc
         listener.listen(2048)
         yield listener
 
 
-def _holder(port: int) -> str:
-    """Who listens there, as far as we may know."""
+def _port_owner(port: int) -> str:
+    """The process that listens on a port, as a note. Empty if it is unknown."""
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
             listens = connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port
@@ -134,8 +134,8 @@ def _holder(port: int) -> str:
 
 
 @contextmanager
-def _only_server(home: Home) -> Iterator[None]:
-    """Hold the folder's lock. The kernel lets go of it when this process ends, however it ends."""
+def _hold_lock(home: Home) -> Iterator[None]:
+    """Hold the lock of the state folder. The kernel releases it when this process exits."""
     with open(os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -159,42 +159,44 @@ def _describe(home: Home, settings: Settings, http: socket.socket, tls: socket.s
 
 
 def _bracketed(host: str) -> str:
-    """As it stands in a URL."""
+    """A host name as URLs spell it."""
     return f"[{host}]" if ":" in host else host
 
 
 @dataclass(frozen=True, slots=True)
-class _Lead:
-    """What leads the code of trainers to this server when it asks for Google."""
+class _Interception:
+    """What answers trainer code's requests for Google's hosts."""
 
     listener: socket.socket
     tls: ssl.SSLContext
-    doors: SniContexts
-    gateway: Egress
-    reach: ServerEndpoints
+    sni_contexts: SniContexts
+    egress: Egress
+    endpoints: ServerEndpoints
 
 
 @contextmanager
-def _lead(home: Home, info: ServerInfo, gateway: Egress, machine: MachineEnvironment) -> Iterator[_Lead]:
+def _open_interception(
+    home: Home, info: ServerInfo, egress: Egress, machine: MachineEnvironment
+) -> Iterator[_Interception]:
     google = ensure_certificates(home.certificates, hosts=google_hosts.CERTIFIED, leaf="google")
-    with _listen_again(home.proxy) as listener:
-        reach = ServerEndpoints(
-            url=_from_here(info.url),
-            tls_url=_from_here(info.tls_url),
+    with _listen_on_same_port(home.proxy) as listener:
+        endpoints = ServerEndpoints(
+            url=_local_url(info.url),
+            tls_url=_local_url(info.tls_url),
             proxy_url=f"http://127.0.0.1:{listener.getsockname()[1]}",
             bundle=write_bundle(google, machine.ca_files),
             bypass=machine.no_proxy,
         )
         context = partial(tls_context, google.chain, google.key)
-        yield _Lead(listener, context(), SniContexts(context), gateway, reach)
+        yield _Interception(listener, context(), SniContexts(context), egress, endpoints)
 
 
 @contextmanager
-def _listen_again(remembered: Path) -> Iterator[socket.socket]:
-    """Listen on loopback, on the port that the file remembers if it is free: jobs that run already know that one."""
+def _listen_on_same_port(port_file: Path) -> Iterator[socket.socket]:
+    """Listen on loopback, on the port in the file if it is free: running jobs use it."""
     with ExitStack() as stack:
         try:
-            port = int(remembered.read_text())
+            port = int(port_file.read_text())
         except (FileNotFoundError, ValueError):
             port = 0
         try:
@@ -202,20 +204,21 @@ def _listen_again(remembered: Path) -> Iterator[socket.socket]:
         except CannotProceedError as exc:
             LOG.warning("proxy.moved reason=%s Jobs that run now can't reach gs:// any more.", exc)
             listener = stack.enter_context(_listen("127.0.0.1", 0))
-        remembered.write_text(str(listener.getsockname()[1]))
+        port_file.write_text(str(listener.getsockname()[1]))
         yield listener
 
 
-def _from_here(url: str) -> str:
-    """The same address for a client on this machine: "every address" is none that one can connect to."""
+def _local_url(url: str) -> str:
+    """The URL for a client on this machine: nothing can connect to the unspecified address."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 @contextmanager
-def _announced(home: Home, info: ServerInfo, lead: _Lead | None) -> Iterator[None]:
+def _server_file(home: Home, info: ServerInfo, interception: _Interception | None) -> Iterator[None]:
+    """Write `server.json` for local clients, and remove it at the end."""
     body = info.body()
-    if lead is not None:  # for programs on this machine that want to be led here as replicas are
-        body["reach"] = asdict(lead.reach) | {"bundle": str(lead.reach.bundle)}
+    if interception is not None:  # for notebooks and shells
+        body["endpoints"] = asdict(interception.endpoints) | {"bundle": str(interception.endpoints.bundle)}
     fresh = home.server.with_suffix(".new")
     fresh.write_text(json.dumps(body))
     fresh.rename(home.server)
@@ -226,7 +229,7 @@ def _announced(home: Home, info: ServerInfo, lead: _Lead | None) -> Iterator[Non
 
 
 class _Listener(uvicorn.Server):
-    """One of our two ports. Signals are handled once, for both."""
+    """A listener of the server. `_run` handles signals for both."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -235,17 +238,17 @@ class _Listener(uvicorn.Server):
 
 async def _run(
     app: Api,
-    assembly: Application,
+    application: Application,
     listeners: tuple[socket.socket, socket.socket],
     certificates: Certificates,
-    lead: _Lead | None,
+    interception: _Interception | None,
     ready: Callable[[], None],
 ) -> None:
     plain = _Listener(uvicorn_config(app))
     secure = _Listener(uvicorn_config(app, certificates))
-    if lead is not None:
-        _open_doors(secure.config, lead.doors)
-    proxy = _proxy(lead, plain) if lead else None
+    if interception is not None:
+        _intercept_tls(secure.config, interception.sni_contexts)
+    proxy = _connect_proxy(interception, plain) if interception else None
     stopping = 0
 
     def stop() -> None:
@@ -259,28 +262,28 @@ async def _run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
-    with assembly.running():
+    with application.running():
         async with asyncio.TaskGroup() as group:
             for server, listener in zip((plain, secure), listeners, strict=True):
                 group.create_task(server.serve(sockets=[listener]))
             while not (plain.started and secure.started) and not stopping:
                 await asyncio.sleep(0.01)
-            if proxy is not None and lead is not None and not stopping:
-                await proxy.start(lead.listener)
+            if proxy is not None and interception is not None and not stopping:
+                await proxy.start(interception.listener)
             LOG.info("server.ready")
             ready()
         if proxy is not None:
             await proxy.close()
 
 
-def _proxy(lead: _Lead, plain: uvicorn.Server) -> ConnectProxy:
-    """Requests that come by it are the plain port's: the same limits, the same end."""
-    inner = partial(_spelled_protocol, plain.config, plain.server_state)
-    return ConnectProxy(tls=lead.tls, inner=inner, egress=lead.gateway)
+def _connect_proxy(interception: _Interception, plain: uvicorn.Server) -> ConnectProxy:
+    """The proxy. Its requests have the limits and the shutdown of the plain port."""
+    inner = partial(_intercepted_protocol, plain.config, plain.server_state)
+    return ConnectProxy(tls=interception.tls, inner=inner, egress=interception.egress)
 
 
-class _Leaving(TimedProtocol):
-    """A client that has nothing to ask may not look at its connection either: its goodbye is not waited for long."""
+class _InterceptedProtocol(TimedProtocol):
+    """Aborts idle connections soon after a shutdown: idle clients may not read from them."""
 
     def shutdown(self) -> None:
         idle = self._between_requests
@@ -289,31 +292,31 @@ class _Leaving(TimedProtocol):
             self.loop.call_later(SHUTDOWN_TIMEOUT_S, self.transport.abort)
 
 
-def _spelled_protocol(config: uvicorn.Config, state: ServerState) -> asyncio.Protocol:
-    protocol = _Leaving(config=config, server_state=state, app_state={})
+def _intercepted_protocol(config: uvicorn.Config, state: ServerState) -> asyncio.Protocol:
+    protocol = _InterceptedProtocol(config=config, server_state=state, app_state={})
     protocol.app = with_header_case(protocol.app)
     return protocol
 
 
-def _open_doors(config: uvicorn.Config, doors: SniContexts) -> None:
-    """Let the TLS port answer for Google's names too: the relays on other machines lead to it."""
+def _intercept_tls(config: uvicorn.Config, contexts: SniContexts) -> None:
+    """Let the TLS port serve Google's names too: sidecar proxies on nodes connect to it."""
 
-    class Door(TimedProtocol):
+    class TlsProtocol(TimedProtocol):
         def connection_made(self, transport: Any) -> None:
-            name = doors.name(transport)
+            name = contexts.name(transport)
             if name is None:
                 super().connection_made(transport)
             else:
-                intercept(transport, _spelled_protocol(self.config, self.server_state), name)
+                intercept(transport, _intercepted_protocol(self.config, self.server_state), name)
 
-    config.http = Door
+    config.http = TlsProtocol
     config.load()
     assert config.ssl is not None
-    config.ssl.sni_callback = doors.choose
+    config.ssl.sni_callback = contexts.choose
 
 
 def uvicorn_config(app: Api, certificates: Certificates | None = None) -> uvicorn.Config:
-    """How our ports are served; with TLS, if there are certificates."""
+    """The configuration of a listener. With certificates, it serves TLS."""
     return uvicorn.Config(
         app,
         http=TimedProtocol,
@@ -331,8 +334,9 @@ def uvicorn_config(app: Api, certificates: Certificates | None = None) -> uvicor
 
 
 class _RotatedStderr(logging.StreamHandler[TextIO]):
-    """Writes to stderr. Where that is the server's log file, a full one is put aside as `server.log.1` and a new one
-    takes its place, for stdout and for what writes to stderr by itself too. Readers find one of the two at any time.
+    """Writes to stderr. If that is the server's log file, a full file is rotated to `server.log.1`.
+
+    Rotation also covers stdout and direct writes to stderr. The file exists at all times.
     """
 
     def __init__(self, path: Path, *, limit: int) -> None:
@@ -353,18 +357,18 @@ class _RotatedStderr(logging.StreamHandler[TextIO]):
         writers = [fd for fd in {1, self.stream.fileno()} if os.path.samestat(os.fstat(fd), log)]
         if self.stream.fileno() not in writers:
             return
-        fresh, aside = (self._path.with_name(f"{self._path.name}.{suffix}") for suffix in ("new", "1"))
+        fresh, rotated = (self._path.with_name(f"{self._path.name}.{suffix}") for suffix in ("new", "1"))
         with open(os.open(fresh, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC, 0o600), "ab") as file:
-            aside.unlink(missing_ok=True)
-            aside.hardlink_to(self._path)
+            rotated.unlink(missing_ok=True)
+            rotated.hardlink_to(self._path)
             fresh.rename(self._path)
             for writer in writers:
                 os.dup2(file.fileno(), writer)
 
 
-def log_to_stderr(kept_in: Path, *, limit: int = LOG_BYTES) -> None:
-    """One line an event on stderr. If that is the file `kept_in`, as after `trainshed up`, it is kept to a size."""
-    handler = _RotatedStderr(kept_in, limit=limit)
+def log_to_stderr(path: Path, *, limit: int = MAX_LOG_BYTES) -> None:
+    """Log one line per event to stderr. If stderr is the file `path`, as after `trainshed up`, it is rotated."""
+    handler = _RotatedStderr(path, limit=limit)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

@@ -74,7 +74,7 @@ def test_what_openvino_can_not_serve_tensorflow_serves(deployer: Deployer, expor
     details = deployer.deploy("words", uri)
     assert details["loader"] == "tensorflow"
     assert not details["parity"]["within"]
-    assert details["parity"]["text"]
+    assert details["parity"]["message"]
     assert deployer.predict("words", "baaa") == [{"loud": "BA"}]
 
 

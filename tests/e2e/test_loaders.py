@@ -352,7 +352,7 @@ def test_openvino_is_held_against_tensorflow(done: dict[str, Any]) -> None:
 
 
 def test_strings_are_held_against_each_other(done: dict[str, Any]) -> None:
-    assert "signature parse" in done["words again"]["parity"]["text"]  # which no sample is there for
+    assert "signature parse" in done["words again"]["parity"]["message"]  # which no sample is there for
     assert not done["words again"]["parity"]["within"]
 
 

@@ -152,7 +152,7 @@ def test_a_server_is_started_if_there_is_none_also_from_within(home: Path, tmp_p
     assert "Started a server at http://127.0.0.1:" in done.stderr
     # the second one, started within the shell, leads its clients too: it did not take the shell for the machine
     announced = json.loads((home / "server.json").read_text())
-    assert announced["reach"]["bypass"] == env.get("no_proxy", "")
+    assert announced["endpoints"]["bypass"] == env.get("no_proxy", "")
     assert f"https_proxy={announced['reach']['proxy_url']}" in done.stdout  # the same port as before
 
 

@@ -245,7 +245,9 @@ def test_links_are_followed_and_loops_are_not(trainer: Path, tmp_path: Path) -> 
     assert not [name for name in names if "self" in name or "dangling" in name or "pipe" in name]
 
 
-@pytest.mark.parametrize("limit, words", [("MAX_FILES", "more than 3 files"), ("MAX_BYTES", "put data in a bucket")])
+@pytest.mark.parametrize(
+    "limit, words", [("MAX_FILES", "more than 3 files"), ("MAX_PACKAGE_BYTES", "put data in a bucket")]
+)
 def test_a_package_is_not_for_data(trainer: Path, monkeypatch: pytest.MonkeyPatch, limit: str, words: str) -> None:
     monkeypatch.setattr(packaging, limit, 3)
     with pytest.raises(InvalidArgumentError, match=words):

@@ -56,7 +56,7 @@ def server_endpoints(home: Home) -> ServerEndpoints | None:
     """
     if running(home) is None:
         return None
-    endpoints = json.loads(home.server.read_text()).get("reach")
+    endpoints = json.loads(home.server.read_text()).get("endpoints")
     return ServerEndpoints(**endpoints | {"bundle": Path(endpoints["bundle"])}) if endpoints else None
 
 

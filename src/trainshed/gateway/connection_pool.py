@@ -12,7 +12,7 @@ from time import monotonic
 from trainshed.errors import UnavailableError
 from trainshed.gateway.host_connection import HostConnection, HostLostError
 from trainshed.gateway.routes import HostAddress
-from trainshed.serving.memory import IDLE_S, MemoryTrimmer
+from trainshed.serving.memory import TRIM_IDLE_TIMEOUT_S, MemoryTrimmer
 
 LOG = logging.getLogger("trainshed.predict")
 
@@ -106,7 +106,7 @@ class HostConnectionPool:
             if connection.lost or (key not in self._desired and not connection.in_flight):
                 connection.close()
                 del self._connections[key]
-        if monotonic() - self._busy_s > IDLE_S:
+        if monotonic() - self._busy_s > TRIM_IDLE_TIMEOUT_S:
             self._trimmer.idle()
         return unresponsive
 

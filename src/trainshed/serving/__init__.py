@@ -1,1 +1,1 @@
-"""Shipped; NumPy. What a host is: the process that serves one version."""
+"""Shipped; NumPy. The host: the process that serves one version."""

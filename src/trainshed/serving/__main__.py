@@ -1,4 +1,4 @@
-"""`python -m trainshed_serving`, if this folder is on the path already."""
+"""`python -m trainshed_serving`, if this folder is on `sys.path`."""
 
 from __future__ import annotations
 

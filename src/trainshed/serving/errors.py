@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MAX_DETAIL_CHARACTERS = 4096  #: of a detail that are passed on; a model may raise with a whole batch in its message
+MAX_DETAIL_CHARACTERS = 4096  #: of a detail in a response; a model may raise with a whole batch in its message
 
 
 def _truncate(detail: str) -> str:
@@ -35,7 +35,7 @@ class ServingError(Exception):
 
     @property
     def is_cut(self) -> bool:
-        """Whether the detail is longer than what is shown."""
+        """Whether the message has only the beginning of the detail."""
         return len(self.detail) > MAX_DETAIL_CHARACTERS
 
 

@@ -1,6 +1,6 @@
-"""Memory that is no longer used, given back: what large requests took is not kept when they are over.
+"""Returns free memory to the system after large requests.
 
-Standard library only; the server uses it too. Where the C library is not glibc, none of this does anything.
+Standard library only; the server uses it too. Does nothing unless the C library is glibc.
 """
 
 from __future__ import annotations
@@ -9,38 +9,38 @@ import ctypes
 from collections.abc import Callable
 
 _ARENA_MAX = -8  # glibc's M_ARENA_MAX
-_ARENAS = 2
+_MAX_ARENAS = 2
 _LIBC = ctypes.CDLL(None)
 
-IDLE_S = 1.0  #: after which it is time to `trim`
-WORTH_BYTES = 8 << 20  #: that came in requests since the last time, or else it is not
+TRIM_IDLE_TIMEOUT_S = 1.0  #: without requests, before a `trim`
+MIN_TRIM_BYTES = 8 << 20  #: received in requests since the last trim; below that, a trim is not worth its time
 
 
 def share_arenas() -> None:
-    """Let all threads allocate from the same two arenas: each of its own would keep what it once needed."""
+    """Let all threads share two malloc arenas. An arena per thread would keep the peak memory of each."""
     if hasattr(_LIBC, "mallopt"):
-        _LIBC.mallopt(_ARENA_MAX, _ARENAS)
+        _LIBC.mallopt(_ARENA_MAX, _MAX_ARENAS)
 
 
 def trim() -> None:
-    """Give free memory back to the system. Takes milliseconds."""
+    """Return free memory to the system. Takes milliseconds."""
     if hasattr(_LIBC, "malloc_trim"):
         _LIBC.malloc_trim(0)
 
 
 class MemoryTrimmer:
-    """Trims when it is worth it."""
+    """Trims after enough bytes were received."""
 
     def __init__(self, trim: Callable[[], None] = trim) -> None:
         self._trim = trim
         self._bytes = 0
 
     def add(self, size: int) -> None:
-        """So much came in a request."""
+        """Count the bytes of a request."""
         self._bytes += size
 
     def idle(self) -> None:
-        """There has been nothing to do for a while."""
-        if self._bytes >= WORTH_BYTES:
+        """Trim, if enough bytes were received. Called when there has been no request for a while."""
+        if self._bytes >= MIN_TRIM_BYTES:
             self._bytes = 0
             self._trim()

@@ -33,7 +33,7 @@ STRING = "string"  #: in arrays: dtype `object`, each element `bytes`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """What one input takes or one output gives."""
+    """The type and shape of one input or output."""
 
     dtype: str  #: a value of `DTYPES`
     shape: tuple[int, ...] | None  #: -1 is any length; None is any rank. The first dimension counts instances
@@ -48,13 +48,13 @@ class Tensor:
 
     @property
     def batched(self) -> bool:
-        """Whether instances can be put together along the first dimension."""
+        """Whether instances can be batched along the first dimension."""
         return self.shape is None or (len(self.shape) > 0 and self.shape[0] == -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """One way to call a model. Inputs and outputs are in the order of their names."""
+    """One way to call a model. Inputs and outputs are sorted by name."""
 
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]

@@ -1,4 +1,4 @@
-"""What a host is told when it starts: one JSON file, format 1."""
+"""The spec of a host: one JSON file, format 1."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingSpec:
-    """One host of one version. `from_json` refuses what it does not know; what is left out has the value below."""
+    """One host of one version. `from_json` rejects unknown fields; missing fields have the defaults below."""
 
-    model_dir: Path  #: the files of the version, which nobody changes
-    loader: str = ""  #: a name of `loaders.LOADERS`; empty: found by the files
+    model_dir: Path  #: the snapshot of the version
+    loader: str = ""  #: a name of `loaders.LOADERS`; empty: detected by the files
     project: str = ""
     model: str = ""
     version: str = ""
     instance: int = 0  #: number of the host among those of its version
-    socket: Path = Path()  #: where it listens, if nobody but this machine is to reach it
-    address: tuple[str, int] | None = None  #: host and port where it listens instead
-    secret: str = field(default="", repr=False)  #: which every connection must begin with; empty: none is asked for
+    socket: Path = Path()  #: the Unix socket that a local host listens on
+    address: tuple[str, int] | None = None  #: the host and port that a remote host listens on
+    secret: str = field(default="", repr=False)  #: first frame of every connection; empty: no authentication
     prediction_class: str = ""  #: `package.module.Class` of a custom prediction routine
     site: str = ""  #: folder with the version's own packages, put before all others on `sys.path`
     explanation: Mapping[str, Any] = field(default_factory=dict)  #: explanationConfig
-    container: Mapping[str, Any] = field(default_factory=dict)  #: a `containers.Order`, if that serves the version
-    threads: int = 2  #: that the model may compute with
-    memory_bytes: int = 0  #: of data; 0 is no limit
+    container: Mapping[str, Any] = field(
+        default_factory=dict
+    )  #: a `HostContainerSpec`, if a container serves the version
+    threads: int = 2  #: for the model
+    memory_bytes: int = 0  #: RLIMIT_DATA; 0: no limit
     max_batch: int = 32  #: instances in one run of the model
-    queue_limit: int = 256  #: requests that wait
+    queue_limit: int = 256  #: pending requests
     body_limit: int = 10 << 20  #: bytes of one request
 
     @classmethod
@@ -37,14 +39,14 @@ class ServingSpec:
         if value.get("format") != 1:
             raise ValueError(f"This host reads specs of format 1, not {value.get('format')!r}.")
         known = {f.name for f in fields(cls)}
-        if strange := sorted(set(value) - known - {"format"}):
-            raise ValueError(f"The spec has fields that this host does not know: {', '.join(strange)}.")
-        given = {name: item for name, item in value.items() if name != "format"}
-        if (address := given.get("address")) is not None:
-            given["address"] = (str(address[0]), int(address[1]))
-            if not given.get("secret"):
+        if unknown := sorted(set(value) - known - {"format"}):
+            raise ValueError(f"The spec has fields that this host does not know: {', '.join(unknown)}.")
+        values = {name: item for name, item in value.items() if name != "format"}
+        if (address := values.get("address")) is not None:
+            values["address"] = (str(address[0]), int(address[1]))
+            if not values.get("secret"):
                 raise ValueError("A host that others can reach must have a secret, and the spec has none.")
-        return cls(**given | {name: Path(given[name]) for name in ("model_dir", "socket") if name in given})
+        return cls(**values | {name: Path(values[name]) for name in ("model_dir", "socket") if name in values})
 
     @classmethod
     def read(cls, path: Path) -> Self:

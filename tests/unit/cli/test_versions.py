@@ -221,7 +221,7 @@ def test_a_replay_of_nothing_says_how_to_log_requests() -> None:
 
 
 def test_what_is_told_of_a_version_is_a_sentence_each() -> None:
-    parity = {"difference": 2e-07, "within": True, "text": "14 requests are answered as by TensorFlow."}
+    parity = {"difference": 2e-07, "within": True, "message": "14 requests are answered as by TensorFlow."}
     host = {"instance": 0, "pid": 7, "state": "READY", "memoryBytes": 69_603_328, "ageSeconds": 1.0}
     ready = {"version": {"state": "READY"}, "runtime": "2.21", "detail": "OpenVINO 2026.4.1", "log": "noise"}
     assert detail_lines(ready | {"parity": parity, "hosts": [host], "notes": ["Note."], "progress": ""}) == [
@@ -230,7 +230,7 @@ def test_what_is_told_of_a_version_is_a_sentence_each() -> None:
         "Host 0 is READY: process 7, 70 MB.",
         "Note.",
     ]
-    refused = {"difference": None, "within": False, "text": "It does not do strings."}
+    refused = {"difference": None, "within": False, "message": "It does not do strings."}
     assert detail_lines(ready | {"parity": refused})[1] == "Not served by OpenVINO. It does not do strings."
     failed = {"version": {"state": "FAILED"}, "runtime": "2.21", "log": "Traceback\nKeyError: 1\n", "hosts": []}
     assert detail_lines(failed) == ["The end of its log:\nTraceback\nKeyError: 1"]

@@ -102,7 +102,7 @@ def test_tensorflow_serves_what_openvino_can_not_or_says_otherwise(shed: Shed, b
     ready = shed.until("v1")
     assert ready.details["loader"] == "tensorflow"
     assert not ready.details["parity"]["within"]
-    assert ready.details["parity"]["text"]
+    assert ready.details["parity"]["message"]
 
 
 def test_the_same_files_are_compared_once(shed: Shed) -> None:

@@ -29,7 +29,7 @@ from trainshed.gateway.gateway import FrameKind, PredictionGateway
 from trainshed.gateway.host_connection import FutureSink, HostLostError
 from trainshed.gateway.request_log import RequestLogWriter
 from trainshed.gateway.routes import HostAddress, ModelRoute, PredictTarget, RequestLogTarget, Routes, VersionRoute
-from trainshed.serving.memory import WORTH_BYTES, MemoryTrimmer
+from trainshed.serving.memory import MIN_TRIM_BYTES, MemoryTrimmer
 from trainshed.testing.fakes.hosts import Behaviour, FakeHost, answering, echo
 from trainshed.testing.processes.gateway import RecordingControlPlane
 
@@ -438,7 +438,7 @@ def test_a_replay_is_neither_counted_nor_logged(bench: Bench) -> None:
 
 
 def test_memory_is_given_back_when_nobody_has_asked_for_a_while(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts_module, "IDLE_S", 0.2)
+    monkeypatch.setattr(hosts_module, "TRIM_IDLE_TIMEOUT_S", 0.2)
     trims: list[float] = []
     host = bench.host(answering("late", after_s=0.5))
 
@@ -448,7 +448,7 @@ def test_memory_is_given_back_when_nobody_has_asked_for_a_while(bench: Bench, mo
         connection = hosts.least_loaded([host.address])
         assert connection is not None
         future: asyncio.Future[tuple[int, bytes] | None] = asyncio.get_running_loop().create_future()
-        connection.send(1, (b"x" * WORTH_BYTES,), FutureSink(future), began=time.monotonic())
+        connection.send(1, (b"x" * MIN_TRIM_BYTES,), FutureSink(future), began=time.monotonic())
         hosts.sync([host.address])
         while not future.done():
             hosts.sweep()

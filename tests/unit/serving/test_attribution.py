@@ -59,7 +59,7 @@ def shapley(score: Any, x: list[float], *, paths: int, start: list[float] | None
         {"x": np.array(x)},
         {"x": np.array(start or [0.0] * len(x))},
         paths=paths,
-        chance=np.random.default_rng(0),
+        rng=np.random.default_rng(0),
     )
 
 
@@ -109,6 +109,6 @@ def test_strings_take_their_place_too() -> None:
         {"w": words, "kept": np.array(1)},
         {"w": nothing},
         paths=2,
-        chance=np.random.default_rng(0),
+        rng=np.random.default_rng(0),
     )
     assert found.values["w"].tolist() == [4, 3]

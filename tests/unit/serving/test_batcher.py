@@ -203,7 +203,7 @@ def test_company_changes_no_byte_of_an_answer(data: st.DataObject, model: Model,
 
 
 def test_it_tells_once_when_there_is_nothing_to_do_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batcher_module, "IDLE_S", 0.01)
+    monkeypatch.setattr(batcher_module, "TRIM_IDLE_TIMEOUT_S", 0.01)
     idle, told = threading.Event(), []
 
     def tell() -> None:

@@ -230,5 +230,5 @@ def test_a_spec_that_makes_no_sense_is_told(tmp_path: Path) -> None:
         stderr=subprocess.DEVNULL,
     ) as process:
         assert process.stdout is not None
-        assert "can't read what it was told" in json.loads(process.stdout.readline())["message"]
+        assert "can't read its spec" in json.loads(process.stdout.readline())["message"]
         assert process.wait(90) == 1

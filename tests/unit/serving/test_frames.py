@@ -52,13 +52,13 @@ def test_long_bodies_arrive_too(frames: list[tuple[int, int, bytes]], sizes: lis
 def test_a_body_is_not_what_was_received_into_but_a_copy() -> None:
     reader = FrameReader(REQUEST_HEAD, body_limit=1 << 20)
     assert reader.feed(pack_request(1, FrameKind.PREDICT, b"x" * 70_000)[:100]) == []
-    room = reader.room
-    assert room is not None
-    room[:] = b"x" * len(room)
-    ((_, _, body),) = reader.filled(len(room))
-    room[:] = b"y" * len(room)
+    buffer = reader.buffer
+    assert buffer is not None
+    buffer[:] = b"x" * len(buffer)
+    ((_, _, body),) = reader.filled(len(buffer))
+    buffer[:] = b"y" * len(buffer)
     assert body == b"x" * 70_000
-    assert reader.room is None
+    assert reader.buffer is None
 
 
 @pytest.mark.parametrize("size", [1, 13, 100])
@@ -95,9 +95,9 @@ def _received(reader: FrameReader, data: bytes, sizes: list[int]) -> list[tuple[
     turn = 0
     while data:
         size = sizes[turn % len(sizes)]
-        if (room := reader.room) is not None:
-            size = min(size, len(room), len(data))
-            room[:size] = data[:size]
+        if (buffer := reader.buffer) is not None:
+            size = min(size, len(buffer), len(data))
+            buffer[:size] = data[:size]
             found += reader.filled(size)
         else:
             found += reader.feed(data[:size])

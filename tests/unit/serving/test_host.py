@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.serving.frames import RAW_HEAD, REQUEST_HEAD, FrameKind, pack_raw, unpack_raw
+from trainshed.serving.frames import MAX_RAW_HEAD_BYTES, REQUEST_HEAD, FrameKind, pack_raw, unpack_raw
 from trainshed.testing.processes.host_processes import MAIN, RunningHost
 
 MODEL = """
@@ -254,7 +254,7 @@ def test_a_frame_that_makes_no_sense_ends_its_connection_alone(started: Any) -> 
     with socket.socket(socket.AF_UNIX) as other:
         other.settimeout(90)
         other.connect(str(host.folder / "s"))
-        other.sendall(REQUEST_HEAD.pack(1000 + RAW_HEAD + 1, 1, FrameKind.PREDICT))
+        other.sendall(REQUEST_HEAD.pack(1000 + MAX_RAW_HEAD_BYTES + 1, 1, FrameKind.PREDICT))
         assert other.recv(100) == b""
     assert host.ask({"instances": [1]})[0] == 200
 

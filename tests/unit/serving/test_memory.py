@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import psutil
 
-from trainshed.serving.memory import WORTH_BYTES, MemoryTrimmer, share_arenas, trim
+from trainshed.serving.memory import MIN_TRIM_BYTES, MemoryTrimmer, share_arenas, trim
 
 
 def test_it_trims_once_after_much_and_not_after_little() -> None:
     times: list[int] = []
     trimming = MemoryTrimmer(lambda: times.append(1))
-    trimming.add(WORTH_BYTES - 1)
+    trimming.add(MIN_TRIM_BYTES - 1)
     trimming.idle()
     assert not times
     trimming.add(1)

@@ -159,7 +159,7 @@ def test_answers_are_kept_and_compared(tmp_path: Path) -> None:
     far = compare(Scorer(off=0.1), known)
     assert not far.within
     assert far.difference == pytest.approx(0.1, rel=1e-4)
-    assert "scores is" in far.text
+    assert "scores is" in far.message
 
 
 def test_a_label_that_differs_is_out_of_bounds() -> None:
@@ -172,7 +172,7 @@ def test_a_label_that_differs_is_out_of_bounds() -> None:
 
     found = compare(Other(), known)
     assert not found.within
-    assert "label is" in found.text
+    assert "label is" in found.message
 
 
 def test_strings_are_kept_too(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_every_signature_is_checked_or_the_loader_may_not_answer() -> None:
     assert {case.signature for case in known} == {"serving_default"}
     found = compare(Scorer(signatures=both), known)
     assert not found.within
-    assert "signature words" in found.text
+    assert "signature words" in found.message
     assert compare(Scorer(), known).within
 
 
@@ -211,7 +211,7 @@ def test_a_request_that_only_tensorflow_answers_is_out_of_bounds() -> None:
     known = list(cases(Scorer(), None))
     found = compare(Picky(), known)
     assert not found.within
-    assert "A window does not fit" in found.text
+    assert "A window does not fit" in found.message
 
 
 def test_other_outputs_or_shapes_are_out_of_bounds() -> None:
@@ -226,8 +226,8 @@ def test_other_outputs_or_shapes_are_out_of_bounds() -> None:
         def run(self, signature: str, inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
             return {"scores": super().run(signature, inputs)["scores"]}
 
-    assert "scores has the shape" in compare(Flat(), known).text
-    assert "the outputs are scores and not label, scores" in compare(Fewer(), known).text
+    assert "scores has the shape" in compare(Flat(), known).message
+    assert "the outputs are scores and not label, scores" in compare(Fewer(), known).message
     assert not compare(Flat(), known).within
     assert not compare(Fewer(), known).within
 

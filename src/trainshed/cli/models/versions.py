@@ -96,7 +96,7 @@ def detail_lines(details: dict[str, Any], *, log: bool = False) -> list[str]:
         location = f" in runtime {details['runtime']}" if details["runtime"] else ""
         lines.append(f"Served by {details['detail']}{location}.")
     if parity := details.get("parity"):
-        lines.append(parity["text"] if parity["within"] else f"Not served by OpenVINO. {parity['text']}")
+        lines.append(parity["message"] if parity["within"] else f"Not served by OpenVINO. {parity['message']}")
     for host in details.get("hosts", ()):
         size = f", {host['memoryBytes'] / 1e6:.0f} MB" if host.get("memoryBytes") else ""
         location = f"at {host['address']}" if host.get("address") else f"process {host['pid']}"

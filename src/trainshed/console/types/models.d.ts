@@ -86,7 +86,7 @@ declare namespace Api {
   interface Parity {
     difference: number | null;
     within: boolean;
-    text: string;
+    message: string;
   }
 
   /** What was found out at the creation of a version is missing before. */

@@ -359,7 +359,7 @@ def _reporter(context: ProvisioningContext) -> Callable[[str], None]:
 
 
 def _failed_parity(reason: str) -> dict[str, Any]:
-    return {"difference": None, "within": False, "text": reason}
+    return {"difference": None, "within": False, "message": reason}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ class HostContainerSpec:
     image: str  #: for people
     run: tuple[str, ...]  #: command line that runs it in the foreground
     env: Mapping[str, str] = field(repr=False)  #: extra environment variables of that command
-    end: tuple[str, ...]  #: idempotent command that kills it and removes its remains
+    end: tuple[str, ...]  #: idempotent command that kills and removes it
     port: int  #: on loopback
     predict: str  #: paths
     health: str

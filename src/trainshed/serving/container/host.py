@@ -71,7 +71,7 @@ def _read(path: Path) -> tuple[ServingSpec, HostContainerSpec]:
         spec = ServingSpec.read(path)
         return spec, HostContainerSpec.from_json(spec.container)
     except (OSError, ValueError, TypeError) as exc:
-        raise LoaderError(f"The host can't read what it was told: {exc}") from exc
+        raise LoaderError(f"The host can't read its spec: {exc}") from exc
 
 
 def _ready(container_spec: HostContainerSpec, load_s: float) -> dict[str, object]:
@@ -136,7 +136,7 @@ class ContainerHost:
         self._memory_trimmer = MemoryTrimmer()
         self._listener = ConnectionListener(self._handle_frame, self._cancel, body_limit=body_limit)
         self._workers = [
-            threading.Thread(target=self._forward_requests, name="pass", daemon=True) for _ in range(max_concurrent)
+            threading.Thread(target=self._forward_requests, name="forward", daemon=True) for _ in range(max_concurrent)
         ]
 
     def serve(self, listener: socket.socket, stop: StopSignal) -> None:

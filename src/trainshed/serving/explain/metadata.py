@@ -18,7 +18,7 @@ ENCODINGS = ("identity", "bag_of_features")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedInput:
-    """One input as the file names it. A caller sees `name` in the answer."""
+    """One input of the file. `name` is its name in responses."""
 
     name: str
     tensor: str = ""  #: `input_tensor_name`, without its `:0`
@@ -28,15 +28,15 @@ class ExplainedInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """What the file says. Empty if there is no file."""
+    """The content of the file. Empty without a file."""
 
     inputs: tuple[ExplainedInput, ...] = ()  #: none: all inputs of the signature
-    output: str = ""  #: the name in the answer
+    output: str = ""  #: its name in responses
     output_tensor: str = ""
 
 
 def read(model_dir: Path) -> Metadata:
-    """The file in the model's folder. Raises LoaderError with the field that is wrong."""
+    """Read the file in the model's folder. Raises `LoaderError` with the field that is wrong."""
     path = model_dir / FILE
     if not path.is_file():
         return Metadata()
@@ -48,17 +48,19 @@ def read(model_dir: Path) -> Metadata:
 
 
 def parse(value: Any) -> Metadata:
-    """The file's content. Raises LoaderError with the field that is wrong."""
-    _known("it", _object("it", value), {"inputs", "outputs", "framework"})
+    """Parse the content of the file. Raises `LoaderError` with the field that is wrong."""
+    _check_fields("it", _check_object("it", value), {"inputs", "outputs", "framework"})
     framework = str(value.get("framework", "tensorflow")).lower()
     if framework not in FRAMEWORKS:
         raise LoaderError(f"{FILE}: framework {framework!r} is not known. Known are: {', '.join(FRAMEWORKS)}.")
-    inputs = _object("inputs", value.get("inputs", {}))
-    outputs = _object("outputs", value.get("outputs", {}))
+    inputs = _check_object("inputs", value.get("inputs", {}))
+    outputs = _check_object("outputs", value.get("outputs", {}))
     if len(outputs) > 1:
         raise LoaderError(f"{FILE}: one output can be explained, and it names {len(outputs)}.")
     name = next(iter(outputs), "")
-    output = _known(f"outputs.{name}", _object(f"outputs.{name}", outputs.get(name, {})), {"output_tensor_name"})
+    output = _check_fields(
+        f"outputs.{name}", _check_object(f"outputs.{name}", outputs.get(name, {})), {"output_tensor_name"}
+    )
     return Metadata(
         inputs=tuple(_input(key, item) for key, item in inputs.items()),
         output=name,
@@ -69,7 +71,7 @@ def parse(value: Any) -> Metadata:
 def _input(name: str, value: Any) -> ExplainedInput:
     where = f"inputs.{name}"
     fields = {"input_tensor_name", "input_baselines", "encoding", "modality", "index_feature_mapping"}
-    item = _known(where, _object(where, value), fields)
+    item = _check_fields(where, _check_object(where, value), fields)
     encoding = str(item.get("encoding", "identity")).lower()
     if encoding not in ENCODINGS:
         raise LoaderError(
@@ -93,13 +95,13 @@ def _tensor_name(value: Any) -> str:
     return str(value).removesuffix(":0")
 
 
-def _object(where: str, value: Any) -> Mapping[str, Any]:
+def _check_object(where: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise LoaderError(f"{FILE}: {where} must be an object.")
     return value
 
 
-def _known(where: str, value: Mapping[str, Any], fields: set[str]) -> Mapping[str, Any]:
-    if strange := sorted(set(value) - fields):
-        raise LoaderError(f"{FILE}: {where} has a field {strange[0]!r}. Known are: {', '.join(sorted(fields))}.")
+def _check_fields(where: str, value: Mapping[str, Any], fields: set[str]) -> Mapping[str, Any]:
+    if unknown := sorted(set(value) - fields):
+        raise LoaderError(f"{FILE}: {where} has a field {unknown[0]!r}. Known are: {', '.join(sorted(fields))}.")
     return value

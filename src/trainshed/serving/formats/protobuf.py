@@ -1,4 +1,4 @@
-"""Protocol buffers read by hand: the few messages that a host looks into, without the classes of a framework."""
+"""A parser of protocol buffers, without generated classes."""
 
 from __future__ import annotations
 
@@ -9,54 +9,54 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class BadMessageError(ValueError):
-    """The bytes are not what they are taken for. The message says where they stop to be."""
+    """The bytes are not of the expected format. The message says where."""
 
 
 def fields(message: bytes) -> dict[int, list[Any]]:
-    """A protocol buffer's fields by number: integers, or bytes for everything that has a length or a fixed width."""
-    found: dict[int, list[Any]] = {}
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
+    """The fields of a message by number: integers, or bytes for values with a length or a fixed width."""
+    values: dict[int, list[Any]] = {}
+    offset = 0
+    while offset < len(message):
+        tag, offset = _varint(message, offset)
         kind = tag & 7
         value: int | bytes
         if kind == _VARINT:
-            value, at = _varint(message, at)
+            value, offset = _varint(message, offset)
         else:
             if kind == _BYTES:
-                size, at = _varint(message, at)
+                size, offset = _varint(message, offset)
             elif kind in (_FIXED64, _FIXED32):
                 size = 8 if kind == _FIXED64 else 4
             else:
                 raise BadMessageError(f"Wire type {kind} in a protocol buffer is not known.")
-            if at + size > len(message):
+            if offset + size > len(message):
                 raise BadMessageError("A protocol buffer's field is cut short.")
-            value, at = message[at : at + size], at + size
-        found.setdefault(tag >> 3, []).append(value)
-    return found
+            value, offset = message[offset : offset + size], offset + size
+        values.setdefault(tag >> 3, []).append(value)
+    return values
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
+def _varint(message: bytes, offset: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        if at >= len(message):
+        if offset >= len(message):
             break
-        byte = message[at]
-        at += 1
+        byte = message[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, at
+            return value & 0xFFFFFFFFFFFFFFFF, offset
     raise BadMessageError("A number in a protocol buffer is cut short.")
 
 
 def packed(message: bytes) -> Iterator[int]:
-    """The numbers of a repeated field that was written as one."""
-    at = 0
-    while at < len(message):
-        value, at = _varint(message, at)
+    """The numbers of a packed repeated field."""
+    offset = 0
+    while offset < len(message):
+        value, offset = _varint(message, offset)
         yield value
 
 
 def signed(value: int) -> int:
-    """A number of a field that may be negative."""
+    """The value of a signed field."""
     return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,4 +1,4 @@
-"""What a SavedModel says of itself: its signatures, read without TensorFlow."""
+"""The signatures of a SavedModel, read without TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..errors import LoaderError
 from ..signatures import DTYPES, Signature, Tensor
 from .protobuf import BadMessageError, fields, signed
 
-_SERVE = b"serve"  #: the tag of the graph for serving, in models that hold several
-_INTERNAL = "__saved_model_"  #: how the names of signatures begin that are TensorFlow's own
+_SERVE = b"serve"  #: the tag of the serving graph, in models with several
+_INTERNAL = "__saved_model_"  #: prefix of TensorFlow's internal signatures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSignature:
-    """A signature and where its tensors are: two of the same graph tensors are the same values."""
+    """A signature with its graph tensors. Equal graph tensors have equal values."""
 
     signature: Signature
     inputs: Mapping[str, str]  #: names of inputs to names of graph tensors, as `dense/Softmax:0`
@@ -25,13 +25,13 @@ class GraphSignature:
 
 
 def read_signatures(model_dir: Path) -> dict[str, GraphSignature]:
-    """All signatures that can be called, in the order of their names. `LoaderError` if there are none to be read."""
+    """All callable signatures, sorted by name. Raises `LoaderError` if there are none or the file is damaged."""
     path = model_dir / "saved_model.pb"
     try:
-        found = dict(map(_named, _serving_graph(fields(path.read_bytes())).get(5, [])))
+        all_signatures = dict(map(_signature_entry, _serving_graph(fields(path.read_bytes())).get(5, [])))
     except (OSError, BadMessageError, LookupError, UnicodeDecodeError, TypeError, AttributeError) as exc:  # or damaged
         raise LoaderError(f"The signatures of saved_model.pb can't be read: {exc}.") from exc
-    signatures = {name: found[name] for name in sorted(found) if not name.startswith(_INTERNAL)}
+    signatures = {name: all_signatures[name] for name in sorted(all_signatures) if not name.startswith(_INTERNAL)}
     if not signatures:
         raise LoaderError("The SavedModel has no signature. Export it with one, named serving_default.")
     return signatures
@@ -43,7 +43,7 @@ def _serving_graph(model: Mapping[int, list[Any]]) -> Mapping[int, list[Any]]:
     return (tagged or graphs)[0]
 
 
-def _named(entry: bytes) -> tuple[str, GraphSignature]:
+def _signature_entry(entry: bytes) -> tuple[str, GraphSignature]:
     parts = fields(entry)
     definition = fields(parts[2][0])
     inputs, outputs = _tensors(definition.get(1, [])), _tensors(definition.get(2, []))
@@ -52,19 +52,19 @@ def _named(entry: bytes) -> tuple[str, GraphSignature]:
             inputs={name: tensor for name, (tensor, _) in inputs.items()},
             outputs={name: tensor for name, (tensor, _) in outputs.items()},
         ),
-        inputs={name: place for name, (_, place) in inputs.items()},
-        outputs={name: place for name, (_, place) in outputs.items()},
+        inputs={name: graph_tensor for name, (_, graph_tensor) in inputs.items()},
+        outputs={name: graph_tensor for name, (_, graph_tensor) in outputs.items()},
     )
 
 
 def _tensors(entries: list[bytes]) -> dict[str, tuple[Tensor, str]]:
-    found = {}
+    tensors = {}
     for entry in map(fields, entries):
         info = fields(entry[2][0])
         number = info.get(2, [0])[0]
         tensor = Tensor(dtype=DTYPES.get(number, f"type {number}"), shape=_shape(fields(info.get(3, [b""])[0])))
-        found[entry[1][0].decode()] = tensor, info.get(1, [b""])[0].decode()  # one without a name is sparse
-    return {name: found[name] for name in sorted(found)}
+        tensors[entry[1][0].decode()] = tensor, info.get(1, [b""])[0].decode()  # a sparse tensor has no name
+    return {name: tensors[name] for name in sorted(tensors)}
 
 
 def _shape(message: Mapping[int, list[Any]]) -> tuple[int, ...] | None:

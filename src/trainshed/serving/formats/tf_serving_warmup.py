@@ -1,7 +1,7 @@
-"""Requests out of TensorFlow Serving's warm-up file, read without TensorFlow.
+"""Requests of TensorFlow Serving's warm-up file, read without TensorFlow.
 
-The file is a TFRecord of `PredictionLog` messages. Only what a sample request needs is read of them: the
-signature's name and the tensors of a `PredictRequest`, or the examples of a classification or a regression.
+The file is a TFRecord of `PredictionLog` messages. A sample request needs the signature name and the tensors of a
+`PredictRequest`, or the examples of a classification or a regression.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..signatures import DTYPES, STRING
 from .protobuf import BadMessageError, fields, packed, signed
 from .tfrecord import records
 
-#: Which field of a TensorProto holds its values, if they are not in `tensor_content`, by the number of its type.
-VALUES = {1: 5, 2: 6, 3: 7, 4: 7, 5: 7, 6: 7, 7: 8, 9: 10, 10: 11, 17: 7, 19: 13, 22: 16, 23: 17}
+#: the field of a TensorProto with its values, unless they are in `tensor_content`, by the number of its type
+VALUE_FIELDS = {1: 5, 2: 6, 3: 7, 4: 7, 5: 7, 6: 7, 7: 8, 9: 10, 10: 11, 17: 7, 19: 13, 22: 16, 23: 17}
 
 _CLASSIFY, _REGRESS, _PREDICT = 2, 3, 6  # fields of PredictionLog
 
 
 def requests(data: bytes) -> Iterator[dict[str, Any]]:
-    """The predict requests in a warm-up file. Logs of other kinds, and tensors without rows, are left out."""
+    """The predict requests in a warm-up file. Logs of other kinds and tensors without rows are omitted."""
     for record in records(io.BytesIO(data)):
         body = _request(fields(record))
         if body is not None:
@@ -33,25 +33,23 @@ def requests(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def tensor(message: bytes) -> np.ndarray[Any, Any]:
-    """A TensorProto as an array; strings as an array of bytes objects. Raises BadMessage for what JSON cannot carry."""
+    """A TensorProto as an array; strings as `bytes` objects. Raises `BadMessageError` if JSON has no form for it."""
     parts = fields(message)
     number = parts.get(1, [0])[0]
-    if number not in VALUES:
+    if number not in VALUE_FIELDS:
         raise BadMessageError(f"A tensor of type number {number} cannot be sent as JSON.")
     dtype = np.dtype(object if DTYPES[number] == STRING else DTYPES[number])
     shape = [signed(fields(d).get(1, [0])[0]) for d in fields(b"".join(parts.get(2, []))).get(2, [])]
     if dtype.kind != "O" and parts.get(4):
         flat = np.frombuffer(parts[4][0], dtype)
     else:
-        flat = _values(dtype, parts.get(VALUES[number], []))
+        flat = _values(dtype, parts.get(VALUE_FIELDS[number], []))
     count = int(np.prod(shape, dtype=np.int64))
     if len(flat) == count:
         return flat.reshape(shape)
     if not 0 < len(flat) < count:
         raise BadMessageError(f"A tensor of shape {shape} has {len(flat)} values.")
-    return np.append(flat, np.full(count - len(flat), flat[-1], dtype)).reshape(
-        shape
-    )  # the last value stands for the rest
+    return np.append(flat, np.full(count - len(flat), flat[-1], dtype)).reshape(shape)  # the last value is repeated
 
 
 def _values(dtype: np.dtype[Any], parts: list[Any]) -> np.ndarray[Any, Any]:
@@ -86,17 +84,17 @@ def _rows(request: Mapping[int, list[Any]]) -> list[Any]:
         return []
     if len({len(array) for array in inputs.values()}) != 1:
         return []
-    columns = {name: _encoded(array.tolist()) for name, array in inputs.items()}
+    columns = {name: _encode(array.tolist()) for name, array in inputs.items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _examples(request: Mapping[int, list[Any]]) -> list[Any]:
-    """The serialized examples of a classification or a regression; lists with a shared context have no plain form."""
-    listed = fields(request.get(2, [b""])[0]).get(1, [])
-    return [_encoded(example) for one in listed for example in fields(one).get(1, [])]
+    """The serialized examples of a classification or a regression. Lists with a shared context are omitted."""
+    example_lists = fields(request.get(2, [b""])[0]).get(1, [])
+    return [_encode(example) for examples in example_lists for example in fields(examples).get(1, [])]
 
 
-def _encoded(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"b64": base64.b64encode(value).decode()}
-    return [_encoded(item) for item in value] if isinstance(value, list) else value
+    return [_encode(item) for item in value] if isinstance(value, list) else value

@@ -1,6 +1,7 @@
-"""Requests wait here for the model, which takes what is waiting: it never waits for a batch to fill.
+"""The batcher: a queue of requests, and the thread that runs the model on them in batches.
 
-One thread works; others offer, cancel and ask. Those never wait for the model.
+A batch has the requests that are pending when the model is free; it never waits to fill. Enqueueing and cancelling
+never wait for the model.
 """
 
 from __future__ import annotations
@@ -13,28 +14,28 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from ..codec.responses import Answer, error_answer
-from ..memory import IDLE_S
+from ..memory import TRIM_IDLE_TIMEOUT_S
 
 
 class ResponseSender(Protocol):
-    """Where answers go."""
+    """Sends responses to a client of the host."""
 
     def send(self, answers: Sequence[tuple[int, Answer]]) -> None:
-        """Ids and answers, written at once. Raises nothing if there is nobody any more."""
+        """Send responses with their request ids, in one write. Does nothing if the connection is closed."""
 
 
 class PendingRequest:
-    """One request that waits for its turn."""
+    """A request in the queue."""
 
     __slots__ = ("count", "key", "request", "request_id", "run", "sender")
 
     def __init__(self, sender: ResponseSender, request_id: int, run: Run, request: Any, count: int = 1) -> None:
         self.sender = sender
         self.request_id = request_id
-        self.run = run  #: answers several requests of one key
+        self.run = run  #: serves requests with equal keys
         self.request = request
-        self.count = count  #: of instances
-        self.key: object = getattr(request, "key", None)  #: requests with equal keys, but None, may be put together
+        self.count = count  #: number of instances
+        self.key: object = getattr(request, "key", None)  #: requests with equal keys, except None, can share a batch
 
 
 Run = Callable[[list[Any]], Sequence[Answer]]
@@ -42,129 +43,129 @@ Run = Callable[[list[Any]], Sequence[Answer]]
 
 @dataclass(slots=True, kw_only=True)
 class BatcherStats:
-    """Since the start."""
+    """Counts since the start."""
 
     requests: int = 0
     instances: int = 0
     batches: int = 0
-    failed: int = 0  #: requests answered with another status than 200
-    refused: int = 0  #: because too many waited
-    cancelled: int = 0  #: before they were begun
+    failed: int = 0  #: requests with another status than 200
+    refused: int = 0  #: because the queue was full
+    cancelled: int = 0  #: before they ran
 
     def as_json(self) -> dict[str, int]:
         return asdict(self)
 
 
 class Batcher:
-    """The queue and the work on it. `work` is for one thread, everything else for all."""
+    """The queue and its worker. `work` is for one thread; everything else is thread-safe."""
 
     def __init__(
         self, *, max_batch: int, queue_limit: int, merges: bool, idle: Callable[[], None] = lambda: None
     ) -> None:
-        """`idle` is called, by the thread that works, once there has been nothing to do for a while."""
+        """The worker calls `idle` after TRIM_IDLE_TIMEOUT_S without requests."""
         self.counts = BatcherStats()
         self._on_idle = idle
         self._max_batch = max_batch if merges else 0
         self._queue_limit = queue_limit
-        self._waiting: deque[PendingRequest] = deque()
+        self._queue: deque[PendingRequest] = deque()
         self._lock = threading.Lock()
-        self._bell = threading.Lock()  # held while there is nothing to do
-        self._bell.acquire()
+        self._wakeup = threading.Lock()  # held while the queue is empty
+        self._wakeup.acquire()
         self._idle = False
         self._closed = False
-        self._since = 0.0  # when the model was last called, 0 while it is not
+        self._started_s = 0.0  # when the running call of the model started; 0 if none runs
 
     def full(self) -> bool:
-        """Whether an offer would be refused. Counts as a refusal if so."""
-        if len(self._waiting) < self._queue_limit:
+        """Whether the queue is full. If it is, the request counts as refused."""
+        if len(self._queue) < self._queue_limit:
             return False
         self.counts.refused += 1
         return True
 
-    def enqueue(self, job: PendingRequest) -> None:
+    def enqueue(self, pending: PendingRequest) -> None:
         with self._lock:
-            self._waiting.append(job)
-            ring, self._idle = self._idle, False
-        if ring:
-            self._bell.release()
+            self._queue.append(pending)
+            wakes, self._idle = self._idle, False
+        if wakes:
+            self._wakeup.release()
 
     def cancel(self, sender: ResponseSender, request_id: int | None = None) -> None:
-        """Forget a request, or all requests, of a sender, unless they have begun."""
+        """Cancel one or all requests of a sender, unless they are running."""
         with self._lock:
-            kept = [j for j in self._waiting if j.sender is not sender or request_id not in (None, j.request_id)]
-            self.counts.cancelled += len(self._waiting) - len(kept)
-            self._waiting = deque(kept)
+            remaining = [p for p in self._queue if p.sender is not sender or request_id not in (None, p.request_id)]
+            self.counts.cancelled += len(self._queue) - len(remaining)
+            self._queue = deque(remaining)
 
     def close(self) -> None:
-        """Let `work` return once nothing waits any more."""
+        """Let `work` return once the queue is empty."""
         with self._lock:
             self._closed = True
-            ring, self._idle = self._idle, False
-        if ring:
-            self._bell.release()
+            wakes, self._idle = self._idle, False
+        if wakes:
+            self._wakeup.release()
 
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._queue)
 
     def running_s(self) -> float:
-        """For how long the model has been at what it does, 0 if it does nothing."""
-        since = self._since
-        return time.monotonic() - since if since else 0.0
+        """How long the current call of the model has run; 0 if none runs."""
+        started_s = self._started_s
+        return time.monotonic() - started_s if started_s else 0.0
 
     def work(self) -> None:
-        """Answer requests until `close`."""
+        """Run batches until `close`."""
         while batch := self._next():
-            self._since = time.monotonic()
-            answers = self._answers(batch)
-            self._since = 0.0
+            self._started_s = time.monotonic()
+            answers = self._run(batch)
+            self._started_s = 0.0
             self.counts.requests += len(batch)
-            self.counts.instances += sum(job.count for job in batch)
+            self.counts.instances += sum(pending.count for pending in batch)
             self.counts.batches += 1
             self.counts.failed += sum(status != 200 for status, _ in answers)
-            _deliver(batch, answers)
+            _send(batch, answers)
 
     def _next(self) -> list[PendingRequest]:
-        """What is to be run now: the request that waited longest and those that go with it. Nothing after `close`."""
+        """The next batch: the oldest request and others with its key. Empty after `close`."""
         while True:
             with self._lock:
-                if self._waiting:
+                if self._queue:
                     return self._take()
                 if self._closed:
                     return []
                 self._idle = True
-            if not self._bell.acquire(timeout=IDLE_S):
+            if not self._wakeup.acquire(timeout=TRIM_IDLE_TIMEOUT_S):
                 self._on_idle()
-                self._bell.acquire()
+                self._wakeup.acquire()
 
     def _take(self) -> list[PendingRequest]:
-        first = self._waiting.popleft()
-        batch, left = [first], self._max_batch - first.count
-        if first.key is None or left <= 0 or not self._waiting:
+        first = self._queue.popleft()
+        batch, free = [first], self._max_batch - first.count
+        if first.key is None or free <= 0 or not self._queue:
             return batch
-        passed: list[PendingRequest] = []
-        while self._waiting and left > 0:
-            job = self._waiting.popleft()
-            if job.key == first.key and job.count <= left:
-                batch.append(job)
-                left -= job.count
+        others: list[PendingRequest] = []
+        while self._queue and free > 0:
+            pending = self._queue.popleft()
+            if pending.key == first.key and pending.count <= free:
+                batch.append(pending)
+                free -= pending.count
             else:
-                passed.append(job)
-        self._waiting.extendleft(reversed(passed))
+                others.append(pending)
+        self._queue.extendleft(reversed(others))
         return batch
 
-    def _answers(self, batch: list[PendingRequest]) -> Sequence[Answer]:
+    def _run(self, batch: list[PendingRequest]) -> Sequence[Answer]:
         try:
-            return batch[0].run([job.request for job in batch])
-        except Exception as exc:  # noqa: BLE001 - whatever a model raises is the answer to who asked it
+            return batch[0].run([pending.request for pending in batch])
+        except Exception as exc:  # noqa: BLE001 - every exception of a model becomes a response
             if len(batch) == 1:
                 return [error_answer(exc)]
-        return [self._answers([job])[0] for job in batch]  # so that only the one at fault fails
+        return [self._run([pending])[0] for pending in batch]  # so that only the request at fault fails
 
 
-def _deliver(batch: list[PendingRequest], answers: Sequence[Answer]) -> None:
+def _send(batch: list[PendingRequest], answers: Sequence[Answer]) -> None:
     first = batch[0].sender
-    if all(job.sender is first for job in batch):
-        first.send([(job.request_id, answer) for job, answer in zip(batch, answers, strict=True)])
+    if all(pending.sender is first for pending in batch):
+        first.send([(pending.request_id, answer) for pending, answer in zip(batch, answers, strict=True)])
         return
-    for job, answer in zip(batch, answers, strict=True):
-        job.sender.send([(job.request_id, answer)])
+    for pending, answer in zip(batch, answers, strict=True):
+        pending.sender.send([(pending.request_id, answer)])

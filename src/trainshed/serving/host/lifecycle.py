@@ -1,4 +1,4 @@
-"""The life of a host's process: what it says of itself, where it listens, and when it ends."""
+"""The lifecycle of a host process: its event line, its listener, its stop signal."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _BACKLOG = 64
 
 
 class StopSignal:
-    """SIGTERM as something to wait for. It interrupts nothing: what is being done is finished first."""
+    """SIGTERM as a file descriptor to wait for. It interrupts nothing."""
 
     def __init__(self) -> None:
-        """From now on SIGTERM does nothing else."""
-        self._told, self._tell = os.pipe()
-        signal.signal(signal.SIGTERM, self._note)
+        """Install the handler of SIGTERM."""
+        self._reader, self._writer = os.pipe()
+        signal.signal(signal.SIGTERM, self._on_signal)
 
     def fileno(self) -> int:
-        """What can be read as soon as it has come."""
-        return self._told
+        """A descriptor that is readable once the signal has been received."""
+        return self._reader
 
     def received(self, *, within_s: float = 0.0) -> bool:
-        """Whether it has come; waits for it so long."""
+        """Whether the signal has been received. Blocks for up to `within_s`."""
         return bool(select.select([self], [], [], within_s)[0])
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)  # once is enough
-        os.write(self._tell, b".")
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)  # the first signal is enough
+        os.write(self._writer, b".")
 
 
 def redirect_stdout() -> int:
-    """A descriptor for standard output; what is printed there from now on goes to standard error."""
+    """Redirect prints to standard error. Returns a descriptor of the real standard output."""
     output = os.dup(1)
     os.dup2(2, 1)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -51,22 +51,22 @@ def redirect_stdout() -> int:
 
 
 def announce(output: int, event: dict[str, Any]) -> None:
-    """The one line of JSON that a host says of itself."""
+    """Write the event line of a host: one line of JSON."""
     with open(output, "wb") as file:
         file.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def listen(spec: ServingSpec) -> socket.socket:
-    """Where a spec says: at a path of this machine, or at an address that others can reach."""
-    return _listen_at(spec.socket) if spec.address is None else _listen_on(*spec.address)
+    """Listen on the Unix socket or on the network address of a spec."""
+    return _listen_unix(spec.socket) if spec.address is None else _listen_tcp(*spec.address)
 
 
-def _listen_on(host: str, port: int) -> socket.socket:
+def _listen_tcp(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
-def _listen_at(path: Path) -> socket.socket:
+def _listen_unix(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
@@ -76,15 +76,15 @@ def _listen_at(path: Path) -> socket.socket:
 
 
 def exit_with_server() -> None:
-    """End this process as soon as the other end of standard input is closed."""
-    life = os.dup(0)
+    """Exit this process when standard input is closed, which means that the server is gone."""
+    stdin = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
 
-    def wait() -> None:
-        while os.read(life, 4096):
+    def exit_on_eof() -> None:
+        while os.read(stdin, 4096):
             pass
         os._exit(0)
 
-    threading.Thread(target=wait, name="life", daemon=True).start()
+    threading.Thread(target=exit_on_eof, name="stdin", daemon=True).start()

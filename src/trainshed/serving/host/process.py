@@ -1,4 +1,4 @@
-"""A host's process: what it is told, the model that it loads, and what it says of itself."""
+"""The host process: reads its spec, loads the model, announces itself and serves."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from .server import Host
 
 
 def run_host(path: Path) -> int:
-    """Serve the version that a spec tells of, until SIGTERM. The exit status.
+    """Serve the version of a spec until SIGTERM. Returns the exit status.
 
-    Says one line of JSON on standard output: `ready`, or `failed` with the reason. What the model prints goes where
-    standard error goes. When the other end of standard input is closed the server is gone, and the process ends.
+    Writes one event line to standard output: `ready`, or `failed` with the reason. The model's prints go to standard
+    error. The process exits when standard input is closed, because the server is gone then.
     """
     output = redirect_stdout()
     share_arenas()
-    began = time.monotonic()
+    started_s = time.monotonic()
     try:
         spec = _read(path)
-        if spec.address is None:  # else whoever started it sees to its end
+        if spec.address is None:  # a remote host is stopped by its node agent
             exit_with_server()
         model = load_model(spec)
         host = _warm(spec, model)
@@ -40,15 +40,15 @@ def run_host(path: Path) -> int:
         return 1
     listener = listen(spec)
     gc.collect()
-    gc.freeze()  # what was loaded stays; it need not be looked at again and again
-    ending = StopSignal()
-    announce(output, _ready(spec, model, host, time.monotonic() - began))
-    host.serve(listener, ending)
+    gc.freeze()  # the loaded model stays; the collector need not traverse it
+    stop = StopSignal()
+    announce(output, _ready(spec, model, host, time.monotonic() - started_s))
+    host.serve(listener, stop)
     return 0
 
 
 def load_model(spec: ServingSpec) -> Model:
-    """The model of a spec, with the packages and within the memory that it names."""
+    """Load the model of a spec, with its packages and its memory limit."""
     if spec.memory_bytes:
         resource.setrlimit(resource.RLIMIT_DATA, (spec.memory_bytes, spec.memory_bytes))
     if spec.site:
@@ -60,7 +60,7 @@ def _read(path: Path) -> ServingSpec:
     try:
         return ServingSpec.read(path)
     except (OSError, ValueError, TypeError) as exc:
-        raise LoaderError(f"The host can't read what it was told: {exc}") from exc
+        raise LoaderError(f"The host can't read its spec: {exc}") from exc
 
 
 def _warm(spec: ServingSpec, model: Model) -> Host:

@@ -1,4 +1,4 @@
-"""The sample request of a version: what warms a host up, shows that it answers, and is compared between loaders."""
+"""The sample request of a version: for the warm-up of hosts and the comparison of loaders."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from ..signatures import DEFAULT, STRING, Signature, Tensor
 
 FOLDER = "assets.extra"
 OWN, SERVING = "sample_request.json", "tf_serving_warmup_requests"
-ROWS = 3  #: of a table, unlike each other
-LENGTHS = (8, 32, 224)  #: tried for dimensions of any length: a short one may vanish in a convolution
+ROWS = 3  #: of a generated sample for a table
+LENGTHS = (8, 32, 224)  #: tried for dimensions of any length: convolutions need a minimum
 
 Inputs = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRequest:
-    """A predict request that the model can answer."""
+    """A predict request that the model accepts."""
 
     body: dict[str, Any]
-    source: str  #: the file it was in; empty if it was made from the signature
+    source: str  #: its file; empty if it was generated from the signature
 
     @property
     def given(self) -> bool:
-        """Whether the model's owner wrote it, so that a model which fails on it is broken."""
+        """Whether the model's owner wrote it. A model that fails on it is broken."""
         return bool(self.source)
 
 
 def find_sample(model_dir: Path, model: Model) -> SampleRequest | None:
-    """The sample of `assets.extra`, or one made from what the model says of its inputs; None if there is neither.
+    """The sample of `assets.extra`, or one that is generated from the inputs of the model. Returns None without either.
 
-    A made sample has been answered by the model. Raises LoaderError if a file of `assets.extra` is no request.
+    A generated sample has been run. Raises `LoaderError` if a file of `assets.extra` is not a request.
     """
     sample = bundled_sample(model_dir)
     if sample is not None:
         return sample
-    body = _for_tensors(model) if isinstance(model, TensorModel) else _for_rows(model)
+    body = _tensor_sample(model) if isinstance(model, TensorModel) else _table_sample(model)
     return None if body is None else SampleRequest(body=body, source="")
 
 
 def bundled_sample(model_dir: Path) -> SampleRequest | None:
-    """The sample that came with the model's files. Raises LoaderError if the file holds none."""
+    """The sample in the model's files. Raises `LoaderError` if the file is not a request."""
     own, serving = model_dir / FOLDER / OWN, model_dir / FOLDER / SERVING
     if own.is_file():
         try:
@@ -73,14 +73,14 @@ def bundled_sample(model_dir: Path) -> SampleRequest | None:
 
 
 def generated_inputs(signature: Signature, *, rows: int = 1, length: int = LENGTHS[0], seed: int = 0) -> Inputs | None:
-    """Inputs that fit a signature: floats from 0 to 1, the integers 0 and 1. None if it takes strings.
+    """Inputs that match a signature: floats from 0 to 1, the integers 0 and 1. Returns None if it takes strings.
 
-    Where the signature says how many instances it takes, `rows` is not asked.
+    `rows` is ignored where the signature has a fixed number of instances.
     """
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     inputs: Inputs = {}
     for name, tensor in signature.inputs.items():
-        values = _values(tensor, rows=rows, length=length, chance=chance)
+        values = _values(tensor, rows=rows, length=length, rng=rng)
         if values is None:
             return None
         inputs[name] = values
@@ -88,44 +88,44 @@ def generated_inputs(signature: Signature, *, rows: int = 1, length: int = LENGT
 
 
 def varied_inputs(inputs: Mapping[str, NDArray[Any]], *, rows: int, seed: int) -> Inputs:
-    """Other rows like these: floats nearer to zero, integers of the same input or 0 or 1, strings as they are."""
-    chance = np.random.default_rng(seed)
-    chosen = chance.integers(0, len(next(iter(inputs.values()))), rows)
-    return {name: _varied(array[chosen], chance) for name, array in inputs.items()}
+    """Variations of inputs: floats nearer to zero, integers of the same input or 0 or 1, unchanged strings."""
+    rng = np.random.default_rng(seed)
+    indexes = rng.integers(0, len(next(iter(inputs.values()))), rows)
+    return {name: _varied(array[indexes], rng) for name, array in inputs.items()}
 
 
 def body(inputs: Mapping[str, NDArray[Any]], *, signature: str = "") -> dict[str, Any]:
-    """The request that holds these inputs."""
+    """The request body with these inputs."""
     columns = {name: plain(_shortest(array).tolist()) for name, array in inputs.items()}
     instances = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return ({"signature_name": signature} if signature else {}) | {"instances": instances}
 
 
 def _shortest(array: NDArray[Any]) -> NDArray[Any]:
-    """Floats with no more digits than tell them apart in their own type."""
+    """Floats with the fewest digits that identify them in their own type."""
     return array.astype("U").astype(np.float64) if array.dtype.kind == "f" else array
 
 
-def _for_tensors(model: TensorModel) -> dict[str, Any] | None:
+def _tensor_sample(model: TensorModel) -> dict[str, Any] | None:
     name = DEFAULT if DEFAULT in model.signatures else min(model.signatures)
     for length in LENGTHS:
         inputs = generated_inputs(model.signatures[name], length=length)
         if inputs is None or any(array.ndim == 0 for array in inputs.values()):
             return None
-        if _answers(lambda given=inputs: model.run(name, given)):
+        if _succeeds(lambda feeds=inputs: model.run(name, feeds)):
             return body(inputs, signature="" if name == DEFAULT or len(model.signatures) == 1 else name)
     return None
 
 
-def _for_rows(model: InstanceModel) -> dict[str, Any] | None:
+def _table_sample(model: InstanceModel) -> dict[str, Any] | None:
     if not isinstance(model, TabularModel) or not model.width:
         return None
     rows = np.random.default_rng(0).random((ROWS, model.width)).round(4).tolist()
-    return {"instances": rows} if _answers(lambda: model.predict(rows)) else None
+    return {"instances": rows} if _succeeds(lambda: model.predict(rows)) else None
 
 
-def _answers(call: Any) -> bool:
-    """Whether the model takes what was made up. It may not, for reasons of its own, and is no worse for that."""
+def _succeeds(call: Any) -> bool:
+    """Whether the model accepts the generated inputs. It need not: they may be invalid."""
     try:
         call()
     except Exception:  # noqa: BLE001 - the model's own code
@@ -133,20 +133,20 @@ def _answers(call: Any) -> bool:
     return True
 
 
-def _values(tensor: Tensor, *, rows: int, length: int, chance: np.random.Generator) -> NDArray[Any] | None:
+def _values(tensor: Tensor, *, rows: int, length: int, rng: np.random.Generator) -> NDArray[Any] | None:
     if tensor.dtype == STRING or tensor.dtype == "bfloat16" or tensor.dtype.startswith("complex"):
-        return None  # nothing to guess, or nothing that NumPy has
+        return None  # unknown content, or types that NumPy lacks
     shape = (-1,) if tensor.shape is None else tensor.shape
     sizes = [size if size != -1 else rows if at == 0 else length for at, size in enumerate(shape)]
     if tensor.dtype.startswith("float"):
-        return chance.random(sizes).round(4).astype(tensor.dtype)
-    return chance.integers(0, 2, sizes).astype(tensor.dtype)
+        return rng.random(sizes).round(4).astype(tensor.dtype)
+    return rng.integers(0, 2, sizes).astype(tensor.dtype)
 
 
-def _varied(array: NDArray[Any], chance: np.random.Generator) -> NDArray[Any]:
+def _varied(array: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
     if array.dtype.kind == "O":
         return array
     if array.dtype.kind in "biu":
-        small = chance.integers(0, 2, array.shape).astype(array.dtype)
-        return np.where(chance.random(array.shape) < 0.5, array, small)
-    return (array * chance.random(array.shape)).astype(array.dtype)
+        small = rng.integers(0, 2, array.shape).astype(array.dtype)
+        return np.where(rng.random(array.shape) < 0.5, array, small)
+    return (array * rng.random(array.shape)).astype(array.dtype)

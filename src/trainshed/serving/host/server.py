@@ -1,7 +1,7 @@
-"""A host: what serves one version over a socket.
+"""The host: serves one version over a socket.
 
-One thread reads each connection and parses, one calls the model and writes the answers, so that a model which hangs
-stops neither the reading nor what can be said without it.
+A thread per connection reads and parses requests; one thread runs the model and writes responses. So a model that hangs
+blocks neither the reading nor statistics.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from .warmup import warm_up
 
 
 class Host:
-    """One model and those who ask it."""
+    """One model, its batcher and its connections."""
 
     def __init__(self, spec: ServingSpec, model: Model) -> None:
-        """Warms the model up. Raises what the model raises then, or `LoaderError` if it can't be explained as asked."""
+        """Warm the model up. Raises what the model raises, or `LoaderError` if it can't be explained."""
         self._model = model
         self._predictor = predictor(model)
         self._explainer: Explainer | None = None
@@ -45,30 +45,30 @@ class Host:
             self._explainer = explainer(spec.explanation, model, spec.model_dir)
         self.sample: SampleRequest | None = find_sample(spec.model_dir, model)
         self.batching = warm_up(self._predictor, self.sample, max_batch=spec.max_batch)
-        self._trimming = MemoryTrimmer()
+        self._memory_trimmer = MemoryTrimmer()
         self._batcher = Batcher(
             max_batch=spec.max_batch,
             queue_limit=spec.queue_limit,
             merges=self.batching,
-            idle=self._trimming.idle,
+            idle=self._memory_trimmer.idle,
         )
-        self._reception = ConnectionListener(
-            self._take, self._batcher.cancel, body_limit=spec.body_limit, secret=spec.secret
+        self._listener = ConnectionListener(
+            self._handle_frame, self._batcher.cancel, body_limit=spec.body_limit, secret=spec.secret
         )
-        self._ways: dict[int, Callable[[bytes], Answer]] = {
+        self._handlers: dict[int, Callable[[bytes], Answer]] = {
             FrameKind.EXPLAIN: self._explain,
             FrameKind.RAW: self._raw,
             FrameKind.PARITY: lambda body: self._parity(Path(body.decode())),
             FrameKind.PARITY_WITH: lambda body: self._parity(io.BytesIO(body)),
         }
 
-    def serve(self, listener: socket.socket, ending: StopSignal) -> None:
-        """Take connections until the end comes; then read no more, answer what was read, and return."""
+    def serve(self, listener: socket.socket, stop: StopSignal) -> None:
+        """Accept connections until the stop signal. Then stop reading, answer all received requests, and return."""
         worker = threading.Thread(target=self._batcher.work, name="model")
         worker.start()
         try:
-            self._reception.serve(listener, ending)
-        finally:  # also if no more connections can be taken: a process that can't serve has to end
+            self._listener.serve(listener, stop)
+        finally:  # also if accept fails: a process that can't serve must exit
             self._batcher.close()
             worker.join()
 
@@ -79,9 +79,9 @@ class Host:
             **self._batcher.counts.as_json(),
         }
 
-    def _take(self, connection: FrameConnection, request_id: int, kind: int, body: bytes) -> None:
-        """Answer a frame, or put it where the model finds it. Never waits for the model."""
-        self._trimming.add(len(body))
+    def _handle_frame(self, connection: FrameConnection, request_id: int, kind: int, body: bytes) -> None:
+        """Answer or enqueue the request of a frame. Never waits for the model."""
+        self._memory_trimmer.add(len(body))
         try:
             if kind == FrameKind.PREDICT:
                 if self._batcher.full():
@@ -94,24 +94,24 @@ class Host:
             elif kind == FrameKind.STATS:
                 connection.send([(request_id, (200, orjson.dumps(self.stats())))])
             else:
-                self._take_odd(connection, request_id, kind, body)
+                self._enqueue_other(connection, request_id, kind, body)
         except ServingError as exc:
             connection.send([(request_id, error_answer(exc))])
-        except Exception as exc:  # noqa: BLE001 - one request must not end the reading of others
+        except Exception as exc:  # noqa: BLE001 - one request must not stop the connection
             traceback.print_exc()
             connection.send([(request_id, error_answer(exc))])
 
-    def _take_odd(self, connection: FrameConnection, request_id: int, kind: int, body: bytes) -> None:
-        way = self._ways.get(kind)
-        if way is None:
+    def _enqueue_other(self, connection: FrameConnection, request_id: int, kind: int, body: bytes) -> None:
+        handler = self._handlers.get(kind)
+        if handler is None:
             raise InvalidInputsError(f"There are no requests of kind {kind}.")
         if self._batcher.full():
             connection.send([(request_id, QUEUE_FULL)])
             return
-        self._batcher.enqueue(PendingRequest(connection, request_id, _one_by_one(way), body))
+        self._batcher.enqueue(PendingRequest(connection, request_id, _one_by_one(handler), body))
 
     def _predict(self, requests: list[Any]) -> Sequence[Answer]:
-        return [(200, answer) for answer in self._predictor.run(requests)]
+        return [(200, response) for response in self._predictor.run(requests)]
 
     def _explain(self, body: bytes) -> Answer:
         if self._explainer is None:
@@ -127,10 +127,10 @@ class Host:
         except BadFrameError as exc:
             raise InvalidInputsError(str(exc)) from exc
         if isinstance(self._model, RawModel):
-            answer, given = self._model.raw_predict(data, content_type)
-            return 200, pack_raw(given, answer)
-        (answer,) = self._predictor.run([self._predictor.read(data)])
-        return 200, pack_raw("application/json", answer)
+            response, response_type = self._model.raw_predict(data, content_type)
+            return 200, pack_raw(response_type, response)
+        (response,) = self._predictor.run([self._predictor.read(data)])
+        return 200, pack_raw("application/json", response)
 
     def _parity(self, reference: Path | IO[bytes]) -> Answer:
         if not isinstance(self._model, TensorModel):
@@ -138,5 +138,5 @@ class Host:
         return 200, write(compare(self._model, read(reference)).as_json())
 
 
-def _one_by_one(way: Callable[[bytes], Answer]) -> Run:
-    return lambda bodies: [way(body) for body in bodies]
+def _one_by_one(handler: Callable[[bytes], Answer]) -> Run:
+    return lambda bodies: [handler(body) for body in bodies]

@@ -1,4 +1,4 @@
-"""Before a host takes requests: the sample is answered, and it is found out whether answers depend on their company."""
+"""Warm-up: run the sample request, then check that the model is batch-invariant."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ..codec.predictors import InstanceRequest, Predictor
 from ..codec.tensors import TensorRequest
 from .sample_request import SampleRequest, varied_inputs
 
-_SIZES = (2, 3, 5, 8)  #: of the batches that are tried, and the greatest that there can be
+_BATCH_SIZES = (2, 3, 5, 8)  #: that are tried, besides the maximum
 
 
 def warm_up(predictor: Predictor, sample: SampleRequest | None, *, max_batch: int) -> bool:
-    """Answer the sample; whether requests may be put together.
+    """Run the sample request. Returns whether requests may be batched.
 
-    They may if the answers of batches of several sizes are, byte for byte, those that each request gets alone. Without
-    a sample nobody knows. Raises what the model raises on the sample.
+    They may if batches of several sizes give, byte for byte, the responses that each request gets alone. Returns False
+    without a sample. Raises what the model raises on the sample.
     """
     if sample is None:
         return False
     request = predictor.read(write(sample.body))
     predictor.run([request])
-    sizes = sorted({size for size in (*_SIZES, max_batch) if 1 < size <= max_batch})
+    sizes = sorted({size for size in (*_BATCH_SIZES, max_batch) if 1 < size <= max_batch})
     singles = _singles(request, max_batch)
     if not sizes or len(singles) < max_batch or singles[0].key != singles[1].key:
         return False
@@ -32,7 +32,7 @@ def warm_up(predictor: Predictor, sample: SampleRequest | None, *, max_batch: in
 
 
 def _singles(request: TensorRequest | InstanceRequest, count: int) -> Sequence[Any]:
-    """Requests of one instance each that are like a given one, and not all the same if its inputs are numbers."""
+    """Requests of one instance each, like `request`. Numeric inputs are varied."""
     if isinstance(request, InstanceRequest):
         instances = request.instances
         return [

@@ -1,4 +1,4 @@
-"""Loaders: from the files of a version to a model that can be called. Each is a module, imported when it is needed."""
+"""Loaders: from the files of a version to a model. Each loader is a module, imported on first use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 LOADERS = ("openvino", "tensorflow", "keras", "sklearn", "xgboost", "custom")
 
-#: files that tell what a model was made with; the loaders that they are for. Pickles are looked into by `sklearn`.
+#: the loader for each file name. `sklearn` detects the framework of a pickle.
 _FILES = {
     "saved_model.pb": "tensorflow",
     "saved_model.pbtxt": "tensorflow",
@@ -26,18 +26,18 @@ _FILES = {
 
 
 def detect(model_dir: Path) -> str:
-    """The loader for the files in a folder; `custom` if none of them is known. `LoaderError` if it is not clear."""
-    found = {name: loader for name, loader in _FILES.items() if (model_dir / name).is_file()}
-    if not found:
-        kept = sorted(path.name for path in model_dir.iterdir() if path.name.endswith((".keras", ".h5", ".hdf5")))
-        found = dict.fromkeys(kept, "keras")
-    if len(set(found.values())) > 1 or (len(found) > 1 and "keras" in found.values()):
-        raise LoaderError(f"Multiple model files are found in the model_path: {', '.join(sorted(found))}.")
-    return next(iter(found.values()), "custom")
+    """The loader for the files in a folder; `custom` if none matches. Raises `LoaderError` if it is ambiguous."""
+    loaders = {name: loader for name, loader in _FILES.items() if (model_dir / name).is_file()}
+    if not loaders:
+        names = sorted(path.name for path in model_dir.iterdir() if path.name.endswith((".keras", ".h5", ".hdf5")))
+        loaders = dict.fromkeys(names, "keras")
+    if len(set(loaders.values())) > 1 or (len(loaders) > 1 and "keras" in loaders.values()):
+        raise LoaderError(f"Multiple model files are found in the model_path: {', '.join(sorted(loaders))}.")
+    return next(iter(loaders.values()), "custom")
 
 
 def load(spec: ServingSpec) -> Model:
-    """The model of a host. `LoaderError`, or another `ServingError`, with the framework's own words if it can't be."""
+    """Load the model of a spec. Raises `LoaderError` or another `ServingError` with the framework's message."""
     name = spec.loader or ("custom" if spec.prediction_class else detect(spec.model_dir))
     if name not in LOADERS:
         raise LoaderError(f"There is no loader {name!r}. The loaders are: {', '.join(LOADERS)}.")
@@ -46,5 +46,5 @@ def load(spec: ServingSpec) -> Model:
         return loader(spec)
     except ServingError:
         raise
-    except (Exception, SystemExit) as exc:  # loading runs code of models and frameworks, which may raise anything
+    except (Exception, SystemExit) as exc:  # models and frameworks may raise anything
         raise LoaderError(f"{type(exc).__name__}: {exc}") from exc

@@ -1,4 +1,4 @@
-"""What a loader gives: a model of one of two kinds. A model is called by one thread at a time."""
+"""The contract of loaders: they return a model of one of two kinds. Models need not be thread-safe."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class TensorModel(Protocol):
-    """A model with signatures: it takes and gives arrays. Strings are arrays of dtype `object` that hold `bytes`."""
+    """A model with signatures: arrays in, arrays out. Strings are `bytes` in arrays of dtype `object`."""
 
     detail: str  #: what runs it, with its version, for people: "OpenVINO 2026.4.1"
     signatures: Mapping[str, Signature]
 
     def run(self, signature: str, inputs: dict[str, Array]) -> dict[str, Array]:
-        """All outputs of a signature, by name, as copies that the next call leaves alone.
+        """All outputs of a signature, by name. The next call does not change them.
 
-        The caller has seen to it that names, dtypes and shapes are those of the signature. Raises
-        `InvalidInputsError` for values that the model refuses, or anything else, which is a failure of the model.
+        The caller guarantees that names, dtypes and shapes match the signature. Raises `InvalidInputsError` if the
+        model rejects values. Any other exception is a failure of the model.
         """
 
 
 @runtime_checkable
 class InstanceModel(Protocol):
-    """A model without signatures: it takes a list of instances, as JSON has them, and gives one prediction for each."""
+    """A model without signatures: a list of JSON instances in, one prediction for each out."""
 
     detail: str
-    merges: bool  #: whether instances of several requests may be put into one call
+    merges: bool  #: whether requests may be batched
 
     def predict(self, instances: list[Any], /, **kwargs: Any) -> list[Any]:
-        """`kwargs` are the other fields of the request.
+        """Predict instances. `kwargs` are the other fields of the request.
 
         Raises `InvalidInputsError`, `UserCodeError`, or anything else.
         """
@@ -46,10 +46,10 @@ class InstanceModel(Protocol):
 
 @runtime_checkable
 class RawModel(Protocol):
-    """An `InstanceModel` that also answers bodies of any content type. (Custom prediction classes may.)"""
+    """An `InstanceModel` that also serves bodies of any content type. Custom prediction classes can."""
 
     def raw_predict(self, body: bytes, content_type: str) -> tuple[bytes, str]: ...
 
 
 Model = TensorModel | InstanceModel
-Loader = Callable[[ServingSpec], Model]  #: blocks; raises `LoaderError` with the framework's own words
+Loader = Callable[[ServingSpec], Model]  #: blocks; raises `LoaderError` with the framework's message

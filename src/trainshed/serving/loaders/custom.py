@@ -1,4 +1,4 @@
-"""Custom prediction routines: a class of the user's, with `from_path` and `predict`, from the version's packages."""
+"""Custom prediction routines: a user's class with `from_path` and `predict`, from the version's packages."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..errors import BadOutputsError, InvalidInputsError, LoaderError, ServingEr
 from ..spec import ServingSpec
 from .tabular import plain
 
-#: The named arguments of `predict`; more of them could never be given.
-PREDICT = ("self", "instances")
+#: the named arguments of `predict`
+PREDICT_ARGUMENTS = ("self", "instances")
 
-_HEADER = re.compile(r"[ -~]{1,1000}")  #: what a content type is made of
-_ANY = (Exception, SystemExit)  # a class that calls exit() must not end the thread that all others wait for
-_NOT_THEIRS = (__file__, importlib.__file__)
+_CONTENT_TYPE = re.compile(r"[ -~]{1,1000}")  #: a content type
+_USER_ERRORS = (Exception, SystemExit)  #: a class that calls exit() must not end the model's thread
+_OUR_FILES = (__file__, importlib.__file__)
 
 
 def load(spec: ServingSpec) -> CustomModel:
-    """An instance of the version's prediction class, made by its `from_path` with the folder of the model."""
+    """The instance that the prediction class's `from_path` returns for the model's folder."""
     name = spec.prediction_class
     if not name:
         raise LoaderError(
@@ -34,12 +34,12 @@ def load(spec: ServingSpec) -> CustomModel:
     if spec.site and spec.site not in sys.path:
         sys.path.insert(0, spec.site)
         importlib.invalidate_caches()
-    found = _find(name)
-    _check(found, name)
+    prediction_class = _find_class(name)
+    _check_class(prediction_class, name)
     try:
-        instance = found.from_path(str(spec.model_dir))
-    except _ANY as exc:
-        raise UserCodeError(f"{name}.from_path failed: {_words(exc)}") from exc
+        instance = prediction_class.from_path(str(spec.model_dir))
+    except _USER_ERRORS as exc:
+        raise UserCodeError(f"{name}.from_path failed: {_describe(exc)}") from exc
     if not callable(getattr(instance, "predict", None)):
         kind = type(instance).__name__
         raise UserCodeError(f"{name}.from_path returned a {kind}, which has no predict method.")
@@ -51,7 +51,7 @@ def load(spec: ServingSpec) -> CustomModel:
 
 
 class CustomModel:
-    """The user's object. Its requests are never put together: what it does with a list is its own affair."""
+    """A user's object. Its requests are not batched, since it may depend on the whole list."""
 
     merges = False
 
@@ -61,40 +61,40 @@ class CustomModel:
         self._name = name
 
     def predict(self, instances: list[Any], /, **kwargs: Any) -> list[Any]:
-        if taken := kwargs.keys() & set(PREDICT):
+        if reserved := kwargs.keys() & set(PREDICT_ARGUMENTS):
             raise InvalidInputsError(
-                f"A request can't have a field {min(taken)!r}: {self._name}.predict has that already."
+                f"A request can't have a field {min(reserved)!r}: {self._name}.predict has that already."
             )
         try:
-            answer = self._instance.predict(instances, **kwargs)
+            outputs = self._instance.predict(instances, **kwargs)
         except ServingError:
             raise
-        except _ANY as exc:
-            raise UserCodeError(f"{self._name}.predict failed: {_words(exc)}") from exc
-        if not isinstance(given := plain(answer), list):
-            raise BadOutputsError(f"{self._name}.predict must return a list, not a {type(answer).__name__}.")
-        return given
+        except _USER_ERRORS as exc:
+            raise UserCodeError(f"{self._name}.predict failed: {_describe(exc)}") from exc
+        if not isinstance(predictions := plain(outputs), list):
+            raise BadOutputsError(f"{self._name}.predict must return a list, not a {type(outputs).__name__}.")
+        return predictions
 
 
 class RawCustomModel(CustomModel):
-    """A routine that also answers bodies of any content type."""
+    """A routine that also serves bodies of any content type."""
 
     def raw_predict(self, body: bytes, content_type: str) -> tuple[bytes, str]:
         try:
-            answer = self._instance.raw_predict(body, content_type)
-        except _ANY as exc:
-            raise UserCodeError(f"{self._name}.raw_predict failed: {_words(exc)}") from exc
-        match answer:
-            case (bytes() as given, str() as kind):
-                if not _HEADER.fullmatch(kind):
+            outputs = self._instance.raw_predict(body, content_type)
+        except _USER_ERRORS as exc:
+            raise UserCodeError(f"{self._name}.raw_predict failed: {_describe(exc)}") from exc
+        match outputs:
+            case (bytes() as response, str() as content_type):
+                if not _CONTENT_TYPE.fullmatch(content_type):
                     raise UserCodeError(
-                        f"{self._name}.raw_predict returned {kind[:100]!r}, which can't be a content type."
+                        f"{self._name}.raw_predict returned {content_type[:100]!r}, which can't be a content type."
                     )
-                return given, kind
+                return response, content_type
         raise UserCodeError(f"{self._name}.raw_predict must return bytes and their content type.")
 
 
-def _find(name: str) -> Any:
+def _find_class(name: str) -> Any:
     module_name, _, class_name = name.rpartition(".")
     if not module_name:
         raise UserCodeError(
@@ -102,30 +102,30 @@ def _find(name: str) -> Any:
         )
     try:
         module = importlib.import_module(module_name)
-    except _ANY as exc:
-        raise UserCodeError(f"{name} cannot be found. Importing {module_name} failed: {_words(exc)}") from exc
+    except _USER_ERRORS as exc:
+        raise UserCodeError(f"{name} cannot be found. Importing {module_name} failed: {_describe(exc)}") from exc
     if not hasattr(module, class_name):
         raise UserCodeError(f"{name} cannot be found: the module {module_name} has no {class_name}.")
     return getattr(module, class_name)
 
 
-def _check(found: Any, name: str) -> None:
-    """The class has what a routine needs. Raises UserCodeFailed with the method that is missing or wrong."""
+def _check_class(prediction_class: Any, name: str) -> None:
+    """Raises `UserCodeError` if a method is missing or has another signature."""
     for method in ("from_path", "predict"):
-        if not callable(getattr(found, method, None)):
+        if not callable(getattr(prediction_class, method, None)):
             raise UserCodeError(f"The provided class {name} is missing the required {method} method.")
-    named = tuple(inspect.getfullargspec(found.predict).args)
-    if len(named) != len(PREDICT):
+    arguments = tuple(inspect.getfullargspec(prediction_class.predict).args)
+    if len(arguments) != len(PREDICT_ARGUMENTS):
         raise UserCodeError(
             f"The provided class {name} has a predict method with an invalid signature: "
-            f"expected ({', '.join(PREDICT)}, **kwargs), found {inspect.signature(found.predict)}."
+            f"expected ({', '.join(PREDICT_ARGUMENTS)}, **kwargs), found {inspect.signature(prediction_class.predict)}."
         )
 
 
-def _words(exc: BaseException) -> str:
-    """The error, and where in the user's code it came from."""
+def _describe(exc: BaseException) -> str:
+    """The error and its line in the user's code."""
     frames = [
-        f for f in traceback.extract_tb(exc.__traceback__) if f.filename not in _NOT_THEIRS and f.filename[0] != "<"
+        f for f in traceback.extract_tb(exc.__traceback__) if f.filename not in _OUR_FILES and f.filename[0] != "<"
     ]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(exc).__name__}: {exc}{where}"

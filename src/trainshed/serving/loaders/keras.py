@@ -1,4 +1,4 @@
-"""Keras models as Keras saves them: a `.keras` or `.h5` file, or the folder that `save_model(zipped=False)` writes."""
+"""Keras models: a `.keras` or `.h5` file, or the folder of `save_model(zipped=False)`."""
 
 from __future__ import annotations
 
@@ -12,53 +12,55 @@ import tensorflow as tf
 from ..errors import LoaderError
 from ..signatures import DEFAULT
 from ..spec import ServingSpec
-from .tensorflow import TensorFlowModel, limit_threads, words
+from .tensorflow import TensorFlowModel, error_message, limit_threads
 
 SUFFIXES = (".keras", ".h5", ".hdf5")
 
 
-def saved_in(folder: Path) -> Path | None:
-    """Where the folder holds a Keras model, if it does. Raises LoaderError if it holds several."""
+def find_model(folder: Path) -> Path | None:
+    """The path of the Keras model in a folder. Returns None without one. Raises `LoaderError` if there are several."""
     if (folder / "config.json").is_file() and (folder / "model.weights.h5").is_file():
         return folder
-    found = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
+    paths = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
+    if len(paths) > 1:
+        names = ", ".join(path.name for path in paths)
         raise LoaderError(f"Multiple model files are found in the model_path: {names}")
-    return found[0] if found else None
+    return paths[0] if paths else None
 
 
 def load(spec: ServingSpec) -> TensorFlowModel:
-    """The model as one signature, `serving_default`. Its names are the model's keys, or its layers' names."""
+    """The model as one signature, `serving_default`, with the names of the model's keys or layers."""
     limit_threads(spec.threads)
-    path = saved_in(spec.model_dir)
+    path = find_model(spec.model_dir)
     if path is None:
         raise LoaderError(f"Could not find a .keras file, an .h5 file or a saved Keras folder in {spec.model_dir}")
     model = _read(path)
     if not getattr(model, "inputs", None):
         raise LoaderError(f"The Keras model of {path.name} does not say its inputs. Call it once before it is saved.")
-    served = TensorFlowModel({DEFAULT: _function(model)}, keep=model)
-    served.detail = f"Keras {keras.__version__} on {served.detail}"
-    return served
+    tensorflow_model = TensorFlowModel({DEFAULT: _function(model)}, keep=model)
+    tensorflow_model.detail = f"Keras {keras.__version__} on {tensorflow_model.detail}"
+    return tensorflow_model
 
 
 def _read(path: Path) -> Any:
     try:
         return keras.models.load_model(str(path), compile=False)
-    except Exception as exc:  # it holds layers of all kinds, and each raises what it likes
-        raise LoaderError(f"Keras does not load {path.name}: {words(exc)}") from exc
+    except Exception as exc:  # layers may raise anything
+        raise LoaderError(f"Keras does not load {path.name}: {error_message(exc)}") from exc
 
 
 def _function(model: Any) -> Any:
-    """A concrete function that takes the model's inputs by name and gives its outputs by name."""
-    inputs, outputs = _inputs(model), _output_names(model)
+    """A concrete function from the model's inputs by name to its outputs by name."""
+    inputs, output_names = _inputs(model), _output_names(model)
 
     def serve(**feeds: Any) -> dict[str, Any]:
-        given: Any = dict(feeds) if isinstance(inputs, dict) else [feeds[name] for name in specs]
-        answers = model(given[0] if isinstance(given, list) and len(given) == 1 else given, training=False)
-        if isinstance(answers, dict):
-            return answers
-        return dict(zip(outputs, answers if isinstance(answers, list | tuple) else [answers], strict=True))
+        arguments: Any = dict(feeds) if isinstance(inputs, dict) else [feeds[name] for name in specs]
+        outputs = model(
+            arguments[0] if isinstance(arguments, list) and len(arguments) == 1 else arguments, training=False
+        )
+        if isinstance(outputs, dict):
+            return outputs
+        return dict(zip(output_names, outputs if isinstance(outputs, list | tuple) else [outputs], strict=True))
 
     tensors = inputs.items() if isinstance(inputs, dict) else zip(_names(t.name for t in inputs), inputs, strict=True)
     specs = {name: tf.TensorSpec(tensor.shape, tensor.dtype, name=name) for name, tensor in tensors}
@@ -66,12 +68,12 @@ def _function(model: Any) -> Any:
 
 
 def _inputs(model: Any) -> dict[str, Any] | list[Any]:
-    """By the keys of a model that takes a dict, else in order. (A Sequential that was never called has no `input`.)"""
+    """The inputs by key if the model takes a dict, else in order. An uncalled Sequential has no `input`."""
     try:
-        given = model.input
+        inputs = model.input
     except AttributeError:
-        given = None
-    return given if isinstance(given, dict) else list(model.inputs)
+        inputs = None
+    return inputs if isinstance(inputs, dict) else list(model.inputs)
 
 
 def _output_names(model: Any) -> list[str]:
@@ -80,9 +82,9 @@ def _output_names(model: Any) -> list[str]:
 
 
 def _names(names: Iterable[str]) -> Iterator[str]:
-    """The same names, with a number after one that came before."""
-    seen: dict[str, int] = {}
+    """The names, made unique by a number."""
+    counts: dict[str, int] = {}
     for name in names:
         plain = name.split(":", 1)[0]
-        yield f"{plain}_{seen[plain]}" if plain in seen else plain
-        seen[plain] = seen.get(plain, 0) + 1
+        yield f"{plain}_{counts[plain]}" if plain in counts else plain
+        counts[plain] = counts.get(plain, 0) + 1

@@ -1,7 +1,7 @@
-"""SavedModels run by OpenVINO, which reads them without TensorFlow, starts in a fraction of the time and is faster.
+"""SavedModels on OpenVINO, which reads them without TensorFlow, starts sooner and is faster.
 
-It reads one signature of a model and does not know all operations, strings above all. What it can't do in full it
-refuses, with the reason, so that TensorFlow can take over.
+OpenVINO reads one signature of a model and lacks some operations, above all on strings. A model that it does not fully
+support is rejected with the reason, and TensorFlow serves it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import openvino as ov
-from openvino._pyopenvino import InferRequest as Binding  # the class above it looks at all that goes in, in Python
+from openvino._pyopenvino import InferRequest as Binding  # its wrapper checks every input in Python
 
 from ..errors import LoaderError
 from ..formats.saved_model import GraphSignature, read_signatures
@@ -22,7 +22,7 @@ from ..spec import ServingSpec
 if TYPE_CHECKING:
     from .base import Array
 
-_NUMPY = {
+_SUPPORTED_DTYPES = {
     "float16",
     "float32",
     "float64",
@@ -39,18 +39,18 @@ _NUMPY = {
 
 
 def load(spec: ServingSpec) -> OpenVinoModel:
-    described = read_signatures(spec.model_dir)
-    for name, graph in described.items():
+    graphs = read_signatures(spec.model_dir)
+    for name, graph in graphs.items():
         _check_types(name, graph.signature)
-    main = DEFAULT if DEFAULT in described else next(iter(described))
+    main = DEFAULT if DEFAULT in graphs else next(iter(graphs))
     try:
         core = ov.Core()
         model = core.read_model(spec.model_dir)
         compiled = core.compile_model(model, "CPU", _settings(spec.threads))
     except RuntimeError as exc:
-        raise LoaderError(f"OpenVINO can't run this SavedModel: {_words(exc)}") from exc
-    calls = {name: _call(name, graph, described[main], compiled) for name, graph in described.items()}
-    return OpenVinoModel(compiled, calls, {name: graph.signature for name, graph in described.items()})
+        raise LoaderError(f"OpenVINO can't run this SavedModel: {_error_message(exc)}") from exc
+    calls = {name: _call(name, graph, graphs[main], compiled) for name, graph in graphs.items()}
+    return OpenVinoModel(compiled, calls, {name: graph.signature for name, graph in graphs.items()})
 
 
 def _settings(threads: int) -> dict[str, Any]:
@@ -58,21 +58,21 @@ def _settings(threads: int) -> dict[str, Any]:
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
         "INFERENCE_NUM_THREADS": threads,
-        "ENABLE_CPU_PINNING": False,  # the processors are shared with other hosts, which would all pin to the same ones
-        "INFERENCE_PRECISION_HINT": "f32",  # processors with bfloat16 would otherwise give other answers
+        "ENABLE_CPU_PINNING": False,  # other hosts would pin to the same cores
+        "INFERENCE_PRECISION_HINT": "f32",  # cores with bfloat16 would give other results
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """How one signature is had from the compiled model."""
+    """How to run one signature with the compiled model."""
 
     inputs: tuple[tuple[str, int], ...]  #: input of the signature, number of the model's input
     outputs: tuple[tuple[str, int], ...]  #: output of the signature, number of the model's
 
 
 class OpenVinoModel:
-    """One compiled model and one request for it, which is used again and again."""
+    """One compiled model with one reused inference request."""
 
     def __init__(self, compiled: Any, calls: Mapping[str, _Call], signatures: Mapping[str, Signature]) -> None:
         self.detail = f"OpenVINO {ov.__version__.partition('-')[0]}"
@@ -89,22 +89,22 @@ class OpenVinoModel:
 
 
 def _shareable(array: Array) -> Array:
-    """The array, if its memory can be used as it is; else a copy."""
+    """The array if OpenVINO can share its memory, else a copy."""
     return array if array.flags.c_contiguous and array.flags.writeable else array.copy()
 
 
 def _check_types(name: str, signature: Signature) -> None:
     for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
         for alias, tensor in tensors.items():
-            if tensor.dtype not in _NUMPY:
-                what = "strings" if tensor.dtype == STRING else tensor.dtype
-                raise LoaderError(f'OpenVINO does not do {what}, which {kind} "{alias}" of signature {name} has.')
+            if tensor.dtype not in _SUPPORTED_DTYPES:
+                values = "strings" if tensor.dtype == STRING else tensor.dtype
+                raise LoaderError(f'OpenVINO does not do {values}, which {kind} "{alias}" of signature {name} has.')
 
 
 def _call(name: str, graph: GraphSignature, main: GraphSignature, compiled: Any) -> _Call:
-    """How to get a signature from the main one, the only one that OpenVINO reads. `LoaderError` if there is no way."""
-    inputs = _places(compiled.inputs, main.inputs)
-    outputs = _places(compiled.outputs, main.outputs)
+    """How to run a signature through the main one, which OpenVINO reads. Raises `LoaderError` if it can't."""
+    inputs = _port_numbers(compiled.inputs, main.inputs)
+    outputs = _port_numbers(compiled.outputs, main.outputs)
     missing = [
         *(alias for alias, tensor in graph.inputs.items() if tensor not in inputs),
         *(alias for alias, tensor in graph.outputs.items() if tensor not in outputs),
@@ -124,19 +124,19 @@ def _call(name: str, graph: GraphSignature, main: GraphSignature, compiled: Any)
     )
 
 
-def _places(ports: Any, tensors: Mapping[str, str]) -> dict[str, int]:
-    """Numbers of a model's inputs or outputs by the graph tensors that they are."""
+def _port_numbers(ports: Any, tensors: Mapping[str, str]) -> dict[str, int]:
+    """Numbers of a model's inputs or outputs by graph tensor."""
     return {tensors[name]: at for at, port in enumerate(ports) for name in port.get_names() if name in tensors}
 
 
 def _check_port(alias: str, tensor: Tensor, port: Any) -> None:
-    given = port.get_element_type().to_dtype()
-    if given != np.dtype(tensor.dtype):
-        raise LoaderError(f'OpenVINO has {given} for "{alias}", which is {tensor.dtype}.')
+    dtype = port.get_element_type().to_dtype()
+    if dtype != np.dtype(tensor.dtype):
+        raise LoaderError(f'OpenVINO has {dtype} for "{alias}", which is {tensor.dtype}.')
 
 
-def _words(exc: Exception) -> str:
-    """The part of OpenVINO's message that says what is wrong, without the places in its sources."""
+def _error_message(exc: Exception) -> str:
+    """OpenVINO's message without the locations in its sources."""
     lines = [line.strip() for line in str(exc).splitlines()]
-    kept = [line for line in lines if line and not line.startswith(("Exception from", "Check '", "To facilitate"))]
-    return " ".join(kept)[:1000] or type(exc).__name__
+    relevant = [line for line in lines if line and not line.startswith(("Exception from", "Check '", "To facilitate"))]
+    return " ".join(relevant)[:1000] or type(exc).__name__

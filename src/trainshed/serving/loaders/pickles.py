@@ -1,6 +1,6 @@
-"""Models that were pickled: by joblib, which is preferred, or by pickle.
+"""Pickled models: of joblib, which is preferred, or of pickle.
 
-Reading one runs whatever code it holds: only the host of the version that it belongs to may do so.
+Unpickling runs code of the file. Only the host of its version may do it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ JOBLIB, PICKLE = "model.joblib", "model.pkl"
 
 
 def read(path: Path) -> Any:
-    """The object in the file. Raises LoaderError with the words of what went wrong, whatever it was."""
+    """The object in the file. Raises `LoaderError` with the message of any error."""
     try:
         if path.name == JOBLIB:
             return joblib.load(path)
         with path.open("rb") as file:
             return pickle.load(file)  # noqa: S301 - the owner's model, in the owner's host
-    except KeyError as exc:  # joblib on a file that is no pickle: the caller may know what else it is
+    except KeyError as exc:  # joblib's error for a file that is no pickle
         raise NotPickledError(path, exc) from exc
-    except Exception as exc:  # unpickling runs the model's own code
+    except Exception as exc:  # the model's own code may raise anything
         raise LoaderError(f"Could not load the model: {path}. {type(exc).__name__}: {exc}.") from exc
 
 
 class NotPickledError(LoaderError):
-    """The file starts with a byte that no pickle has."""
+    """The file is not a pickle."""
 
     def __init__(self, path: Path, cause: Exception) -> None:
         super().__init__(f"Could not load the model: {path}. {type(cause).__name__}: {cause}.")

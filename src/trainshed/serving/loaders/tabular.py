@@ -1,4 +1,4 @@
-"""Rows in and plain values out, for the frameworks that take tables: what scikit-learn and XGBoost share."""
+"""Tables in, JSON values out: shared by the loaders of scikit-learn and XGBoost."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from ..errors import BadOutputsError, InvalidInputsError
 
 @runtime_checkable
 class TabularModel(Protocol):
-    """An `InstanceModel` whose instances are rows of a table, which can be explained."""
+    """An `InstanceModel` whose instances are rows of a table. It can be explained."""
 
     detail: str
     merges: bool
-    names: tuple[str, ...]  #: of the columns; empty if the model does not know them
-    width: int  #: the number of columns; 0 if the model does not say
+    names: tuple[str, ...]  #: of the columns; empty if unknown
+    width: int  #: number of columns; 0 if unknown
 
     def predict(self, instances: list[Any], /, **kwargs: Any) -> list[Any]: ...
 
     def rows(self, instances: list[Any]) -> NDArray[Any]:
-        """The instances as a table. Raises InvalidInputs for what is none."""
+        """The instances as a table. Raises `InvalidInputsError` if they are not rows."""
 
     def scores(self, rows: NDArray[Any]) -> NDArray[np.float64]:
-        """A number for each row and label: what the model's answer is made of."""
+        """A number for each row and label, from which the prediction follows."""
 
 
 def table(instances: list[Any], *, names: Sequence[str], width: int) -> NDArray[Any]:
     """One row for each instance: of 64-bit floats if all values are numbers, else of objects.
 
-    An instance is a list, or an object with a value for each of `names`. `width` is the number of values that the
-    model takes, 0 if it does not say. A null is a missing value. The same instance is the same row whatever instances
-    stand beside it, but for rows of numbers that stand beside rows of words.
+    An instance is a list, or an object with a value for each of `names`. `width` is the number of columns, 0 if
+    unknown. A null is a missing value. An instance gives the same row in every batch, except a row of numbers beside
+    rows of words.
     """
     if not instances:
         return np.empty((0, width))
@@ -53,30 +53,30 @@ def table(instances: list[Any], *, names: Sequence[str], width: int) -> NDArray[
 
 
 def plain(value: Any) -> Any:
-    """The same value made of what JSON has. Raises BadOutputs for what has no such form."""
+    """The value in JSON types. Raises `BadOutputsError` if it has no JSON form."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic | np.ndarray):
-        given = value.tolist()
-        return plain(given) if value.dtype.kind in "OSVMmc" else given
+        values = value.tolist()
+        return plain(values) if value.dtype.kind in "OSVMmc" else values
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, bytes):
         return {"b64": base64.b64encode(value).decode()}
-    for turn in ("toarray", "to_numpy", "tolist"):  # sparse matrices, data frames, what behaves like an array
-        if callable(method := getattr(value, turn, None)):
+    for conversion in ("toarray", "to_numpy", "tolist"):  # sparse matrices, data frames, array-likes
+        if callable(method := getattr(value, conversion, None)):
             return plain(method())
     raise BadOutputsError(f"The model answered with a {type(value).__name__}, which has no form in JSON.")
 
 
-def predictions(answer: Any, *, count: int) -> list[Any]:
-    """A model's answer as one plain value for each instance. Raises BadOutputs if it has not one for each."""
-    values = plain(answer)
+def predictions(outputs: Any, *, count: int) -> list[Any]:
+    """A model's outputs as one JSON value per instance. Raises `BadOutputsError` if the counts differ."""
+    values = plain(outputs)
     if not isinstance(values, list) or len(values) != count:
-        given = f"{len(values)} predictions" if isinstance(values, list) else f"a {type(values).__name__}"
-        raise BadOutputsError(f"The model answered with {given} to {count} instances.")
+        received = f"{len(values)} predictions" if isinstance(values, list) else f"a {type(values).__name__}"
+        raise BadOutputsError(f"The model answered with {received} to {count} instances.")
     return values
 
 
@@ -85,13 +85,13 @@ def _row(at: int, instance: Any, *, names: Sequence[str], width: int) -> list[An
     if isinstance(instance, dict):
         if not names:
             raise InvalidInputsError(f"Instance {at} is an object, but the model knows no names: expected {expected}.")
-        if strange := [key for key in instance if key not in names]:
-            raise InvalidInputsError(f"Unexpected feature name: {strange[0]}. Expected: {', '.join(names)}.")
+        if unknown := [key for key in instance if key not in names]:
+            raise InvalidInputsError(f"Unexpected feature name: {unknown[0]}. Expected: {', '.join(names)}.")
         if missing := [name for name in names if name not in instance]:
             raise InvalidInputsError(f"Input {missing[0]} was missing in at least one input instance.")
         return [instance[name] for name in names]
     if not isinstance(instance, list):
-        raise InvalidInputsError(f"Instance {at} is {_kind(instance)}; expected {expected}.")
+        raise InvalidInputsError(f"Instance {at} is {_describe(instance)}; expected {expected}.")
     if width and len(instance) != width:
         raise InvalidInputsError(f"Instance {at} has {len(instance)} values; expected {width}.")
     if any(isinstance(value, list | dict) for value in instance):
@@ -103,7 +103,7 @@ def _is_number(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float)
 
 
-def _kind(value: Any) -> str:
+def _describe(value: Any) -> str:
     if value is None:
         return "null"
     return "text" if isinstance(value, str) else "a bare value"

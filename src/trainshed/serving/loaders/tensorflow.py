@@ -1,4 +1,4 @@
-"""SavedModels run by TensorFlow itself: the measure for other loaders, and the one that can be differentiated."""
+"""SavedModels on TensorFlow: the reference for other loaders, and the one with gradients."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ if TYPE_CHECKING:
 
     from .base import Array
 
-SERVE = "serve"  #: the tag of the graph for serving, in models that hold several
+SERVE = "serve"  #: the tag of the serving graph, in models with several
 
 
 class InputRejectedError(ModelRunError):
-    """The graph refused the values, as it does an example that it cannot parse: the caller's fault."""
+    """The graph rejected the values, such as an example that it cannot parse: the caller's fault."""
 
     status = 400
 
 
 def load(spec: ServingSpec) -> TensorFlowModel:
-    """The SavedModel in the model's folder, after the libraries of custom ops in its `assets.extra`."""
+    """Load the custom ops of `assets.extra`, then the SavedModel."""
     limit_threads(spec.threads)
     for library in sorted(spec.model_dir.glob("assets.extra/*.so")):
         try:
             tf.load_op_library(str(library))
         except (tf.errors.OpError, RuntimeError, OSError) as exc:
-            raise LoaderError(f"The custom ops of assets.extra/{library.name} do not load: {words(exc)}") from exc
+            raise LoaderError(
+                f"The custom ops of assets.extra/{library.name} do not load: {error_message(exc)}"
+            ) from exc
     loaded = _saved_model(spec.model_dir)
-    functions = {name: function for name, function in loaded.signatures.items() if _can_be_sent(function)}
+    functions = {name: function for name, function in loaded.signatures.items() if _has_json_form(function)}
     if not functions:
         raise LoaderError(
             "The SavedModel has no signature to call. Export it with at least one, named serving_default."
@@ -44,79 +46,79 @@ def load(spec: ServingSpec) -> TensorFlowModel:
 
 
 def limit_threads(threads: int) -> None:
-    """Let TensorFlow compute with this many threads. Does nothing once TensorFlow has started to compute."""
+    """Limit TensorFlow's threads. Does nothing once TensorFlow has started them."""
     try:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
-    except RuntimeError:  # it has: the threads are there and their number stays
+    except RuntimeError:  # already started
         return
 
 
-def words(exc: BaseException) -> str:
-    """What an error of TensorFlow says, without the graph's stack before it and the nodes and functions after it."""
+def error_message(exc: BaseException) -> str:
+    """The message of a TensorFlow error, without the graph's stack trace, nodes and functions."""
     text = str(getattr(exc, "message", "") or exc).rpartition("<stack traces unavailable>")[2]
     return text.split("\n\t [[", 1)[0].split(" [Op:", 1)[0].strip() or type(exc).__name__
 
 
 class TensorFlowModel:
-    """Signatures as TensorFlow's own functions."""
+    """A model whose signatures are TensorFlow functions."""
 
     def __init__(self, functions: Mapping[str, Any], *, keep: object) -> None:
         self.detail = f"TensorFlow {tf.__version__}"
         self.signatures: Mapping[str, Signature] = {name: _signature(functions[name]) for name in sorted(functions)}
         self._functions = functions
-        self._keep = keep  # variables die with the object that holds them
+        self._keep = keep  # variables die with the object that owns them
 
     def run(self, signature: str, inputs: dict[str, Array]) -> dict[str, Array]:
         feeds = {name: _tensor(array) for name, array in inputs.items()}
         try:
-            answers = self._functions[signature](**feeds)
-            return {name: answers[name].numpy() for name in sorted(answers)}
+            outputs = self._functions[signature](**feeds)
+            return {name: outputs[name].numpy() for name in sorted(outputs)}
         except tf.errors.InvalidArgumentError as exc:
-            raise InputRejectedError(f"Exception during running the graph: {words(exc)}") from exc
+            raise InputRejectedError(f"Exception during running the graph: {error_message(exc)}") from exc
         except tf.errors.OpError as exc:
-            raise ModelRunError(f"Exception during running the graph: {words(exc)}") from exc
+            raise ModelRunError(f"Exception during running the graph: {error_message(exc)}") from exc
 
     def gradients(
         self, signature: str, inputs: dict[str, Array], *, output: str, labels: NDArray[Any]
     ) -> dict[str, NDArray[Any]]:
-        """How one value of an output, for each row that of its label, changes with each value of each float input."""
+        """Gradients of each row's score for its label, by each value of each float input."""
         feeds = {name: _tensor(array) for name, array in inputs.items()}
         watched = {name: feed for name, feed in feeds.items() if feed.dtype.is_floating}
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             for feed in watched.values():
                 tape.watch(feed)
             scores = self._functions[signature](**feeds)[output]
-            chosen = tf.gather(tf.reshape(scores, [len(labels), -1]), labels, batch_dims=1)
-        found = tape.gradient(chosen, watched, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        return {name: tf.convert_to_tensor(gradient).numpy() for name, gradient in found.items()}
+            label_scores = tf.gather(tf.reshape(scores, [len(labels), -1]), labels, batch_dims=1)
+        gradients = tape.gradient(label_scores, watched, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return {name: tf.convert_to_tensor(gradient).numpy() for name, gradient in gradients.items()}
 
 
 def _saved_model(folder: Path) -> Any:
     try:
         try:
             return tf.saved_model.load(str(folder))
-        except ValueError:  # it holds several graphs
+        except ValueError:  # there are several graphs
             return tf.saved_model.load(str(folder), tags=[SERVE])
     except (tf.errors.OpError, OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError) as exc:
-        raise LoaderError(f"TensorFlow {tf.__version__} does not load the SavedModel: {words(exc)}") from exc
+        raise LoaderError(f"TensorFlow {tf.__version__} does not load the SavedModel: {error_message(exc)}") from exc
 
 
-def _can_be_sent(function: Any) -> bool:
+def _has_json_form(function: Any) -> bool:
     tensors = (*function.structured_input_signature[1].values(), *function.structured_outputs.values())
     return all(tensor.dtype.name in DTYPES.values() for tensor in tensors)
 
 
 def _signature(function: Any) -> Signature:
-    given, got = function.structured_input_signature[1], function.structured_outputs
+    inputs, outputs = function.structured_input_signature[1], function.structured_outputs
     return Signature(
-        inputs={name: described(given[name]) for name in sorted(given)},
-        outputs={name: described(got[name]) for name in sorted(got)},
+        inputs={name: tensor_of(inputs[name]) for name in sorted(inputs)},
+        outputs={name: tensor_of(outputs[name]) for name in sorted(outputs)},
     )
 
 
-def described(tensor: Any) -> Tensor:
-    """What a tensor or its description says of its type and shape."""
+def tensor_of(tensor: Any) -> Tensor:
+    """Type and shape of a tensor or tensor spec."""
     shape = tf.TensorShape(tensor.shape)
     sizes = None if shape.rank is None else tuple(-1 if size is None else size for size in shape.as_list())
     return Tensor(dtype=tf.as_dtype(tensor.dtype).name, shape=sizes)

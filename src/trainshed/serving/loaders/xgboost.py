@@ -1,4 +1,4 @@
-"""Boosters of XGBoost: `model.bst`, or a Booster or estimator in `model.joblib` or `model.pkl`."""
+"""Models of XGBoost: `model.bst`, or a Booster or estimator in `model.joblib` or `model.pkl`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from . import pickles
 from .tabular import predictions, table
 
 BOOSTER = "model.bst"
-_LARGEST = float(np.finfo(np.float32).max)
+_MAX_FLOAT = float(np.finfo(np.float32).max)
 
 
 def load(spec: ServingSpec) -> XgboostModel:
-    """The booster in the model's folder: joblib's file before pickle's, and pickle's before XGBoost's own."""
+    """The model in a folder. joblib's file has precedence over pickle's, and that over XGBoost's own."""
     names = (pickles.JOBLIB, pickles.PICKLE, BOOSTER)
     paths = [path for name in names if (path := spec.model_dir / name).is_file()]
     if not paths:
@@ -28,18 +28,18 @@ def load(spec: ServingSpec) -> XgboostModel:
     return model_of(_read(paths[0]), threads=spec.threads)
 
 
-def model_of(found: Any, *, threads: int) -> XgboostModel:
-    """A model around an object of XGBoost. Raises LoaderError for any other."""
-    if isinstance(found, xgboost.XGBModel):
-        found.set_params(n_jobs=threads)
-        return XgboostModel(found.get_booster(), estimator=found, threads=threads)
-    if not isinstance(found, xgboost.Booster):
-        raise LoaderError(f"The file holds a {type(found).__name__}, which is no model of XGBoost.")
-    return XgboostModel(found, threads=threads)
+def model_of(value: Any, *, threads: int) -> XgboostModel:
+    """The model of an XGBoost object. Raises `LoaderError` for any other."""
+    if isinstance(value, xgboost.XGBModel):
+        value.set_params(n_jobs=threads)
+        return XgboostModel(value.get_booster(), estimator=value, threads=threads)
+    if not isinstance(value, xgboost.Booster):
+        raise LoaderError(f"The file holds a {type(value).__name__}, which is no model of XGBoost.")
+    return XgboostModel(value, threads=threads)
 
 
 class XgboostModel:
-    """A booster, or an estimator around one, whose classes are answered then."""
+    """A booster, or an estimator, which predicts classes."""
 
     merges = True
 
@@ -55,20 +55,20 @@ class XgboostModel:
 
     def predict(self, instances: list[Any], /, **_kwargs: Any) -> list[Any]:
         rows = self.rows(instances)
-        answer = self._run(rows) if self._estimator is None else self._call(self._estimator.predict, rows)
-        return predictions(answer, count=len(instances))
+        outputs = self._run(rows) if self._estimator is None else self._call(self._estimator.predict, rows)
+        return predictions(outputs, count=len(instances))
 
     def rows(self, instances: list[Any]) -> NDArray[Any]:
         """The instances as a table, for explanations and for the booster. A null is a missing value."""
         rows = table(instances, names=self.names, width=self.width)
-        if rows.dtype == np.float64 and (large := np.flatnonzero((np.abs(rows) > _LARGEST).any(1))).size:
+        if rows.dtype == np.float64 and (too_large := np.flatnonzero((np.abs(rows) > _MAX_FLOAT).any(1))).size:
             raise InvalidInputsError(
-                f"Instance {large[0]} holds a number that is too large: XGBoost has 32-bit floats."
+                f"Instance {too_large[0]} holds a number that is too large: XGBoost has 32-bit floats."
             )
         return rows
 
     def scores(self, rows: NDArray[Any]) -> NDArray[np.float64]:
-        """What the booster says of each row: a probability, a value, or one for each class."""
+        """The booster's output for each row: a probability, a value, or one for each class."""
         return np.asarray(self._run(rows), np.float64).reshape(len(rows), -1)
 
     def _run(self, rows: NDArray[Any]) -> Any:
@@ -84,11 +84,11 @@ class XgboostModel:
             nthread=self._threads,
         )
 
-    def _call(self, method: Any, given: Any) -> Any:
+    def _call(self, method: Any, features: Any) -> Any:
         try:
-            return method(given)
+            return method(features)
         except Exception as exc:
-            raise ModelRunError(f"Exception during xgboost prediction: {_words(exc)}") from exc
+            raise ModelRunError(f"Exception during xgboost prediction: {_error_message(exc)}") from exc
 
 
 def _read(path: Path) -> Any:
@@ -96,20 +96,20 @@ def _read(path: Path) -> Any:
         return _booster(path)
     try:
         return pickles.read(path)
-    except pickles.NotPickledError:  # some save a booster under the other's name
+    except pickles.NotPickledError:  # a booster may have a pickle's name
         return _booster(path)
 
 
 def _booster(path: Path) -> xgboost.Booster:
     booster = xgboost.Booster()
     try:
-        booster.load_model(bytearray(path.read_bytes()))  # a name would be taken for the format
+        booster.load_model(bytearray(path.read_bytes()))  # a path would select the format by its suffix
     except xgboost.core.XGBoostError as exc:
-        raise LoaderError(f"Could not load the model: {path}. {_words(exc)}") from exc
+        raise LoaderError(f"Could not load the model: {path}. {_error_message(exc)}") from exc
     return booster
 
 
-def _words(exc: BaseException) -> str:
-    """What XGBoost says, without the time, the place in its sources and the stack of its C++."""
-    said = str(exc).split("\nStack trace:", 1)[0].strip()
-    return re.sub(r"^\[[\d:]+\] \S+?:\d+: ", "", said) or type(exc).__name__
+def _error_message(exc: BaseException) -> str:
+    """XGBoost's message without the time, the location in its sources and the C++ stack trace."""
+    message = str(exc).split("\nStack trace:", 1)[0].strip()
+    return re.sub(r"^\[[\d:]+\] \S+?:\d+: ", "", message) or type(exc).__name__

@@ -97,7 +97,7 @@ def serve(connection, behaviour, spec):
                 continue
             if kind in (5, 8):
                 within = "differs" not in behaviour
-                said = {"difference": 0.0 if within else 9.0, "within": within, "text": "It was compared."}
+                said = {"difference": 0.0 if within else 9.0, "within": within, "message": "It was compared."}
                 body = json.dumps(said).encode()
             elif kind == 6:
                 odd = next((word[8:] for word in behaviour if word.startswith("figures-")), "")

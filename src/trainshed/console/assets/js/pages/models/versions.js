@@ -127,7 +127,7 @@ function factsOf(row) {
   const asked = row.count ? `${count(row.count, "request")} in the last hour` : "no requests in the last hour";
   return [
     h("span", null, servedBy(row, ", ")),
-    parityWords(row.parity),
+    parityLabel(row.parity),
     row.size === undefined ? null : h("span", null, bytes(row.size)),
     hostsWords(row),
     h("span", null, asked, row.errors ? h("span", { class: "bad" }, `, ${count(row.errors, "error")}`) : null),
@@ -147,11 +147,11 @@ function servedBy({ detail, runtime, version }, between) {
 }
 
 /** How its answers compare with TensorFlow's. @param {Api.Parity | null | undefined} parity */
-function parityWords(parity) {
+function parityLabel(parity) {
   if (!parity) return null;
-  if (!parity.within) return h("span", { class: "warn", title: parity.text }, "OpenVINO answered otherwise");
+  if (!parity.within) return h("span", { class: "warn", title: parity.message }, "OpenVINO answered otherwise");
   const words = parity.difference === 0 ? "equal to TensorFlow" : `within ${number(parity.difference)} of TensorFlow`;
-  return h("span", { class: "good", title: parity.text, dataset: { testid: "parity" } }, words);
+  return h("span", { class: "good", title: parity.message, dataset: { testid: "parity" } }, words);
 }
 
 /** @param {Row} row */
@@ -196,7 +196,7 @@ async function showVersion(here, id) {
         ["Origin", version.deploymentUri ? addressOf(version.deploymentUri) : null],
         ["Image", version.container ? h("code", null, version.container.image) : null],
         ["Served by", servedBy(found, " in ")],
-        ["Compared", found.parity?.text],
+        ["Compared", found.parity?.message],
         ["Size", found.size === undefined ? null : bytes(found.size)],
         ["Created", timeAgo(version.createTime)],
         ["Last asked", version.lastUseTime ? timeAgo(version.lastUseTime) : null],
