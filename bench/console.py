@@ -195,7 +195,7 @@ def searching(page: Page, server: RunningServer, jobs: Submitter, total: int, ro
         page.evaluate(SEARCH, text)
         search.press(text[-1])
         answered.append(float(until(page, "window.answered")))
-        asked.append(float(page.evaluate(ASK, f"/trainshed{JOBS}?limit=100&search={text}")))
+        asked.append(float(page.evaluate(ASK, f"/trainshed{JOBS}?pageSize=100&search={text}")))
     server.call("POST", f"{JOBS}/sleeper:cancel", {})
     return Row(
         what=f"a key in the search among {total:,} jobs to its rows, median / worst",

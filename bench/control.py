@@ -148,8 +148,8 @@ def looks(connection: Connection, total: int) -> list[Row]:
     asked = (
         ("list, 100 a page", f"{JOBS}?pageSize=100", "p99 < 100 ms"),
         ("get", f"{JOBS}/queued_{total // 2:05}", ""),
-        ("table of jobs, 100 a page", f"/trainshed{JOBS}?limit=100", "p99 < 200 ms"),
-        ("search in it that finds nothing", f"/trainshed{JOBS}?limit=100&search=nowhere", "p99 < 200 ms"),
+        ("table of jobs, 100 a page", f"/trainshed{JOBS}?pageSize=100", "p99 < 200 ms"),
+        ("search in it that finds nothing", f"/trainshed{JOBS}?pageSize=100&search=nowhere", "p99 < 200 ms"),
     )
     rows = []
     for what, path, aim in asked:

@@ -155,7 +155,7 @@ class Course:
             files=frozenset(plain_file(str(path.relative_to(below))) for path in below.rglob("*") if path.is_file()),
             events=(*told, *happened(events)),
             curves={_curve_name(each): _curve(each) for each in stats["metrics"] if each["name"] != "steps_per_s"},
-            seconds=float(stats["elapsed_s"] or 0.0),
+            seconds=float(stats["elapsedSeconds"] or 0.0),
         )
 
     def _path(self, job: str) -> str:

@@ -216,7 +216,7 @@ def _local_url(url: str) -> str:
 @contextmanager
 def _server_file(home: Home, info: ServerInfo, interception: _Interception | None) -> Iterator[None]:
     """Write `server.json` for local clients, and remove it at the end."""
-    body = info.body()
+    body = asdict(info)
     if interception is not None:  # for notebooks and shells
         body["endpoints"] = asdict(interception.endpoints) | {"bundle": str(interception.endpoints.bundle)}
     fresh = home.server.with_suffix(".new")

@@ -113,13 +113,13 @@ def test_a_running_job_tells_how_far_it_is(server: RunningServer, jobs: Submitte
     begin(jobs, "telling")
     found = progress(jobs, "telling")
     told = found["progress"]
-    assert (told["step"], told["total_steps"], told["fraction"]) == (150, 200, 0.75)
-    assert (told["accuracy"], told["global_steps_per_s"]) == (0.75, 14.0)
-    assert 0 < told["left_s"] < 60
+    assert (told["step"], told["totalSteps"], told["fraction"]) == (150, 200, 0.75)
+    assert (told["accuracy"], told["globalStepsPerSecond"]) == (0.75, 14.0)
+    assert 0 < told["leftSeconds"] < 60
     master, worker, ps = found["replicas"]
     assert [each["state"] for each in found["replicas"]] == ["running"] * 3
-    assert (worker["local_steps_per_s"], ps["local_steps_per_s"]) == (7.0, None)
-    assert master["memory_bytes"] > 1 << 20
+    assert (worker["localStepsPerSecond"], ps["localStepsPerSecond"]) == (7.0, None)
+    assert master["memoryBytes"] > 1 << 20
     details = server.call("GET", f"/trainshed/v1/projects/{PROJECT}/jobs/telling")
     assert details["progress"]["step"] == 150
 
@@ -199,7 +199,7 @@ def test_the_use_of_cpu_and_memory_can_be_read_after_the_end(server: RunningServ
     assert any(0x2800 < ord(char) < 0x2900 for char in drawn)
     assert "█" in drawn
     given = json.loads(trainshed(server, "jobs", "stats", "sampled", "--format", "json", "--points", "9").stdout)
-    memory = given["replicas"][0]["memory_bytes"]
+    memory = given["replicas"][0]["memoryBytes"]
     assert 0 < len(memory["time"]) == len(memory["value"]) <= 9
     assert 0 < memory["mean"] <= memory["max"]
     loss = next(each for each in given["metrics"] if each["name"] == "loss" and not each["evaluation"])
@@ -226,7 +226,7 @@ def test_summaries_of_tensorflow_are_read(framework_server: RunningServer, tmp_p
     done = jobs.wait("summaries", timeout_s=800)
     assert done["state"] == "SUCCEEDED", done.get("errorMessage")
     told = progress(jobs, "summaries")["progress"]
-    assert (told["step"], told["total_steps"], told["fraction"]) == (50, 100, 0.5)
+    assert (told["step"], told["totalSteps"], told["fraction"]) == (50, 100, 0.5)
     assert (told["loss"], told["accuracy"]) == (pytest.approx(0.2), pytest.approx(0.98))
     assert (told["evaluation"]["step"], told["evaluation"]["accuracy"]) == (40, 0.75)
     series = {(each["name"], each["evaluation"]): each for each in stats(jobs, "summaries")["metrics"]}

@@ -142,7 +142,7 @@ def test_traffic_is_split_by_weight_and_told(digits: Deployer) -> None:
     traffic = digits.server.call("GET", f"/trainshed{digits.path}")["traffic"]
     assert traffic["v2"]["count"] >= 20
     assert traffic["v2"]["errors"] == 0
-    assert traffic["v2"]["p99_ms"] >= traffic["v2"]["p50_ms"] > 0
+    assert traffic["v2"]["p99Ms"] >= traffic["v2"]["p50Ms"] > 0
 
 
 def test_a_replay_shows_what_another_version_says(server: RunningServer, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_replay_shows_what_another_version_says(server: RunningServer, tmp_pat
     report = own(model, "/versions/v2:replay", {"count": 3})
     assert (report["compared"], report["changed"]) == (3, 1)
     assert report["examples"] == [{"instance": [1, 2, 3], "before": 6, "after": -1}]
-    assert all(report["latency_ms"][when][which] > 0 for when in ("before", "after") for which in ("p50", "p99"))
+    assert all(report["latencyMs"][when][which] > 0 for when in ("before", "after") for which in ("p50", "p99"))
     assert own(model, "/versions/v1:replay", {"count": 100})["changed"] == 0
     listed = server.call("GET", f"/storage/v1/b/{model.bucket}/o?prefix=requests/sums/")["items"]
     assert all(item["name"].endswith(".jsonl") for item in listed)

@@ -58,7 +58,7 @@ def boards(server: RunningServer) -> list[psutil.Process]:
 def opened(server: RunningServer) -> str:
     deadline = time.monotonic() + 240
     while True:
-        where = f"/trainshed/v1/projects/{PROJECT}/jobs/board/tensorboard"
+        where = f"/trainshed/v1/projects/{PROJECT}/jobs/board:tensorboard"
         status, answer = Caller(server.url)("POST", where, token=server.token, body={})
         if status == 200:
             return str(answer["url"])
@@ -121,8 +121,8 @@ def test_the_key_is_for_those_who_may_read_the_job(framework_server: RunningServ
     for project, wanted in ((PROJECT, 200), ("board-of-others", 403)):
         body = {"user": "eve", "project": project, "role": "viewer"}
         token = framework_server.call("POST", "/trainshed/v1/tokens", body)["token"]
-        assert call("POST", f"{where}/board/tensorboard", token=token, body={})[0] == wanted
-    assert call("POST", f"{where}/none/tensorboard", token=framework_server.token, body={})[0] == 404
+        assert call("POST", f"{where}/board:tensorboard", token=token, body={})[0] == wanted
+    assert call("POST", f"{where}/none:tensorboard", token=framework_server.token, body={})[0] == 404
     key = path.split("/")[2]
     assert key not in framework_server.log.read_text()
     for process in psutil.process_iter():

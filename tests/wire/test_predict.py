@@ -269,7 +269,7 @@ class TestShortWay:
 
     def test_a_token_ends_with_its_time(self, shed: RunningGateway) -> None:
         for ttl_s in (1.0, 5.0, 30.0):  # on a slow machine one may end before it is first used
-            body = {"user": "bob", "project": PROJECT, "role": "viewer", "ttl_s": ttl_s}
+            body = {"user": "bob", "project": PROJECT, "role": "viewer", "ttlSeconds": ttl_s}
             status, made = Caller(shed.url)("POST", "/trainshed/v1/tokens", token=shed.token, body=body)
             assert status == 200
             answers = [sent(shed, PATHS[0], token=made["token"])[0]]

@@ -224,7 +224,7 @@ def test_a_session_ends_with_its_token(server: RunningServer) -> None:
 def test_a_session_ends_no_later_than_its_token(server: RunningServer) -> None:
     browser = Browser()
     for ttl_s in (1, 5, 30):  # on a slow machine one may end before it is used
-        token = make(server, ttl_s=ttl_s)["token"]
+        token = make(server, ttlSeconds=ttl_s)["token"]
         if (answer := browser(server, "POST", SESSION, {"token": token})).status == 200:
             break
     assert answer.status == 200, answer.body

@@ -76,7 +76,7 @@ def test_a_held_request_costs_no_other_one_its_answer(submitter: Submitter) -> N
             head = f"GET {OWN}/jobs/printer/lines?search=never&after={after}&wait_s=20 HTTP/1.1\r\nhost: localhost\r\n"
             client.sendall(f"{head}authorization: Bearer {server.token}\r\n\r\n".encode())
             held.append(client)
-        server.call("GET", f"{OWN}/jobs?limit=1")
+        server.call("GET", f"{OWN}/jobs?pageSize=1")
         assert not select.select(held, [], [], 0)[0], "it waited for those that wait"
     finally:
         for client in held:
@@ -113,18 +113,18 @@ def test_the_table_finds_jobs(submitter: Submitter) -> None:
     server = submitter.server
     page = server.call("GET", f"{OWN}/jobs?search=PRINT&state=RUNNING&state=FAILED,QUEUED&kind=training")
     assert [(row["jobId"], row["state"], row["gang"]) for row in page["jobs"]] == [("printer", "RUNNING", "1 master")]
-    page = server.call("GET", f"{OWN}/jobs?limit=1")
+    page = server.call("GET", f"{OWN}/jobs?pageSize=1")
     assert page["counts"]["ALL"] == 2
-    rest = server.call("GET", f"{OWN}/jobs?limit=1&page={page['next']}")
+    rest = server.call("GET", f"{OWN}/jobs?pageSize=1&pageToken={page['nextPageToken']}")
     assert {row["jobId"] for row in page["jobs"] + rest["jobs"]} == {"printer", "failer"}
-    assert rest["next"] == ""
+    assert "nextPageToken" not in rest
 
 
 def test_a_project_at_a_glance(submitter: Submitter) -> None:
     told = submitter.server.call("GET", f"{OWN}/overview")
-    assert (told["jobs"]["RUNNING"], told["jobs"]["FAILED_24H"]) == (1, 1)
+    assert (told["jobs"]["running"], told["jobs"]["failed24h"]) == (1, 1)
     assert [row["jobId"] for row in told["running"]] == ["printer"]
-    assert told["machine"]["memory_bytes"] > 0
+    assert told["machine"]["memoryBytes"] > 0
     [item] = [each for each in told["alerts"] if "failer" in each["message"]]
     assert item["link"] == f"#/p/{PROJECT}/jobs/failer"
     assert "gs://views-project-bucket/data/train.csv" in item["message"]
@@ -150,7 +150,7 @@ def test_the_settings_are_for_owners_of_the_server(submitter: Submitter) -> None
         ("jobs/printer/lines?wait_s=21", "from 0 to 20"),
         ("jobs/printer/lines?colour=red", "Unknown name"),
         ("jobs?state=DONE", "is not a state"),
-        ("jobs?limit=x", "limit"),
+        ("jobs?pageSize=x", "page_size"),
         ("jobs?kind=training&kind=prediction", "given twice"),
     ],
 )

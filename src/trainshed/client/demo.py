@@ -267,7 +267,7 @@ def _replicas(status: dict[str, Any]) -> tuple[str, ...]:
         return ()
     measured = [replica for replica in running if replica["cpu"] is not None]
     use = f": CPU {cores(sum(each['cpu'] for each in measured))}" if measured else ""
-    use += f", {size(sum(each['memory_bytes'] for each in measured))}" if measured else ""
+    use += f", {size(sum(each['memoryBytes'] for each in measured))}" if measured else ""
     names = ", ".join(replica["name"].replace("-replica-", " ") for replica in running)
     return (f"{names}{use}",)
 

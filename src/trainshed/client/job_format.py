@@ -19,7 +19,7 @@ def sentences(progress: dict[str, Any] | None, *, state: str) -> list[str]:
     if not running and (progress["step"] is not None or progress["epoch"] is not None):
         summary = f"it came to {summary}"
     lines = [f"{summary[:1].upper()}{summary[1:]}."]
-    age_s = progress["age_s"] or 0.0
+    age_s = progress["ageSeconds"] or 0.0
     if running and age_s > _STALE_AFTER_S:
         lines[0] += f" The trainer told this {duration(age_s)} ago."
     if evaluation := evaluated(progress):
@@ -30,14 +30,14 @@ def sentences(progress: dict[str, Any] | None, *, state: str) -> list[str]:
 def facts(progress: dict[str, Any]) -> Iterator[str]:
     """Yield what is known: step 1,204 of 5,000 (24 %), loss 0.213, accuracy 0.94, 31 steps/s, about 2 min left."""
     if progress["step"] is not None:
-        yield f"step {_of(progress['step'], progress['total_steps'])}{percent(progress['fraction'], ' ({})')}"
+        yield f"step {_of(progress['step'], progress['totalSteps'])}{percent(progress['fraction'], ' ({})')}"
     if progress["epoch"] is not None:
-        yield f"epoch {_of(progress['epoch'], progress['total_epochs'])}"
+        yield f"epoch {_of(progress['epoch'], progress['totalEpochs'])}"
     yield from measures(progress)
-    if progress["global_steps_per_s"] is not None:
-        yield f"{rate(progress['global_steps_per_s'])} steps/s"
-    if progress["left_s"]:
-        yield f"about {duration(progress['left_s'])} left"
+    if progress["globalStepsPerSecond"] is not None:
+        yield f"{rate(progress['globalStepsPerSecond'])} steps/s"
+    if progress["leftSeconds"]:
+        yield f"about {duration(progress['leftSeconds'])} left"
 
 
 def evaluated(progress: dict[str, Any]) -> str:

@@ -15,16 +15,18 @@ def encode_page_token(position: Sequence[int | str]) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(list(position))).decode()
 
 
-def decode_page_token(token: str, *, field: str = "page_token") -> list[object]:
+def decode_page_token(token: str) -> list[object]:
     """The position in a page token. Raises `InvalidArgumentError` if it is malformed; the list checks the values."""
     try:
         position = orjson.loads(base64.b64decode(token, altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
-        raise bad_page_token(field) from None
+        raise bad_page_token() from None
     if not isinstance(position, list):
-        raise bad_page_token(field)
+        raise bad_page_token()
     return position
 
 
-def bad_page_token(field: str = "page_token") -> InvalidArgumentError:
-    return InvalidArgumentError("The page token is not one that this server gave. Start without one.", field=field)
+def bad_page_token() -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "The page token is not one that this server gave. Start without one.", field="page_token"
+    )

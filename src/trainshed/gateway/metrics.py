@@ -54,7 +54,7 @@ class Counters:
     def body(self) -> dict[str, Any]:
         """Return the last hour as a whole and by minute. Minutes without a request are left out."""
         minutes = self.minutes()
-        last = {"last_request": rfc3339(int(self.last * 1_000_000))} if self.last else {}
+        last = {"lastRequestTime": rfc3339(int(self.last * 1_000_000))} if self.last else {}
         return {
             **_summary(minutes),
             **last,
@@ -102,8 +102,8 @@ def _summary(minutes: Iterable[_Minute]) -> dict[str, Any]:
     return {
         "count": sum(minute.count for minute in selected),
         "errors": sum(minute.errors for minute in selected),
-        "p50_ms": _percentile_ms(times, 0.50),
-        "p99_ms": _percentile_ms(times, 0.99),
+        "p50Ms": _percentile_ms(times, 0.50),
+        "p99Ms": _percentile_ms(times, 0.99),
     }
 
 

@@ -68,7 +68,7 @@ def job_panel(status: Mapping[str, Any], *, link: str = "") -> str:
     state = str(status["state"])
     name = escape(status["job"])
     title = f'<a href="{escape(link, quote=True)}" target="_blank">{name}</a>' if link else name
-    elapsed = "" if status["elapsed_s"] is None else f" · {duration(status['elapsed_s'])}"
+    elapsed = "" if status["elapsedSeconds"] is None else f" · {duration(status['elapsedSeconds'])}"
     parts = [f"<div><b>{title}</b> {_badge(state)}{elapsed}</div>"]
     progress = status["progress"]
     if progress is not None:
@@ -170,7 +170,7 @@ def _replicas(replicas: Sequence[Mapping[str, Any]]) -> str:
             "step": "-" if each["step"] is None else f"{each['step']:,}",
             "loss": number(each["loss"]),
             "CPU": cores(each["cpu"]),
-            "memory": size(each["memory_bytes"]),
+            "memory": size(each["memoryBytes"]),
         }
         for each in replicas
     ]

@@ -55,14 +55,14 @@ class Progress:
         """Read it from the server's JSON."""
         return cls(
             step=raw["step"],
-            total_steps=raw["total_steps"],
+            total_steps=raw["totalSteps"],
             epoch=raw["epoch"],
-            total_epochs=raw["total_epochs"],
+            total_epochs=raw["totalEpochs"],
             fraction=raw["fraction"],
             loss=_number(raw["loss"]),
             accuracy=_number(raw["accuracy"]),
-            steps_per_s=_number(raw["global_steps_per_s"]),
-            left_s=_number(raw["left_s"]),
+            steps_per_s=_number(raw["globalStepsPerSecond"]),
+            left_s=_number(raw["leftSeconds"]),
             raw=raw,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from trainshed.config import Settings
@@ -24,7 +24,13 @@ class ServerInfo:
     version: str
 
     def body(self) -> dict[str, Any]:
-        return asdict(self)
+        return {
+            "url": self.url,
+            "tlsUrl": self.tls_url,
+            "pid": self.pid,
+            "home": self.home,
+            "version": self.version,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(board: Board) -> None
 
 
 def test_the_progress_of_a_job_in_words() -> None:
-    replica = {"name": "worker-replica-0", "state": "running", "cpu": 0.5, "memory_bytes": 1 << 30}
+    replica = {"name": "worker-replica-0", "state": "running", "cpu": 0.5, "memoryBytes": 1 << 30}
     found: dict[str, Any] = {"state": "QUEUED", "progress": None, "waiting": "It is next.", "replicas": []}
     assert _report_args("mnist_1", found) == ("Job mnist_1 is QUEUED. It is next.", None, ())
     found |= {"state": "RUNNING", "waiting": "", "replicas": [replica]}

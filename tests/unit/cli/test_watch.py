@@ -13,8 +13,8 @@ from trainshed.client.job_format import cores, duration, number, rate, sentences
 
 NOTHING: dict[str, Any] = dict.fromkeys(
     (
-        *("time", "step", "total_steps", "epoch", "total_epochs", "fraction", "loss", "accuracy"),
-        *("global_steps_per_s", "left_s", "age_s", "evaluation"),
+        *("time", "step", "totalSteps", "epoch", "totalEpochs", "fraction", "loss", "accuracy"),
+        *("globalStepsPerSecond", "leftSeconds", "ageSeconds", "evaluation"),
     )
 )
 
@@ -25,12 +25,12 @@ def test_a_sentence_says_what_is_known_and_no_more() -> None:
     assert sentences(NOTHING | {"loss": "NaN"}, state="RUNNING") == ["Loss NaN."]
     assert sentences(NOTHING | {"step": 1204}, state="RUNNING") == ["Step 1,204."]
     assert sentences(NOTHING | {"step": 1204}, state="FAILED") == ["It came to step 1,204."]
-    assert sentences(NOTHING | {"epoch": 3, "total_epochs": 8, "loss": 0.5}, state="RUNNING") == [
+    assert sentences(NOTHING | {"epoch": 3, "totalEpochs": 8, "loss": 0.5}, state="RUNNING") == [
         "Epoch 3 of 8, loss 0.5."
     ]
-    told = {"step": 999, "total_steps": 1000, "fraction": 0.999, "global_steps_per_s": 31.25, "left_s": 130.0}
+    told = {"step": 999, "totalSteps": 1000, "fraction": 0.999, "globalStepsPerSecond": 31.25, "leftSeconds": 130.0}
     evaluation = {"step": 900, "loss": 0.25, "accuracy": None}
-    assert sentences(NOTHING | told | {"age_s": 200.0, "evaluation": evaluation}, state="RUNNING") == [
+    assert sentences(NOTHING | told | {"ageSeconds": 200.0, "evaluation": evaluation}, state="RUNNING") == [
         "Step 999 of 1,000 (99 %), 31.2 steps/s, about 2 min 10 s left. The trainer told this 3 min 20 s ago.",
         "Evaluated at step 900: loss 0.25.",
     ]
@@ -60,12 +60,12 @@ def test_a_line_for_those_without_a_terminal() -> None:
     now = datetime(2026, 11, 16, 12, 3, 4)
     waiting = {"state": "QUEUED", "progress": None, "waiting": "It is next.", "replicas": [{"state": "waiting"}]}
     assert line_of(waiting, now) == "12:03:04  QUEUED  It is next."
-    replica = {"state": "running", "cpu": 0.9, "memory_bytes": 1 << 30}
+    replica = {"state": "running", "cpu": 0.9, "memoryBytes": 1 << 30}
     running = {"state": "RUNNING", "progress": NOTHING | {"step": 7}, "waiting": ""}
     assert line_of(running | {"replicas": [replica, replica]}, now) == (
         "12:03:04  RUNNING  step 7  2 replicas run: CPU 180 %, 2.0 GiB"
     )
-    fresh = replica | {"cpu": None, "memory_bytes": None}
+    fresh = replica | {"cpu": None, "memoryBytes": None}
     assert line_of(running | {"progress": None, "replicas": [fresh]}, now) == "12:03:04  RUNNING  1 replica runs"
 
 

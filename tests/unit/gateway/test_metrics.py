@@ -37,16 +37,16 @@ def test_answers_are_counted_by_the_minute(metrics: VersionMetrics, clock: Clock
     assert (body["count"], body["errors"]) == (101, 1)
     assert [minute["count"] for minute in body["minutes"]] == [100, 1]
     assert body["minutes"][0]["time"] == "2027-01-15T08:00:00Z"
-    assert body["minutes"][0]["p50_ms"] == pytest.approx(10, rel=0.09)
-    assert body["minutes"][0]["p99_ms"] == pytest.approx(10, rel=0.09)
-    assert body["minutes"][1]["p99_ms"] == pytest.approx(500, rel=0.09)
-    assert body["last_request"] == "2027-01-15T08:01:00.000000Z"
+    assert body["minutes"][0]["p50Ms"] == pytest.approx(10, rel=0.09)
+    assert body["minutes"][0]["p99Ms"] == pytest.approx(10, rel=0.09)
+    assert body["minutes"][1]["p99Ms"] == pytest.approx(500, rel=0.09)
+    assert body["lastRequestTime"] == "2027-01-15T08:01:00.000000Z"
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.00005, 0.001, 0.1, 59.0])
 def test_a_time_is_told_to_the_class_it_falls_in(metrics: VersionMetrics, seconds: float) -> None:
     metrics.of(NAME).add(seconds, ok=True)
-    told = metrics.traffic("p", "m")["v1"]["p50_ms"] / 1000
+    told = metrics.traffic("p", "m")["v1"]["p50Ms"] / 1000
     assert seconds <= told <= max(seconds * 1.09, 0.0001)
 
 

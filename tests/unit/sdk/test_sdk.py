@@ -23,15 +23,15 @@ EVIL = '<img src=x onerror="alert(1)">&\'"'
 
 PROGRESS = {
     "step": 1204,
-    "total_steps": 5000,
+    "totalSteps": 5000,
     "epoch": None,
-    "total_epochs": None,
+    "totalEpochs": None,
     "fraction": 0.24,
     "loss": "NaN",
     "accuracy": 0.94,
-    "global_steps_per_s": 31.0,
-    "left_s": 120.0,
-    "age_s": 1.0,
+    "globalStepsPerSecond": 31.0,
+    "leftSeconds": 120.0,
+    "ageSeconds": 1.0,
     "evaluation": {"step": 1000, "loss": 0.04, "accuracy": 0.987},
 }
 
@@ -176,12 +176,12 @@ def test_texts_of_users_can_do_no_harm() -> None:
     job = {
         "job": EVIL,
         "state": EVIL,
-        "elapsed_s": 3.0,
+        "elapsedSeconds": 3.0,
         "progress": PROGRESS,
         "waiting": EVIL,
         "error": EVIL,
         "replicas": [
-            {"name": EVIL, "state": EVIL, "restarts": 1, "step": 1, "loss": EVIL, "cpu": 0.5, "memory_bytes": 1}
+            {"name": EVIL, "state": EVIL, "restarts": 1, "step": 1, "loss": EVIL, "cpu": 0.5, "memoryBytes": 1}
         ],
     }
     shown = [

@@ -46,7 +46,7 @@ def ids(answer: dict[str, Any]) -> list[str]:
 
 
 def test_a_row_has_what_a_table_shows(rows: JobSearch) -> None:
-    assert rows.page("shed", JobSearchRequest(limit=1))["jobs"] == [
+    assert rows.page("shed", JobSearchRequest(page_size=1))["jobs"] == [
         {
             "jobId": "bad",
             "state": "FAILED",
@@ -61,12 +61,12 @@ def test_a_row_has_what_a_table_shows(rows: JobSearch) -> None:
     ]
 
 
-@pytest.mark.parametrize("limit", [1, 4, 13, 26, 500])
-def test_pages_have_every_job_once(rows: JobSearch, limit: int) -> None:
-    found, page = [], rows.page("shed", JobSearchRequest(limit=limit))
+@pytest.mark.parametrize("size", [1, 4, 13, 26, 500])
+def test_pages_have_every_job_once(rows: JobSearch, size: int) -> None:
+    found, page = [], rows.page("shed", JobSearchRequest(page_size=size))
     found += ids(page)
-    while page["next"]:
-        page = rows.page("shed", JobSearchRequest(limit=limit, page=page["next"]))
+    while token := page.get("nextPageToken"):
+        page = rows.page("shed", JobSearchRequest(page_size=size, page_token=token))
         found += ids(page)
     assert sorted(found) == sorted(["bad", *(f"j{n}" for n in range(25))])
     assert found[0] == "bad"
@@ -89,7 +89,6 @@ def test_states_may_be_listed_in_either_case(rows: JobSearch) -> None:
 def test_another_project_has_other_jobs(rows: JobSearch) -> None:
     assert rows.page("elsewhere", JobSearchRequest()) == {
         "jobs": [],
-        "next": "",
         "counts": {"ALL": 0} | dict.fromkeys(JobState, 0),
     }
 
@@ -99,13 +98,13 @@ def test_another_project_has_other_jobs(rows: JobSearch) -> None:
     [
         ({"state": "DONE"}, "'DONE' is not a state of a job; these are: QUEUED,"),
         ({"kind": "other"}, "training or prediction"),
-        ({"limit": 0}, "from 1 to 500"),
-        ({"limit": 501}, "from 1 to 500"),
+        ({"page_size": 0}, "from 1 to 500"),
+        ({"page_size": 501}, "from 1 to 500"),
         ({"search": "_" * 501}, "up to 500 characters"),
         ({"label": ",".join(f"l{n}" for n in range(65))}, "up to 64 labels"),
         ({"label": "l=" + "_" * 499}, "up to 500 characters"),
-        ({"page": "!!"}, "not one that this server gave"),
-        ({"page": "WzEsMl0="}, "not one that this server gave"),
+        ({"page_token": "!!"}, "not one that this server gave"),
+        ({"page_token": "WzEsMl0="}, "not one that this server gave"),
     ],
 )
 def test_nonsense_is_refused(rows: JobSearch, wanted: dict[str, Any], words: str) -> None:

@@ -110,15 +110,15 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 def test_an_empty_project_needs_nothing(project: Project) -> None:
     told = project.told()
-    assert told["jobs"] == {"QUEUED": 0, "RUNNING": 0, "SUCCEEDED_24H": 0, "FAILED_24H": 0}
+    assert told["jobs"] == {"queued": 0, "running": 0, "succeeded24h": 0, "failed24h": 0}
     assert (told["running"], told["queued"], told["models"], told["alerts"]) == ([], [], [], [])
     assert told["machine"] == {
         "cpus": 4,
         "cpu": 0.5,
-        "memory_bytes": 8 << 30,
-        "memory_used_bytes": 3 << 30,
-        "disk_bytes": 200 << 30,
-        "disk_free_bytes": 100 << 30,
+        "memoryBytes": 8 << 30,
+        "memoryUsedBytes": 3 << 30,
+        "diskBytes": 200 << 30,
+        "diskFreeBytes": 100 << 30,
         "history": [],
     }
 
@@ -133,7 +133,7 @@ def test_jobs_are_counted_and_those_that_run_and_wait_are_shown(project: Project
     project.add("bad_long_ago", JobState.FAILED, age_us=25 * HOUR_US)
     project.add("foreign", JobState.RUNNING, project="other")
     told = project.told()
-    assert told["jobs"] == {"QUEUED": 2, "RUNNING": 2, "SUCCEEDED_24H": 1, "FAILED_24H": 0}
+    assert told["jobs"] == {"queued": 2, "running": 2, "succeeded24h": 1, "failed24h": 0}
     assert [(row["jobId"], row["progress"]) for row in told["running"]] == [
         ("starts", {"step": 7}),
         ("runs", {"step": 7}),
@@ -155,7 +155,7 @@ def test_a_look_is_kept_small(project: Project) -> None:
     for number in range(30):
         project.add(f"r{number}", JobState.RUNNING)
     told = project.told()
-    assert (len(told["running"]), told["jobs"]["RUNNING"], project.looks) == (MAX_JOBS, 30, MAX_JOBS)
+    assert (len(told["running"]), told["jobs"]["running"], project.looks) == (MAX_JOBS, 30, MAX_JOBS)
 
 
 def test_many_who_ask_cost_one_look(project: Project) -> None:
@@ -177,11 +177,11 @@ def test_models_are_told_with_their_traffic(project: Project) -> None:
     project.metrics.of(("shed", "digits", "v1")).add(0.010, ok=True)
     project.metrics.of(("shed", "digits", "v2")).add(0.500, ok=False)
     busy, idle = project.told()["models"]
-    assert (busy["name"], busy["default_version"], busy["versions"]) == ("digits", "v1", 2)
-    assert (busy["requests_1h"], busy["errors_1h"]) == (2, 1)
-    assert busy["p50_ms"] == pytest.approx(10, rel=0.1)
-    assert busy["p99_ms"] == pytest.approx(500, rel=0.1)
-    assert (idle["versions"], idle["requests_1h"], idle["p50_ms"]) == (0, 0, None)
+    assert (busy["name"], busy["defaultVersion"], busy["versions"]) == ("digits", "v1", 2)
+    assert (busy["requests1h"], busy["errors1h"]) == (2, 1)
+    assert busy["p50Ms"] == pytest.approx(10, rel=0.1)
+    assert busy["p99Ms"] == pytest.approx(500, rel=0.1)
+    assert (idle["versions"], idle["requests1h"], idle["p50Ms"]) == (0, 0, None)
 
 
 def test_failed_jobs_are_told_with_cause_and_remedy(project: Project) -> None:
@@ -269,8 +269,8 @@ def test_the_machine_is_looked_at_and_its_past_is_bounded(tmp_path: Path) -> Non
     assert len(body["history"]) == len(seen) - 1, "the first look has no share of the cores yet"
     assert [each["time"] for each in body["history"]] == sorted(each["time"] for each in body["history"])
     assert 0 <= body["cpu"] <= 1
-    assert 0 < body["memory_used_bytes"] < body["memory_bytes"]
-    assert 0 <= body["disk_free_bytes"] <= body["disk_bytes"]
+    assert 0 < body["memoryUsedBytes"] < body["memoryBytes"]
+    assert 0 <= body["diskFreeBytes"] <= body["diskBytes"]
     assert MachineMetrics(look, cpus=2, interval_s=300)._samples.maxlen == 2
 
 

@@ -189,4 +189,4 @@ def test_a_token_revoked_while_a_session_begins_leaves_none(database: Database, 
     store.victim = made["id"]
     with pytest.raises(UnauthenticatedError):
         BrowserSessions(tokens, clock=clock).begin(made["token"], address="a")
-    assert all(token["revoked"] for token in tokens.visible(OWNER))
+    assert all(token["revokeTime"] for token in tokens.visible(OWNER))

@@ -50,7 +50,7 @@ def test_a_token_opens_its_project_until_it_is_revoked(store: TokenStore) -> Non
 def test_a_token_expires_in_memory_too(store: TokenStore) -> None:
     clock = Clock()
     tokens = Tokens(store, clock=clock)
-    secret = make(tokens, ttl_s=60)["token"]
+    secret = make(tokens, ttlSeconds=60)["token"]
     assert tokens.find(secret) is not None
     clock.now += 61 * SECOND
     assert tokens.known(secret) is None
@@ -60,7 +60,7 @@ def test_a_token_expires_in_memory_too(store: TokenStore) -> None:
 def test_what_was_got_for_a_token_ends_with_it(store: TokenStore) -> None:
     clock = Clock()
     tokens = Tokens(store, clock=clock)
-    made = make(tokens, ttl_s=60)
+    made = make(tokens, ttlSeconds=60)
     got = tokens.exchange(made["token"], ttl_s=3600)
     assert got is not None
     assert tokens.find(got) == tokens.find(made["token"])

@@ -100,7 +100,7 @@ def test_a_job_that_tells_nothing_has_no_progress(tmp_path: Path) -> None:
     assert [(each["name"], each["state"], each["step"], each["cpu"]) for each in found["replicas"]] == [
         ("master-replica-0", "waiting", None, None)
     ]
-    assert found["elapsed_s"] == 100.0
+    assert found["elapsedSeconds"] == 100.0
 
 
 def test_lines_tell_the_step_the_rates_and_the_time_left(tmp_path: Path) -> None:
@@ -111,14 +111,14 @@ def test_lines_tell_the_step_the_rates_and_the_time_left(tmp_path: Path) -> None
         job.say(second + 0.5, f"Train [worker/0], step {second * 5 + 2}: {line.format(8.0)}", "worker-replica-0")
     job.say(99.9, "Eval, step 490: loss: 0.25, accuracy: 0.875")
     told = job.told()
-    assert (told["step"], told["total_steps"], told["fraction"]) == (497, 1000, 0.497)
-    assert (told["loss"], told["accuracy"], told["global_steps_per_s"]) == (0.5, 0.75, 20.0)
-    assert told["left_s"] == pytest.approx(503 / 5)  # by the steps that were made, not by what the last line says
+    assert (told["step"], told["totalSteps"], told["fraction"]) == (497, 1000, 0.497)
+    assert (told["loss"], told["accuracy"], told["globalStepsPerSecond"]) == (0.5, 0.75, 20.0)
+    assert told["leftSeconds"] == pytest.approx(503 / 5)  # by the steps that were made, not by what the last line says
     evaluation = told["evaluation"]
     assert (evaluation["step"], evaluation["loss"], evaluation["accuracy"]) == (490, 0.25, 0.875)
-    assert job.replica("worker-replica-0")["local_steps_per_s"] == 8.0
+    assert job.replica("worker-replica-0")["localStepsPerSecond"] == 8.0
     assert job.replica("worker-replica-0")["step"] == 497
-    assert job.replica("ps-replica-0")["local_steps_per_s"] is None
+    assert job.replica("ps-replica-0")["localStepsPerSecond"] is None
 
 
 def test_while_the_master_evaluates_the_workers_tell_how_far_the_gang_is(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_while_the_master_evaluates_the_workers_tell_how_far_the_gang_is(tmp_pat
     job.say(95, "Train [worker/0], step 27: loss: 0.25", "worker-replica-0")
     assert (job.told()["step"], job.told()["loss"]) == (27, 0.5)
     job.say(96, "Train [worker/0], step 301: loss: 0.125", "worker-replica-0")
-    assert (job.told()["step"], job.told()["total_steps"]) == (13, 300)
+    assert (job.told()["step"], job.told()["totalSteps"]) == (13, 300)
     job.say(97, "Train [master/0], step 300: loss: 0.125")
     assert job.told()["fraction"] == 1.0
 
@@ -141,10 +141,10 @@ def test_an_estimators_lines_are_put_together(tmp_path: Path) -> None:
     job.say(5, "loss = 0.5, step = 200 (3.9 sec)")
     job.say(6, "Saving checkpoints for 250 into /somewhere/model.ckpt.")
     told = job.told()
-    assert (told["step"], told["loss"], told["global_steps_per_s"]) == (200, 0.5, 25.5)
-    assert "total_steps" not in told
-    assert "left_s" not in told
-    assert job.replica("master-replica-0")["local_steps_per_s"] == 25.0  # measured: it is alone
+    assert (told["step"], told["loss"], told["globalStepsPerSecond"]) == (200, 0.5, 25.5)
+    assert "totalSteps" not in told
+    assert "leftSeconds" not in told
+    assert job.replica("master-replica-0")["localStepsPerSecond"] == 25.0  # measured: it is alone
 
 
 def test_a_number_without_a_measure_gives_way_to_event_files(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_number_without_a_measure_gives_way_to_event_files(tmp_path: Path) -> 
     )
     write_events(job.home.buckets / "mine/model/eval", (at + 5, 80, {"loss": 1.5, "accuracy": 0.125}))
     told = job.told()
-    assert (told["step"], told["loss"], told["accuracy"], told["global_steps_per_s"]) == (90, 0.25, 0.25, 2.0)
+    assert (told["step"], told["loss"], told["accuracy"], told["globalStepsPerSecond"]) == (90, 0.25, 0.25, 2.0)
     assert (told["evaluation"]["step"], told["evaluation"]["loss"]) == (80, 1.5)
 
 
@@ -172,7 +172,7 @@ def test_keras_counts_epochs_in_its_event_files(tmp_path: Path) -> None:
     job = job_with(tmp_path, args=["--epochs=8"])
     write_events(job.attempt / "work/logs/train", (START_S + 5, 2, {"epoch_loss": 0.5, "epoch_accuracy": 0.75}))
     told = job.told()
-    assert (told["epoch"], told["total_epochs"], told["loss"]) == (3, 8, 0.5)
+    assert (told["epoch"], told["totalEpochs"], told["loss"]) == (3, 8, 0.5)
     assert "step" not in told
     [loss] = [each for each in job.progress.stats("p", "j")["metrics"] if each["name"] == "loss"]
     assert (loss["unit"], loss["step"], loss["value"]) == ("epoch", [3], [0.5])
@@ -206,10 +206,10 @@ def test_after_a_long_silence_nothing_is_foretold(tmp_path: Path) -> None:
     job = job_with(tmp_path, args=["--max_steps=100"])
     job.say(1, "loss = 1.0, step = 1")
     job.say(2, "loss = 1.0, step = 2")
-    assert "left_s" not in job.told()
-    assert job.told()["age_s"] == 98.0
+    assert "leftSeconds" not in job.told()
+    assert job.told()["ageSeconds"] == 98.0
     job.now_s = START_S + 3
-    assert job.told()["left_s"] == 98.0
+    assert job.told()["leftSeconds"] == 98.0
 
 
 def test_a_loss_that_is_no_number_is_said_as_it_is(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_replicas_have_the_state_that_the_journal_tells(tmp_path: Path) -> None:
         job.append("journal.jsonl", {"event": "replica_started", "name": f"{name}-replica-0", "pid": 1, "t": 1})
     job.append("samples.jsonl", {"t": 1, "r": "worker-replica-0", "cpu": 0.5, "rss": 7000, "processes": 2, "span": 1})
     worker = job.replica("worker-replica-0")
-    assert (worker["state"], worker["cpu"], worker["memory_bytes"], worker["processes"]) == ("running", 0.5, 7000, 2)
+    assert (worker["state"], worker["cpu"], worker["memoryBytes"], worker["processes"]) == ("running", 0.5, 7000, 2)
     exited = {"event": "replica_exited", "name": "worker-replica-0", "code": None, "signal": 9, "t": 2}
     job.append("journal.jsonl", exited)
     assert job.replica("worker-replica-0")["state"] == "killed by signal 9"
@@ -248,7 +248,7 @@ def test_the_use_of_cpu_and_memory_is_a_series_with_its_mean_and_its_peak(tmp_pa
         file.write('not json\n[1]\n{"r": 1}\n{"r": "master-replica-0", "t": "x"}\n{"torn')
     [found] = job.progress.stats("p", "j", points=100)["replicas"]
     assert (found["cpu"]["mean"], found["cpu"]["max"]) == (0.5, 1.0)
-    assert (found["memory_bytes"]["mean"], found["memory_bytes"]["max"]) == (2000, 3999)
+    assert (found["memoryBytes"]["mean"], found["memoryBytes"]["max"]) == (2000, 3999)
     assert 50 < len(found["cpu"]["value"]) <= 100
     assert len(found["cpu"]["time"]) == len(found["cpu"]["value"])
     with pytest.raises(InvalidArgumentError, match="from 1 to 1000"):
@@ -272,7 +272,7 @@ def test_what_comes_into_the_folder_after_the_job_is_not_its_own(tmp_path: Path)
     job.jobs.record(ended)
     assert (job.told()["step"], job.told()["loss"]) == (7, 0.5)
     found = job.progress.progress("p", "j")
-    assert (found["state"], found["elapsed_s"]) == ("SUCCEEDED", 50.0)
+    assert (found["state"], found["elapsedSeconds"]) == ("SUCCEEDED", 50.0)
 
 
 def test_a_job_that_predicts_has_a_replica_and_no_progress(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def _key_route(method: str, path: str, handler: Handler) -> Route:
 ROUTES = (
     Route(
         method="POST",
-        path="/trainshed/v1/projects/{project}/jobs/{job}/tensorboard",
+        path="/trainshed/v1/projects/{project}/jobs/{job}:tensorboard",
         access=Access.READ,
         scope=ProjectScope.PATH,
         handler=start,

@@ -1,4 +1,4 @@
-"""projects.jobs of the ml v1 API, and the details of a job."""
+"""projects.jobs of the ml v1 API."""
 
 from __future__ import annotations
 
@@ -53,13 +53,6 @@ async def cancel(request: Request) -> Response:
     return json_response({})
 
 
-async def details(request: Request) -> Response:
-    read_query(request)
-    return json_response(
-        await run_in_threadpool(services(request).jobs.details, project(request), request.path_params["job"])
-    )
-
-
 _JOBS = "/v1/projects/{project}/jobs"
 _JOB = "/v1/projects/{project}/jobs/{job}"
 
@@ -70,5 +63,4 @@ ROUTES = (
     Route(method="PATCH", path=_JOB, access=Access.WRITE, scope=ProjectScope.PATH, handler=patch),
     Route(method="POST", path=f"{_JOB}:cancel", access=Access.WRITE, scope=ProjectScope.PATH, handler=cancel),
     *policy_routes(_JOB, "job", lambda services: services.policies),
-    Route(method="GET", path=f"/trainshed{_JOB}", access=Access.READ, scope=ProjectScope.PATH, handler=details),
 )

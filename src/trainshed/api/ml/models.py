@@ -1,4 +1,4 @@
-"""projects.models of the ml v1 API, and details, splits and rollbacks of a model."""
+"""projects.models of the ml v1 API."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.api.ml.policies import policy_routes
 from trainshed.domain.iam import Access
-from trainshed.domain.json_fields import message
-
-_NO_FIELDS = message({})
 
 
 async def create(request: Request) -> Response:
@@ -50,28 +47,8 @@ async def delete(request: Request) -> Response:
     return json_response(await run_in_threadpool(services(request).models.delete, project(request), model))
 
 
-async def details(request: Request) -> Response:
-    read_query(request)
-    model = request.path_params["model"]
-    return json_response(await run_in_threadpool(services(request).models.details, project(request), model))
-
-
-async def split(request: Request) -> Response:
-    read_query(request)
-    body, model = await read_json_object(request), request.path_params["model"]
-    return json_response(await run_in_threadpool(services(request).models.split, project(request), model, body))
-
-
-async def rollback(request: Request) -> Response:
-    read_query(request)
-    _NO_FIELDS(await read_json_object(request), "")
-    model = request.path_params["model"]
-    return json_response(await run_in_threadpool(services(request).models.rollback, project(request), model))
-
-
 _MODELS = "/v1/projects/{project}/models"
 _MODEL = "/v1/projects/{project}/models/{model}"
-_NATIVE_MODEL = f"/trainshed{_MODEL}"
 
 ROUTES = (
     Route(method="POST", path=_MODELS, access=Access.WRITE, scope=ProjectScope.PATH, handler=create),
@@ -80,9 +57,4 @@ ROUTES = (
     Route(method="PATCH", path=_MODEL, access=Access.WRITE, scope=ProjectScope.PATH, handler=patch),
     Route(method="DELETE", path=_MODEL, access=Access.WRITE, scope=ProjectScope.PATH, handler=delete),
     *policy_routes(_MODEL, "model", lambda services: services.model_policies),
-    Route(method="GET", path=_NATIVE_MODEL, access=Access.READ, scope=ProjectScope.PATH, handler=details),
-    Route(method="POST", path=f"{_NATIVE_MODEL}:split", access=Access.WRITE, scope=ProjectScope.PATH, handler=split),
-    Route(
-        method="POST", path=f"{_NATIVE_MODEL}:rollback", access=Access.WRITE, scope=ProjectScope.PATH, handler=rollback
-    ),
 )

@@ -1,4 +1,4 @@
-"""projects.models.versions of the ml v1 API, and details and sample requests of a version."""
+"""projects.models.versions of the ml v1 API."""
 
 from __future__ import annotations
 
@@ -59,16 +59,6 @@ async def set_default(request: Request) -> Response:
     return json_response(await run_in_threadpool(services(request).versions.set_default, *_names(request)))
 
 
-async def details(request: Request) -> Response:
-    read_query(request)
-    return json_response(await run_in_threadpool(services(request).versions.details, *_names(request)))
-
-
-async def sample(request: Request) -> Response:
-    read_query(request)
-    return json_response(await run_in_threadpool(services(request).versions.sample, *_names(request)))
-
-
 _VERSIONS = "/v1/projects/{project}/models/{model}/versions"
 _VERSION = "/v1/projects/{project}/models/{model}/versions/{version}"
 
@@ -80,9 +70,5 @@ ROUTES = (
     Route(method="DELETE", path=_VERSION, access=Access.WRITE, scope=ProjectScope.PATH, handler=delete),
     Route(
         method="POST", path=f"{_VERSION}:setDefault", access=Access.WRITE, scope=ProjectScope.PATH, handler=set_default
-    ),
-    Route(method="GET", path=f"/trainshed{_VERSION}", access=Access.READ, scope=ProjectScope.PATH, handler=details),
-    Route(
-        method="GET", path=f"/trainshed{_VERSION}/sample", access=Access.READ, scope=ProjectScope.PATH, handler=sample
     ),
 )

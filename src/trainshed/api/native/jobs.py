@@ -1,4 +1,4 @@
-"""Jobs beyond Google's API: search, progress, resource use, exports and chaos."""
+"""Jobs beyond Google's API: search, details, progress, resource use, exports and chaos."""
 
 from __future__ import annotations
 
@@ -18,10 +18,25 @@ _JOB = f"{_JOBS}/{{job}}"
 
 
 async def show(request: Request) -> Response:
-    query = read_query(request, "search", "state", "label", "kind", "limit", "page", repeated=("state", "label"))
-    limit = number(query, "limit", default=DEFAULT_ROWS)
-    search = JobSearchRequest(**{name: text for name, text in query.items() if name != "limit"}, limit=limit)
+    query = read_query(
+        request, "search", "state", "label", "kind", "pageSize", "pageToken", repeated=("state", "label")
+    )
+    search = JobSearchRequest(
+        search=query.get("search", ""),
+        state=query.get("state", ""),
+        label=query.get("label", ""),
+        kind=query.get("kind", ""),
+        page_size=number(query, "pageSize", default=DEFAULT_ROWS),
+        page_token=query.get("pageToken", ""),
+    )
     return json_response(await run_in_threadpool(services(request).job_rows.page, project(request), search))
+
+
+async def details(request: Request) -> Response:
+    read_query(request)
+    return json_response(
+        await run_in_threadpool(services(request).jobs.details, project(request), request.path_params["job"])
+    )
 
 
 async def progress(request: Request) -> Response:
@@ -53,6 +68,7 @@ async def kill(request: Request) -> Response:
 
 ROUTES = (
     Route(method="GET", path=_JOBS, access=Access.READ, scope=ProjectScope.PATH, handler=show),
+    Route(method="GET", path=_JOB, access=Access.READ, scope=ProjectScope.PATH, handler=details),
     Route(method="GET", path=f"{_JOB}/progress", access=Access.READ, scope=ProjectScope.PATH, handler=progress),
     Route(method="GET", path=f"{_JOB}/stats", access=Access.READ, scope=ProjectScope.PATH, handler=stats),
     Route(method="GET", path=f"{_JOB}/exports", access=Access.READ, scope=ProjectScope.PATH, handler=exports),

@@ -67,13 +67,13 @@ def stats(job: str, project: str | None, plot: bool, points: int, format: str) -
         width = max(40, min(shutil.get_terminal_size().columns, 120))
         for line in (*_usage_rows(sampled, width), *_curves(series["metrics"], width)):
             click.echo(line)
-    if series["elapsed_s"] is not None:
+    if series["elapsedSeconds"] is not None:
         ran = "has run" if series["state"] == "RUNNING" else "ran"
-        say(f"\nJob [{job}] is {series['state']}; it {ran} for {duration(series['elapsed_s'])}.")
+        say(f"\nJob [{job}] is {series['state']}; it {ran} for {duration(series['elapsedSeconds'])}.")
 
 
 def _row(replica: dict[str, Any]) -> list[str]:
-    cpu, memory = replica["cpu"], replica["memory_bytes"]
+    cpu, memory = replica["cpu"], replica["memoryBytes"]
     return [replica["name"], cores(cpu["mean"]), cores(cpu["max"]), size(memory["mean"]), size(memory["max"])]
 
 
@@ -85,7 +85,7 @@ def _usage_rows(replicas: Sequence[dict[str, Any]], width: int) -> Iterator[str]
     span = (min(each[0] for each in times.values()), max(each[-1] for each in times.values()))
     name_width = max(len(name) for name in times)
     row = width - name_width - 14
-    for title, key, show in (("CPU", "cpu", cores), ("Memory", "memory_bytes", size)):
+    for title, key, show in (("CPU", "cpu", cores), ("Memory", "memoryBytes", size)):
         top = max(replica[key]["max"] for replica in replicas)
         span_text = duration(span[1] - span[0])
         yield f"\n{title} over {span_text}: a full block is {show(top)}, and each row ends with its last value"

@@ -94,7 +94,7 @@ def line_of(status: dict[str, Any], now: datetime) -> str:
         use = [replica for replica in running if replica["cpu"] is not None]
         text = f"{len(running)} {'replica runs' if len(running) == 1 else 'replicas run'}"
         if use:
-            cpu, memory = sum(each["cpu"] for each in use), sum(each["memory_bytes"] for each in use)
+            cpu, memory = sum(each["cpu"] for each in use), sum(each["memoryBytes"] for each in use)
             text += f": CPU {cores(cpu)}, {size(memory)}"
         parts.append(text)
     return "  ".join(part for part in parts if part)
@@ -116,12 +116,12 @@ def picture(status: dict[str, Any]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    elapsed = f"  {duration(status['elapsed_s'])}" if status["elapsed_s"] is not None else ""
+    elapsed = f"  {duration(status['elapsedSeconds'])}" if status["elapsedSeconds"] is not None else ""
     parts: list[RenderableType] = [Text.assemble((status["job"], "bold"), f"  {status['state']}{elapsed}")]
     if (progress := status["progress"]) is not None:
         if progress["fraction"] is not None:
             parts.append(_bar(progress))
-            progress = progress | {"fraction": None, "left_s": None}  # the bar shows them
+            progress = progress | {"fraction": None, "leftSeconds": None}  # the bar shows them
         lines = [", ".join(facts(progress)), evaluated(progress)]
         parts.extend(Text(line) for line in lines if line)
     if status["waiting"]:
@@ -136,7 +136,7 @@ def _bar(progress: dict[str, Any]) -> RenderableType:
     row = Table.grid(padding=(0, 1), expand=True)
     row.add_column(ratio=1)
     row.add_column(justify="right")
-    left = f"about {duration(progress['left_s'])} left" if progress["left_s"] else ""
+    left = f"about {duration(progress['leftSeconds'])} left" if progress["leftSeconds"] else ""
     row.add_row(ProgressBar(total=1.0, completed=progress["fraction"]), f"{percent(progress['fraction'])}  {left}")
     return row
 
@@ -156,8 +156,8 @@ def _table(replicas: list[dict[str, Any]]) -> RenderableType:
             f"{replica['state']}{restarts}",
             "-" if replica["step"] is None else f"{replica['step']:,}",
             number(replica["loss"]),
-            rate(replica["local_steps_per_s"]),
+            rate(replica["localStepsPerSecond"]),
             cores(replica["cpu"]),
-            size(replica["memory_bytes"]),
+            size(replica["memoryBytes"]),
         )
     return table

@@ -168,7 +168,7 @@ def replay_lines(report: dict[str, Any]) -> list[str]:
     lines = [f"Compared {report['compared']} requests: {report['changed']} answers changed."]
     for example in report.get("examples", ())[:_MAX_EXAMPLES]:
         lines += [f"  {name}: {_shorten(example.get(name))}" for name in ("instance", "before", "after")]
-    before, after = report["latency_ms"]["before"], report["latency_ms"]["after"]
+    before, after = report["latencyMs"]["before"], report["latencyMs"]["after"]
     latencies = (f"{name} {before[name]:.1f} -> {after[name]:.1f}" for name in ("p50", "p99"))
     return [*lines, f"Latency in ms: {', '.join(latencies)}"]
 

@@ -62,7 +62,7 @@ def create(user: str, project: str | None, role: str, label: str, ttl: float | N
     """
     context = session(None if project == "*" else project)
     body = {"user": user, "project": project or context.project, "role": role, "label": label}
-    created = context.client.call("POST", "/trainshed/v1/tokens", body=body | ({"ttl_s": ttl} if ttl else {}))
+    created = context.client.call("POST", "/trainshed/v1/tokens", body=body | ({"ttlSeconds": ttl} if ttl else {}))
     say(f"Created token [{created['id']}] for {user}: {role} of {body['project']}. It is shown only now.")
     click.echo(created["token"])
 
@@ -72,9 +72,9 @@ _COLUMNS = (
     Column("USER", "user"),
     Column("PROJECT", "project"),
     Column("ROLE", "role"),
-    Column("CREATED", "created", local_time),
-    Column("EXPIRES", "expires", local_time),
-    Column("REVOKED", "revoked", local_time),
+    Column("CREATED", "createTime", local_time),
+    Column("EXPIRES", "expireTime", local_time),
+    Column("REVOKED", "revokeTime", local_time),
     Column("LABEL", "label"),
 )
 

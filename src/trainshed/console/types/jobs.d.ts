@@ -90,7 +90,7 @@ declare namespace Api {
 
   interface JobTable {
     jobs: JobRow[];
-    next: string;
+    nextPageToken?: string;
     counts: Record<"ALL" | JobState, number>;
   }
 
@@ -104,18 +104,18 @@ declare namespace Api {
   /** How far a job is, in what is known of trainings and batch predictions alike. */
   interface Standing {
     step: number | null;
-    total_steps: number | null;
+    totalSteps: number | null;
     epoch: number | null;
-    total_epochs: number | null;
+    totalEpochs: number | null;
     fraction: number | null;
     loss: Measure | null;
     accuracy: Measure | null;
-    global_steps_per_s: Measure | null;
-    left_s: Measure | null;
+    globalStepsPerSecond: Measure | null;
+    leftSeconds: Measure | null;
   }
 
   interface Progress extends Standing, Report {
-    age_s: number | null;
+    ageSeconds: number | null;
     evaluation: Report | null;
   }
 
@@ -149,7 +149,7 @@ declare namespace Api {
   interface JobHead {
     job: string;
     state: JobState;
-    elapsed_s: number | null;
+    elapsedSeconds: number | null;
     error: string;
   }
 
@@ -157,9 +157,9 @@ declare namespace Api {
     name: string;
     state: string;
     restarts: number;
-    local_steps_per_s: Measure | null;
+    localStepsPerSecond: Measure | null;
     cpu: number | null;
-    memory_bytes: number | null;
+    memoryBytes: number | null;
     processes: number | null;
   }
 
@@ -178,7 +178,7 @@ declare namespace Api {
   interface ReplicaStats {
     name: string;
     cpu: Series;
-    memory_bytes: Series;
+    memoryBytes: Series;
   }
 
   interface Metric extends Series {

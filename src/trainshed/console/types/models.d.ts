@@ -40,13 +40,13 @@ declare namespace Api {
   interface Requests {
     count: number;
     errors: number;
-    p50_ms: number;
-    p99_ms: number;
+    p50Ms: number;
+    p99Ms: number;
   }
 
   /** Of one version, in the last hour. Minutes without a request are left out. */
   interface Traffic extends Requests {
-    last_request?: string;
+    lastRequestTime?: string;
     minutes: (Requests & { time: string })[];
   }
 

@@ -19,9 +19,9 @@ declare namespace Api {
     project: string;
     role: Role;
     label: string;
-    created: string;
-    expires: string | null;
-    revoked: string | null;
+    createTime: string;
+    expireTime: string | null;
+    revokeTime: string | null;
   }
 
   interface Tokens {
@@ -59,16 +59,16 @@ declare namespace Api {
   interface Glance {
     time: string;
     cpu: number;
-    memory_used_bytes: number;
+    memoryUsedBytes: number;
   }
 
   interface Machine {
     cpus: number;
     cpu: number;
-    memory_bytes: number;
-    memory_used_bytes: number;
-    disk_bytes: number;
-    disk_free_bytes: number;
+    memoryBytes: number;
+    memoryUsedBytes: number;
+    diskBytes: number;
+    diskFreeBytes: number;
     history: Glance[];
   }
 
@@ -89,16 +89,16 @@ declare namespace Api {
 
   interface ModelRow {
     name: string;
-    default_version: string;
+    defaultVersion: string;
     versions: number;
-    requests_1h: number;
-    errors_1h: number;
-    p50_ms: number | null;
-    p99_ms: number | null;
+    requests1h: number;
+    errors1h: number;
+    p50Ms: number | null;
+    p99Ms: number | null;
   }
 
   interface Overview {
-    jobs: Record<"QUEUED" | "RUNNING" | "SUCCEEDED_24H" | "FAILED_24H", number>;
+    jobs: Record<"queued" | "running" | "succeeded24h" | "failed24h", number>;
     running: RunningRow[];
     queued: QueuedRow[];
     models: ModelRow[];

@@ -18,7 +18,7 @@ from trainshed.store.tokens import Token, TokenStore
 
 OWNER = Principal(user="owner", project=ALL_PROJECTS, role=Role.OWNER)
 _MAX_CACHED = 10_000  #: cached tokens
-_FIELDS = {"user", "project", "role", "label", "ttl_s"}
+_FIELDS = {"user", "project", "role", "label", "ttlSeconds"}
 
 
 def digest(secret: str) -> str:
@@ -101,7 +101,7 @@ class Tokens:
         if role not in USER_ROLES:
             raise InvalidArgumentError(f"A role is one of {', '.join(USER_ROLES)}; {role!r} is not.", field="role")
         principal = Principal(user=names.user_name(str(body.get("user", ""))), project=project, role=Role(role))
-        secret, token = self._issue(principal, label=str(body.get("label", "")), ttl_s=_ttl(body.get("ttl_s")))
+        secret, token = self._issue(principal, label=str(body.get("label", "")), ttl_s=_ttl(body.get("ttlSeconds")))
         return {"token": secret} | token_body(token)
 
     def exchange(
@@ -229,7 +229,7 @@ def _ttl(value: Any) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 10 * 365 * 86_400:
         raise InvalidArgumentError(
-            "ttl_s must be a number of seconds, more than 0 and at most ten years.", field="ttl_s"
+            "ttlSeconds must be a number of seconds, more than 0 and at most ten years.", field="ttlSeconds"
         )
     return float(value)
 
@@ -242,7 +242,7 @@ def token_body(token: Token) -> dict[str, Any]:
         "project": token.principal.project,
         "role": token.principal.role.value,
         "label": token.label,
-        "created": rfc3339(token.created_us),
-        "expires": rfc3339(token.expires_us) if token.expires_us else None,
-        "revoked": rfc3339(token.revoked_us) if token.revoked_us else None,
+        "createTime": rfc3339(token.created_us),
+        "expireTime": rfc3339(token.expires_us) if token.expires_us else None,
+        "revokeTime": rfc3339(token.revoked_us) if token.revoked_us else None,
     }

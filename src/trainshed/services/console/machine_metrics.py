@@ -76,12 +76,12 @@ class MachineMetrics:
         return {
             "cpus": self._cpus,
             "cpu": last.cpu,
-            "memory_bytes": last.memory_bytes,
-            "memory_used_bytes": last.memory_used_bytes,
-            "disk_bytes": last.disk_bytes,
-            "disk_free_bytes": last.disk_free_bytes,
+            "memoryBytes": last.memory_bytes,
+            "memoryUsedBytes": last.memory_used_bytes,
+            "diskBytes": last.disk_bytes,
+            "diskFreeBytes": last.disk_free_bytes,
             "history": [
-                {"time": rfc3339(each.time_us), "cpu": each.cpu, "memory_used_bytes": each.memory_used_bytes}
+                {"time": rfc3339(each.time_us), "cpu": each.cpu, "memoryUsedBytes": each.memory_used_bytes}
                 for each in tuple(self._samples)
             ],
         }

@@ -30,7 +30,7 @@ MAX_JOBS = 10  #: running jobs, and queued jobs
 MAX_MODELS = 50
 DAY_US = 86_400_000_000
 _MAX_CACHED = 100  #: cached projects
-_MEASURES = ("step", "total_steps", "epoch", "total_epochs", "loss", "accuracy", "global_steps_per_s", "left_s")
+_MEASURES = ("step", "totalSteps", "epoch", "totalEpochs", "loss", "accuracy", "globalStepsPerSecond", "leftSeconds")
 _ACTIVE = (JobState.PREPARING, JobState.RUNNING, JobState.CANCELLING)
 
 
@@ -102,10 +102,10 @@ class Overview:
         versions = self._stores.models.version_lines(project)
         return {
             "jobs": {
-                "QUEUED": counts.get(JobState.QUEUED, 0),
-                "RUNNING": sum(counts.get(state, 0) for state in _ACTIVE),
-                "SUCCEEDED_24H": ended.get(JobState.SUCCEEDED, 0),
-                "FAILED_24H": ended.get(JobState.FAILED, 0),
+                "queued": counts.get(JobState.QUEUED, 0),
+                "running": sum(counts.get(state, 0) for state in _ACTIVE),
+                "succeeded24h": ended.get(JobState.SUCCEEDED, 0),
+                "failed24h": ended.get(JobState.FAILED, 0),
             },
             "running": [row_body(job) | {"progress": self._progress(job)} for job in active[:MAX_JOBS]],
             "queued": [row_body(job) | {"waiting": reason} for job, reason in queued],
@@ -134,12 +134,12 @@ class Overview:
             has_requests = hour["count"] > 0
             yield {
                 "name": name,
-                "default_version": default,
+                "defaultVersion": default,
                 "versions": counts[name],
-                "requests_1h": hour["count"],
-                "errors_1h": hour["errors"],
-                "p50_ms": hour["p50_ms"] if has_requests else None,
-                "p99_ms": hour["p99_ms"] if has_requests else None,
+                "requests1h": hour["count"],
+                "errors1h": hour["errors"],
+                "p50Ms": hour["p50Ms"] if has_requests else None,
+                "p99Ms": hour["p99Ms"] if has_requests else None,
             }
 
     def _alerts(

@@ -68,7 +68,7 @@ class ProgressService:
                 "replicas": [
                     {"name": name, "state": states[name].state, "restarts": states[name].restarts}
                     | _report_body(tracker.sources[name].report)
-                    | {"local_steps_per_s": _json(tracker.local_rate(name))}
+                    | {"localStepsPerSecond": _json(tracker.local_rate(name))}
                     | _usage_body(tracker, name, running=states[name].state == "running")
                     for name in tracker.sources
                 ],
@@ -92,7 +92,7 @@ class ProgressService:
                     {
                         "name": name,
                         "cpu": _series_body(usage.cpu, max_points),
-                        "memory_bytes": _series_body(usage.memory, max_points, show=_whole),
+                        "memoryBytes": _series_body(usage.memory, max_points, show=_whole),
                     }
                     for name, usage in tracker.usage.items()
                 ],
@@ -115,7 +115,7 @@ class ProgressService:
         return {
             "job": job.id,
             "state": job.state.value,
-            "elapsed_s": round((end_us - job.started_us) / 1e6, 1) if job.started_us else None,
+            "elapsedSeconds": round((end_us - job.started_us) / 1e6, 1) if job.started_us else None,
             "error": job.error,
         }
 
@@ -179,13 +179,13 @@ def _progress_body(progress: TrainingProgress, step_rate: StepRate, *, running: 
     silent = running and step_rate.silent(now_us)
     rate = report.global_rate if report.global_rate is not None else progress.rate
     return _report_body(report) | {
-        "total_steps": progress.total_steps,
+        "totalSteps": progress.total_steps,
         "epoch": report.epoch,
-        "total_epochs": progress.total_epochs,
+        "totalEpochs": progress.total_epochs,
         "fraction": None if progress.fraction is None else round(progress.fraction, 4),
-        "global_steps_per_s": _json(rate),
-        "left_s": _json(progress.left_s) if running and not silent else None,
-        "age_s": round(max(0, now_us - report.time_us) / 1e6, 1) if running else None,
+        "globalStepsPerSecond": _json(rate),
+        "leftSeconds": _json(progress.left_s) if running and not silent else None,
+        "ageSeconds": round(max(0, now_us - report.time_us) / 1e6, 1) if running else None,
         "evaluation": _report_body(progress.evaluation) if progress.evaluation else None,
     }
 
@@ -204,7 +204,7 @@ def _usage_body(tracker: AttemptTracker, name: str, *, running: bool) -> dict[st
     last = tracker.usage[name].last if running else None
     return {
         "cpu": last.cpu if last else None,
-        "memory_bytes": last.memory_bytes if last else None,
+        "memoryBytes": last.memory_bytes if last else None,
         "processes": last.processes if last else None,
     }
 

@@ -34,12 +34,12 @@ class JobSearchRequest:
     state: str = ""
     label: str = ""
     kind: str = ""
-    limit: int = DEFAULT_ROWS
-    page: str = ""
+    page_size: int = DEFAULT_ROWS
+    page_token: str = ""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.limit <= MAX_ROWS:
-            raise InvalidArgumentError(f"`limit` is a number of jobs from 1 to {MAX_ROWS}.", field="limit")
+        if not 1 <= self.page_size <= MAX_ROWS:
+            raise InvalidArgumentError(f"`pageSize` is a number of jobs from 1 to {MAX_ROWS}.", field="page_size")
         if self.kind not in _KINDS:
             raise InvalidArgumentError(f"`kind` is training or prediction, not {self.kind[:40]!r}.", field="kind")
         if len(self.search) > MAX_TEXT_LENGTH:
@@ -67,12 +67,12 @@ class JobSearchRequest:
 
     @property
     def before(self) -> RowCursor:
-        if not self.page:
+        if not self.page_token:
             return START
-        match decode_page_token(self.page, field="page"):
+        match decode_page_token(self.page_token):
             case [int(created_us), str(job_id)] if 0 <= created_us < 2**63:
                 return created_us, job_id
-        raise bad_page_token("page")
+        raise bad_page_token()
 
 
 class JobSearch:
@@ -84,12 +84,15 @@ class JobSearch:
     def page(self, project: str, request: JobSearchRequest) -> dict[str, Any]:
         """Return a page of rows, the next page token, and the counts of all states, whatever state was requested."""
         query = request.query
-        jobs = self._store.page(project, query, states=request.states, before=request.before, limit=request.limit + 1)
-        page = jobs[: request.limit]
+        jobs = self._store.page(
+            project, query, states=request.states, before=request.before, limit=request.page_size + 1
+        )
+        page = jobs[: request.page_size]
         counts = self._store.counts(project, query)
+        more = {"nextPageToken": encode_page_token((page[-1].created_us, page[-1].id))} if len(jobs) > len(page) else {}
         return {
             "jobs": [row_body(job) for job in page],
-            "next": encode_page_token((page[-1].created_us, page[-1].id)) if len(jobs) > len(page) else "",
+            **more,
             "counts": {"ALL": sum(counts.values())} | {state.value: counts.get(state, 0) for state in JobState},
         }
 

@@ -120,7 +120,7 @@ class Replays:
             "compared": len(requests),
             "changed": changed,
             "examples": examples,
-            "latency_ms": {"before": _percentiles(before_ms), "after": _percentiles(after_ms)},
+            "latencyMs": {"before": _percentiles(before_ms), "after": _percentiles(after_ms)},
         }
 
     def _last_requests(self, target: PredictTarget, count: int) -> list[LoggedRequest]:

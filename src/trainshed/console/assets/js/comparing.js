@@ -181,7 +181,7 @@ function ranked(name, given, sign, format = (value) => value) {
 /** Of its whole time: the last of all is what the end of a training happens to show. @param {Compared} job */
 function meanRate(job) {
   const found = job.stats.metrics.find((each) => each.name === "steps_per_s" && !each.evaluation);
-  return found?.mean ?? job.details.progress?.global_steps_per_s ?? null;
+  return found?.mean ?? job.details.progress?.globalStepsPerSecond ?? null;
 }
 
 /** The cores that all replicas used together. @param {Api.JobStats} stats */

@@ -4,7 +4,7 @@
 const PAGE = 100;
 const LARGEST = 500;
 
-/** @typedef {(params: {limit: number, page?: string}, signal: AbortSignal) => Promise<Api.JobTable>} Read */
+/** @typedef {(params: {pageSize: number, pageToken?: string}, signal: AbortSignal) => Promise<Api.JobTable>} Read */
 
 export class JobRows {
   /** @param {Read} read */
@@ -43,7 +43,7 @@ export class JobRows {
     for (const page of this.pages.slice(1)) {
       const end = start + page.rows.length;
       if (start <= last && end >= first) {
-        const answer = await this.read({ limit: PAGE, page: page.token }, signal);
+        const answer = await this.read({ pageSize: PAGE, pageToken: page.token }, signal);
         if (!signal.aborted) page.rows = answer.jobs;
       }
       start = end;
@@ -56,14 +56,14 @@ export class JobRows {
    */
   async refreshFirst(signal) {
     const had = this.fresh ? 0 : (this.pages[0]?.rows.length ?? 0);
-    const limit = Math.min(LARGEST, this.pages.length > 1 ? had + PAGE : PAGE);
-    const answer = await this.read({ limit }, signal);
+    const pageSize = Math.min(LARGEST, this.pages.length > 1 ? had + PAGE : PAGE);
+    const answer = await this.read({ pageSize }, signal);
     this.fresh = false;
     this.counts = answer.counts;
     const later = new Set(this.pages.slice(1).flatMap((page) => page.rows.map((row) => row.jobId)));
     const rows = answer.jobs.filter((row) => !later.has(row.jobId));
     this.pages = [{ token: "", rows }, ...this.pages.slice(1)];
-    if (this.pages.length === 1) this.next = answer.next;
+    if (this.pages.length === 1) this.next = answer.nextPageToken ?? "";
   }
 
   /** Read the page after the last one. @returns {Promise<boolean>} whether there was one */
@@ -73,11 +73,11 @@ export class JobRows {
     const { signal } = this.control;
     const token = this.next;
     try {
-      const answer = await this.read({ limit: PAGE, page: token }, signal);
+      const answer = await this.read({ pageSize: PAGE, pageToken: token }, signal);
       if (signal.aborted) return false;
       const known = new Set(this.rows.map((row) => row.jobId));
       this.pages.push({ token, rows: answer.jobs.filter((row) => !known.has(row.jobId)) });
-      this.next = answer.next;
+      this.next = answer.nextPageToken ?? "";
       return true;
     } finally {
       if (!signal.aborted) this.loading = false;

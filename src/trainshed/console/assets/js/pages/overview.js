@@ -15,10 +15,10 @@ const SECONDS = 2;
 
 /** @type {[keyof Api.Overview["jobs"], string, string, string][]} key of the count, title, state to filter by, look */
 const FIGURES = [
-  ["RUNNING", "Running", "PREPARING,RUNNING,CANCELLING", "busy"],
-  ["QUEUED", "Queued", "QUEUED", "waiting"],
-  ["SUCCEEDED_24H", "Succeeded, last 24 h", "SUCCEEDED", "good"],
-  ["FAILED_24H", "Failed, last 24 h", "FAILED", "bad"],
+  ["running", "Running", "PREPARING,RUNNING,CANCELLING", "busy"],
+  ["queued", "Queued", "QUEUED", "waiting"],
+  ["succeeded24h", "Succeeded, last 24 h", "SUCCEEDED", "good"],
+  ["failed24h", "Failed, last 24 h", "FAILED", "bad"],
 ];
 
 /** @param {import("../routes.js").Context} ctx @returns {Node} */
@@ -130,11 +130,11 @@ class View {
     return table({
       columns: [
         { title: "Model", cell: (row) => link(this.ctx.href(`/models/${row.name}`), row.name), class: "col-job" },
-        { title: "Default", cell: (row) => row.default_version || h("span", { class: "muted" }, "none") },
-        { title: "Requests, 1 h", cell: (row) => number(row.requests_1h), class: "cell-number" },
+        { title: "Default", cell: (row) => row.defaultVersion || h("span", { class: "muted" }, "none") },
+        { title: "Requests, 1 h", cell: (row) => number(row.requests1h), class: "cell-number" },
         { title: "Errors", cell: (row) => errors(row), class: "cell-number" },
-        { title: "p50", cell: (row) => milliseconds(row.p50_ms), class: "cell-number" },
-        { title: "p99", cell: (row) => milliseconds(row.p99_ms), class: "cell-number" },
+        { title: "p50", cell: (row) => milliseconds(row.p50Ms), class: "cell-number" },
+        { title: "p99", cell: (row) => milliseconds(row.p99Ms), class: "cell-number" },
       ],
       key: (row) => row.name,
       rows,
@@ -237,7 +237,7 @@ class RunningList {
       }
       const label = [progressWords(now.progress), measures(now.progress), now.gang].filter(Boolean).join(" · ");
       bar.update({ fraction: now.progress?.fraction ?? null, label });
-      const left = now.progress?.left_s;
+      const left = now.progress?.leftSeconds;
       if (typeof left === "number") replace(facts, h("b", null, duration(left)), " left");
       else replace(facts, "for ", elapsed(now.startTime ?? now.createTime));
     };
@@ -250,11 +250,11 @@ function progressWords(progress) {
   if (!progress) return "";
   const words = [];
   if (progress.step !== null) {
-    words.push(`step ${number(progress.step)}${progress.total_steps ? ` of ${number(progress.total_steps)}` : ""}`);
+    words.push(`step ${number(progress.step)}${progress.totalSteps ? ` of ${number(progress.totalSteps)}` : ""}`);
   } else if (progress.epoch) {
-    words.push(`epoch ${number(progress.epoch)}${progress.total_epochs ? ` of ${number(progress.total_epochs)}` : ""}`);
+    words.push(`epoch ${number(progress.epoch)}${progress.totalEpochs ? ` of ${number(progress.totalEpochs)}` : ""}`);
   }
-  if (typeof progress.global_steps_per_s === "number") words.push(`${number(progress.global_steps_per_s)} steps/s`);
+  if (typeof progress.globalStepsPerSecond === "number") words.push(`${number(progress.globalStepsPerSecond)} steps/s`);
   return words.join(" · ");
 }
 
@@ -291,14 +291,7 @@ class MachineCard {
 
   /** @param {Api.Machine} machine */
   update(machine) {
-    const {
-      cpus,
-      cpu,
-      memory_bytes: memory,
-      memory_used_bytes: used,
-      disk_bytes: disk,
-      disk_free_bytes: free,
-    } = machine;
+    const { cpus, cpu, memoryBytes: memory, memoryUsedBytes: used, diskBytes: disk, diskFreeBytes: free } = machine;
     this.cpus.textContent = count(cpus, "core");
     this.cpu.update(cpu, percent(cpu));
     this.memory.update(used / memory, `${bytes(used)} of ${bytes(memory)}`);
@@ -307,7 +300,7 @@ class MachineCard {
       { name: "CPU", points: machine.history.map((at) => [at.time, at.cpu]) },
       {
         name: "Memory",
-        points: machine.history.map((at) => [at.time, at.memory_used_bytes / memory]),
+        points: machine.history.map((at) => [at.time, at.memoryUsedBytes / memory]),
       },
     ]);
   }
@@ -345,7 +338,7 @@ function card(title, content, aside) {
 
 /** @param {Api.ModelRow} row */
 function errors(row) {
-  return row.errors_1h > 0 ? h("span", { class: "text-bad" }, number(row.errors_1h)) : number(row.errors_1h);
+  return row.errors1h > 0 ? h("span", { class: "text-bad" }, number(row.errors1h)) : number(row.errors1h);
 }
 
 /** @param {number | null} value */

@@ -99,8 +99,8 @@ export default function page(ctx) {
 
 /** @param {Api.Token} token */
 function stateOf(token) {
-  if (token.revoked) return "revoked";
-  return token.expires && Date.parse(token.expires) <= Date.now() ? "expired" : "good";
+  if (token.revokeTime) return "revoked";
+  return token.expireTime && Date.parse(token.expireTime) <= Date.now() ? "expired" : "good";
 }
 
 /** @param {Api.Token[]} rows @param {() => Promise<void>} refresh */
@@ -120,8 +120,8 @@ function tokenTable(rows, refresh) {
         sort: (row) => row.role,
       },
       { title: "Label", cell: (row) => row.label, class: "clip", sort: (row) => row.label },
-      { title: "Made", cell: (row) => timeAgo(row.created), sort: (row) => row.created },
-      { title: "Expires", cell: (row) => ending(row), sort: (row) => row.expires ?? "9" },
+      { title: "Made", cell: (row) => timeAgo(row.createTime), sort: (row) => row.createTime },
+      { title: "Expires", cell: (row) => ending(row), sort: (row) => row.expireTime ?? "9" },
       {
         title: "",
         label: "Actions",
@@ -137,9 +137,9 @@ function tokenTable(rows, refresh) {
 
 /** @param {Api.Token} row */
 function ending(row) {
-  if (row.revoked) return h("span", { class: "bad" }, `revoked ${ago(row.revoked)}`);
-  if (!row.expires) return h("span", { class: "muted" }, "never");
-  return h("time", { dateTime: row.expires, class: stateOf(row) === "expired" ? "bad" : "" }, when(row.expires));
+  if (row.revokeTime) return h("span", { class: "bad" }, `revoked ${ago(row.revokeTime)}`);
+  if (!row.expireTime) return h("span", { class: "muted" }, "never");
+  return h("time", { dateTime: row.expireTime, class: stateOf(row) === "expired" ? "bad" : "" }, when(row.expireTime));
 }
 
 /** @param {Api.Token} row @param {() => Promise<void>} refresh */
@@ -203,7 +203,7 @@ function create(ctx, refresh) {
       project: project.value,
       role: role.value,
       label: label.value,
-      ...(Number(life.value) && { ttl_s: Number(life.value) }),
+      ...(Number(life.value) && { ttlSeconds: Number(life.value) }),
     };
     /** @type {Api.Secret} */
     const made = await post(TOKENS, body);

@@ -88,7 +88,7 @@ function keep(place, cards) {
 /**
  * A chart for each replica, all of them to the same scale.
  * @param {Cards} cards @param {Api.ReplicaStats[]} replicas
- * @param {"cpu" | "memory_bytes"} key @param {string} title @param {(y: number) => string} format
+ * @param {"cpu" | "memoryBytes"} key @param {string} title @param {(y: number) => string} format
  */
 function useCards(cards, replicas, key, title, format) {
   const sampled = replicas.filter((replica) => replica[key].value.length > 0);
@@ -140,7 +140,7 @@ export function chartsTab(path) {
     });
     keep(training, curves);
     keep(cpu, useCards(cards, stats.replicas, "cpu", "CPU", cpuText));
-    keep(memory, useCards(cards, stats.replicas, "memory_bytes", "Memory", bytes));
+    keep(memory, useCards(cards, stats.replicas, "memoryBytes", "Memory", bytes));
     for (const { node, grid } of sections) node.hidden = grid.children.length === 0;
     replace(words, sections.every((each) => each.node.hidden) ? nothing(stats.state) : null);
   };

@@ -23,11 +23,12 @@ const MEASURES = [
 /** @param {Api.Progress} progress @returns {string} step 1,204 of 5,000 · 24 % · about 2 min left */
 function progressWords(progress) {
   const parts = [];
-  const { step, total_steps: steps, epoch, total_epochs: epochs } = progress;
+  const { step, totalSteps: steps, epoch, totalEpochs: epochs } = progress;
   if (step !== null) parts.push(`step ${number(step)}${steps ? ` of ${number(steps)}` : ""}`);
   if (epoch !== null) parts.push(`epoch ${number(epoch)}${epochs ? ` of ${number(epochs)}` : ""}`);
   if (progress.fraction !== null) parts.push(`${Math.floor(progress.fraction * 100)} %`);
-  if (typeof progress.left_s === "number" && progress.left_s > 0) parts.push(`about ${duration(progress.left_s)} left`);
+  if (typeof progress.leftSeconds === "number" && progress.leftSeconds > 0)
+    parts.push(`about ${duration(progress.leftSeconds)} left`);
   return parts.join(" · ");
 }
 
@@ -72,12 +73,12 @@ function measures(progress, ended) {
       found.push(fact(title, number(trained), tested === null ? "" : `${number(tested)} in evaluation`));
     else if (tested !== null) found.push(fact(title, number(tested), "in evaluation"));
   }
-  if (progress.global_steps_per_s !== null) found.push(fact("Steps/s", number(progress.global_steps_per_s)));
+  if (progress.globalStepsPerSecond !== null) found.push(fact("Steps/s", number(progress.globalStepsPerSecond)));
   return found;
 }
 
 /** @param {Api.Progress} progress of a job that ended before its last step: how far it came */
-function ofAll({ fraction, total_steps: steps }) {
+function ofAll({ fraction, totalSteps: steps }) {
   if (fraction === null || fraction >= 1) return "";
   return steps === null ? percent(fraction) : `${percent(fraction)} of ${number(steps)}`;
 }

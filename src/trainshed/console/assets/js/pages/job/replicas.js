@@ -88,7 +88,7 @@ function columns(path, place) {
       class: "cell-number",
     },
     { title: "Loss", cell: (row) => number(row.loss), class: "cell-number" },
-    { title: "Steps/s", cell: (row) => number(row.local_steps_per_s), class: "cell-number" },
+    { title: "Steps/s", cell: (row) => number(row.localStepsPerSecond), class: "cell-number" },
     {
       title: "CPU",
       cell: (row) => use(row.cpu, row.use?.cpu, cpuText),
@@ -97,8 +97,8 @@ function columns(path, place) {
     },
     {
       title: "Memory",
-      cell: (row) => use(row.memory_bytes, row.use?.memory_bytes, bytes),
-      sort: (row) => row.memory_bytes ?? -1,
+      cell: (row) => use(row.memoryBytes, row.use?.memoryBytes, bytes),
+      sort: (row) => row.memoryBytes ?? -1,
       class: "cell-number",
     },
     {

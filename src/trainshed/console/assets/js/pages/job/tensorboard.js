@@ -57,7 +57,7 @@ export function tensorboardTab(path, job) {
     }, 1000);
     try {
       /** @type {{url: string}} */
-      const { url } = await post(`${path}/tensorboard`);
+      const { url } = await post(`${path}:tensorboard`);
       replace(node, frame(url, job.jobId));
     } catch (error) {
       replace(node, errorBox(error), button("Try again", { onClick: start }));

@@ -257,7 +257,7 @@ function exportsOf(project, onPick) {
   const first = h("option", { value: "" }, "choose a job…");
   const jobs = h("select", { class: "select", dataset: { testid: "export-job" } }, first);
   const found = h("div", { class: "exports", dataset: { testid: "exports" } });
-  void get(path`/trainshed/v1/projects/${project}/jobs`, { state: "SUCCEEDED", kind: "training", limit: 100 }).then(
+  void get(path`/trainshed/v1/projects/${project}/jobs`, { state: "SUCCEEDED", kind: "training", pageSize: 100 }).then(
     (/** @type {Api.JobTable} */ answer) => {
       jobs.append(...answer.jobs.map((job) => h("option", { value: job.jobId }, `${job.jobId}, ${when(job.endTime)}`)));
       if (!answer.jobs.length) first.textContent = "no job has succeeded yet";

@@ -31,7 +31,7 @@ export function totals(traffic) {
   const versions = Object.values(traffic);
   const sum = (/** @type {"count" | "errors"} */ name) => versions.reduce((all, each) => all + each[name], 0);
   const busiest = [...versions].sort((a, b) => b.count - a.count).at(0);
-  return { count: sum("count"), errors: sum("errors"), p50: busiest?.p50_ms ?? 0, p99: busiest?.p99_ms ?? 0 };
+  return { count: sum("count"), errors: sum("errors"), p50: busiest?.p50Ms ?? 0, p99: busiest?.p99Ms ?? 0 };
 }
 
 /**
@@ -46,7 +46,7 @@ export function trafficSeries(traffic) {
       name,
       points: hour.map((minute) => /** @type {[number, number]} */ ([minute, minutes.get(minute)?.[what] ?? 0])),
     }));
-  const timed = (/** @type {"p50_ms" | "p99_ms"} */ what, /** @type {string} */ word) =>
+  const timed = (/** @type {"p50Ms" | "p99Ms"} */ what, /** @type {string} */ word) =>
     versions.map(({ name, minutes }) => ({
       name: `${name} ${word}`,
       points: hour.map(
@@ -56,6 +56,6 @@ export function trafficSeries(traffic) {
   return {
     requests: counted("count"),
     errors: counted("errors"),
-    latency: versions.length ? [...timed("p50_ms", "p50"), ...timed("p99_ms", "p99")] : [],
+    latency: versions.length ? [...timed("p50Ms", "p50"), ...timed("p99Ms", "p99")] : [],
   };
 }
