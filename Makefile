@@ -29,8 +29,10 @@ demo: $(STAMP)
 install: $(STAMP)
 
 # The last line tells apart what set-up, lint and tests took. The lines before it: time by folder, the ten slowest tests.
+# Set-up builds what tests share, in .cache; where it was built before, it takes seconds.
 test: $(ENV_DEV)
 	bash tests/needs.sh
+	$(BIN)/python -m trainshed.testing.prepare
 	@ready=$$(date +%s); $(MAKE) --no-print-directory lint && linted=$$(date +%s) || exit 1; \
 	$(BIN)/python -m pytest -m "not soak" -q -n 2 --dist loadfile --no-loadscope-reorder --durations=10; code=$$?; \
 	echo "Set-up: $$((ready - $(START))) s. Lint: $$((linted - ready)) s. Tests: $$(($$(date +%s) - linted)) s."; exit $$code
@@ -52,6 +54,7 @@ format: $(ENV_DEV) $(ENV_CONSOLE)
 
 soak: $(ENV_DEV)
 	bash tests/needs.sh slurmctld slurmd dockerd=docker.io docker=docker.io ip=iproute2
+	$(BIN)/python -m trainshed.testing.prepare
 	$(BIN)/python -m pytest -m soak
 
 bench: $(ENV_DEV)

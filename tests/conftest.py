@@ -11,9 +11,9 @@ import pytest
 from hypothesis import settings
 
 from trainshed.runtimes.catalogue import DEFAULT_RUNTIME
-from trainshed.runtimes.environments import Runtimes
-from trainshed.runtimes.uv import find_uv
 from trainshed.store import sqlite
+from trainshed.testing import cache
+from trainshed.testing.budget import StepTime, summary
 from trainshed.testing.clusters.containers import Docker, Podman
 from trainshed.testing.processes.servers import RunningServer
 
@@ -31,8 +31,8 @@ os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 # its callers wait.
 sqlite.BUSY_TIMEOUT_S = 90.0
 
-#: Outlives the test run: TensorFlow is installed once for a checkout.
-CACHE = Path(__file__).resolve().parents[1] / ".cache" / "runtimes"
+#: The longest files come first, so that both processes end at about the same time.
+FOLDERS = ("e2e", "faults", "browser", "contract", "wire", "unit")
 
 
 @pytest.fixture(scope="session")
@@ -55,13 +55,13 @@ def own_server(tmp_path: Path) -> Iterator[RunningServer]:
 @pytest.fixture(scope="session")
 def runtime_python() -> Path:
     """The interpreter of the newest runtime, for programs that make models. Built on first use."""
-    return Runtimes(CACHE, find_uv()).ensure(DEFAULT_RUNTIME, lambda fraction, text: None)
+    return cache.runtime_python(DEFAULT_RUNTIME)
 
 
 @pytest.fixture(scope="session")
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Podman:
     """Images outlive the test run, as runtimes do."""
-    return Podman(CACHE.with_name("containers"), tmp_path_factory.mktemp("podman"))
+    return Podman(cache.CONTAINERS, tmp_path_factory.mktemp("podman"))
 
 
 @pytest.fixture(scope="session", params=[Podman.kind, pytest.param(Docker.kind, marks=pytest.mark.soak)])
@@ -79,27 +79,29 @@ def runner(
 @pytest.fixture(scope="session")
 def framework_server(tmp_path_factory: pytest.TempPathFactory, podman: Podman) -> Iterator[RunningServer]:
     """For jobs that need a framework."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    home = tmp_path_factory.mktemp("framework") / "home"
-    home.mkdir()
-    (home / "runtimes").symlink_to(CACHE)
+    home = cache.link_runtimes(tmp_path_factory.mktemp("framework") / "home")
     own = {"container_network": "host"}  # which every machine has
     running = RunningServer(home, own, environment=podman.env).start()
     yield running
     assert running.close() == 0
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the tests by folder: each of the two processes takes the next file when it is free."""
+    tests = Path(__file__).parent
+    items.sort(key=lambda item: FOLDERS.index(item.path.relative_to(tests).parts[0]))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """With --durations: what the tests of each folder took, set-up and teardown included, in all processes together."""
     if terminalreporter.config.getoption("durations") is None:
         return
-    seconds: dict[str, float] = {}
-    tests: dict[str, set[str]] = {}
-    for report in (each for reports in terminalreporter.stats.values() for each in reports):
-        if isinstance(report, pytest.TestReport):
-            folder = "/".join(report.nodeid.split("/")[:2])
-            seconds[folder] = seconds.get(folder, 0.0) + report.duration
-            tests.setdefault(folder, set()).add(report.nodeid)
+    reports = (each for reports in terminalreporter.stats.values() for each in reports)
+    steps = (
+        StepTime(test=each.nodeid, step=each.when, seconds=each.duration, long="long" in each.keywords)
+        for each in reports
+        if isinstance(each, pytest.TestReport)
+    )
     terminalreporter.write_sep("=", "time by folder")
-    for folder in sorted(seconds, key=lambda each: -seconds[each]):
-        terminalreporter.write_line(f"{seconds[folder]:9.1f}s {len(tests[folder]):6} tests  {folder}")
+    for line in summary(steps):
+        terminalreporter.write_line(line)

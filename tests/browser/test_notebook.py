@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -15,52 +13,19 @@ import trainshed
 from trainshed.testing.processes import browsers
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.processes.shells import Shell
+from trainshed.testing.workloads.saved_models import saved_models
 
 PROJECT = "notebook-pad"
 NAME = "Online prediction example.ipynb"
 WAIT_MS = 90_000.0
 
-#: Digits by a linear model: seconds to make, and with the inputs and outputs of the MNIST sample.
-MAKER = """
-import gzip, sys
-import numpy as np
-import tensorflow as tf
-from sklearn.linear_model import LogisticRegression
-
-def read(name, skip):
-    with gzip.open(f"{sys.argv[2]}/train-{name}-ubyte.gz") as file:
-        return np.frombuffer(file.read(skip + COUNT * (784 if skip == 16 else 1))[skip:], np.uint8)
-
-COUNT = 6000
-images = read("images-idx3", 16).reshape(COUNT, 784) / 255
-known = LogisticRegression(max_iter=60, C=0.1).fit(images, read("labels-idx1", 8))
-
-class Digits(tf.Module):
-    def __init__(self):
-        self.weights = tf.Variable(known.coef_.T.astype("float32"))
-        self.bias = tf.Variable(known.intercept_.astype("float32"))
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 784], tf.float32, name="inputs")])
-    def read(self, inputs):
-        scores = inputs @ self.weights + self.bias
-        return {"classes": tf.argmax(scores, 1), "probabilities": tf.nn.softmax(scores)}
-
-digits = Digits()
-tf.saved_model.save(digits, sys.argv[1], signatures={"serving_default": digits.read})
-"""
-
 
 @pytest.fixture(scope="module")
-def shell(
-    framework_server: RunningServer, runtime_python: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Shell]:
+def shell(framework_server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A server with the model MNIST."""
     shell = Shell(framework_server, tmp_path_factory.mktemp("pad"), PROJECT)
-    exported = shell.folder / "exported"
-    images = Path(__file__).parents[2] / "samples" / "data" / "mnist"
-    subprocess.run([runtime_python, "-c", MAKER, exported, images], check=True, capture_output=True)
     with trainshed.connect(framework_server.url, token=framework_server.token, project=PROJECT) as ty:
-        ty.models.deploy("MNIST", exported)
+        ty.models.deploy("MNIST", saved_models() / "digits")
     yield shell
     shell("notebook", "--stop")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,32 +13,13 @@ import pytest
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.deployer import Deployer
-
-MAKER = """
-import sys
-import tensorflow as tf
-
-class Scores(tf.Module):
-    def __init__(self):
-        self.weights = tf.Variable(tf.random.Generator.from_seed(7).normal([3, 5]))
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="x")])
-    def score(self, x):
-        return {"best": tf.argmax(x @ self.weights, 1), "scores": tf.nn.softmax(x @ self.weights)}
-
-scores = Scores()
-tf.saved_model.save(scores, sys.argv[1], signatures={"serving_default": scores.score})
-"""
+from trainshed.testing.workloads.saved_models import saved_models
 
 
 @pytest.fixture(scope="module")
-def deployer(
-    framework_server: RunningServer, runtime_python: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Deployer:
-    folder = tmp_path_factory.mktemp("batch")
-    subprocess.run([runtime_python, "-c", MAKER, folder / "model"], check=True, capture_output=True)
-    deployer = Deployer(framework_server, "e2e-batch", folder)
-    uri = deployer.upload_folder(folder / "model", "model")
+def deployer(framework_server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
+    deployer = Deployer(framework_server, "e2e-batch", tmp_path_factory.mktemp("batch"))
+    uri = deployer.upload_folder(saved_models() / "scores", "model")
     deployer.deploy("v1", uri, framework="TENSORFLOW", runtimeVersion="2.21")
     return deployer
 

@@ -14,19 +14,19 @@ from trainshed.config import Home
 from trainshed.engines.ray.bridge_process import BridgeProcess
 from trainshed.engines.shipping import ship
 from trainshed.errors import EngineUnavailableError
+from trainshed.testing.cache import RUNTIMES
 from trainshed.testing.clusters.gangs import GangRun, alive, make_runtime, wait_until
 from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
 from trainshed.testing.contracts.engines import wait_for
 
 MASTER, WORKER, PS = "master-replica-0", "worker-replica-0", "ps-replica-0"
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 COUNTS = "for number in range({}):\n    print('line', number, flush=True)\n    time.sleep(0.02)\n"
 
 
 @pytest.fixture(scope="module")
 def cluster(scratch: Path) -> Iterator[RayCluster]:
     make_runtime(scratch / "runtimes")
-    python = ray_environment(CACHE)
+    python = ray_environment(RUNTIMES)
     with RayCluster(python, scratch, nodes=2, size=NodeSize(cpus=2, gpus=1), runtimes=scratch / "runtimes") as cluster:
         yield cluster
 
@@ -35,7 +35,7 @@ def cluster(scratch: Path) -> Iterator[RayCluster]:
 def link(cluster: RayCluster, scratch: Path) -> Iterator[BridgeProcess]:
     home = Home(scratch / "home")
     link = BridgeProcess(
-        home, address=cluster.address, python=lambda: ray_environment(CACHE), ship=lambda: ship(home.node)
+        home, address=cluster.address, python=lambda: ray_environment(RUNTIMES), ship=lambda: ship(home.node)
     )
     link.begin()
     deadline = time.monotonic() + 180

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from trainshed.errors import (
     UnauthenticatedError,
 )
 from trainshed.sdk import Trainshed
-from trainshed.testing.fakes.models import DENSE
 from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.saved_models import saved_models
 
 TASK = """
 import argparse, pathlib, time
@@ -39,13 +38,6 @@ if args.job_dir:
     out = pathlib.Path(args.job_dir)
     out.mkdir(parents=True, exist_ok=True)
     (out / "model.txt").write_text("trained")
-"""
-
-MAKER = """
-import sys
-
-dense = Dense()
-tf.saved_model.save(dense, sys.argv[1], signatures=dense.score)
 """
 
 
@@ -199,12 +191,10 @@ def test_a_token_and_an_address_are_enough(
 
 
 def test_a_model_is_deployed_from_a_folder_asked_and_deleted(
-    framework_server: RunningServer, runtime_python: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    framework_server: RunningServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    exported = tmp_path / "exported"
-    subprocess.run([runtime_python, "-c", DENSE + MAKER, exported], check=True, capture_output=True)
     with trainshed.connect(framework_server.url, token=framework_server.token, project="client-models") as ty:
-        _deploy_ask_and_delete(ty, exported, capsys)
+        _deploy_ask_and_delete(ty, saved_models() / "dense", capsys)
 
 
 def _deploy_ask_and_delete(ty: Trainshed, exported: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,12 +16,12 @@ from google.api_core import exceptions
 from google.api_core.client_options import ClientOptions
 from google.oauth2.credentials import Credentials
 
+from trainshed.testing.cache import link_runtimes
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server, s3_server
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.gs_files import FILES, PARTS
 from trainshed.testing.workloads.submitter import Submitter
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 PROJECT, KEPT = "vision", "kept-in-s3"
 
 
@@ -43,10 +43,7 @@ class Lab:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    home = tmp_path_factory.mktemp("lab") / "home"
-    home.mkdir()
-    CACHE.mkdir(parents=True, exist_ok=True)
-    (home / "runtimes").symlink_to(CACHE)
+    home = link_runtimes(tmp_path_factory.mktemp("lab") / "home")
     with s3_server() as s3:
         (home / "config.toml").write_text(f'[buckets.{KEPT}]\nurl = "s3://{BUCKET}/mnist"\nproject = "{PROJECT}"\n')
         server = RunningServer(home, environment=s3.env).start()

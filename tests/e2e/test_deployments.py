@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,40 +11,22 @@ from typing import Any
 
 import pytest
 
+from trainshed.testing.cache import link_runtimes
 from trainshed.testing.contracts.engines import wait_for
-from trainshed.testing.fakes.models import DENSE
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.deployer import Deployer
-
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
-
-#: One that OpenVINO can serve, and one that it can not.
-MAKER = """
-import sys
-
-class Words(tf.Module):
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-    def shout(self, text):
-        return {"loud": tf.strings.regex_replace(tf.strings.upper(text), "A+", "A")}
-
-dense, words = Dense(), Words()
-tf.saved_model.save(dense, sys.argv[1] + "/dense", signatures={"serving_default": dense.score})
-tf.saved_model.save(words, sys.argv[1] + "/words", signatures={"serving_default": words.shout})
-"""
+from trainshed.testing.workloads.saved_models import saved_models
 
 
 @pytest.fixture(scope="module")
-def exported(runtime_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("exported")
-    subprocess.run([runtime_python, "-c", DENSE + MAKER, folder], check=True, capture_output=True)
-    return folder
+def exported() -> Path:
+    """`dense`, which OpenVINO can serve, and `words`, which it can not."""
+    return saved_models()
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    home = tmp_path_factory.mktemp("deployments") / "home"
-    home.mkdir()
-    (home / "runtimes").symlink_to(CACHE)
+    home = link_runtimes(tmp_path_factory.mktemp("deployments") / "home")
     running = RunningServer(home, {"sleep_after_s": 1}).start()
     yield running
     assert running.stop() == 0
@@ -149,9 +131,10 @@ def test_a_hundred_changes_of_the_default_under_load_fail_no_request(deployer: D
     assert all(answer in seen for answer in good)
 
 
-def test_a_deleted_version_leaves_nothing(deployer: Deployer, exported: Path) -> None:
-    (exported / "dense" / "only-here").write_text("so that no other version has these files")
-    uri = deployer.upload_folder(exported / "dense", "deleted")
+def test_a_deleted_version_leaves_nothing(deployer: Deployer, exported: Path, tmp_path: Path) -> None:
+    own = shutil.copytree(exported / "dense", tmp_path / "own")
+    (own / "only-here").write_text("so that no other version has these files")
+    uri = deployer.upload_folder(own, "deleted")
     details = deployer.deploy("deleted", uri)
     home = deployer.server.home
     assert (home / "models" / deployer.project / details["files"] / "saved_model.pb").is_file()

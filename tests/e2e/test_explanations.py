@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.deployer import Deployer
-
-MAKER = """
-import pathlib, sys
-import joblib, numpy as np, tensorflow as tf
-from sklearn.linear_model import LinearRegression
-
-class Dense(tf.Module):
-    def __init__(self):
-        self.weights = tf.Variable([[1.0, -1.0], [2.0, 0.5], [-3.0, 4.0]])
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="x")])
-    def score(self, x):
-        return {"scores": x @ self.weights}
-
-folder = pathlib.Path(sys.argv[1])
-dense = Dense()
-tf.saved_model.save(dense, str(folder / "dense"), signatures=dense.score)
-rows = np.random.RandomState(0).rand(60, 3)
-(folder / "linear").mkdir()
-joblib.dump(LinearRegression().fit(rows, rows @ [1.0, 2.0, -3.0]), folder / "linear" / "model.joblib")
-"""
+from trainshed.testing.workloads.saved_models import saved_models
 
 GRADIENTS = {"integratedGradientsAttribution": {"numIntegralSteps": 20}}
 SHAPLEY = {"sampledShapleyAttribution": {"numPaths": 5}}
-
-
-@pytest.fixture(scope="module")
-def exported(runtime_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("exported")
-    subprocess.run([runtime_python, "-c", MAKER, folder], check=True, capture_output=True)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +31,8 @@ def why(deployer: Deployer, version: str, instance: Any) -> dict[str, Any]:
     return dict(told)
 
 
-def test_gradients_come_from_tensorflow_and_shapley_values_from_any_loader(deployer: Deployer, exported: Path) -> None:
-    uri = deployer.upload_folder(exported / "dense", "dense")
+def test_gradients_come_from_tensorflow_and_shapley_values_from_any_loader(deployer: Deployer) -> None:
+    uri = deployer.upload_folder(saved_models() / "plain", "dense")
     assert deployer.deploy("plain", uri)["loader"] == "openvino"
     assert deployer.deploy("gradients", uri, explanationConfig=GRADIENTS)["loader"] == "tensorflow"
     assert deployer.deploy("shapley", uri, explanationConfig=SHAPLEY)["loader"] == "openvino"
@@ -76,7 +47,7 @@ def test_gradients_come_from_tensorflow_and_shapley_values_from_any_loader(deplo
     assert "without an explanationConfig" in body["error"]["message"]
 
 
-def test_a_table_is_explained(deployer: Deployer, exported: Path) -> None:
-    uri = deployer.upload_folder(exported / "linear", "linear")
+def test_a_table_is_explained(deployer: Deployer) -> None:
+    uri = deployer.upload_folder(saved_models() / "linear", "linear")
     deployer.deploy("linear", uri, framework="SCIKIT_LEARN", explanationConfig=SHAPLEY)
     assert why(deployer, "linear", [1, 1, 1])["attributions"]["inputs"] == pytest.approx([1, 2, -3])

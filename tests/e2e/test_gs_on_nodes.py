@@ -22,8 +22,8 @@ from trainshed.control.jobs.credentials import RemoteCredentials
 from trainshed.engines.base import AttemptSpec
 from trainshed.engines.shipping import ship
 from trainshed.proxy.node_endpoint import NodeEndpoint
-from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
+from trainshed.testing.cache import link_runtimes, runtime_python
 from trainshed.testing.clusters.machines import Network, TestMachine
 from trainshed.testing.clusters.node_tokens import tokens_of
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server, s3_server
@@ -34,7 +34,6 @@ from trainshed.testing.workloads.submitter import Submitter
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
-CACHE = ROOT / ".cache" / "runtimes"
 PROJECT = "elsewhere"
 IN_CLOUD = "kept-in-s3"  #: a bucket that the server keeps there
 
@@ -94,7 +93,7 @@ class Elsewhere:
 
     def train(self, name: str, package: Path, *args: str, runtime: str = "2.21") -> str:
         """Run `trainer.task` of the package in `package` there. What it said; it must have succeeded."""
-        python = Runtimes(CACHE, find_uv()).ensure(runtime, lambda fraction, text: None)
+        python = runtime_python(runtime)
         with packaging.build(package) as archive:
             content = archive.path.read_bytes()
             uri = f"{self.bucket}/{archive.path.name}"
@@ -150,10 +149,7 @@ class Elsewhere:
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     scratch = tmp_path_factory.mktemp("elsewhere")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    home = scratch / "home"
-    home.mkdir()
-    (home / "runtimes").symlink_to(CACHE)
+    home = link_runtimes(scratch / "home")
     network = Network(scratch / "machines")
     (home / "config.toml").write_text(f'[buckets.{IN_CLOUD}]\nurl = "s3://{BUCKET}/here"\nproject = "{PROJECT}"\n')
     with held_port() as port:

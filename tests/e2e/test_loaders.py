@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.runtimes.environments import Runtimes
-from trainshed.runtimes.uv import find_uv
+from trainshed.testing.cache import runtime_python
 from trainshed.testing.fakes.models import DENSE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -249,10 +248,10 @@ def tasks(models: Path, scratch: Path) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module", params=["2.21", "2.15"])
+@pytest.fixture(scope="module", params=["2.21", pytest.param("2.15", marks=pytest.mark.soak)])
 def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What came of every task, by its name."""
-    python = Runtimes(ROOT / ".cache" / "runtimes", find_uv()).ensure(request.param, lambda fraction, text: None)
+    python = runtime_python(request.param)
     scratch = tmp_path_factory.mktemp("loaders")
     models = scratch / "models"
     models.mkdir()

@@ -77,6 +77,7 @@ def trained(notebooks: Notebooks) -> list[dict[str, Any]]:
     return notebooks.execute("Train and deploy MNIST")
 
 
+@pytest.mark.soak  # the other notebook trains, deploys and asks too
 @pytest.mark.timeout(1500)
 def test_mnist_is_trained_deployed_and_asked(trained: list[dict[str, Any]]) -> None:
     watched = shown(only(trained, "job.watch()"), "text/html")
@@ -93,6 +94,7 @@ def test_mnist_is_trained_deployed_and_asked(trained: list[dict[str, Any]]) -> N
     assert "<b>7</b>" in bars
 
 
+@pytest.mark.soak  # tests/browser/test_notebook.py runs the same notebook in JupyterLab
 @pytest.mark.timeout(1500)
 def test_a_drawn_digit_is_recognised(notebooks: Notebooks, trained: list[dict[str, Any]]) -> None:
     cells = notebooks.execute("Online prediction example")

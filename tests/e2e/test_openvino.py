@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.runtimes.environments import Runtimes
-from trainshed.runtimes.uv import find_uv
+from trainshed.testing.cache import runtime_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -90,7 +89,7 @@ SCORES = [16.5, 20.0, 23.5]
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    python = Runtimes(ROOT / ".cache" / "runtimes", find_uv()).ensure("2.21", lambda fraction, text: None)
+    python = runtime_python("2.21")
     models, code = tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("code")
     (code / "trainshed_serving").symlink_to(ROOT / "src" / "trainshed" / "serving")
     env = {**os.environ, "PYTHONPATH": str(code), "TF_CPP_MIN_LOG_LEVEL": "3"}

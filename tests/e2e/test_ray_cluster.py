@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from trainshed.testing.cache import RUNTIMES
 from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
 from trainshed.testing.contracts.engines import wait_for
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
+pytestmark = pytest.mark.soak  # test_bridge.py and test_ray_jobs.py stand on such a cluster in every run
 
 #: Each node tells of itself.
 SPREAD = """
@@ -35,7 +36,7 @@ print(json.dumps(ray.get([ray.remote(look).options(**at(host)).remote(sys.argv[2
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
-    made = RayCluster(ray_environment(CACHE), tmp_path_factory.mktemp("cluster"), size=NodeSize(cpus=2))
+    made = RayCluster(ray_environment(RUNTIMES), tmp_path_factory.mktemp("cluster"), size=NodeSize(cpus=2))
     with made:
         yield made
 
@@ -65,7 +66,7 @@ def _alive(cluster: RayCluster) -> list[str]:
 
 
 def test_nothing_is_left_of_a_cluster_on_loopback(tmp_path: Path) -> None:
-    with RayCluster(ray_environment(CACHE), tmp_path, nodes=0, namespaces=False) as alone:
+    with RayCluster(ray_environment(RUNTIMES), tmp_path, nodes=0, namespaces=False) as alone:
         head = alone.head
         assert [node["alive"] for node in alone.node_states()] == [True]
         assert head.pids()
@@ -75,14 +76,13 @@ def test_nothing_is_left_of_a_cluster_on_loopback(tmp_path: Path) -> None:
 TRAINER = "import json, os; print('listens at', json.loads(os.environ['TF_CONFIG'])['cluster']['chief'][0])"
 
 
-@pytest.mark.soak
 def test_the_lines_for_two_laptops(tmp_path: Path) -> None:
     """As docs/clusters.md has them: a second machine is the head and does the work, this one asks."""
     home, trainer = tmp_path / "home", tmp_path / "trainer"
     trainer.mkdir()
     (trainer / "__init__.py").touch()
     (trainer / "task.py").write_text(TRAINER)
-    with RayCluster(ray_environment(CACHE), tmp_path / "cluster", nodes=0, runtimes=CACHE) as laptop:
+    with RayCluster(ray_environment(RUNTIMES), tmp_path / "cluster", nodes=0, runtimes=RUNTIMES) as laptop:
         address = laptop.address if laptop.network.isolated else laptop.client_address
 
         def trainshed(line: str) -> str:

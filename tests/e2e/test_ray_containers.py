@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from trainshed.testing.cache import CONTAINERS, RUNTIMES
 from trainshed.testing.clusters.containers import Podman
 from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
 from trainshed.testing.contracts.engines import wait_for
@@ -19,7 +20,6 @@ from trainshed.testing.processes.servers import RunningServer
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 PROJECT, BUCKET = "ray-containers", "ray-containers-data"
 MASTER, WORKER = "master-replica-0", "worker-replica-0"
 GANG = {"scaleTier": "CUSTOM", "masterType": "n1-standard-4", "workerType": "n1-standard-4", "workerCount": "1"}
@@ -142,8 +142,8 @@ def place() -> Iterator[Place]:
     scratch = Path(tempfile.mkdtemp(prefix="trainshed-ray-", dir="/var/tmp"))
     for name in ("home", "podman"):
         (scratch / name).mkdir()
-    (scratch / "home" / "runtimes").symlink_to(CACHE)
-    podman = Podman(CACHE.with_name("containers"), scratch / "podman")
+    (scratch / "home" / "runtimes").symlink_to(RUNTIMES)
+    podman = Podman(CONTAINERS, scratch / "podman")
     podman.base()
     shares = {"ray_placement": "spread", "ray_cpu_share": 0.25, "ray_memory_share": 0.1}
     settings = {"engine": "ray", "grace_s": 10, "node_buckets": str(scratch / "home" / "buckets"), **shares}
@@ -151,7 +151,7 @@ def place() -> Iterator[Place]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in podman.env.items():
             patch.setenv(name, value)
-        with RayCluster(ray_environment(CACHE), scratch, nodes=1, size=size, runtimes=CACHE) as cluster:
+        with RayCluster(ray_environment(RUNTIMES), scratch, nodes=1, size=size, runtimes=RUNTIMES) as cluster:
             running = RunningServer(scratch / "home", cluster.settings() | settings).start()
             running.call("POST", f"/storage/v1/b?project={PROJECT}", {"name": BUCKET})
             yield Place(running, cluster, podman)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -12,23 +11,16 @@ import pytest
 
 from trainshed.config import Home
 from trainshed.engines.ray.bridge_process import BridgeProcess
-from trainshed.runtimes.environments import Runtimes
-from trainshed.runtimes.uv import find_uv
+from trainshed.testing.cache import RUNTIMES, link_runtimes
 from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
 from trainshed.testing.contracts.engines import wait_for
-from trainshed.testing.fakes.models import DENSE
 from trainshed.testing.processes.callers import Callers
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.deployer import Deployer
+from trainshed.testing.workloads.saved_models import saved_models
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 PROJECT = "ray-hosts"
 WAIT_S = 180.0
-EXPORT = f"""{DENSE}
-import sys
-dense = Dense()
-tf.saved_model.save(dense, sys.argv[1], signatures={{"serving_default": dense.score}})
-"""
 CALLERS = 4
 
 pytestmark = pytest.mark.soak  # test_ray_jobs.py has a short one that is not
@@ -37,16 +29,14 @@ pytestmark = pytest.mark.soak  # test_ray_jobs.py has a short one that is not
 @pytest.fixture(scope="module")
 def cluster(scratch: Path) -> Iterator[RayCluster]:
     with RayCluster(
-        ray_environment(CACHE), scratch, nodes=2, size=NodeSize(cpus=2, memory_gb=8), runtimes=CACHE
+        ray_environment(RUNTIMES), scratch, nodes=2, size=NodeSize(cpus=2, memory_gb=8), runtimes=RUNTIMES
     ) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def server(cluster: RayCluster, scratch: Path) -> Iterator[RunningServer]:
-    home = scratch / "home"
-    home.mkdir()
-    (home / "runtimes").symlink_to(CACHE)
+    home = link_runtimes(scratch / "home")
     server = RunningServer(home, cluster.settings() | {"ray_cpu_share": 0.5, "ray_memory_share": 0.1}).start()
     yield server
     server.close()
@@ -117,9 +107,7 @@ def test_its_hosts_end_with_the_version(deployer: Deployer, server: RunningServe
 
 def test_a_saved_model_is_compared_where_it_is_served(deployer: Deployer, tmp_path: Path) -> None:
     """On a machine of the cluster, by OpenVINO, whose answers are held against those of TensorFlow here."""
-    python = Runtimes(CACHE, find_uv()).ensure("2.21", lambda fraction, text: None)
-    subprocess.run([python, "-c", EXPORT, tmp_path / "dense"], check=True, capture_output=True)
-    uri = deployer.upload_folder(tmp_path / "dense", "dense")
+    uri = deployer.upload_folder(saved_models() / "dense", "dense")
     details = deployer.deploy("dense", uri, labels={"trainshed-engine": "ray"})
     assert (details["loader"], details["parity"]["within"]) == ("openvino", True)
     assert deployer.predict("dense", [1.0, 2.0, 3.0])[0]["scores"] == [-4.0, 12.0]

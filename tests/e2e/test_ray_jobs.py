@@ -14,13 +14,13 @@ import pytest
 from trainshed.config import Home
 from trainshed.engines.ray.bridge_process import BridgeProcess
 from trainshed.serving.frames import FrameKind, pack_request
+from trainshed.testing.cache import RUNTIMES, link_runtimes
 from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.deployer import Deployer
 from trainshed.testing.workloads.submitter import Submitter
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 PROJECT = "ray-jobs"
 WAIT_S = 240.0
 GANG = {"scaleTier": "CUSTOM", "masterType": "n1-standard-4", "workerType": "n1-standard-4", "workerCount": "1"}
@@ -55,7 +55,7 @@ print("done", flush=True)
 @pytest.fixture(scope="module")
 def cluster(scratch: Path) -> Iterator[RayCluster]:
     size = NodeSize(cpus=2, memory_gb=8, gpus=1)
-    with RayCluster(ray_environment(CACHE), scratch, nodes=1, size=size, runtimes=CACHE) as cluster:
+    with RayCluster(ray_environment(RUNTIMES), scratch, nodes=1, size=size, runtimes=RUNTIMES) as cluster:
         yield cluster
 
 
@@ -63,9 +63,7 @@ def cluster(scratch: Path) -> Iterator[RayCluster]:
 def server(cluster: RayCluster, scratch: Path) -> Iterator[RunningServer]:
     """A server whose jobs run on the cluster, at a quarter of the cores that a machine type stands for."""
     settings = {"engine": "ray", "ray_placement": "spread", "ray_cpu_share": 0.25, "ray_memory_share": 0.1}
-    home = scratch / "home"
-    home.mkdir()
-    (home / "runtimes").symlink_to(CACHE)
+    home = link_runtimes(scratch / "home")
     server = RunningServer(home, cluster.settings() | settings).start()
     yield server
     server.close()

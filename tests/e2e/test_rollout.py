@@ -18,20 +18,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from trainshed.testing.cache import link_runtimes
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.deployer import Deployer
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 SAYS = "return [{word!r}] * len(instances)"
 THREADS = 4
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    CACHE.mkdir(parents=True, exist_ok=True)
-    home = tmp_path_factory.mktemp("rollout") / "home"
-    home.mkdir()
-    (home / "runtimes").symlink_to(CACHE)
+    home = link_runtimes(tmp_path_factory.mktemp("rollout") / "home")
     running = RunningServer(home).start()
     yield running
     assert running.stop() == 0

@@ -82,6 +82,7 @@ def ask(server: RunningServer, model: Path, request: Path) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.soak  # test_sample_taxi.py has a gang with a parameter server in every run
 @pytest.mark.timeout(900)
 def test_parameter_servers_train_one_network_from_three_replicas(course: RunningServer, tmp_path: Path) -> None:
     output = f"{BUCKET}/asynchronous"

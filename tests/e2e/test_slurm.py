@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.testing.cache import RUNTIMES
 from trainshed.testing.clusters.ray import ray_environment
 from trainshed.testing.clusters.slurm import SlurmCluster
 from trainshed.testing.contracts.engines import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-CACHE = ROOT / ".cache" / "runtimes"
 PATIENCE_S = 180.0
 
 #: Says where it runs. A replica that is told to last counts on in a file until another file says that it is enough.
@@ -125,8 +125,8 @@ def login(runtime_python: Path) -> Iterator[Login]:
     home = scratch / "home"
     for place in (home / ".trainshed", home / ".cache" / "trainshed"):
         place.mkdir(mode=0o700, parents=True)
-        (place / "runtimes").symlink_to(CACHE)
-    (home / "ray").symlink_to(ray_environment(CACHE).parents[1])
+        (place / "runtimes").symlink_to(RUNTIMES)
+    (home / "ray").symlink_to(ray_environment(RUNTIMES).parents[1])
     (home / "trainer").mkdir()
     (home / "trainer" / "__init__.py").touch()
     (home / "trainer" / "task.py").write_text(TRAINER)

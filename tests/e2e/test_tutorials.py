@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -173,8 +174,13 @@ def test_every_tutorial_is_tested_and_listed() -> None:
     assert all(f"({name}.md)" in index for name in pages)
 
 
+def case(name: str) -> Any:
+    """A tutorial is slow by nature, and the samples of all have tests of their own. One is typed in every run."""
+    return pytest.param(name, name, id=name, marks=() if name == "iris" else pytest.mark.soak)
+
+
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("name", "typist"), [(name, name) for name in SHORT], indirect=["typist"])
+@pytest.mark.parametrize(("name", "typist"), [case(name) for name in SHORT], indirect=["typist"])
 def test_a_tutorial_shows_what_it_says(name: str, typist: Typist) -> None:
     page = (TUTORIALS / f"{name}.md").read_text()
     typed = blocks(page)

@@ -7,6 +7,8 @@ import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+import pytest
+
 from trainshed.api import protocol
 from trainshed.testing.processes.servers import Caller, RunningServer
 
@@ -53,6 +55,7 @@ def test_a_body_larger_than_a_head_may_be_arrives_whole(server: RunningServer) -
     assert status == 400  # blank: no user name, but read to its end
 
 
+@pytest.mark.soak  # tests/unit/api/test_protocol.py has the same with short timeouts
 def test_clients_that_go_silent_are_let_go(server: RunningServer) -> None:
     head = f"POST /trainshed/v1/tokens HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {server.token}\r\n"
     stalled = f"{head}content-length: 100\r\n\r\n{{".encode()

@@ -17,21 +17,18 @@ from typing import Any
 import psutil
 import pytest
 
+from trainshed.testing.cache import link_runtimes
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.deployer import Deployer
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 BACK_S = 60.0  #: that a version may be away after its host died, on however slow a machine
 SETTINGS = {"predict_timeout_s": 10, "load_timeout_s": 120}
 IMPATIENT = {**SETTINGS, "load_timeout_s": 15}
 
 
 def open_server(home: Path, settings: Mapping[str, int] = SETTINGS) -> RunningServer:
-    CACHE.mkdir(parents=True, exist_ok=True)
-    home.mkdir()
-    (home / "runtimes").symlink_to(CACHE)
-    return RunningServer(home, settings).start()
+    return RunningServer(link_runtimes(home), settings).start()
 
 
 @pytest.fixture(scope="module")

@@ -24,14 +24,12 @@ from trainshed.engines.base import AttemptSpec, Engine, Replica
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.engines.shipping import ship
 from trainshed.runtimes.catalogue import CATALOGUE
-from trainshed.runtimes.environments import Runtimes
-from trainshed.runtimes.uv import find_uv
+from trainshed.testing.cache import runtime_python
 from trainshed.testing.contracts.engines import EngineContract, settle, wait_for
 from trainshed.testing.workloads.job_logs import records
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "runtimes"
 MODULES = ("decimal",)
 _WAIT_S = 240.0
 STARTED_WARM = "Started warm: the modules of the runtime were imported beforehand."
@@ -388,8 +386,7 @@ DRAW = "import numpy, tensorflow as tf\nprint('DRAWN', numpy.random.rand(), floa
 @pytest.fixture(scope="module", params=["2.21", "2.15"])
 def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shed]:
     """A warm process of a runtime with TensorFlow, ready."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    python = Runtimes(CACHE, find_uv()).ensure(request.param, lambda fraction, text: None)
+    python = runtime_python(request.param)
     shed = Shed(tmp_path_factory.mktemp("framework") / "shed", python, CATALOGUE[request.param].warm)
     shed.env = {
         "TF_ENABLE_ONEDNN_OPTS": "1"

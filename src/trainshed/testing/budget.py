@@ -1,0 +1,52 @@
+"""The time that `make test` may take on two quiet cores: all tests of a folder, and each step of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+#: In both processes together. With lint, a run ends within twelve minutes.
+FOLDER_BUDGETS_S = {
+    "tests/e2e": 600.0,
+    "tests/faults": 240.0,
+    "tests/browser": 150.0,
+    "tests/unit": 150.0,
+    "tests/wire": 80.0,
+    "tests/contract": 60.0,
+}
+STEP_BUDGET_S = 20.0  #: set-up, call or teardown of one test
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """The time of one step of a test."""
+
+    test: str  #: pytest's node id
+    step: str  #: setup, call or teardown
+    seconds: float
+    long: bool  #: whether the test is marked as `long`, with the reason
+
+
+def summary(steps: Iterable[StepTime]) -> list[str]:
+    """Return lines for people: the time of each folder beside its budget, and the steps over theirs."""
+    seconds: dict[str, float] = {}
+    tests: dict[str, set[str]] = {}
+    over: list[StepTime] = []
+    for each in steps:
+        folder = "/".join(each.test.split("/")[:2])
+        seconds[folder] = seconds.get(folder, 0.0) + each.seconds
+        tests.setdefault(folder, set()).add(each.test)
+        over += [each] if each.seconds > STEP_BUDGET_S and not each.long else []
+    lines = [
+        f"{seconds[folder]:9.1f}s {len(tests[folder]):6} tests  {folder}{_verdict(folder, seconds[folder])}"
+        for folder in sorted(seconds, key=lambda each: -seconds[each])
+    ]
+    if over:
+        lines.append(f"Over {STEP_BUDGET_S:.0f} s, and marked neither as long nor as soak:")
+        lines += [f"{each.seconds:9.1f}s {each.step:8} {each.test}" for each in sorted(over, key=lambda e: -e.seconds)]
+    return lines
+
+
+def _verdict(folder: str, seconds: float) -> str:
+    budget_s = FOLDER_BUDGETS_S.get(folder)
+    return f"  OVER ITS BUDGET of {budget_s:.0f} s" if budget_s is not None and seconds > budget_s else ""
