@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trainshed.domain.filters import parser
+from trainshed.domain.filters.parser import parse
+from trainshed.domain.filters.server import SERVER
 from trainshed.domain.operations import Operation
 from trainshed.services.paging import PageRequest, ResourcePage, scan
 from trainshed.store.conflicts import retry_on_conflict
@@ -25,7 +26,7 @@ class Operations:
 
     def page(self, project: str, request: PageRequest) -> ResourcePage:
         """Return operations that match the filter, newest first. See `scan`."""
-        query = parser.parse(request.query)
+        query = parse(request.query, SERVER)
         operations, cursor = scan(
             lambda before, limit: self._store.page(project, before=before, limit=limit),
             lambda operation: query.matches(operation_body(operation)),

@@ -171,6 +171,18 @@ def test_errors_are_put_as_gcloud_puts_them() -> None:
         ("createTime>2020-03-27", "a b"),
         ("createTime>=2020-03-27T11:50:00Z", "a"),
         ("createTime<'2020-03-27T00:00:00Z'", "c_b"),
+        ("createTime>=2020-03-27T13:50:00+02:00", "a"),
+        ("createTime=2020-03-27T12:57:55+01:00", "a"),
+        ("labels:audio", "b"),
+        ("labels.team:(VIS* , audio)", "a b"),
+        ("jobId:*b", "b c_b"),
+        ("jobId:c*b", "c_b"),
+        ("labels.team!=vision", "b c_b"),
+        ("labels.team=''", "c_b"),
+        ("boom", "c_b"),
+        ("vision OR -errorMessage:*", "a b"),
+        ("state=FAILED OR state=RUNNING jobId:b", "c_b"),
+        (r"errorMessage~'\s\w{2}\s'", "c_b"),
         ("n<10", "b"),
         ("n>=9", "a b"),
         ("nothing=x", ""),
@@ -181,12 +193,36 @@ def test_filters_choose(text: str, expected: str) -> None:
     assert [job["jobId"] for job in select(JOBS, filter=text)] == expected.split()
 
 
+def test_filters_reach_into_lists() -> None:
+    items: list[dict[str, Any]] = [{"id": "x", "args": ["--steps", "10"]}, {"id": "y", "args": []}, {"id": "z"}]
+    for text in ("args[0]=--steps", "args[-1]=10", "args=10", "args[]=10", "args:*"):
+        assert [item["id"] for item in select(items, filter=text)] == ["x"], text
+
+
 @pytest.mark.parametrize(
-    "text", ["state", "state=", "(state=A", "state=A)", "=A", "state=A OR", "jobId~[", "state ! x"]
+    ("text", "character", "expected"),
+    [
+        ("state=", 7, "expected a value after ="),
+        ("(state=A", 9, "expected a closing parenthesis"),
+        ("state=A)", 8, "found ')'"),
+        ("=A", 1, "expected a field"),
+        ("state=A OR", 11, "expected a field"),
+        ("jobId~[", 7, "not a regular expression"),
+        ("state ! x", 7, "! is not an operator"),
+        ("jobId=~x", 6, "these are: = != < <= > >= : ~ !~"),
+        ("jobId:a*b*", 7, "write one at most"),
+        ("state!=(A B)", 8, "after NOT"),
+        ("state=()", 8, "expected a value"),
+        ("state=(A AND B)", 10, "expected a value"),
+        ("name.scope(x)=a", 1, "name.scope() is not known"),
+        ("state=A OR state=B AND jobId=b", 20, "parentheses are required when AND and OR are combined"),
+    ],
 )
-def test_a_filter_that_makes_no_sense_is_a_usage_error(text: str) -> None:
-    with pytest.raises(click.UsageError):
+def test_a_filter_that_makes_no_sense_is_a_usage_error(text: str, character: int, expected: str) -> None:
+    with pytest.raises(click.UsageError, match=f"at character {character}: ") as caught:
         select(JOBS, filter=text)
+    assert expected in caught.value.message
+    assert caught.value.message.endswith(text)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The filter language: what matches, what is refused and where, and what can be known without looking."""
+"""The server's filters: what matches, what is refused and where, and what can be known without looking."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.domain.filters.parser import MAX_CHARACTERS, MAX_TERMS, parse
+from trainshed.domain.filters.parser import Filter
+from trainshed.domain.filters.parser import parse as parse_dialect
+from trainshed.domain.filters.server import SERVER
 from trainshed.domain.times import rfc3339
 from trainshed.errors import InvalidArgumentError
+
+MAX_CHARACTERS, MAX_TERMS = SERVER.max_characters, SERVER.max_terms
 
 JOB: dict[str, Any] = {
     "jobId": "rnn_census",
@@ -28,6 +32,10 @@ ENTRY: dict[str, Any] = {
     "labels": {"ml.googleapis.com/task_name": "master-replica-0"},
     "jsonPayload": {"message": 'Loss is "NaN" at step 7', "created": 1769904000.000001},
 }
+
+
+def parse(text: str) -> Filter:
+    return parse_dialect(text, SERVER)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +145,8 @@ def test_or_binds_tighter_than_and() -> None:
         ('jobId=~"(a"', 8, "not a regular expression"),
         ('log_id("x")', 1, "log_id() is not known"),
         (".a=1", 1, "empty"),
+        ("state==a", 6, "== is not an operator; these are: = != <"),
+        ("state~a", 6, "~ is not an operator"),
         ("state=a (" + "(" * 60, 59, "more than 50 deep"),
         ("NOT " * 60 + "a", 201, "more than 50 deep"),
         ("- " * 60 + "a", 101, "more than 50 deep"),

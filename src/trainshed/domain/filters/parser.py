@@ -1,9 +1,8 @@
-"""The filter language of the list methods and of log queries: one parser, one evaluator.
+"""The filter language: one parser for all dialects.
 
-query  := either (["AND"] either)*          OR binds tighter than AND, as in Google's language
+query  := either (["AND"] either)*          OR binds tighter than AND; a dialect may ask for parentheses instead
 either := term ("OR" term)*
 term   := ("NOT" | "-") term | "(" query ")" | path OP value | path OP "(" values ")" | text
-OP     := = != < <= > >= : =~ !~
 path   := segment ("." segment)*            a segment may be quoted: labels."ml.googleapis.com/task_name"
 """
 
@@ -14,20 +13,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from trainshed.domain.filters.terms import And, Comparison, FilterNode, Not, Or, Path, TextTerm, TimeWindow
+from trainshed.domain.filters.dialect import Dialect
+from trainshed.domain.filters.terms import And, FilterNode, Not, Or, Path, TextTerm, TimeWindow
 from trainshed.errors import InvalidArgumentError
 
-MAX_CHARACTERS = 20_000
 MAX_DEPTH = 50
-MAX_TERMS = 64  #: words and comparisons; each costs time for every log entry
 
-_SKIP = re.compile(r"(?:\s+|--[^\n]*)*")
-_OPERATOR = re.compile(r"(=~|!~|!=|<=|>=|[=<>:])\s*")
+_BLANKS = re.compile(r"\s*")
+_BLANKS_AND_COMMENTS = re.compile(r"(?:\s+|--[^\n]*)*")
+_OPERATOR = re.compile(r"([=<>!:~]{1,2})\s*")
 _WORD = re.compile(r"[^\s()\"'=<>!:~,]+")
 _BARE_VALUE = re.compile(r"[^\s()\"']+")
+_BARE_LIST_VALUE = re.compile(r"[^\s()\"',]+")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"' + r"|'((?:[^'\\]|\\.)*)'", re.DOTALL)
-_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|x[0-9A-Fa-f]{2}|[0-7]{3}|.)", re.DOTALL)
-_PLAIN_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
+_INDEX = re.compile(r"([^\[\]]*)((?:\[-?\d{0,9}\])+)")
 _KEYWORDS = ("AND", "OR", "NOT")
 
 
@@ -50,20 +49,22 @@ class Filter:
         return self._root.required(path)
 
 
-def parse(text: str) -> Filter:
+def parse(text: str, dialect: Dialect) -> Filter:
     """Parse a filter. Raises `InvalidArgumentError`, which names the character and what was expected there."""
-    if len(text) > MAX_CHARACTERS:
+    if len(text) > dialect.max_characters:
         raise InvalidArgumentError(
-            f"The filter has {len(text):,} characters; {MAX_CHARACTERS:,} are allowed.", field="filter"
+            f"The filter has {len(text):,} characters; {dialect.max_characters:,} are allowed.", field="filter"
         )
-    return Filter(text, _Parser(text).query())
+    return Filter(text, _Parser(text, dialect).query())
 
 
 class _Parser:
     """A recursive descent parser without a tokenizer. `_position` is the next character to read."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, dialect: Dialect) -> None:
         self._text = text
+        self._dialect = dialect
+        self._skipped = _BLANKS_AND_COMMENTS if dialect.comments else _BLANKS
         self._position = 0
         self._depth = 0
         self._terms = 0
@@ -72,23 +73,39 @@ class _Parser:
         self._skip()
         if self._position == len(self._text):
             return And(())
-        root = self._conjunction(self._term)
+        root = self._group(self._term)
         if self._position < len(self._text):
             self._expected("a comparison, a word or the end")
         return root
 
-    def _conjunction(self, term: Callable[[], FilterNode]) -> FilterNode:
-        parts = [self._disjunction(term)]
+    def _group(self, term: Callable[[], FilterNode]) -> FilterNode:
+        """Parse what parentheses hold, or the whole filter."""
+        written: set[str] = set()
+        parts = [self._disjunction(term, written)]
         while self._position < len(self._text) and self._text[self._position] != ")":
-            self._keyword("AND")
-            parts.append(self._disjunction(term))
+            self._connective("AND", written)
+            parts.append(self._disjunction(term, written))
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
-    def _disjunction(self, term: Callable[[], FilterNode]) -> FilterNode:
+    def _disjunction(self, term: Callable[[], FilterNode], written: set[str]) -> FilterNode:
         parts = [self._nested_term(term)]
-        while self._keyword("OR"):
+        while self._connective("OR", written):
             parts.append(self._nested_term(term))
         return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+    def _connective(self, word: str, written: set[str]) -> bool:
+        """Parse AND or OR. `written` are those of the same group."""
+        start = self._position
+        if not self._keyword(word):
+            return False
+        written.add(word)
+        if len(written) > 1 and not self._dialect.mixes_and_or:
+            self._position = start
+            self._fail(
+                "parentheses are required when AND and OR are combined. "
+                "Write (a OR b) AND c, or a OR (b AND c), whichever is meant"
+            )
+        return True
 
     def _nested_term(self, term: Callable[[], FilterNode]) -> FilterNode:
         """Parse one term with its negation or parentheses."""
@@ -98,13 +115,13 @@ class _Parser:
         if self._keyword("NOT") or self._symbol("-"):
             node: FilterNode = Not(self._nested_term(term))
         elif self._symbol("("):
-            node = self._conjunction(term)
+            node = self._group(term)
             if not self._symbol(")"):
                 self._expected("a closing parenthesis")
         else:
             self._terms += 1
-            if self._terms > MAX_TERMS:
-                self._fail(f"it has more than {MAX_TERMS} words and comparisons")
+            if self._terms > self._dialect.max_terms:
+                self._fail(f"it has more than {self._dialect.max_terms:,} words and comparisons")
             node = term()
         self._depth -= 1
         return node
@@ -119,19 +136,41 @@ class _Parser:
             self._fail(f"the function {self._text[start : start + 20].partition('(')[0]}() is not known here")
         end = self._position
         self._skip()
-        operator = _OPERATOR.match(self._text, self._position)
-        if operator is None:
+        operator = self._operator()
+        if not operator:
             single = path[0] if len(path) == 1 else self._text[start:end]
-            return TextTerm(single.casefold())
+            return TextTerm(str(single).casefold())
         if not all(path):
             self._position = start
             self._fail("a name in this field path is empty")
-        self._position = operator.end()
-        if self._text[self._position : self._position + 1] == "(":
-            return self._nested_term(lambda: self._comparison(path, operator[1]))
-        return self._comparison(path, operator[1])
+        return self._operand(self._indexed(path) if self._dialect.indexes else path, operator)
 
-    def _path(self) -> Path:
+    def _operator(self) -> str:
+        match = _OPERATOR.match(self._text, self._position)
+        if match is None:
+            return ""
+        if match[1] not in self._dialect.operators:
+            known = " ".join(self._dialect.operators)
+            self._fail(f"{match[1]} is not an operator; these are: {known}. Put a value that begins with one in quotes")
+        self._position = match.end()
+        return match[1]
+
+    def _operand(self, path: Path, operator: str) -> FilterNode:
+        if self._text[self._position : self._position + 1] != "(":
+            return self._comparison(path, operator, _BARE_VALUE)
+        if operator not in self._dialect.list_operators:
+            self._fail(f"{operator} takes one value; a list goes with = or :, after NOT to exclude all of it")
+        if self._dialect.value_expressions:
+            return self._nested_term(lambda: self._comparison(path, operator, _BARE_VALUE))
+        self._symbol("(")
+        values = [self._comparison(path, operator, _BARE_LIST_VALUE)]
+        while not self._symbol(")"):
+            if not self._symbol(","):
+                self._keyword("OR")
+            values.append(self._comparison(path, operator, _BARE_LIST_VALUE))
+        return Or(tuple(values))
+
+    def _path(self) -> tuple[str, ...]:
         """Parse `a.b."c.d"`. Names are split at dots; quoted names are not."""
         segments: list[str] = []
         while True:
@@ -151,18 +190,28 @@ class _Parser:
             segments += word[0].removesuffix(".").split(".")
         return tuple(segments)
 
-    def _comparison(self, path: Path, operator: str) -> FilterNode:
+    @staticmethod
+    def _indexed(path: tuple[str, ...]) -> Path:
+        """Split `args[0]` into a name and an index. `args[]` is every element, as `args` is."""
+        segments: list[str | int] = []
+        for name in path:
+            match = _INDEX.fullmatch(name)
+            segments += [match[1]] if match and match[1] else [] if match else [name]
+            segments += [int(index) for index in re.findall(r"-?\d+", match[2])] if match else []
+        return tuple(segments)
+
+    def _comparison(self, path: Path, operator: str, bare_value: re.Pattern[str]) -> FilterNode:
         start = self._position
         bare = False
         value = self._quoted()
         if value is None:
-            word = _BARE_VALUE.match(self._text, self._position)
+            word = bare_value.match(self._text, self._position)
             if word is None or word[0] in _KEYWORDS:
                 self._expected(f"a value after {operator}")
             value, bare = word[0], True
             self._position = word.end()
         try:
-            node = Comparison.build(path, operator, value, bare=bare)
+            node = self._dialect.comparison(path, operator, value, bare)
         except ValueError as exc:
             self._position = start
             self._fail(str(exc))
@@ -176,10 +225,10 @@ class _Parser:
         if match is None:
             self._fail("the quotation that begins here does not end")
         self._position = match.end()
-        return _ESCAPE.sub(_unescape, match[1] if match[1] is not None else match[2])
+        return self._dialect.unescape(match[1] if match[1] is not None else match[2])
 
     def _skip(self) -> None:
-        match = _SKIP.match(self._text, self._position)
+        match = self._skipped.match(self._text, self._position)
         assert match is not None  # matches the empty string too
         self._position = match.end()
 
@@ -205,13 +254,3 @@ class _Parser:
         raise InvalidArgumentError(
             f"The filter can't be read at character {self._position + 1}: {what}.", field="filter"
         )
-
-
-def _unescape(match: re.Match[str]) -> str:
-    code = match[1]
-    if code[0] in "uUx" and len(code) > 1:
-        number = int(code[1:], 16)
-        return chr(number) if number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF else "\ufffd"
-    if len(code) == 3:
-        return chr(int(code, 8))
-    return _PLAIN_ESCAPES.get(code, code)

@@ -1,15 +1,15 @@
-"""The nodes of a filter and what each matches."""
+"""The nodes of a filter that all dialects share, and how a node reads a document."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, Self
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 from trainshed.domain.times import parse_rfc3339
 
-Path = tuple[str, ...]
+Path = tuple[str | int, ...]  #: names, and indexes into lists
 
 SEVERITIES: Mapping[str, int] = {
     "DEFAULT": 0,
@@ -22,20 +22,10 @@ SEVERITIES: Mapping[str, int] = {
     "ALERT": 700,
     "EMERGENCY": 800,
 }
-TIMES = frozenset({"timestamp", "receiveTimestamp", "createTime", "startTime", "endTime"})
 
 _FRACTION = re.compile(r"\.\d{6}(\d{1,3})")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _ZONE = re.compile(r"([+-]\d\d)(\d\d)$")  #: google-cloud-logging writes +0000 for +00:00
-Predicate = Callable[[Any], bool]
-_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "=": lambda a, b: bool(a == b),
-    "!=": lambda a, b: bool(a != b),
-    "<": lambda a, b: bool(a < b),
-    "<=": lambda a, b: bool(a <= b),
-    ">": lambda a, b: bool(a > b),
-    ">=": lambda a, b: bool(a >= b),
-}
 MAX_PATTERN_CHARACTERS = 1000
 Search = Callable[[str], bool]
 
@@ -120,7 +110,7 @@ class TextTerm:
     folded: str
 
     def matches(self, document: Mapping[str, Any]) -> bool:
-        return any(self.folded in _to_text(value).casefold() for value in _scalars(document))
+        return any(self.folded in to_text(value).casefold() for value in scalars(document))
 
     def window(self, path: Path) -> TimeWindow:
         return TimeWindow()
@@ -129,150 +119,26 @@ class TextTerm:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Compares a field with a value. A missing field matches nothing, not even `!=` and `!~`."""
-
-    path: Path
-    operator: str
-    value: str
-    bare: bool  #: unquoted, so a leading or trailing `*` is a wildcard
-    test: Predicate = field(compare=False)
-
-    @classmethod
-    def build(cls, path: Path, operator: str, value: str, *, bare: bool) -> Self:
-        """Build a comparison. Raises `ValueError` with a sentence if the value cannot be compared with that field."""
-        return cls(path, operator, value, bare, _predicate(path, operator, value, bare))
-
-    def matches(self, document: Mapping[str, Any]) -> bool:
-        return any(map(self.test, _values_at(document, self.path)))
-
-    def window(self, path: Path) -> TimeWindow:
-        if path != self.path or not _is_time_field(path) or self.operator not in _OPERATORS:
-            return TimeWindow()
-        time_us = _nanoseconds(self.value) // 1000
-        return TimeWindow(
-            time_us if self.operator in ("=", ">", ">=") else None,
-            time_us if self.operator in ("=", "<", "<=") else None,
-        )
-
-    def required(self, path: Path) -> frozenset[str] | None:
-        if path != self.path or self.operator != "=" or (self.bare and "*" in self.value):
-            return None
-        return frozenset({self.value})
-
-
-def _predicate(path: Path, operator: str, value: str, bare: bool) -> Predicate:
-    if operator in ("=~", "!~"):
-        return _pattern_predicate(value, expected=operator == "=~")
-    wildcard = bare and (value.startswith("*") or value.endswith("*"))
-    if operator == ":":
-        return (
-            _wildcard_predicate(value, expected=True)
-            if wildcard and value != "*"
-            else _has_predicate(value, anything=wildcard)
-        )
-    compare = _OPERATORS[operator]
-    if _is_time_field(path):
-        time_ns = _nanoseconds(value)
-        return lambda actual: _is_nonempty_string(actual) and compare(_nanoseconds(actual), time_ns)
-    if path == ("severity",):
-        rank = _rank(value)
-        return lambda actual: compare(_rank(str(actual)), rank)
-    if wildcard and operator in ("=", "!="):
-        return _wildcard_predicate(value, expected=operator == "=")
-    return _plain_predicate(compare, value)
-
-
-def _pattern_predicate(pattern: str, *, expected: bool) -> Predicate:
-    search: Search = compile_pattern(pattern)
-    return lambda actual: search(_to_text(actual)) is expected
-
-
-def _has_predicate(value: str, *, anything: bool) -> Predicate:
-    folded = value.casefold()
-
-    def has(actual: Any) -> bool:
-        if anything:
-            return True
-        if isinstance(actual, dict) and value in actual:
-            return True
-        return any(folded in _to_text(scalar).casefold() for scalar in _scalars(actual))
-
-    return has
-
-
-def _wildcard_predicate(value: str, *, expected: bool) -> Predicate:
-    core = value.strip("*")
-
-    def like(actual: Any) -> bool:
-        text = _to_text(actual)
-        if value.startswith("*") and value.endswith("*"):
-            return core in text
-        return text.endswith(core) if value.startswith("*") else text.startswith(core)
-
-    return lambda actual: like(actual) is expected
-
-
-def _plain_predicate(compare: Callable[[Any, Any], bool], value: str) -> Predicate:
-    try:
-        number: float | None = float(value)
-    except ValueError:
-        number = None
-
-    def plain(actual: Any) -> bool:
-        if isinstance(actual, str):
-            return compare(actual, value)
-        if isinstance(actual, int | float) and not isinstance(actual, bool) and number is not None:
-            return compare(actual, number)
-        return not isinstance(actual, dict) and compare(_to_text(actual), value)
-
-    return plain
-
-
-def _rank(name: str) -> int:
-    rank = int(name) if name.isascii() and name.isdigit() and len(name) < 5 else SEVERITIES.get(name.upper())
-    if rank is None:
-        raise ValueError(f"{name[:40]!r} is not a severity; these are: {', '.join(SEVERITIES)}")
-    return rank
-
-
-def _nanoseconds(text: str) -> int:
-    """Parse a time or a date. Raises `ValueError` with a sentence if it is neither."""
-    whole = f"{text}T00:00:00Z" if _DATE.fullmatch(text) else text
-    try:
-        microseconds = parse_rfc3339(_ZONE.sub(r"\1:\2", whole))
-    except (ValueError, OverflowError):
-        raise ValueError(f"{text[:40]!r} is not a time like 2026-11-15T21:17:35Z") from None
-    rest = _FRACTION.search(whole)
-    return microseconds * 1000 + (int(rest[1].ljust(3, "0")) if rest else 0)
-
-
-def _is_time_field(path: Path) -> bool:
-    return len(path) == 1 and path[0] in TIMES
-
-
-def _is_nonempty_string(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _values_at(document: Any, path: Path) -> list[Any]:
+def values_at(document: Any, path: Path) -> list[Any]:
     """The values at a path: none, one, or one for each element of a list along the path."""
     for depth, name in enumerate(path):
         if isinstance(document, list | tuple):
-            return [value for element in document for value in _values_at(element, path[depth:])]
-        if not isinstance(document, dict):
+            if isinstance(name, int):
+                document = document[name] if -len(document) <= name < len(document) else None
+                continue
+            return [value for element in document for value in values_at(element, path[depth:])]
+        if not isinstance(document, dict) or isinstance(name, int):
             return []
         if name in document:
             document = document[name]
-        elif (joined := ".".join(path[depth:])) in document:  # labels.ml.googleapis.com/task_name, unquoted
-            return _values_at(document[joined], ())
+        elif (joined := ".".join(map(str, path[depth:]))) in document:  # labels.ml.googleapis.com/task_name, unquoted
+            return values_at(document[joined], ())
         elif (camel := _camel(name)) in document:
             document = document[camel]
         else:
             return []
     if isinstance(document, list | tuple):
-        return [value for element in document for value in _values_at(element, ())]
+        return [value for element in document for value in values_at(element, ())]
     return [] if document is None else [document]
 
 
@@ -281,20 +147,20 @@ def _camel(name: str) -> str:
     return head + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
-def _scalars(value: Any) -> Iterator[Any]:
+def scalars(value: Any) -> Iterator[Any]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for inner in value.values():
-            yield from _scalars(inner)
+            yield from scalars(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _scalars(inner)
+            yield from scalars(inner)
     elif value is not None:
         yield value
 
 
-def _to_text(value: Any) -> str:
+def to_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else str(value)
@@ -321,3 +187,14 @@ def compile_pattern(pattern: str) -> Search:
         message = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise ValueError(f"{pattern[:60]!r} is not a regular expression ({message})") from None
     return lambda text: compiled.search(text) is not None
+
+
+def time_ns(text: str) -> int:
+    """Parse a time or a date. Raises `ValueError` with a sentence if it is neither."""
+    whole = f"{text}T00:00:00Z" if _DATE.fullmatch(text) else text
+    try:
+        microseconds = parse_rfc3339(_ZONE.sub(r"\1:\2", whole))
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text[:40]!r} is not a time like 2026-11-15T21:17:35Z") from None
+    rest = _FRACTION.search(whole)
+    return microseconds * 1000 + (int(rest[1].ljust(3, "0")) if rest else 0)

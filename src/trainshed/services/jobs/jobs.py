@@ -10,7 +10,8 @@ from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.domain import names
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.etags import check_etag, etag
-from trainshed.domain.filters import parser
+from trainshed.domain.filters.parser import parse
+from trainshed.domain.filters.server import SERVER
 from trainshed.domain.jobs import gang
 from trainshed.domain.jobs.batch_prediction import BatchPrediction, cloud_output_unsupported
 from trainshed.domain.jobs.job import ENGINE_LABEL, Job, JobEvent, JobState
@@ -123,7 +124,7 @@ class Jobs:
 
     def page(self, project: str, request: PageRequest) -> ResourcePage:
         """Return jobs that match the filter, newest first. See `scan`."""
-        query = parser.parse(request.query)
+        query = parse(request.query, SERVER)
         jobs, cursor = scan(
             lambda before, limit: self._store.page(project, before=before, limit=limit),
             lambda job: query.matches(job_body(job)),

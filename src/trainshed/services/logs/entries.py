@@ -17,6 +17,7 @@ from trainshed.attempts.log_file import MAX_TIME_US, AttemptLog, LogRecord
 from trainshed.config import Home
 from trainshed.domain import names
 from trainshed.domain.filters.parser import Filter, parse
+from trainshed.domain.filters.server import SERVER
 from trainshed.domain.iam import Access, Principal
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.logs import LogCursor, LogEntry, LogSelection
@@ -208,7 +209,7 @@ class _Span:
     def of(cls, query: LogQuery) -> _Span:
         if query.page_size < 0:
             raise InvalidArgumentError("The page size can't be negative.", field="page_size")
-        parsed = parse(query.filter)
+        parsed = parse(query.filter, SERVER)
         descending = _descending(query.order_by)
         position = _position(query) if query.page_token else None
         lower, upper = parsed.window("timestamp")

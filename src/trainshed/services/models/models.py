@@ -8,7 +8,8 @@ from typing import Any
 
 from trainshed.domain import names
 from trainshed.domain.etags import check_etag
-from trainshed.domain.filters import parser
+from trainshed.domain.filters.parser import parse
+from trainshed.domain.filters.server import SERVER
 from trainshed.domain.jobs.job import LOCAL_ENGINE
 from trainshed.domain.json_fields import mask_paths
 from trainshed.domain.models.model import (
@@ -85,7 +86,7 @@ class Models:
 
     def page(self, project: str, request: PageRequest) -> ResourcePage:
         """Return models that match the filter, newest first. See `scan`."""
-        query = parser.parse(request.query)
+        query = parse(request.query, SERVER)
         models, cursor = scan(
             lambda before, limit: self._store.page(project, before=before, limit=limit),
             lambda model: query.matches(self._body(model)),

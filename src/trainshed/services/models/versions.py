@@ -8,7 +8,8 @@ from typing import Any
 
 from trainshed.domain import names
 from trainshed.domain.etags import check_etag
-from trainshed.domain.filters import parser
+from trainshed.domain.filters.parser import parse
+from trainshed.domain.filters.server import SERVER
 from trainshed.domain.jobs.job import ENGINE_LABEL
 from trainshed.domain.json_fields import mask_paths
 from trainshed.domain.models.model import Model, version_not_found
@@ -87,7 +88,7 @@ class Versions:
 
     def page(self, project: str, model_id: str, request: PageRequest) -> ResourcePage:
         """Return versions of a model that match the filter, newest first. See `scan`."""
-        query = parser.parse(request.query)
+        query = parse(request.query, SERVER)
         model = self._store.get(project, model_id)
         versions, cursor = scan(
             lambda before, limit: self._store.page_versions(model, before=before, limit=limit),
