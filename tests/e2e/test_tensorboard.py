@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -18,37 +17,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import psutil
 import pytest
 
 from trainshed.testing.clusters.gangs import alive
 from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.event_files import write_events
 from trainshed.testing.workloads.submitter import Submitter
 
 TRAINSHED = str(Path(sys.executable).with_name("trainshed"))
 START_S = 240.0
 
 
-def masked(data: bytes) -> bytes:
-    """The checksum of a TFRecord's parts."""
-    value = google_crc32c.value(data)
-    return struct.pack("<I", ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
 def write_scalar(folder: Path, tag: str, value: float, step: int) -> None:
-    """An event file with one scalar, byte by byte: Event{wall_time, step, summary{value{tag, simple_value}}}."""
-
-    def field(number: int, content: bytes) -> bytes:
-        return bytes([number << 3 | 2, len(content)]) + content
-
-    stamp = struct.pack("<Bd", 1 << 3 | 1, time.time())
-    summary = field(1, field(1, tag.encode()) + struct.pack("<Bf", 2 << 3 | 5, value))
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / f"events.out.tfevents.{int(time.time())}.test", "wb") as file:
-        for event in (stamp + field(3, b"brain.Event:2"), stamp + bytes([2 << 3, step]) + field(5, summary)):
-            length = struct.pack("<Q", len(event))
-            file.write(length + masked(length) + event + masked(event))
+    """An event file with one scalar, behind the event that every writer begins with."""
+    now = time.time()
+    write_events(folder, (now, 0, {}), (now, step, {tag: value}), name=f"{int(now)}.test")
 
 
 @contextmanager

@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": set(),
     "buckets": {"config"},
     "runtimes": {"config"},
-    "attempts": {"node"},  # the step parser
+    "attempts": {"node", "serving"},  # the step parser; the readers of TFRecord and protocol buffers
     "artifacts": set(),
     "engines": {"config", "node", "serving", "attempts", "artifacts"},
     "engines/hosts": {"engines", "config", "node", "serving", "attempts", "artifacts"},
@@ -35,6 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "services": {"store", "buckets", "runtimes", "engines", "attempts", "artifacts", "gateway", "config"},
     "control": {
         *("store", "buckets", "runtimes", "engines", "attempts", "artifacts", "gateway", "config", "proxy"),
+        "node",  # its free ports
     },
     "api": {"services", "gateway", "console"},
     "console": set(),  # files, and nothing that could know what they show

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
-import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import google_crc32c
 import pytest
+
+from trainshed.serving.formats.protobuf import fields, packed
+from trainshed.serving.formats.tfrecord import records
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 SCRIPTS = SAMPLES / "mnist_async" / "scripts"
@@ -26,56 +27,14 @@ def run(script: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
 
 
-def masked(data: bytes) -> int:
-    crc = google_crc32c.value(data)
-    rotated = (crc >> 15) | (crc << 17 & 0xFFFFFFFF)
-    return int((rotated + 0xA282EAD8) % (1 << 32))
-
-
-def records(data: bytes) -> Iterator[bytes]:
-    """The records of a TFRecord file; both checksums of each must be right."""
-    at = 0
-    while at < len(data):
-        length, of_length = struct.unpack_from("<QI", data, at)
-        assert of_length == masked(data[at : at + 8])
-        record = data[at + 12 : at + 12 + length]
-        (of_record,) = struct.unpack_from("<I", data, at + 12 + length)
-        assert of_record == masked(record)
-        yield record
-        at += 16 + length
-
-
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-
-
-def message(data: bytes) -> list[tuple[int, bytes]]:
-    """The fields of a protocol buffer message that has nothing but length-delimited ones."""
-    fields, at = [], 0
-    while at < len(data):
-        tag, at = varint(data, at)
-        assert tag & 7 == 2
-        size, at = varint(data, at)
-        fields.append((tag >> 3, data[at : at + size]))
-        at += size
-    return fields
-
-
 def example(record: bytes) -> dict[str, int | bytes]:
     """A tf.train.Example whose features have one value each."""
-    [(_, features)] = message(record)
+    [features] = fields(record)[1]
     found: dict[str, int | bytes] = {}
-    for _, entry in message(features):
-        pair = dict(message(entry))
-        [(kind, values)] = message(pair[2])
-        [(_, value)] = message(values)
-        found[pair[1].decode()] = value if kind == 1 else varint(value, 0)[0]
+    for entry in map(fields, fields(features)[1]):
+        [(kind, [values])] = fields(entry[2][0]).items()
+        [value] = fields(values)[1]
+        found[entry[1][0].decode()] = value if kind == 1 else next(packed(value))
     return found
 
 
@@ -87,7 +46,7 @@ def images(part: str) -> bytes:
 def test_records_hold_the_images_and_their_digits(part: str, stem: str, tmp_path: Path) -> None:
     done = run("create_records.py", "--output-dir", str(tmp_path / "data"), "--limit", "300", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = [example(record) for record in records((tmp_path / "data" / f"{part}.tfrecords").read_bytes())]
+    found = [example(record) for record in records(io.BytesIO((tmp_path / "data" / f"{part}.tfrecords").read_bytes()))]
     assert len(found) == 300
     assert [item["label"] for item in found[:10]] == FIRST_DIGITS[part]
     assert b"".join(bytes(item["image_raw"]) for item in found) == images(stem)[: 300 * PIXELS]

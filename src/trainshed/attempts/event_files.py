@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainshed.attempts import event_records
+from trainshed.serving.formats import tfrecord
+from trainshed.serving.formats.protobuf import BadMessageError
 
 PASS_MAX_BYTES = 2 << 20  #: of one pass, over all files
 RECORD_MAX_BYTES = 64 * 1024  #: a longer record is a graph, an image or the like: it is skipped without being read
@@ -87,32 +89,32 @@ class EventFiles:
     def _read(self, file: _File, fd: int, size: int) -> Iterator[Scalar]:
         """The scalars of complete records, within the budget of this pass."""
         data, start = b"", file.offset  # the bytes read, and their offset in the file
-        while not file.damaged and self._budget > 0 and file.offset + event_records.HEADER_BYTES <= size:
+        while not file.damaged and self._budget > 0 and file.offset + tfrecord.HEADER_BYTES <= size:
             position = file.offset - start
             if (
-                len(data) - position < event_records.HEADER_BYTES + RECORD_MAX_BYTES + event_records.FOOTER_BYTES
+                len(data) - position < tfrecord.HEADER_BYTES + RECORD_MAX_BYTES + tfrecord.FOOTER_BYTES
                 and start + len(data) < size
             ):
                 data, start, position = os.pread(fd, _CHUNK_BYTES, file.offset), file.offset, 0
                 self._budget -= len(data)
-            if len(data) - position < event_records.HEADER_BYTES:
+            if len(data) - position < tfrecord.HEADER_BYTES:
                 return  # the file was truncated meanwhile
             try:
-                length = event_records.record_length(data[position : position + event_records.HEADER_BYTES])
-                end = position + event_records.HEADER_BYTES + length + event_records.FOOTER_BYTES
+                length = tfrecord.record_length(data[position : position + tfrecord.HEADER_BYTES], offset=file.offset)
+                end = position + tfrecord.HEADER_BYTES + length + tfrecord.FOOTER_BYTES
                 if start + end > size or (length <= RECORD_MAX_BYTES and end > len(data)):
                     return  # not completely written yet
                 if length <= RECORD_MAX_BYTES:
-                    yield from self._scalars(file, data[position + event_records.HEADER_BYTES : end])
+                    yield from self._scalars(file, data[position + tfrecord.HEADER_BYTES : end])
                 file.offset = start + end
                 if end > len(data):
                     data, start = b"", file.offset
-            except event_records.BadRecordError:
+            except BadMessageError:
                 file.damaged = True
 
     def _scalars(self, file: _File, data: bytes) -> Iterator[Scalar]:
-        record, footer = data[: -event_records.FOOTER_BYTES], data[-event_records.FOOTER_BYTES :]
-        event_records.check_record(record, footer)
+        record, footer = data[: -tfrecord.FOOTER_BYTES], data[-tfrecord.FOOTER_BYTES :]
+        tfrecord.check_record(record, footer, offset=file.offset)
         event = event_records.scalars(record, file.known)
         if not 0 <= event.time_s < 1e11 or not 0 <= event.step < 1 << 53:
             return

@@ -1,32 +1,25 @@
-"""TensorBoard's event records without TensorFlow: the framing of a record, and the scalars in its protobuf.
+"""TensorBoard's events without TensorFlow: the scalars in their protocol buffers.
 
-The bytes are not trusted. Functions here take bytes, and return values or raise `BadRecordError`. They open nothing and
-keep nothing, and their work is bounded by the length of the input.
+The bytes are not trusted. Functions here take bytes, and return values or raise `BadMessageError`. They open nothing
+and keep nothing, and their work is bounded by the length of the input.
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import google_crc32c
+from trainshed.serving.formats.protobuf import BYTES, FIXED32, FIXED64, VARINT, packed, signed, wire_fields
 
-HEADER_BYTES = 12  #: bytes: length of a record, and its checksum
-FOOTER_BYTES = 4  #: bytes: checksum of the record
-_CRC_MASK = 0xA282EAD8
 MAX_VALUES = 256  #: of one record
 MAX_TAG = 200
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FLOAT_FIELDS = {1: (5, "<f"), 2: (6, "<d")}  #: float, double: their repeated field in TensorProto, and its format
 _INTEGER_FIELDS = {3: 7, 9: 10, 4: 7, 6: 7, 5: 7}  #: int32, int64, uint8, int8, int16: repeated varints
 _CONTENT_FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q", 4: "<B", 6: "<b", 5: "<h", 19: "<e"}
 _HALF, _HALF_FIELD, _BFLOAT16 = 19, 13, 14
-
-
-class BadRecordError(Exception):
-    """Bytes that are no record, or no event."""
 
 
 class ScalarEvent(NamedTuple):
@@ -37,41 +30,22 @@ class ScalarEvent(NamedTuple):
     values: tuple[tuple[str, float], ...]
 
 
-def masked_crc(data: bytes) -> int:
-    """The masked checksum of the framing."""
-    crc: int = google_crc32c.value(data)
-    return ((crc >> 15 | crc << 17) + _CRC_MASK) & 0xFFFFFFFF
-
-
-def record_length(header: bytes) -> int:
-    """The length of the record after a header. Raises `BadRecordError` if the header is invalid."""
-    length, crc = struct.unpack("<QI", header)
-    if masked_crc(header[:8]) != crc:
-        raise BadRecordError("the header of a record has a wrong checksum")
-    return int(length)
-
-
-def check_record(record: bytes, footer: bytes) -> None:
-    if masked_crc(record) != struct.unpack("<I", footer)[0]:
-        raise BadRecordError("a record has a wrong checksum")
-
-
 def scalars(record: bytes, scalar_tags: set[str]) -> ScalarEvent:
     """The scalars of an event: TF1's `simple_value` and TF2's tensors with the scalars plugin.
 
     `scalar_tags` are tags that were scalars before; new ones are added. Some writers name the plugin of a tag only
-    once. Raises `BadRecordError` if the record is no event.
+    once. Raises `BadMessageError` if the record is no event.
     """
     time_s, step = 0.0, 0
     values: list[tuple[str, float]] = []
-    for number, kind, value in _fields(record):
-        if number == 1 and kind == _FIXED64:
+    for number, kind, value in wire_fields(record):
+        if number == 1 and kind == FIXED64:
             time_s = struct.unpack("<d", value)[0]
-        elif number == 2 and kind == _VARINT:
-            step = _signed(value)
-        elif number == 5 and kind == _BYTES:
-            for inner, inner_kind, part in _fields(value):
-                if inner == 1 and inner_kind == _BYTES and len(values) < MAX_VALUES:
+        elif number == 2 and kind == VARINT:
+            step = signed(value)
+        elif number == 5 and kind == BYTES:
+            for inner, inner_kind, part in wire_fields(value):
+                if inner == 1 and inner_kind == BYTES and len(values) < MAX_VALUES:
                     values.extend(_value(part, scalar_tags))
     return ScalarEvent(time_s, step, tuple(values))
 
@@ -79,14 +53,14 @@ def scalars(record: bytes, scalar_tags: set[str]) -> ScalarEvent:
 def _value(data: bytes, scalar_tags: set[str]) -> Iterator[tuple[str, float]]:
     """One Summary.Value, if it is a scalar."""
     tag, plugin, simple, tensor = "", b"", None, None
-    for number, kind, value in _fields(data):
-        if number == 1 and kind == _BYTES:
+    for number, kind, value in wire_fields(data):
+        if number == 1 and kind == BYTES:
             tag = value.decode("utf-8", "replace")
-        elif number == 2 and kind == _FIXED32:
+        elif number == 2 and kind == FIXED32:
             simple = struct.unpack("<f", value)[0]
-        elif number == 8 and kind == _BYTES:
+        elif number == 8 and kind == BYTES:
             tensor = value
-        elif number == 9 and kind == _BYTES:
+        elif number == 9 and kind == BYTES:
             plugin = _plugin(value)
     if not tag or len(tag) > MAX_TAG:
         return
@@ -100,10 +74,11 @@ def _value(data: bytes, scalar_tags: set[str]) -> Iterator[tuple[str, float]]:
 
 
 def _plugin(metadata: bytes) -> bytes:
-    for number, kind, value in _fields(metadata):
-        if number == 1 and kind == _BYTES:
+    for number, kind, value in wire_fields(metadata):
+        if number == 1 and kind == BYTES:
             return next(
-                (bytes(name) for field, inner_kind, name in _fields(value) if field == 1 and inner_kind == _BYTES), b""
+                (bytes(name) for field, inner_kind, name in wire_fields(value) if field == 1 and inner_kind == BYTES),
+                b"",
             )
     return b""
 
@@ -112,10 +87,10 @@ def _scalar(tensor: bytes) -> float | None:
     """The only element of a TensorProto. Returns None if there are more, or its type is not that of a scalar."""
     dtype, content = 0, b""
     fields: dict[int, tuple[int, bytes | int]] = {}
-    for number, kind, value in _fields(tensor):
-        if number == 1 and kind == _VARINT:
+    for number, kind, value in wire_fields(tensor):
+        if number == 1 and kind == VARINT:
             dtype = value
-        elif number == 4 and kind == _BYTES:
+        elif number == 4 and kind == BYTES:
             content = value
         elif number in (5, 6, 7, 10, _HALF_FIELD):
             fields[number] = (kind, value)
@@ -126,10 +101,11 @@ def _scalar(tensor: bytes) -> float | None:
         value = fields.get(number, (0, b""))[1]
         if value == b"":
             return 0.0  # proto3 omits zeros
-        packed = value if isinstance(value, bytes) and len(value) == struct.calcsize(format_) else None
-        return None if packed is None else float(struct.unpack(format_, packed)[0])
+        if not isinstance(value, bytes) or len(value) != struct.calcsize(format_):
+            return None
+        return float(struct.unpack(format_, value)[0])
     if dtype in _INTEGER_FIELDS or dtype in (_HALF, _BFLOAT16):
-        return _from_varint(dtype, *fields.get(_INTEGER_FIELDS.get(dtype, _HALF_FIELD), (_VARINT, 0)))
+        return _from_varint(dtype, *fields.get(_INTEGER_FIELDS.get(dtype, _HALF_FIELD), (VARINT, 0)))
     return None
 
 
@@ -142,48 +118,10 @@ def _from_content(dtype: int, content: bytes) -> float | None:
 
 def _from_varint(dtype: int, kind: int, value: bytes | int) -> float | None:
     if isinstance(value, bytes):
-        number, end = _varint(value, 0)
-        if end != len(value):
-            return None  # more than one
-        value = number
+        numbers = list(itertools.islice(packed(value), 2))
+        if len(numbers) != 1:
+            return None
+        value = numbers[0]
     if dtype in (_HALF, _BFLOAT16):
         return _from_content(dtype, struct.pack("<H", value & 0xFFFF))
-    return float(_signed(value)) if kind in (_VARINT, _BYTES) else None
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
-    """(number, wire type, value) of each field of a message: an int for varints, else bytes."""
-    position = 0
-    while position < len(data):
-        key, position = _varint(data, position)
-        kind = key & 7
-        if kind == _VARINT:
-            value, position = _varint(data, position)
-            yield key >> 3, kind, value
-            continue
-        if kind == _BYTES:
-            size, position = _varint(data, position)
-        elif kind in (_FIXED64, _FIXED32):
-            size = 8 if kind == _FIXED64 else 4
-        else:
-            raise BadRecordError(f"a field has the wire type {kind}")
-        if size > len(data) - position:
-            raise BadRecordError("a field is longer than its message")
-        yield key >> 3, kind, data[position : position + size]
-        position += size
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < len(data) and shift < 70:
-        byte = data[position]
-        value |= (byte & 0x7F) << shift
-        position += 1
-        if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, position
-        shift += 7
-    raise BadRecordError("a number has no end")
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
+    return float(signed(value)) if kind in (VARINT, BYTES) else None

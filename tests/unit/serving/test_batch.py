@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import struct
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,6 +23,7 @@ from trainshed.serving.loaders.base import TensorModel
 from trainshed.serving.signatures import Signature, Tensor
 from trainshed.serving.spec import ServingSpec
 from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.workloads.records import framed
 
 
 class Doubles:
@@ -78,15 +77,6 @@ def told(folder: Path) -> dict[str, int]:
     return found
 
 
-def record(data: bytes) -> bytes:
-    def masked(part: bytes) -> int:
-        crc = int(google_crc32c.value(part))
-        return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-    length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", masked(length)) + data + struct.pack("<I", masked(data))
-
-
 def test_rows_and_their_errors(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
     file.write_text('[1, 2]\n{"x": [3, 4]}\nnonsense\n\n[101, 0]\n[5, 6, 7]\n[1], [2]\n[9, 9]\n')
@@ -126,7 +116,7 @@ def test_a_model_that_takes_a_string_gets_the_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_records(tmp_path: Path, packed: bool) -> None:
     file = tmp_path / "rows.tfrecord"
-    content = b"".join(map(record, (b"one", b"two")))
+    content = b"".join(map(framed, (b"one", b"two")))
     file.write_bytes(gzip.compress(content) if packed else content)
     BatchRun(plan(tmp_path, file, data_format="TF_RECORD_GZIP" if packed else "TF_RECORD"), Doubles("string")).run()
     assert results(tmp_path) == ['{"y":"oneone"}', '{"y":"twotwo"}']
@@ -134,7 +124,7 @@ def test_records(tmp_path: Path, packed: bool) -> None:
 
 def test_a_damaged_file_of_records_ends_the_job(tmp_path: Path) -> None:
     file = tmp_path / "rows.tfrecord"
-    file.write_bytes(record(b"one")[:-1])
+    file.write_bytes(framed(b"one")[:-1])
     with pytest.raises(BadMessageError, match="cut short"):
         BatchRun(plan(tmp_path, file, data_format="TF_RECORD"), Doubles("string")).run()
     assert results(tmp_path) == []
@@ -271,7 +261,7 @@ def test_pieces_are_the_whole_file(tmp_path_factory: Any, lines: list[bytes], pi
 
 def test_a_file_of_records_is_one_shard(tmp_path: Path) -> None:
     file = tmp_path / "rows"
-    file.write_bytes(record(b"x" * 100) * 10)
+    file.write_bytes(framed(b"x" * 100) * 10)
     assert split_into_shards([str(file)], "TF_RECORD", shard_bytes=10) == [
         Shard(0, str(file), 0, file.stat().st_size, 1)
     ]

@@ -11,22 +11,7 @@ from hypothesis import strategies as st
 from trainshed.serving.errors import LoaderError
 from trainshed.serving.formats.saved_model import read_signatures
 from trainshed.serving.signatures import Signature, Tensor
-
-
-def varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    data = bytearray()
-    while value >= 0x80:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes((*data, value))
-
-
-def field(number: int, value: int | bytes | str) -> bytes:
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    data = value.encode() if isinstance(value, str) else value
-    return varint(number << 3 | 2) + varint(len(data)) + data
+from trainshed.testing.workloads.records import field
 
 
 def info(place: str, dtype: int, shape: tuple[int, ...] | None) -> bytes:

@@ -6,53 +6,27 @@ import base64
 import io
 import struct
 
-import google_crc32c
 import numpy as np
 import pytest
 
 from trainshed.serving.formats.protobuf import BadMessageError, fields
 from trainshed.serving.formats.tf_serving_warmup import requests, tensor
 from trainshed.serving.formats.tfrecord import records
-
-
-def varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*found, value])
-
-
-def number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def piece(field: int, value: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(value)) + value
+from trainshed.testing.workloads.records import field, framed, varint
 
 
 def shaped(*sizes: int) -> bytes:
-    return piece(2, b"".join(piece(2, number(1, size)) for size in sizes))
-
-
-def framed(data: bytes) -> bytes:
-    def masked(part: bytes) -> int:
-        crc = int(google_crc32c.value(part))
-        return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-    length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", masked(length)) + data + struct.pack("<I", masked(data))
+    return field(2, b"".join(field(2, field(1, size)) for size in sizes))
 
 
 def predict_log(signature: str, **inputs: bytes) -> bytes:
-    entries = b"".join(piece(2, piece(1, name.encode()) + piece(2, value)) for name, value in inputs.items())
-    request = piece(1, piece(1, b"mnist") + piece(3, signature.encode())) + entries
-    return piece(6, piece(1, request))
+    entries = b"".join(field(2, field(1, name.encode()) + field(2, value)) for name, value in inputs.items())
+    request = field(1, field(1, b"mnist") + field(3, signature.encode())) + entries
+    return field(6, field(1, request))
 
 
-FLOATS = number(1, 1) + shaped(2, 2) + piece(4, np.array([[0.5, 1], [2, 3]], "<f4").tobytes())
-STRINGS = number(1, 7) + shaped(2) + piece(8, b"\xff\x00") + piece(8, b"text")
+FLOATS = field(1, 1) + shaped(2, 2) + field(4, np.array([[0.5, 1], [2, 3]], "<f4").tobytes())
+STRINGS = field(1, 7) + shaped(2) + field(8, b"\xff\x00") + field(8, b"text")
 
 
 def test_a_predict_log_becomes_rows() -> None:
@@ -74,19 +48,19 @@ def test_a_log_without_a_signature_names_none() -> None:
 
 @pytest.mark.parametrize("kind", [2, 3], ids=["classification", "regression"])
 def test_examples_go_as_they_are(kind: int) -> None:
-    examples = piece(1, piece(1, b"one") + piece(1, b"two"))
-    log = piece(kind, piece(1, piece(1, piece(3, b"classify")) + piece(2, examples)))
+    examples = field(1, field(1, b"one") + field(1, b"two"))
+    log = field(kind, field(1, field(1, field(3, b"classify")) + field(2, examples)))
     wanted = [{"b64": base64.b64encode(text).decode()} for text in (b"one", b"two")]
     assert list(requests(framed(log))) == [{"signature_name": "classify", "instances": wanted}]
 
 
 def test_what_has_no_rows_is_left_out() -> None:
-    scalar = number(1, 1) + piece(5, struct.pack("<f", 1))
-    three = number(1, 1) + shaped(3) + piece(5, struct.pack("<3f", 1, 2, 3))
+    scalar = field(1, 1) + field(5, struct.pack("<f", 1))
+    three = field(1, 1) + shaped(3) + field(5, struct.pack("<3f", 1, 2, 3))
     logs = (
         predict_log("a", x=scalar),
         predict_log("b", x=FLOATS, y=three),
-        piece(5, b""),
+        field(5, b""),
         predict_log("c", x=FLOATS),
     )
     assert [r["signature_name"] for r in requests(b"".join(map(framed, logs)))] == ["c"]
@@ -95,13 +69,13 @@ def test_what_has_no_rows_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("message", "wanted"),
     [
-        (number(1, 9) + shaped(3) + piece(10, varint(1) + varint(-2) + varint(1 << 40)), [1, -2, 1 << 40]),
-        (number(1, 3) + shaped(2) + number(7, 5) + number(7, -1), [5, -1]),
-        (number(1, 2) + shaped(1) + piece(6, struct.pack("<d", 0.1)), [0.1]),
-        (number(1, 10) + shaped(2) + piece(11, b"\x01\x00"), [True, False]),
-        (number(1, 19) + shaped(1) + piece(13, varint(0x3C00)), [1.0]),
-        (number(1, 1) + shaped(2, 2) + piece(5, struct.pack("<f", 7)), [[7, 7], [7, 7]]),
-        (number(1, 1) + shaped(0), []),
+        (field(1, 9) + shaped(3) + field(10, varint(1) + varint(-2) + varint(1 << 40)), [1, -2, 1 << 40]),
+        (field(1, 3) + shaped(2) + field(7, 5) + field(7, -1), [5, -1]),
+        (field(1, 2) + shaped(1) + field(6, struct.pack("<d", 0.1)), [0.1]),
+        (field(1, 10) + shaped(2) + field(11, b"\x01\x00"), [True, False]),
+        (field(1, 19) + shaped(1) + field(13, varint(0x3C00)), [1.0]),
+        (field(1, 1) + shaped(2, 2) + field(5, struct.pack("<f", 7)), [[7, 7], [7, 7]]),
+        (field(1, 1) + shaped(0), []),
     ],
     ids=["packed", "one by one", "double", "bool", "half", "one value for all", "empty"],
 )
@@ -111,9 +85,9 @@ def test_values_of_a_tensor(message: bytes, wanted: list[object]) -> None:
 
 def test_a_tensor_with_too_few_values_is_refused() -> None:
     with pytest.raises(BadMessageError, match=r"shape \[2\] has 3 values"):
-        tensor(number(1, 1) + shaped(2) + piece(5, struct.pack("<3f", 1, 2, 3)))
+        tensor(field(1, 1) + shaped(2) + field(5, struct.pack("<3f", 1, 2, 3)))
     with pytest.raises(BadMessageError, match="type number 8"):
-        tensor(number(1, 8) + shaped(1))
+        tensor(field(1, 8) + shaped(1))
 
 
 def test_a_broken_file_says_where() -> None:
@@ -129,7 +103,7 @@ def test_a_broken_file_says_where() -> None:
         list(records(io.BytesIO(bytes(spoilt))))
 
 
-@pytest.mark.parametrize("message", [b"\x80", piece(1, b"abc")[:-1], b"\x0b", b"\xff" * 11])
+@pytest.mark.parametrize("message", [b"\x80", field(1, b"abc")[:-1], b"\x0b", b"\xff" * 11])
 def test_a_message_that_is_none_is_refused(message: bytes) -> None:
     with pytest.raises(BadMessageError):
         fields(message)

@@ -10,36 +10,45 @@ import google_crc32c
 
 from .protobuf import BadMessageError
 
-_HEAD = struct.Struct("<QI")
-_TAIL = struct.Struct("<I")
+_HEADER = struct.Struct("<QI")
+_FOOTER = struct.Struct("<I")
+HEADER_BYTES = _HEADER.size  #: the length of a record, and its checksum
+FOOTER_BYTES = _FOOTER.size  #: the checksum of the record
 _MAX_RECORD_BYTES = 1 << 30  #: a greater length is damage that its checksum happens to match
 
 
 def records(file: BinaryIO) -> Iterator[bytes]:
     """The records of an open file. Raises `BadMessageError` where it is damaged."""
     offset = 0
-    while head := _read(file, _HEAD.size):
-        if len(head) < _HEAD.size:
+    while header := file.read(HEADER_BYTES):
+        if len(header) < HEADER_BYTES:
             raise BadMessageError(f"A record's header at byte {offset} is cut short.")
-        size, checksum = _HEAD.unpack(head)
-        if checksum != _masked_crc(head[:8]) or size > _MAX_RECORD_BYTES:
-            raise BadMessageError(
-                f"The checksum of a record's length at byte {offset} is wrong: this is not a TFRecord file."
-            )
-        body, tail = _read(file, size), _read(file, _TAIL.size)
-        if len(body) < size or len(tail) < _TAIL.size:
+        size = record_length(header, offset=offset)
+        record, footer = file.read(size), file.read(FOOTER_BYTES)
+        if len(record) < size or len(footer) < FOOTER_BYTES:
             raise BadMessageError(f"The record at byte {offset} is cut short.")
-        if _TAIL.unpack(tail)[0] != _masked_crc(body):
-            raise BadMessageError(f"The checksum of the record at byte {offset} is wrong.")
-        yield body
-        offset += _HEAD.size + size + _TAIL.size
+        check_record(record, footer, offset=offset)
+        yield record
+        offset += HEADER_BYTES + size + FOOTER_BYTES
 
 
-def _read(file: BinaryIO, size: int) -> bytes:
-    """Read `size` bytes, or up to the end of the file."""
-    return file.read(size) if size else b""
+def record_length(header: bytes, *, offset: int) -> int:
+    """The length of the record whose header is at byte `offset`. Raises `BadMessageError` if its checksum is wrong."""
+    size, checksum = _HEADER.unpack(header)
+    if checksum != masked_crc(header[:8]) or size > _MAX_RECORD_BYTES:
+        raise BadMessageError(
+            f"The checksum of a record's length at byte {offset} is wrong: this is not a TFRecord file."
+        )
+    return int(size)
 
 
-def _masked_crc(data: bytes) -> int:
+def check_record(record: bytes, footer: bytes, *, offset: int) -> None:
+    """Raises `BadMessageError` if the checksum of the record at byte `offset` is wrong."""
+    if _FOOTER.unpack(footer)[0] != masked_crc(record):
+        raise BadMessageError(f"The checksum of the record at byte {offset} is wrong.")
+
+
+def masked_crc(data: bytes) -> int:
+    """The checksum of lengths and records."""
     crc = int(google_crc32c.value(data))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -6,48 +6,28 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainshed.attempts.event_records import masked_crc
-
-
-def varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def field(number: int, data: bytes) -> bytes:
-    """Encode a length-delimited field."""
-    return varint(number << 3 | 2) + varint(len(data)) + data
+from trainshed.testing.workloads.records import field, framed, varint
 
 
 def simple_value(tag: str, value: float) -> bytes:
     """Encode a Summary.Value of TF1."""
-    return field(1, tag.encode()) + varint(2 << 3 | 5) + struct.pack("<f", value)
+    return field(1, tag) + varint(2 << 3 | 5) + struct.pack("<f", value)
 
 
 def tensor_value(tag: str, tensor: bytes, *, plugin: str = "scalars") -> bytes:
     """Encode a Summary.Value of TF2, around a TensorProto. Without a plugin: as a later value of a known tag."""
-    metadata = field(9, field(1, field(1, plugin.encode()))) if plugin else b""
-    return field(1, tag.encode()) + field(8, tensor) + metadata
+    metadata = field(9, field(1, field(1, plugin))) if plugin else b""
+    return field(1, tag) + field(8, tensor) + metadata
 
 
 def float_tensor(value: float) -> bytes:
-    return varint(1 << 3) + varint(1) + field(4, struct.pack("<f", value))
+    return field(1, 1) + field(4, struct.pack("<f", value))
 
 
 def event(time_s: float, step: int, *values: bytes) -> bytes:
     summary = b"".join(field(1, value) for value in values)
-    head = varint(1 << 3 | 1) + struct.pack("<d", time_s) + varint(2 << 3) + varint(step)
+    head = varint(1 << 3 | 1) + struct.pack("<d", time_s) + field(2, step)
     return head + (field(5, summary) if values else field(3, b"brain.Event:2"))
-
-
-def framed(record: bytes) -> bytes:
-    header = struct.pack("<Q", len(record))
-    return header + struct.pack("<I", masked_crc(header)) + record + struct.pack("<I", masked_crc(record))
 
 
 def write_events(folder: Path, *steps: tuple[float, int, Mapping[str, float]], name: str = "1.host") -> Path:
