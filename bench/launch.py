@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from report import Row, publish
-from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.node.process.ports import free_ports
 from trainshed.runtimes.builds import EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.testing.contracts.engines import wait_for

@@ -28,7 +28,7 @@ import psutil
 
 from load import Load, ask_for_wrk, drive
 from report import Row, publish
-from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.node.process.ports import free_ports
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.testing.processes.servers import RunningServer

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from report import Row, publish
-from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.node.process.ports import free_ports
 from trainshed.runtimes.builds import EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.testing.processes.servers import RunningServer

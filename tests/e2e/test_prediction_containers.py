@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import trainshed
-from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.engines.local.containers import BRIDGE, HOST
 from trainshed.node.containers import tool as container_tool
 from trainshed.node.containers.tool import ContainerSpec, ContainerTool
 from trainshed.node.process import tree
+from trainshed.node.process.ports import free_ports
 from trainshed.testing.clusters.containers import ANSWERS, Docker, Podman
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.processes.servers import RunningServer, ask

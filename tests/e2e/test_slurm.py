@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.node.process.ports import free_ports
 from trainshed.testing.cache import RUNTIMES
 from trainshed.testing.clusters.ray import ray_environment
 from trainshed.testing.clusters.slurm import SlurmCluster

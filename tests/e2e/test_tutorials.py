@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.node.process.ports import free_ports
 from trainshed.testing.clusters.containers import Podman
 from trainshed.testing.processes.servers import RunningServer
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase
 from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine
+from trainshed.node.process.ports import free_ports
 from trainshed.node.supervisor.start_order import MAX_DELAY_S
 from trainshed.testing.contracts.engines import settle
 

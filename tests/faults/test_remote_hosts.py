@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 from trainshed.config import Settings
-from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.domain.models.hosting import HostEndpoint
 from trainshed.gateway import connection_pool as reaching
 from trainshed.gateway.routes import HostAddress
+from trainshed.node.process.ports import free_ports
 from trainshed.serving.frames import ANSWER_HEAD, FrameKind, auth_frame, pack_request
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.fakes.hosts import FakeHost, answering, echo

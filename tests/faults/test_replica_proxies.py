@@ -6,7 +6,6 @@ import fcntl
 import os
 import re
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from trainshed.node.remote import workspace
-from trainshed.node.remote.agent import reserve_port
 from trainshed.node.remote.replica_proxy import GangAddresses
 from trainshed.testing.clusters.gangs import GangRun, alive, wait_until
 from trainshed.testing.fakes.local_bridge import LocalBridge
@@ -241,12 +239,3 @@ def test_an_address_book_gives_what_was_entered(tmp_path: Path) -> None:
     assert book.of(MASTER) is None
     book.enter(MASTER, "10.0.0.1", "2222")
     assert book.of(MASTER) == ("10.0.0.1", "2222")
-
-
-def test_a_port_is_held_until_it_is_let_go() -> None:
-    held = reserve_port("127.0.0.1")
-    port = held.getsockname()[1]
-    with socket.socket() as other, pytest.raises(OSError, match="in use"):
-        other.bind(("127.0.0.1", port))
-    held.close()
-    reserve_port("127.0.0.1", port).close()

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt
 from trainshed.engines.base import AttemptSpec, Engine, Replica
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.engines.shipping import ship
+from trainshed.node.process.ports import free_ports
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.testing.cache import runtime_python
 from trainshed.testing.contracts.engines import EngineContract, settle, wait_for

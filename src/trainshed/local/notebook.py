@@ -14,7 +14,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -88,15 +87,6 @@ def running(home: Home) -> Notebook | None:
         return Notebook(**json.loads((home.notebook / "server.json").read_text()))
     except (FileNotFoundError, ValueError, TypeError):  # never started, or not ready yet
         return None
-
-
-def check_port(port: int) -> None:
-    """Raises `CannotProceedError` if the port can't be used."""
-    try:
-        with socket.create_server((HOST, port)):
-            return
-    except OSError as exc:
-        raise CannotProceedError(f"Port {port} can't be used: {exc.strerror}. Choose another one with --port.") from exc
 
 
 def copy_samples(source: Path, folder: Path) -> list[str]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainshed.errors import CannotProceedError
 from trainshed.local.processes import Program
 
 RUNTIME = "2.21"  #: its TensorBoard reads the event files of all other runtimes
@@ -28,14 +26,3 @@ def url_in(line: str) -> str | None:
     """Return TensorBoard's URL if the line announces it, otherwise None."""
     match = _READY.search(line)
     return match[1] if match else None
-
-
-def check_port(host: str, port: int) -> None:
-    """Raises `CannotProceedError` if the port can't be used."""
-    try:
-        with socket.create_server((host, port)):
-            return
-    except OSError as exc:
-        raise CannotProceedError(
-            f"Port {port} of {host} can't be used: {exc.strerror}. Choose another one with --port."
-        ) from exc

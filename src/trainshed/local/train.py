@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from trainshed.domain.jobs.gang import EVALUATOR, MASTER, PS, WORKER
 from trainshed.errors import CannotProceedError, InvalidArgumentError
+from trainshed.local.ports import check_port
 from trainshed.local.processes import Program
 
 _JOB_DIR_MARKERS = ("job-dir", "job_dir", "parse_known_args")
@@ -92,15 +92,11 @@ def check_ports(start_port: int, count: int) -> None:
     if start_port + count - 1 > 65535:
         raise CannotProceedError(f"{count} ports from {start_port} on reach beyond 65535. Choose a lower --start-port.")
     for port in range(start_port, start_port + count):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the listeners of replicas do
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError as exc:
-                raise CannotProceedError(
-                    f"Port {port} of this machine can't be used: {exc.strerror}. Each replica needs a port of its own; "
-                    f"choose where they start with --start-port."
-                ) from exc
+        check_port(
+            "127.0.0.1",
+            port,
+            advice="Each replica needs a port of its own; choose where they start with --start-port.",
+        )
 
 
 def check_module(package: Path, module: str) -> None:

@@ -19,7 +19,6 @@ from trainshed.control.deployments.model_files import ModelFileStore
 from trainshed.control.deployments.provisioner import HostResources, ImageResolver, ProvisionerDeps, VersionProvisioner
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
-from trainshed.control.jobs.local_attempt import free_ports
 from trainshed.domain.jobs.batch_prediction import BatchPrediction
 from trainshed.domain.jobs.job import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.domain.policies import JOBS, MODELS
@@ -265,7 +264,7 @@ def _host_containers(home: Home, settings: Settings) -> HostContainers:
         load_timeout_s=settings.load_timeout_s,
         predict_timeout_s=settings.predict_timeout_s,
     )
-    return HostContainers(home, options, free_port=lambda: free_ports(1)[0])
+    return HostContainers(home, options)
 
 
 def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:

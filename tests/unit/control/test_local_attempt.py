@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.buckets.names import object_path, resolve_uris, split_uri
-from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.buckets.names import object_path, split_uri
+from trainshed.buckets.names import resolve_uris
 from trainshed.errors import InvalidArgumentError
 
 ROOT = Path("/state/buckets")
@@ -36,12 +36,3 @@ def own(uri: str) -> Path | None:
 )
 def test_addresses_become_paths(given: str, wanted: str) -> None:
     assert resolve_uris(given, own) == wanted
-
-
-def test_ports_differ() -> None:
-    assert len(set(free_ports(30))) == 30
-
-
-def test_ports_are_not_those_that_the_kernel_gives_to_others() -> None:
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert all(1024 < port < first for port in free_ports(30))

@@ -16,6 +16,7 @@ from trainshed.cli.toolkit.output import say
 from trainshed.cli.workspace.shell import shell_target
 from trainshed.config import environment
 from trainshed.local import notebook as lab
+from trainshed.local.ports import check_port
 from trainshed.local.samples import samples_folder
 from trainshed.shell import shims
 from trainshed.shell.environment import ShellTarget, inner_environment, outer_environment
@@ -67,7 +68,7 @@ def notebook(port: int | None, folder: Path | None, no_browser: bool, stop: bool
 def _start(context: CommandContext, target: ShellTarget, folder: Path, port: int | None) -> lab.Notebook:
     home = target.home
     if port is not None:
-        lab.check_port(port)
+        check_port(lab.HOST, port)
     outer_env = outer_environment(environment())
     with show_build("notebook") as progress:
         python = lab.interpreter(home, progress)

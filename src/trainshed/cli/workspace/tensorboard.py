@@ -17,7 +17,8 @@ from trainshed.config import environment
 from trainshed.errors import CannotProceedError, FailedPreconditionError
 from trainshed.local import interpreters, processes
 from trainshed.local.buckets import LocalBuckets
-from trainshed.local.tensorboard import RUNTIME, check_port, program, url_in
+from trainshed.local.ports import check_port
+from trainshed.local.tensorboard import RUNTIME, program, url_in
 
 
 @click.command(cls=Command)

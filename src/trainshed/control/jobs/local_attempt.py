@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import socket
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from trainshed.buckets.names import resolve_uris
 from trainshed.config import Home, Settings
 from trainshed.control.packages import FETCHED_FOLDER, PackageRequest, resolve_packages, site_name
 from trainshed.control.uri_resolver import UriResolver
@@ -20,15 +16,14 @@ from trainshed.domain.jobs.job import Job, JobEvent, JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import workload_of
 from trainshed.domain.times import now_us
+from trainshed.buckets.names import resolve_uris
 from trainshed.engines.base import AttemptSpec, ContainerSettings, GangRequest, Mount, Replica, ReplicaContainer
 from trainshed.errors import FailedPreconditionError, UnavailableError
+from trainshed.node.process.ports import free_ports
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.store.jobs import JobStore
 
-_EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_LOWEST_PORT, _HIGHEST_PORT = 10_000, 65_535
-_PORT_CANDIDATES = 1_000  #: size of the random sample of candidate ports
 _PROGRESS_STEP = 0.1  #: fraction of a runtime's build between two events of the job
 CONTAINER_BUCKETS_FOLDER = Path("/gcs")  #: where a container sees the buckets
 _RESUBMIT = "Submit the job again to upload it anew."
@@ -127,7 +122,10 @@ class LocalAttemptBuilder:
     def _replicas(self, job: Job, training: Training) -> tuple[Replica, ...]:
         gang = gangs.gang(training)
         listening = [replica for replica in gang if replica.type != gangs.EVALUATOR]
-        addresses = gangs.loopback_addresses(gang, free_ports(len(listening)))
+        try:
+            addresses = gangs.loopback_addresses(gang, free_ports(len(listening)))
+        except OSError as exc:
+            raise UnavailableError(f"{exc.strerror}.") from exc
         return tuple(
             Replica(
                 name=replica.name,
@@ -175,33 +173,3 @@ def report_build(jobs: JobStore, job: Job) -> Callable[[float, str], None]:
             jobs.tell(job, JobEvent(message=message, time_us=now_us()))
 
     return progress
-
-
-def free_ports(count: int) -> list[int]:
-    """Return distinct random loopback ports that nothing listens on now.
-
-    They are below the kernel's ephemeral range. Any process could take a port of that range before the trainer listens.
-    """
-    limit = _first_ephemeral_port()
-    ports: list[int] = []
-    with ExitStack() as stack:
-        for port in random.sample(range(_LOWEST_PORT, limit), _PORT_CANDIDATES):
-            if len(ports) == count:
-                break
-            listener = stack.enter_context(socket.socket())
-            try:
-                listener.bind(("127.0.0.1", port))
-            except OSError:  # in use
-                continue
-            ports.append(port)
-    if len(ports) < count:
-        raise UnavailableError(
-            f"Hardly any port from {_LOWEST_PORT} to {limit - 1} is free. End programs that listen there."
-        )
-    return ports
-
-
-def _first_ephemeral_port() -> int:
-    """Return the start of the ephemeral range, or the end of all ports if too few are below it."""
-    first = int(_EPHEMERAL_RANGE_FILE.read_text().split()[0])
-    return first if first >= _LOWEST_PORT + _PORT_CANDIDATES else _HIGHEST_PORT + 1

@@ -20,6 +20,7 @@ from trainshed.node.containers import images
 from trainshed.node.containers import tool as container_tool
 from trainshed.node.containers.images import ImageError
 from trainshed.node.containers.tool import ContainerSpec, ContainerTool, NoContainerToolError
+from trainshed.node.process.ports import free_ports
 
 LOG = logging.getLogger("trainshed.engines.local.hosts")
 
@@ -59,7 +60,13 @@ class ContainerOptions:
 class HostContainers:
     """All containers of hosts of one state folder. Thread-safe."""
 
-    def __init__(self, home: Home, options: ContainerOptions | None = None, *, free_port: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        options: ContainerOptions | None = None,
+        *,
+        free_port: Callable[[], int] = lambda: free_ports(1)[0],
+    ) -> None:
         self._hosts = home.hosts
         self._options = options or ContainerOptions()
         self._free_port = free_port

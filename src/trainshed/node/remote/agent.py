@@ -14,16 +14,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import random
 import select
 import selectors
 import signal
-import socket
 import sys
 import time
 
 from ..process import spawn, tree
 from ..process.exit_status import ExitStatus
+from ..process.ports import reserve_known_port, reserve_port
 from ..process.sampler import SAMPLE_INTERVAL_S, ProcessSampler, oom_kills
 from ..process.tree import signal_pipe
 from . import placeholders, streams
@@ -31,6 +30,7 @@ from .workspace import SPEC_FILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from typing import Any, Callable, Optional
 
     from .sidecar_proxy import SidecarProxy
@@ -41,9 +41,6 @@ _CHUNK_BYTES = 1 << 16
 _DRAIN_MAX_BYTES = 64 << 20
 _PENDING_MAX_BYTES = 4 << 20  #: bytes that wait for disk space before the replica is paused
 _POLL_INTERVAL_S = 0.02
-_BIND_TIMEOUT_S = 20.0  #: for the port that the replica had before
-_EPHEMERAL_PORTS_FILE = "/proc/sys/net/ipv4/ip_local_port_range"
-_PORT_MIN, _PORT_MAX, _BIND_MAX_ATTEMPTS = 10000, 65535, 1000
 
 
 def run_agent(folder: str) -> int:
@@ -273,7 +270,8 @@ class Agent:
             self._exit_status = status
             return
         try:
-            self._port = reserve_port(self._spec["host"], self._spec["port"])
+            host, port = self._spec["host"], self._spec["port"]
+            self._port = reserve_known_port(host, port) if port else reserve_port(host)
         except OSError as exc:
             self._log("No port is free on %s: %s." % (self._spec["host"], exc.strerror), streams.ERR)
             self._exit_status = ExitStatus(1)
@@ -352,47 +350,3 @@ def _node_environment() -> dict[str, str]:
 
 def _json(**facts: Any) -> bytes:
     return json.dumps(facts).encode()
-
-
-def reserve_port(host: str, preferred: int = 0) -> socket.socket:
-    """Bind a free port of this host, or `preferred` if that is not 0. It stays reserved until the socket is closed.
-
-    Free ports are chosen below the kernel's ephemeral range. Any outgoing connection could take an ephemeral port
-    before the trainer listens.
-    """
-    if preferred:
-        return _bind_with_retry(host, preferred)
-    with open(_EPHEMERAL_PORTS_FILE) as file:
-        first = int(file.read().split()[0])
-    stop = first if first >= _PORT_MIN + _BIND_MAX_ATTEMPTS else _PORT_MAX + 1
-    failure = OSError(0, "none was tried")
-    for port in random.sample(range(_PORT_MIN, stop), _BIND_MAX_ATTEMPTS):
-        try:
-            return _bind(host, port, shared=False)
-        except OSError as exc:
-            failure = exc
-    raise failure
-
-
-def _bind_with_retry(host: str, port: int) -> socket.socket:
-    deadline = time.monotonic() + _BIND_TIMEOUT_S
-    while True:
-        try:
-            return _bind(host, port, shared=True)
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_POLL_INTERVAL_S)
-
-
-def _bind(host: str, port: int, shared: bool) -> socket.socket:
-    """`shared` allows the port while connections of an earlier listener are in TIME_WAIT."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    try:
-        if shared:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except OSError:
-        listener.close()
-        raise
-    return listener

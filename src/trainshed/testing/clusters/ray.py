@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.node.process.ports import free_ports
 from trainshed.runtimes.uv import find_uv, uv_command
 from trainshed.testing.clusters.machines import Network, TestMachine
 

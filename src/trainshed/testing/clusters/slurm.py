@@ -14,7 +14,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from trainshed.control.jobs.local_attempt import free_ports
+from trainshed.node.process.ports import free_ports
 from trainshed.testing.clusters.machines import Network
 from trainshed.testing.contracts.engines import wait_for
 
