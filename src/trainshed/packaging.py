@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
+from trainshed.domain.uris import bucket_of, is_uri
 from trainshed.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def upload_names(
 
 def _staging_uri(job_id: str, staging_bucket: str | None, job_dir: str | None) -> str:
     if staging_bucket:
-        bucket = staging_bucket.removeprefix("gs://").rstrip("/")
+        bucket = bucket_of(staging_bucket)
         if not bucket or "/" in bucket:
             raise InvalidArgumentError(
                 f"The staging bucket [{staging_bucket}] must be a bucket alone, such as gs://my-bucket."
@@ -128,7 +129,7 @@ def _staging_uri(job_id: str, staging_bucket: str | None, job_dir: str | None) -
         raise InvalidArgumentError(
             "If local packages are provided, the `--staging-bucket` or `--job-dir` flag must be given."
         )
-    if not job_dir.removeprefix("gs://").strip("/") or not job_dir.startswith("gs://"):
+    if not is_uri(job_dir) or not bucket_of(job_dir):
         raise InvalidArgumentError(f"The job directory [{job_dir}] must be in a bucket, such as gs://my-bucket/my-job.")
     return f"{job_dir.rstrip('/')}/packages"
 

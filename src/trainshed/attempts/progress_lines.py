@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from trainshed.domain.jobs.progress import ProgressReport
+from trainshed.domain.uris import is_uri
 from trainshed.node.supervisor.step_tracker import parse_step
 
 LINE_MAX_CHARS = 4096  #: progress lines are short; the rest of a line is ignored
@@ -147,7 +148,7 @@ def folder_in_line(message: str) -> str | None:
         if (end := message.find(marker, 0, LINE_MAX_CHARS)) > 0:
             words = message[:end].split()
             word = words[-1].lstrip("\"'([{<") if words else ""
-            if word.startswith(("/", "gs://")):
+            if word.startswith("/") or is_uri(word):
                 return word
     return None
 

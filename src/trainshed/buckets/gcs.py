@@ -13,6 +13,7 @@ from trainshed.buckets import xattrs
 from trainshed.buckets.circuit_breaker import CALL_TIMEOUT_S, TRANSFER_TIMEOUT_S, CircuitBreaker
 from trainshed.buckets.cloud_backend import CloudListItem, CloudObject, not_installed, object_replaced
 from trainshed.domain.objects import ObjectInfo, ObjectMetadata
+from trainshed.domain.uris import uri_parts
 from trainshed.errors import ConditionNotMetError, UnavailableError
 
 METADATA_KEY = "trainshed"  #: metadata key for fields that Cloud Storage does not have
@@ -45,7 +46,7 @@ class GcsClient:
             raise not_installed(bucket, url, "gcsfs") from exc
         self.url = url
         self._bucket = bucket
-        self._cloud_bucket, _, folder = url.removeprefix("gs://").partition("/")
+        self._cloud_bucket, folder = uri_parts(url)
         self._root = f"{folder.strip('/')}/" if folder.strip("/") else ""
         self._fs = GCSFileSystem(  # shared with other buckets of this server
             use_listings_cache=False,

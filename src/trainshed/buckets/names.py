@@ -1,11 +1,11 @@
-"""Names, gs:// URIs and paths. User strings become paths only here, after validation."""
+"""Names and paths of buckets and objects. User strings become paths only here, after validation."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
+from trainshed.domain.uris import uri_parts
 from trainshed.errors import InvalidArgumentError
 
 MAX_NAME_BYTES = 1024  #: of an object's name
@@ -13,8 +13,6 @@ MAX_COMPONENT_BYTES = 255  #: between two slashes
 
 _BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9_-]|\.(?!\.)){1,61}[a-z0-9]")
 _IP_ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
-_URI = re.compile(r"gs://([^/]+)(?:/(.*))?", re.DOTALL)
-_URI_IN_TEXT = re.compile(r"gs://[a-z0-9][a-z0-9._-]*[a-z0-9](?:/[^\s,;'\"]*)?")
 
 
 def bucket_name(text: str) -> str:
@@ -63,11 +61,12 @@ def is_folder(name: str) -> bool:
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """`gs://bucket/a/b` -> `("bucket", "a/b")`. The name is empty for the bucket itself."""
-    match = _URI.fullmatch(uri)
-    if match is None:
-        raise InvalidArgumentError(f"{uri!r} is not an address like gs://bucket/object.")
-    return bucket_name(match[1]), match[2] or ""
+    """Return the bucket and the object of a URI. The object is empty for the bucket itself.
+
+    Raises `InvalidArgumentError` if it is no URI, or the bucket's name is invalid.
+    """
+    bucket, name = uri_parts(uri)
+    return bucket_name(bucket), name
 
 
 def object_path(root: Path, bucket: str, name: str) -> Path:
@@ -77,15 +76,3 @@ def object_path(root: Path, bucket: str, name: str) -> Path:
     """
     path = root / bucket_name(bucket)
     return path.joinpath(*components(name)) if name else path
-
-
-def resolve_uris(text: str, path_of: Callable[[str], Path | None]) -> str:
-    """Replace each gs:// URI that `path_of` resolves by its path. A trailing slash stays."""
-
-    def to_path(match: re.Match[str]) -> str:
-        path = path_of(match[0])
-        if path is None:
-            return match[0]
-        return f"{path}/" if match[0].endswith("/") else str(path)
-
-    return _URI_IN_TEXT.sub(to_path, text)

@@ -11,6 +11,7 @@ from trainshed.client.copy_plan import Transfer
 from trainshed.client.submission import no_bucket
 from trainshed.client.transport import ApiError
 from trainshed.client.urls import CopySource, Url, expand
+from trainshed.domain.uris import bucket_of
 from trainshed.errors import CannotProceedError, InvalidArgumentError, NotFoundError
 
 RunTransfers = Callable[[list[Transfer]], None]  #: runs transfers
@@ -33,7 +34,7 @@ def stage_upload(
 
 def staging_bucket(context: ClientContext, name: str | None, *, notify: Notify) -> str:
     """Return the bucket for uploads, which exists: the named one, else the project's own."""
-    bucket = (name or f"gs://{context.project}-staging").removeprefix("gs://").rstrip("/")
+    bucket = bucket_of(name or f"{context.project}-staging")
     try:
         context.storage.bucket(bucket)
     except ApiError as exc:

@@ -10,6 +10,7 @@ from typing import Any
 from trainshed.client.context import ClientContext
 from trainshed.client.operations import create_once
 from trainshed.client.transport import ApiError
+from trainshed.domain.uris import is_uri, uri_parts
 from trainshed.errors import InvalidArgumentError, NotFoundError
 
 REGION = "us-central1"
@@ -39,8 +40,8 @@ def packages(
 
     The built archive is deleted when `stack` closes.
     """
-    remote = [str(name) for name in arguments if str(name).startswith("gs://")]
-    files = [Path(name) for name in arguments if not str(name).startswith("gs://")]
+    remote = [str(name) for name in arguments if is_uri(str(name))]
+    files = [Path(name) for name in arguments if not is_uri(str(name))]
     for file in files:
         if not file.is_file():
             raise InvalidArgumentError(f"Unable to read file [{file}]: there is no such file.")
@@ -54,7 +55,7 @@ def packages(
 def upload(context: ClientContext, names: dict[Path, str]) -> None:
     """Upload each file to its URI. Raises `NotFoundError` if the bucket does not exist."""
     for path, name in names.items():
-        bucket, _, rest = name.removeprefix("gs://").partition("/")
+        bucket, rest = uri_parts(name)
         try:
             with open(path, "rb") as file:
                 size = path.stat().st_size

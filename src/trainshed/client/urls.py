@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.client.storage import Storage
-from trainshed.errors import InvalidArgumentError, NotFoundError
+from trainshed.domain.uris import is_uri, uri_parts
+from trainshed.errors import NotFoundError
 
 _WILD = re.compile(r"[*?\[]")
 
@@ -25,19 +26,12 @@ class Url:
 
     @classmethod
     def parse(cls, text: str) -> Url:
-        if not text.startswith("gs://"):
-            return cls(None, text.removeprefix("file://"))
-        bucket, _, name = text.removeprefix("gs://").partition("/")
-        if not bucket and name:
-            raise InvalidArgumentError(f"[{text}] names no bucket. Write gs://BUCKET/NAME.")
-        return cls(bucket, name)
+        return cls.cloud(text) if is_uri(text) else cls(None, text.removeprefix("file://"))
 
     @classmethod
     def cloud(cls, text: str) -> Url:
         """Parse a URI, for commands that take only buckets and objects."""
-        if not text.startswith("gs://"):
-            raise InvalidArgumentError(f"[{text}] is not in a bucket. Write gs://BUCKET/NAME.")
-        return cls.parse(text)
+        return cls(*uri_parts(text))
 
     @property
     def is_cloud(self) -> bool:

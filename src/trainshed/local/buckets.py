@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainshed.buckets.names import object_path, resolve_uris, split_uri
+from trainshed.buckets.names import object_path, split_uri
 from trainshed.config import Home
+from trainshed.domain.uris import resolve_uris
 from trainshed.errors import InvalidArgumentError, NotFoundError
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainshed.config import Home
 from trainshed.domain.models.hosting import candidate_loaders
+from trainshed.domain.uris import is_uri
 from trainshed.engines.shipping import ship
 from trainshed.errors import InvalidArgumentError, TrainshedError
 from trainshed.local.buckets import LocalBuckets
@@ -29,7 +30,7 @@ class LocalModelError(TrainshedError):
 
 def model_folder(home: Home, name: str) -> Path:
     """Return the folder that `--model-dir` names: a path, or gs:// in a bucket of this machine."""
-    folder = LocalBuckets(home).folder(name) if name.startswith("gs://") else Path(name).expanduser().absolute()
+    folder = LocalBuckets(home).folder(name) if is_uri(name) else Path(name).expanduser().absolute()
     if not folder.is_dir():
         raise InvalidArgumentError(f"[{name}] is not a folder. Name the folder that holds the exported model.")
     return folder

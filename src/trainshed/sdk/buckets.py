@@ -15,6 +15,7 @@ from trainshed.client.copy_plan import plan_copy, run_transfer
 from trainshed.client.parallel import in_parallel
 from trainshed.client.transport import segment
 from trainshed.client.urls import Url
+from trainshed.domain.uris import bucket_of
 from trainshed.errors import InvalidArgumentError
 
 _IN_MEMORY = 16 << 20  #: larger objects are read through a temporary file
@@ -33,14 +34,14 @@ class Buckets:
 
         Raises `AlreadyExistsError` if the name is taken, unless `exist_ok` and the bucket is this project's.
         """
-        name = name.removeprefix("gs://").rstrip("/")
+        name = bucket_of(name)
         if not (exist_ok and any(bucket.name == name for bucket in self.list())):
             self._context.storage.create_bucket(self._context.project, {"name": name})
         return Bucket(self._context, name)
 
     def get(self, name: str) -> Bucket:
         """Return an existing bucket. Raises `NotFoundError` if there is none of this name."""
-        name = name.removeprefix("gs://").rstrip("/")
+        name = bucket_of(name)
         self._context.storage.bucket(name)
         return Bucket(self._context, name)
 

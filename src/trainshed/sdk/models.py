@@ -19,6 +19,7 @@ from trainshed.client.parallel import in_parallel
 from trainshed.client.staging import stage_upload
 from trainshed.client.submission import REGION
 from trainshed.client.transport import segment
+from trainshed.domain.uris import is_uri
 from trainshed.errors import AlreadyExistsError, CannotProceedError, InvalidArgumentError, NotFoundError, TrainshedError
 from trainshed.sdk.predictions import Predictions
 from trainshed.sdk.records import Export
@@ -103,7 +104,7 @@ class Models:
             return self.get(name)
 
     def _uri(self, origin: str | Path) -> str:
-        if str(origin).startswith("gs://"):
+        if is_uri(str(origin)):
             return str(origin)
 
         def run_transfers(transfers: Sequence[Transfer]) -> None:

@@ -13,10 +13,10 @@ from trainshed.artifacts import staging
 from trainshed.artifacts.staging import Package, StagedPackage
 from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.file_backend import FileBackend
-from trainshed.buckets.names import resolve_uris
 from trainshed.config import Settings
 from trainshed.control.jobs.credentials import RemoteAttempt, RemoteCredentials
 from trainshed.control.uri_resolver import UriResolver
+from trainshed.domain.uris import resolve_uris
 from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.errors import CannotProceedError, FailedPreconditionError, NotFoundError
 from trainshed.proxy.google_hosts import PATTERN

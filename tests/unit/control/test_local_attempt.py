@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainshed.buckets.names import object_path, split_uri
-from trainshed.buckets.names import resolve_uris
+from trainshed.domain.uris import resolve_uris
 from trainshed.errors import InvalidArgumentError
 
 ROOT = Path("/state/buckets")

@@ -26,9 +26,9 @@ from trainshed.cli.toolkit.options import (
 from trainshed.cli.toolkit.output import local_time, say, show_one
 from trainshed.client.job_reader import entries
 from trainshed.client.submission import check_runnable, create_job, packages, read_config, upload
+from trainshed.domain.uris import bucket_of, is_uri, uri_parts
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
-_GS = re.compile(r"gs://[^/]+(/.*)?", re.DOTALL)
 
 
 class BucketName(click.ParamType[str]):
@@ -37,7 +37,7 @@ class BucketName(click.ParamType[str]):
     name = "gs://BUCKET"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        name = str(value).removeprefix("gs://").removesuffix("/")
+        name = bucket_of(str(value))
         if not _BUCKET.fullmatch(name):
             self.fail(f"Invalid bucket name [{name}]: it must be a bucket alone, such as gs://my-bucket.", param, ctx)
         return f"gs://{name}"
@@ -49,7 +49,7 @@ class ObjectPath(click.ParamType[str]):
     name = "gs://BUCKET/PATH"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not _GS.fullmatch(str(value)):
+        if not is_uri(str(value)) or not uri_parts(str(value))[0]:
             self.fail("Must be of form gs://bucket/object", param, ctx)
         return str(value)
 

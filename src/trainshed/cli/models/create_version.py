@@ -29,6 +29,7 @@ from trainshed.client.operations import create_once
 from trainshed.client.staging import stage_upload
 from trainshed.client.submission import read_yaml
 from trainshed.client.transport import segment
+from trainshed.domain.uris import is_uri
 from trainshed.errors import InvalidArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -147,11 +148,9 @@ def create(version: str, model: str, project: str | None, **flags: Any) -> None:
         raise InvalidArgumentError(_NO_ORIGIN)
     staging = flags["staging_bucket"]
     if origin:
-        body["deploymentUri"] = origin if origin.startswith("gs://") else _upload(context, Path(origin), staging)
+        body["deploymentUri"] = origin if is_uri(origin) else _upload(context, Path(origin), staging)
     if packages := list(flags["package_uris"] or config.get("packageUris") or ()):
-        body["packageUris"] = [
-            uri if uri.startswith("gs://") else _upload(context, Path(uri), staging) for uri in packages
-        ]
+        body["packageUris"] = [uri if is_uri(uri) else _upload(context, Path(uri), staging) for uri in packages]
     check_command = f"trainshed versions describe {body['name']} --model {model}"
     operation = create_once(context, f"{path_of(context, model)}/versions", body, check_command=check_command)
     name = str(operation["name"]).rpartition("/")[2]

@@ -16,7 +16,7 @@ from trainshed.domain.jobs.job import Job, JobEvent, JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import workload_of
 from trainshed.domain.times import now_us
-from trainshed.buckets.names import resolve_uris
+from trainshed.domain.uris import resolve_uris
 from trainshed.engines.base import AttemptSpec, ContainerSettings, GangRequest, Mount, Replica, ReplicaContainer
 from trainshed.errors import FailedPreconditionError, UnavailableError
 from trainshed.node.process.ports import free_ports

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainshed.buckets.names import resolve_uris
 from trainshed.config import Home, Settings
 from trainshed.control.jobs.credentials import RemoteCredentials
 from trainshed.control.jobs.local_attempt import CONTAINER_BUCKETS_FOLDER, replica_container
@@ -18,6 +17,7 @@ from trainshed.domain.capacity.placement import CPU, ResourceShares
 from trainshed.domain.jobs import gang as gangs
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
+from trainshed.domain.uris import resolve_uris
 from trainshed.engines.base import AttemptSpec, ContainerSettings, Mount, RemoteSpec, Replica
 from trainshed.runtimes.catalogue import CATALOGUE, Runtime
 

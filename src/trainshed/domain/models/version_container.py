@@ -10,6 +10,7 @@ from typing import Any
 from trainshed.domain import json_fields as f
 from trainshed.domain.jobs.containers import IMAGE
 from trainshed.domain.models.version import Version
+from trainshed.domain.uris import uri_parts
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 
 DEFAULT_PORT = 8080
@@ -132,7 +133,7 @@ def container_of(version: Version) -> ServingContainer | None:
 def model_folder(version: Version) -> str:
     """The path of the version's snapshot in the container. Empty if it has no files."""
     uri = str(version.body.get("deploymentUri", ""))
-    return f"{MODEL_FOLDER}/{uri.removeprefix('gs://').strip('/')}" if uri else ""
+    return f"{MODEL_FOLDER}/{'/'.join(uri_parts(uri)).strip('/')}" if uri else ""
 
 
 def aip_environment(version: Version, container: ServingContainer, *, number: int) -> dict[str, str]:

@@ -12,6 +12,7 @@ from trainshed.domain import names
 from trainshed.domain.capacity.machine_types import SERVING_ONLY_TYPE, STANDARD
 from trainshed.domain.models.model import check_size
 from trainshed.domain.models.version_container import CONTAINER, ROUTES, check_container
+from trainshed.domain.uris import is_uri
 from trainshed.errors import InvalidArgumentError, UnimplementedError
 
 MAX_PACKAGES = 100
@@ -253,7 +254,7 @@ def _check_logging(config: Mapping[str, Any] | None) -> None:
     if config is None:
         return
     field = "version.request_logging_config"
-    if not config.get("bigqueryTableName", "").startswith("gs://"):
+    if not is_uri(config.get("bigqueryTableName", "")):
         raise InvalidArgumentError(
             "Trainshed logs requests into buckets, not into BigQuery. Write gs://BUCKET/FOLDER here.",
             field=f"{field}.bigquery_table_name",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from trainshed.buckets.names import components, split_uri
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
+from trainshed.domain.uris import is_uri
 from trainshed.errors import InvalidArgumentError, NotFoundError
 
 #: options that name inputs
@@ -43,7 +44,7 @@ def output_uris(args: Sequence[str]) -> Iterator[str]:
     for arg in args:
         name, _, value = arg.partition("=") if arg.startswith("--") else (option, "", arg)
         option = name
-        if value.startswith("gs://") and not _INPUTS.search(name.lower()):
+        if is_uri(value) and not _INPUTS.search(name.lower()):
             yield value
 
 

@@ -32,6 +32,7 @@ from trainshed.domain.models.version_request import (
 )
 from trainshed.domain.operations import Operation, OperationType, response
 from trainshed.domain.times import now_us
+from trainshed.domain.uris import is_uri
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.services.models.models import ServingDependencies
@@ -235,7 +236,7 @@ class Versions:
     def _check_logging(self, project: str, body: Mapping[str, Any]) -> None:
         field = "version.request_logging_config.bigquery_table_name"
         uri = body.get("requestLoggingConfig", {}).get("bigqueryTableName", "")
-        if not uri.startswith("gs://"):
+        if not is_uri(uri):
             return  # absent, or rejected by another check
         bucket, _ = parse_uri(uri, field=field)
         if not self._uri_checker.owns(project, bucket):
