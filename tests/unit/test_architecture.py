@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engines/ray": {"engines", "engines/hosts", "engines/local", "config", "node", "serving", "attempts", "artifacts"},
     "engines/ray/bridge": set(),  # runs where Ray is, and knows the rest by a socket
     "gateway": {"serving"},
-    "services": {"store", "buckets", "runtimes", "engines", "attempts", "artifacts", "gateway", "config"},
+    "services": {"store", "buckets", "runtimes", "attempts", "artifacts", "gateway", "config"},
     "control": {
         *("store", "buckets", "runtimes", "engines", "attempts", "artifacts", "gateway", "config", "proxy"),
         "node",  # its free ports

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import psutil
 
@@ -27,7 +26,7 @@ from trainshed.engines.local.containers import ContainerOptions, HostContainers
 from trainshed.engines.local.hosts import LocalHostEngine
 from trainshed.engines.local.package_installer import PackageInstaller
 from trainshed.engines.local.reference_outputs import ReferenceOutputs
-from trainshed.engines.local.tensorboards import TensorBoardStarter
+from trainshed.engines.local.tensorboards import LocalTensorBoardLauncher
 from trainshed.engines.local.warm import WarmProcesses
 from trainshed.gateway.gateway import PredictionGateway
 from trainshed.gateway.request_log import RequestLogWriter
@@ -52,9 +51,9 @@ from trainshed.services.jobs.progress import ProgressService
 from trainshed.services.jobs.search import JobSearch
 from trainshed.services.logs.entries import LogEntries
 from trainshed.services.logs.pages import LogPages
-from trainshed.services.models.models import Models, ServingDependencies
+from trainshed.services.models.models import Models
 from trainshed.services.models.replays import LoggedRequests, Replays
-from trainshed.services.models.versions import Versions
+from trainshed.services.models.versions import VersionChecks, Versions
 from trainshed.services.operations import Operations
 from trainshed.services.registry import Services
 from trainshed.services.runtimes import RuntimeService
@@ -201,19 +200,13 @@ def _build_services(
     core: Core, job_plane: JobPlane, serving_plane: _ServingPlane, tokens: Tokens, info: ServerInfo
 ) -> Services:
     """Build the services that routes call."""
-    builder, control, deployments = job_plane.builder, job_plane.control, serving_plane.deployments
-    uri_checker = UriChecker(
-        bucket_owner=core.buckets.owner,
-        object_exists=core.objects.exists,
-        folder_holds_files=core.objects.folder_holds_files,
-        matches=core.objects.matches,
-        cloud_of=core.backend.cloud_of,
-    )
+    control, deployments = job_plane.control, serving_plane.deployments
+    uri_checker = UriChecker(buckets=core.buckets, objects=core.objects, backend=core.backend)
     runtimes = RuntimeService(
         core.runtimes,
         in_use=lambda name: any(job.runtime == name for job in core.jobs.active()) or runtime_in_use(core.models, name),
     )
-    starter = TensorBoardStarter(core.home.tensorboards, ship=core.engine.ship)
+    launcher = LocalTensorBoardLauncher(core.home.tensorboards, ship=core.engine.ship)
     mirrors = Mirrors(core.home.mirrors, core.backend)
     mirrors.clear()
     progress = ProgressService(core.jobs, core.home, mirrors, owner=core.buckets.owner)
@@ -230,7 +223,7 @@ def _build_services(
         progress=progress,
         overview=_overview(core, serving_plane, job_dependencies),
         exports=Exports(core.jobs, core.backend, owner=core.buckets.owner),
-        chaos=Chaos(core.jobs, engine=lambda job: job_plane.registry.of(job).engine, folder=builder.folder),
+        chaos=Chaos(core.jobs, control),
         packages=JobArtifacts(core.jobs, core.home),
         version_files=VersionArtifacts(core.models, core.home),
         models=models,
@@ -245,7 +238,7 @@ def _build_services(
         buckets=core.buckets,
         objects=core.objects,
         runtimes=runtimes,
-        tensorboards=TensorBoards(core.jobs, core.home, starter, runtimes, mirrors, owner=core.buckets.owner),
+        tensorboards=TensorBoards(core.jobs, core.home, launcher, runtimes, mirrors, owner=core.buckets.owner),
         server=info,
         settings=EffectiveSettings(
             core.settings, core.settings.sources(environment(), core.home.file_settings().get("server"))
@@ -328,22 +321,7 @@ def _overview(core: Core, serving_plane: _ServingPlane, job_dependencies: JobDep
 def _models_and_versions(
     core: Core, uri_checker: UriChecker, projects: Projects, job_plane: JobPlane, serving_plane: _ServingPlane
 ) -> tuple[Models, Versions]:
-    deployments, gateway = serving_plane.deployments, serving_plane.gateway
-    serving = ServingDependencies(
-        wake=deployments.wake,
-        publish=deployments.publish,
-        hosts=deployments.hosts,
-        progress=deployments.progress,
-        log_tail=deployments.log_tail,
-        last_used_us=gateway.last_used_us,
-        choose_engine=job_plane.registry.choose_for_hosts,
-        traffic=gateway.metrics.traffic,
-    )
-    versions = Versions(
-        core.models,
-        serving,
-        uri_checker,
-        resolve_runtime=partial(core.runtimes.resolve, what="version"),
-        project_number=projects.number,
-    )
-    return Models(core.models, serving, project_number=projects.number), versions
+    deployments, metrics = serving_plane.deployments, serving_plane.gateway.metrics
+    checks = VersionChecks(runtimes=core.runtimes, placement=job_plane.registry, uri_checker=uri_checker)
+    versions = Versions(core.models, deployments, metrics, projects, checks)
+    return Models(core.models, deployments, metrics, projects), versions

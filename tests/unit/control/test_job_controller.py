@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -341,6 +342,14 @@ def test_a_lost_supervisor_fails_the_job(store: JobStore) -> None:
     add(store, "a")
     loop.engine.lose(folder(loop.until("a", JobState.RUNNING)))
     assert "supervisor" in loop.until("a", JobState.FAILED).error
+
+
+def test_a_signal_goes_to_the_current_attempt_on_the_engine_of_its_job(store: JobStore) -> None:
+    loop = Loop(store)
+    add(store, "a", engine="far")
+    running = loop.until("a", JobState.RUNNING)
+    loop.control.kill_replica(running, "worker-replica-0", signal.SIGTERM)
+    assert (loop.engine.kills, loop.far.kills) == ([], [(folder(running), "worker-replica-0", signal.SIGTERM)])
 
 
 def test_each_engine_has_a_queue_of_its_own(store: JobStore) -> None:

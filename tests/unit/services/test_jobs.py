@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,10 @@ from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.services.access.policies import Policies
 from trainshed.services.jobs.jobs import JobDependencies, Jobs
 from trainshed.services.paging import PageRequest
-from trainshed.services.storage.uris import UriChecker
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.store.policies import PolicyStore
+from trainshed.testing.workloads.bucket_objects import uri_checker
 
 BUCKETS = {"in-cloud": "shed", "mine": "shed", "theirs": "other-shed"}
 OBJECTS = {("mine", "trainer.tar.gz"), ("theirs", "trainer.tar.gz")}
@@ -43,12 +42,6 @@ def resolve_runtime(runtime: str, python: str) -> RuntimeChoice:
     return (
         RuntimeChoice("2.15", ("Runtime 1.2 is not offered any more.",)) if runtime == "1.2" else RuntimeChoice("2.21")
     )
-
-
-def bucket_owner(name: str) -> str:
-    if name not in BUCKETS:
-        raise NotFoundError(f"The bucket {name} does not exist.")
-    return BUCKETS[name]
 
 
 def model_runtime(project: str, model: str, version: str) -> str:
@@ -70,7 +63,7 @@ class Prospects:
 class Shed:
     """The service, its store, and a count of how often the control loop was woken."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, folder: Path) -> None:
         self.store = JobStore(database)
         self.policies = Policies(PolicyStore(database), JOBS, self.store.get)
         self.woken = 0
@@ -78,15 +71,7 @@ class Shed:
         self.predicted: BatchProgress | None = None
         world = JobDependencies(
             resolve_runtime=resolve_runtime,
-            uri_checker=UriChecker(
-                bucket_owner=bucket_owner,
-                object_exists=lambda bucket, name: (bucket, name) in OBJECTS,
-                folder_holds_files=lambda bucket, folder: any((bucket, folder) < found for found in OBJECTS),
-                matches=lambda bucket, pattern: any(
-                    fnmatch(name, pattern) for owner, name in OBJECTS if owner == bucket
-                ),
-                cloud_of=lambda bucket: "s3://lab-data" if bucket == "in-cloud" else "",
-            ),
+            uri_checker=uri_checker(database, folder, BUCKETS, OBJECTS, {"in-cloud": "s3://lab-data"}),
             model_runtime=model_runtime,
             choose_engine=lambda labels, work: labels.get("trainshed-engine", "local"),
             queue_status=Prospects(),
@@ -128,7 +113,7 @@ def body(job_id: str, **changes: Any) -> dict[str, Any]:
 def shed(tmp_path: Path) -> Iterator[Shed]:
     database = Database(tmp_path / "state.db")
     database.migrate()
-    yield Shed(database)
+    yield Shed(database, tmp_path)
     database.close()
 
 

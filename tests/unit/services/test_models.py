@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,77 +23,60 @@ from trainshed.errors import (
     TrainshedError,
     UnimplementedError,
 )
+from trainshed.gateway.metrics import VersionMetrics
 from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.services.access.policies import Policies
+from trainshed.services.access.projects import Projects
 from trainshed.services.artifacts import VersionArtifacts
-from trainshed.services.models.models import Models, ServingDependencies
-from trainshed.services.models.versions import Versions
+from trainshed.services.models.models import Models
+from trainshed.services.models.versions import VersionChecks, Versions
 from trainshed.services.operations import Operations
 from trainshed.services.paging import PageRequest
-from trainshed.services.storage.uris import UriChecker
 from trainshed.store.database import Database
 from trainshed.store.models import ModelStore
 from trainshed.store.operations import OperationStore
 from trainshed.store.policies import PolicyStore
+from trainshed.store.projects import ProjectStore
 from trainshed.testing.fakes.deployments import FakeDeployments
+from trainshed.testing.workloads.bucket_objects import uri_checker
 
 BUCKETS = {"mine": "shed", "theirs": "other-shed"}
 FILES = {("mine", "export/1/saved_model.pb"), ("theirs", "export/1/saved_model.pb"), ("mine", "code/p-1.0.tar.gz")}
 VERSION = {"name": "v1", "deploymentUri": "gs://mine/export/1/"}
 
 
-def resolve_runtime(runtime: str, python: str) -> RuntimeChoice:
-    if runtime == "9.9":
-        raise InvalidArgumentError("There is no runtime 9.9 or newer.", field="training_input.runtime_version")
-    return (
-        RuntimeChoice("2.15", (f"Runtime {runtime} is not offered any more.",))
-        if runtime == "2.1"
-        else RuntimeChoice("2.21")
-    )
+class TwoRuntimes:
+    """A `RuntimeResolver` that knows 2.15 and 2.21."""
+
+    def resolve(self, runtime_version: str | None, python_version: str | None, *, what: str = "job") -> RuntimeChoice:
+        if runtime_version == "9.9":
+            raise InvalidArgumentError("There is no runtime 9.9 or newer.", field="training_input.runtime_version")
+        if runtime_version == "2.1":
+            return RuntimeChoice("2.15", ("Runtime 2.1 is not offered any more.",))
+        return RuntimeChoice("2.21")
 
 
-def bucket_owner(name: str) -> str:
-    if name not in BUCKETS:
-        raise NotFoundError(f"The bucket {name} does not exist.")
-    return BUCKETS[name]
+class AnyEngine:
+    """A `HostPlacement` that has every engine that is named."""
 
-
-def folder_holds_files(bucket: str, folder: str) -> bool:
-    return any(place == bucket and name.startswith(folder.rstrip("/") + "/") for place, name in FILES)
+    def choose_for_hosts(self, labels: Mapping[str, str], what: str) -> str:
+        return labels.get("trainshed-engine", "local")
 
 
 class Shed:
     """The services, and deployments that can be held up or made to fail."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, folder: Path) -> None:
         self.now = 1_000_000
-        self.used = {"v1": 0}
+        self.metrics = VersionMetrics(clock=lambda: 65.0)
         self.deployments = FakeDeployments(database, clock=self.tick)
         self.store = ModelStore(database)
-        serving = ServingDependencies(
-            wake=self.deployments.wake,
-            publish=self.deployments.publish,
-            hosts=lambda project, model, version: [{"pid": 7}],
-            last_used_us=lambda project, model, version: self.used.get(version, 0),
-            choose_engine=lambda labels, what: labels.get("trainshed-engine", "local"),
-            traffic=lambda project, model: {"v1": {"count": 3}},
+        self.projects = Projects(ProjectStore(database), default="shed")
+        checks = VersionChecks(
+            runtimes=TwoRuntimes(), placement=AnyEngine(), uri_checker=uri_checker(database, folder, BUCKETS, FILES)
         )
-        places = UriChecker(
-            bucket_owner=bucket_owner,
-            object_exists=lambda bucket, name: (bucket, name) in FILES,
-            folder_holds_files=folder_holds_files,
-            matches=lambda bucket, pattern: False,
-            cloud_of=lambda bucket: "",
-        )
-        self.models = Models(self.store, serving, project_number=lambda project: 4242, clock=self.tick)
-        self.versions = Versions(
-            self.store,
-            serving,
-            places,
-            resolve_runtime=resolve_runtime,
-            project_number=lambda project: 4242,
-            clock=self.tick,
-        )
+        self.models = Models(self.store, self.deployments, self.metrics, self.projects, clock=self.tick)
+        self.versions = Versions(self.store, self.deployments, self.metrics, self.projects, checks, clock=self.tick)
         self.operations = Operations(OperationStore(database), wake=self.deployments.wake)
         self.policies = Policies(PolicyStore(database), MODELS, self.store.get)
 
@@ -118,7 +101,7 @@ class Shed:
 def shed(tmp_path: Path) -> Iterator[Shed]:
     database = Database(tmp_path / "state.db")
     database.migrate()
-    made = Shed(database)
+    made = Shed(database, tmp_path)
     made.models.create("shed", {"name": "m"})
     yield made
     database.close()
@@ -175,7 +158,7 @@ class TestModels:
         assert gone["response"] == {"@type": "type.googleapis.com/google.protobuf.Empty"}
         assert gone["name"].startswith("projects/shed/operations/delete_m-")
         assert gone["metadata"]["operationType"] == "DELETE_MODEL"
-        assert gone["metadata"]["projectNumber"] == "4242"
+        assert gone["metadata"]["projectNumber"] == str(shed.projects.number("shed"))
         assert gone["metadata"]["createTime"] <= gone["metadata"]["endTime"]
         with pytest.raises(NotFoundError):
             shed.models.delete("shed", "m")
@@ -306,7 +289,7 @@ class TestVersions:
         assert metadata["modelName"] == "projects/shed/models/m"
         assert metadata["version"]["deploymentUri"] == VERSION["deploymentUri"]
         assert metadata["labels"] == {"a": "b"}
-        assert metadata["projectNumber"] == "4242"
+        assert metadata["projectNumber"] == str(shed.projects.number("shed"))
         assert shed.state() == "CREATING"
         assert shed.default() == ""
 
@@ -316,7 +299,7 @@ class TestVersions:
         assert done["done"]
         assert done["response"]["isDefault"] is True
         assert done["metadata"]["endTime"] > metadata["createTime"]
-        shed.used["v1"] = 5_000_000
+        shed.metrics.of(("shed", "m", "v1")).add(0.1, ok=True)
         found = shed.versions.get("shed", "m", "v1")
         assert found == {
             "name": "projects/shed/models/m/versions/v1",
@@ -326,7 +309,7 @@ class TestVersions:
             "isDefault": True,
             "labels": {"a": "b"},
             "createTime": found["createTime"],
-            "lastUseTime": "1970-01-01T00:00:05.000000Z",
+            "lastUseTime": "1970-01-01T00:01:05.000000Z",
             "etag": found["etag"],
         }
         assert shed.models.get("shed", "m")["defaultVersion"] == found
@@ -634,9 +617,10 @@ class TestRollout:
             shed.create(name)
 
     def test_a_split(self, shed: Shed) -> None:
+        shed.metrics.of(("shed", "m", "v1")).add(0.1, ok=True)
         told = shed.models.split("shed", "m", {"weights": {"v1": 90, "v2": 10}})
         assert told["split"] == {"v1": 90, "v2": 10}
-        assert told["traffic"] == {"v1": {"count": 3}}
+        assert {version: hour["count"] for version, hour in told["traffic"].items()} == {"v1": 1}
         assert shed.store.get("shed", "m").split == {"v1": 90, "v2": 10}
         assert shed.deployments.published[-1] == ("shed", "m")
         assert shed.default() == "v1"

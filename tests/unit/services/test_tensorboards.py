@@ -19,7 +19,6 @@ from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
 from trainshed.domain.jobs.job import Job, JobState
-from trainshed.engines.local.tensorboards import TensorBoard, TensorBoardStarter
 from trainshed.errors import EngineUnavailableError, FailedPreconditionError, NotFoundError, UnavailableError
 from trainshed.services.console.tensorboards import IDLE_TTL_S, MAX_CONCURRENT_BOARDS, TensorBoards
 from trainshed.services.runtimes import RuntimeService
@@ -47,7 +46,7 @@ class Process:
 
 @dataclass
 class World:
-    """Starts processes, has runtimes, and knows jobs."""
+    """A `TensorBoardLauncher` that also has runtimes, and knows jobs."""
 
     started: list[Process] = field(default_factory=list)
     python: Path | None = Path("/python")
@@ -57,9 +56,9 @@ class World:
     def begin(self) -> None:
         return None
 
-    def start(self, python: Path, logdir: Path, *, number: int, prefix: str) -> TensorBoard:
+    def start(self, python: Path, logdir: Path, *, number: int, prefix: str) -> Process:
         self.started.append(Process(logdir, prefix, broken=self.broken))
-        return cast(TensorBoard, self.started[-1])
+        return self.started[-1]
 
     def ready(self, name: str) -> Path | None:
         return self.python
@@ -83,7 +82,7 @@ def boards(world: World, tmp_path: Path) -> Iterator[TensorBoards]:
     made = TensorBoards(
         cast(JobStore, world),
         Home(tmp_path),
-        cast(TensorBoardStarter, world),
+        world,
         cast(RuntimeService, world),
         Mirrors(tmp_path / "mirrors", BackendRouter(FileBackend(tmp_path / "buckets", tmp_path / "uploads"), {})),
         owner=lambda bucket: bucket.removesuffix("-bucket"),

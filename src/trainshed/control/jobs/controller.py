@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -168,6 +169,10 @@ class JobController:
         """Return a sentence about the outage of a job's engine. Returns "" if there is none."""
         outage = self._registry.of(job).engine.outage()
         return outage_message(outage) if outage is not None else ""
+
+    def kill_replica(self, job: Job, replica: str, number: signal.Signals) -> None:
+        """Send a signal to one replica of a job that runs. Returns before it is delivered."""
+        self._registry.of(job).engine.kill(self._gang(job).folder, replica, number)
 
     def _admit(self, name: str, registered: RegisteredEngine, gangs: list[base.GangRequest]) -> list[base.GangRequest]:
         """Admit queued jobs in order while the engine reserves capacity for the whole gang. Extends `gangs`.

@@ -54,7 +54,7 @@ class TensorBoard:
         self._spec.unlink(missing_ok=True)
 
 
-class TensorBoardStarter:
+class LocalTensorBoardLauncher:
     """Starts TensorBoard processes, with a folder for their logs and the shipped code (`ship`)."""
 
     def __init__(self, folder: Path, *, ship: Callable[[], Path]) -> None:

@@ -15,7 +15,6 @@ from trainshed.config import Home
 from trainshed.domain.iam import ALL_PROJECTS
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
-from trainshed.engines.local.tensorboards import TensorBoard, TensorBoardStarter
 from trainshed.errors import (
     DeadlineExceededError,
     EngineUnavailableError,
@@ -24,6 +23,7 @@ from trainshed.errors import (
     UnavailableError,
 )
 from trainshed.services.jobs import output_folders
+from trainshed.services.ports import TensorBoardLauncher, TensorBoardProcess
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.storage.mirrors import Mirrors
 from trainshed.store.jobs import JobStore
@@ -42,7 +42,7 @@ _RUNTIMES = ("2.21", "2.15")  #: runtimes whose TensorBoard reads the event file
 class _Board:
     key: str
     job: tuple[str, str]
-    process: TensorBoard
+    process: TensorBoardProcess
     last_used_s: float  #: time of the last request
     mirrored: tuple[str, ...]  #: the cloud folder whose mirror it shows; empty if none
 
@@ -54,7 +54,7 @@ class TensorBoards:
         self,
         jobs: JobStore,
         home: Home,
-        starter: TensorBoardStarter,
+        launcher: TensorBoardLauncher,
         runtimes: RuntimeService,
         mirrors: Mirrors,
         *,
@@ -63,7 +63,7 @@ class TensorBoards:
     ) -> None:
         self._jobs = jobs
         self._home = home
-        self._starter = starter
+        self._launcher = launcher
         self._runtimes = runtimes
         self._mirrors = mirrors
         self._owner = owner
@@ -76,7 +76,7 @@ class TensorBoards:
         self._sweeper = threading.Thread(target=self._sweep_loop, name="tensorboards", daemon=True)
 
     def begin(self) -> None:
-        self._starter.begin()
+        self._launcher.begin()
         self._sweeper.start()
 
     def open(self, project: str, job_id: str) -> str:
@@ -150,7 +150,7 @@ class TensorBoards:
         while len(self._boards) >= MAX_CONCURRENT_BOARDS:
             self._end(min(self._boards.values(), key=lambda board: board.last_used_s).key)
         key = secrets.token_urlsafe(24)
-        process = self._starter.start(python, logdir, number=next(self._numbers), prefix=f"{PREFIX}/{key}")
+        process = self._launcher.start(python, logdir, number=next(self._numbers), prefix=f"{PREFIX}/{key}")
         board = _Board(key, (job.project, job.id), process, self._clock(), mirrored)
         with self._lock:
             self._boards[key] = board

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from trainshed.domain.jobs import gang
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.workload import workload_of
 from trainshed.domain.json_fields import message, string
-from trainshed.engines.base import Engine
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from trainshed.services.ports import ReplicaKiller
 from trainshed.store.jobs import JobStore
 
 _BODY = message({"kill": string, "signal": string})
 
 
 class Chaos:
-    """Injects faults into jobs. Thread-safe. `engine` returns a job's engine, `folder` its current attempt's folder."""
+    """Injects faults into jobs. Thread-safe."""
 
-    def __init__(self, jobs: JobStore, *, engine: Callable[[Job], Engine], folder: Callable[[Job], Path]) -> None:
+    def __init__(self, jobs: JobStore, killer: ReplicaKiller) -> None:
         self._jobs = jobs
-        self._engine = engine
-        self._folder = folder
+        self._killer = killer
 
     def kill(self, project: str, job_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a signal to a replica, by default SIGKILL. Returns before it is delivered.
@@ -45,7 +43,7 @@ class Chaos:
             raise FailedPreconditionError(
                 f"Job {job.id} is {job.state}. Only replicas of a job that is RUNNING can be killed."
             )
-        self._engine(job).kill(self._folder(job), request["kill"], number)
+        self._killer.kill_replica(job, request["kill"], number)
         return {"replica": request["kill"], "signal": number.name}
 
 

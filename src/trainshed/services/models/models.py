@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from trainshed.domain import names
 from trainshed.domain.etags import check_etag
 from trainshed.domain.filters.parser import parse
 from trainshed.domain.filters.server import SERVER
-from trainshed.domain.jobs.job import LOCAL_ENGINE
 from trainshed.domain.json_fields import mask_paths
 from trainshed.domain.models.model import (
     Model,
@@ -25,9 +24,12 @@ from trainshed.domain.models.version import Version
 from trainshed.domain.operations import EMPTY, Operation, OperationType, response
 from trainshed.domain.times import now_us
 from trainshed.errors import InvalidArgumentError
+from trainshed.gateway.metrics import VersionMetrics
+from trainshed.services.access.projects import Projects
 from trainshed.services.operations import operation_body
 from trainshed.services.paging import PageRequest, ResourcePage, scan
 from trainshed.services.patches import check_mask, merge_labels
+from trainshed.services.ports import DeploymentControl
 from trainshed.store.models import ModelChange, ModelStore, ModelWithDefault
 
 _PATCHABLE = ("description", "online_prediction_logging", "online_prediction_console_logging", "default_version.name")
@@ -38,47 +40,28 @@ _FIELDS = {
 }
 
 
-def _do_nothing(*_: str) -> None:
-    return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingDependencies:
-    """The control plane and the data plane, as the services of models and versions call them."""
-
-    wake: Callable[[], None] = _do_nothing  #: a version is to be created or deleted
-    #: publishes the routes of a model (project, name) from its row, before it returns
-    publish: Callable[[str, str], None] = _do_nothing
-    hosts: Callable[[str, str, str], Sequence[Mapping[str, Any]]] = lambda project, model, version: ()
-    #: what provisioning does now, or why a version does not serve
-    progress: Callable[[str, str, str], str] = lambda project, model, version: ""
-    log_tail: Callable[[str, str, str], str] = lambda project, model, version: ""  #: the last output of its host
-    last_used_us: Callable[[str, str, str], int] = lambda project, model, version: 0  #: 0 if never
-    #: from labels and the kind of version; raises `InvalidArgumentError` for an unknown engine
-    choose_engine: Callable[[Mapping[str, str], str], str] = lambda labels, what: LOCAL_ENGINE
-    traffic: Callable[[str, str], Mapping[str, Any]] = lambda project, model: {}  #: the last hour, by version
-
-
 class Models:
     """The models of all projects. Thread-safe. Changes are stored and routed when a method returns."""
 
     def __init__(
         self,
         store: ModelStore,
-        serving: ServingDependencies,
+        control: DeploymentControl,
+        metrics: VersionMetrics,
+        projects: Projects,
         *,
-        project_number: Callable[[str], int],
         clock: Callable[[], int] = now_us,
     ) -> None:
         self._store = store
-        self._serving = serving
-        self._number = project_number
+        self._control = control
+        self._metrics = metrics
+        self._projects = projects
         self._clock = clock
 
     def create(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create a model without versions. Raises `AlreadyExistsError` if the project has one of that name."""
         model = self._store.add(read_model(body, project, now_us=self._clock()))
-        self._serving.publish(project, model.id)
+        self._control.publish(project, model.id)
         return model_body(model, None)
 
     def get(self, project: str, model_id: str) -> dict[str, Any]:
@@ -102,7 +85,7 @@ class Models:
         patch, paths = read_model_patch(body), mask_paths(mask, field="update_mask")
         check_mask(paths, _PATCHABLE, patch, what="model")
         labels = names.labels(patch.get("labels", {}), field="model.labels")
-        now, number = self._clock(), self._number(project)
+        now, number = self._clock(), self._projects.number(project)
 
         def decide(model: Model, versions: Sequence[Version]) -> ModelChange:
             if "etag" in patch:
@@ -121,7 +104,7 @@ class Models:
             return ModelChange(model=changed, operation=operation.succeeded(result, now_us=now))
 
         _, change = self._store.change(project, model_id, decide)
-        self._serving.publish(project, model_id)
+        self._control.publish(project, model_id)
         assert change.operation is not None  # `decide` sets it
         return operation_body(change.operation)
 
@@ -129,9 +112,9 @@ class Models:
         """Delete a model. The returned operation is done. Raises `FailedPreconditionError` if it has versions."""
         now = self._clock()
         model = self._store.get(project, model_id)
-        started = _start_operation(OperationType.DELETE_MODEL, model, number=self._number(project), now_us=now)
+        started = _start_operation(OperationType.DELETE_MODEL, model, number=self._projects.number(project), now_us=now)
         operation = self._store.remove(project, model_id, started.succeeded(EMPTY, now_us=now))
-        self._serving.publish(project, model_id)
+        self._control.publish(project, model_id)
         return operation_body(operation)
 
     def split(self, project: str, model_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,19 +137,19 @@ class Models:
             "notes": list(stored.model.notes),
             "split": stored.model.split,
             "previousVersion": stored.model.previous_version,
-            "traffic": self._serving.traffic(project, model_id),
+            "traffic": self._metrics.traffic(project, model_id),
         }
 
     def _change_routing(
         self, project: str, model_id: str, decide: Callable[[Model, Sequence[Version]], Model]
     ) -> dict[str, Any]:
         self._store.change(project, model_id, lambda model, versions: ModelChange(model=decide(model, versions)))
-        self._serving.publish(project, model_id)
+        self._control.publish(project, model_id)
         return self.details(project, model_id)
 
     def _body(self, stored: ModelWithDefault) -> dict[str, Any]:
         default = stored.default
-        last_use_us = self._serving.last_used_us(stored.model.project, stored.model.id, default.id) if default else 0
+        last_use_us = self._metrics.last_used_us(stored.model.project, stored.model.id, default.id) if default else 0
         return model_body(stored.model, default, last_use_us=last_use_us or None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainshed.domain import names
@@ -34,13 +34,23 @@ from trainshed.domain.operations import Operation, OperationType, response
 from trainshed.domain.times import now_us
 from trainshed.domain.uris import is_uri
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
-from trainshed.runtimes.resolution import RuntimeChoice
-from trainshed.services.models.models import ServingDependencies
+from trainshed.gateway.metrics import VersionMetrics
+from trainshed.services.access.projects import Projects
 from trainshed.services.operations import operation_body
 from trainshed.services.paging import PageRequest, ResourcePage, scan
 from trainshed.services.patches import check_mask, merge_labels
+from trainshed.services.ports import DeploymentControl, HostPlacement, RuntimeResolver
 from trainshed.services.storage.uris import UriChecker, parse_uri
 from trainshed.store.models import ModelChange, ModelStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionChecks:
+    """What a request for a version is checked with."""
+
+    runtimes: RuntimeResolver
+    placement: HostPlacement
+    uri_checker: UriChecker
 
 
 class Versions:
@@ -49,19 +59,18 @@ class Versions:
     def __init__(
         self,
         store: ModelStore,
-        serving: ServingDependencies,
-        uri_checker: UriChecker,
+        control: DeploymentControl,
+        metrics: VersionMetrics,
+        projects: Projects,
+        checks: VersionChecks,
         *,
-        resolve_runtime: Callable[[str, str], RuntimeChoice],
-        project_number: Callable[[str], int],
         clock: Callable[[], int] = now_us,
     ) -> None:
-        """`resolve_runtime` raises `InvalidArgumentError` for an unavailable runtime version."""
         self._store = store
-        self._serving = serving
-        self._uri_checker = uri_checker
-        self._resolve = resolve_runtime
-        self._number = project_number
+        self._control = control
+        self._metrics = metrics
+        self._projects = projects
+        self._checks = checks
         self._clock = clock
 
     def create(self, project: str, model_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,9 +88,11 @@ class Versions:
             details=details,
             created_us=self._clock(),
         )
-        started = _start_operation(OperationType.CREATE_VERSION, version, number=self._number(project), default=False)
+        started = _start_operation(
+            OperationType.CREATE_VERSION, version, number=self._projects.number(project), default=False
+        )
         _, operation = self._store.add_version(version, started)
-        self._serving.wake()
+        self._control.wake()
         return operation_body(operation)
 
     def get(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
@@ -111,7 +122,7 @@ class Versions:
         fields = [path for path in paths if path in PATCHABLE]
         if any(path.startswith("request_logging_config") for path in fields):
             self._check_logging(project, patch)
-        now, number = self._clock(), self._number(project)
+        now, number = self._clock(), self._projects.number(project)
 
         def decide(model: Model, versions: Sequence[Version]) -> ModelChange:
             version = _find_version(model, versions, version_id)
@@ -143,8 +154,8 @@ class Versions:
             return ModelChange(version=changed, operation=operation)
 
         _, change = self._store.change(project, model_id, decide)
-        self._serving.publish(project, model_id)
-        self._serving.wake()
+        self._control.publish(project, model_id)
+        self._control.wake()
         assert change.operation is not None  # `decide` sets it
         return operation_body(change.operation)
 
@@ -153,7 +164,7 @@ class Versions:
 
         Raises `FailedPreconditionError` if requests to the model still go to it.
         """
-        now, number = self._clock(), self._number(project)
+        now, number = self._clock(), self._projects.number(project)
 
         def decide(model: Model, versions: Sequence[Version]) -> ModelChange:
             version = _find_version(model, versions, version_id)
@@ -166,7 +177,7 @@ class Versions:
             return ModelChange(version=deleting, operation=operation)
 
         _, change = self._store.change(project, model_id, decide)
-        self._serving.wake()
+        self._control.wake()
         assert change.operation is not None  # `decide` sets it
         return operation_body(change.operation)
 
@@ -177,7 +188,7 @@ class Versions:
             model_id,
             lambda model, versions: ModelChange(model=model.with_default(_find_version(model, versions, version_id))),
         )
-        self._serving.publish(project, model_id)
+        self._control.publish(project, model_id)
         return self.get(project, model_id, version_id)
 
     def details(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
@@ -188,9 +199,9 @@ class Versions:
             **version.details,
             "files": version.files,
             "operation": version.operation,
-            "progress": self._serving.progress(project, model_id, version_id),
-            "hosts": list(self._serving.hosts(project, model_id, version_id)),
-            "log": self._serving.log_tail(project, model_id, version_id),
+            "progress": self._control.progress(project, model_id, version_id),
+            "hosts": list(self._control.hosts(project, model_id, version_id)),
+            "log": self._control.log_tail(project, model_id, version_id),
         }
 
     def sample(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
@@ -203,7 +214,9 @@ class Versions:
             return {"runtime": "", "notes": list(request.notes)}
         runtime_request = serving_runtime(request.body.get("runtimeVersion", ""), request.body.get("pythonVersion", ""))
         try:
-            choice = self._resolve(runtime_request.runtime_version, runtime_request.python_version)
+            choice = self._checks.runtimes.resolve(
+                runtime_request.runtime_version, runtime_request.python_version, what="version"
+            )
         except InvalidArgumentError as exc:
             raise InvalidArgumentError(str(exc), field=f"version.{exc.field.rpartition('.')[2]}") from None
         notes = [note for note in (runtime_request.note, *choice.notes, *request.notes) if note]
@@ -212,12 +225,12 @@ class Versions:
     def _engine(self, model: Model, request: VersionRequest) -> dict[str, Any]:
         """Return the engine of its hosts, from its own labels or else from those of its model."""
         what = HOSTED_CONTAINER if "container" in request.body else HOSTED_VERSION
-        return {"engine": self._serving.choose_engine({**model.labels, **request.labels}, what)}
+        return {"engine": self._checks.placement.choose_for_hosts({**model.labels, **request.labels}, what)}
 
     def _check_uris(self, project: str, body: Mapping[str, Any]) -> None:
         """Raise `FailedPreconditionError` if files are missing. Buckets of other projects count as missing."""
         uri = body.get("deploymentUri", "")
-        if uri and not self._uri_checker.folder_readable(project, uri, field="version.deployment_uri"):
+        if uri and not self._checks.uri_checker.folder_readable(project, uri, field="version.deployment_uri"):
             raise FailedPreconditionError(
                 f"There are no files in {uri}. It must be a folder in a bucket of project {project} that holds the "
                 f"exported model. List what there is with: trainshed buckets ls gs://BUCKET",
@@ -225,7 +238,9 @@ class Versions:
             )
         field = "version.package_uris"
         packages = body.get("packageUris", ())
-        if missing := [each for each in packages if not self._uri_checker.object_readable(project, each, field=field)]:
+        if missing := [
+            each for each in packages if not self._checks.uri_checker.object_readable(project, each, field=field)
+        ]:
             raise FailedPreconditionError(
                 f"The provided GCS paths cannot be read: {', '.join(missing[:5])}. Each must be an object in a bucket "
                 f"of project {project}.",
@@ -239,7 +254,7 @@ class Versions:
         if not is_uri(uri):
             return  # absent, or rejected by another check
         bucket, _ = parse_uri(uri, field=field)
-        if not self._uri_checker.owns(project, bucket):
+        if not self._checks.uri_checker.owns(project, bucket):
             raise FailedPreconditionError(
                 f"The bucket gs://{bucket} does not exist in project {project}. "
                 f"Make it with: trainshed buckets mb gs://{bucket}",
@@ -247,7 +262,7 @@ class Versions:
             )
 
     def _body(self, model: Model, version: Version) -> dict[str, Any]:
-        last_use_us = self._serving.last_used_us(version.project, version.model, version.id)
+        last_use_us = self._metrics.last_used_us(version.project, version.model, version.id)
         return version_body(version, default=model.default_version == version.id, last_use_us=last_use_us or None)
 
 

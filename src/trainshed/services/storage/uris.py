@@ -2,43 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.names import components, split_uri
 from trainshed.errors import InvalidArgumentError, NotFoundError
+from trainshed.services.storage.buckets import Buckets
+from trainshed.services.storage.objects import Objects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UriChecker:
     """Checks URIs for one project. Buckets of other projects count as missing."""
 
-    bucket_owner: Callable[[str], str]  #: returns the project of a bucket; raises `NotFoundError`
-    object_exists: Callable[[str, str], bool]
-    folder_holds_files: Callable[[str, str], bool]  #: whether a folder of a bucket has any object
-    matches: Callable[[str, str], bool]  #: whether any object of a bucket matches a pattern
-    cloud_of: Callable[[str], str]  #: the cloud URL of a bucket, such as s3://lab-data/mnist; "" if it is a folder
+    buckets: Buckets
+    objects: Objects
+    backend: BackendRouter
+
+    def cloud_of(self, bucket: str) -> str:
+        """Return the URL of a cloud bucket, such as s3://lab-data/mnist. Returns "" for a local bucket."""
+        return self.backend.cloud_of(bucket)
 
     def owns(self, project: str, bucket: str) -> bool:
         try:
-            return self.bucket_owner(bucket) == project
+            return self.buckets.owner(bucket) == project
         except NotFoundError:
             return False
 
     def object_readable(self, project: str, uri: str, *, field: str) -> bool:
         """Return whether the object exists. Raises `InvalidArgumentError` if `uri` is no gs:// URI."""
         bucket, name = parse_uri(uri, field=field)
-        return name != "" and self.owns(project, bucket) and self.object_exists(bucket, name)
+        return name != "" and self.owns(project, bucket) and self.objects.exists(bucket, name)
 
     def folder_readable(self, project: str, uri: str, *, field: str) -> bool:
         """Return whether the folder has any object. Raises `InvalidArgumentError` if `uri` is no gs:// URI."""
         bucket, name = parse_uri(uri, field=field)
-        return self.owns(project, bucket) and self.folder_holds_files(bucket, name)
+        return self.owns(project, bucket) and self.objects.folder_holds_files(bucket, name)
 
     def matched(self, project: str, uri: str, *, field: str) -> bool:
         """Return whether any object matches the pattern. Raises `InvalidArgumentError` if `uri` is no gs:// URI."""
         bucket, pattern = parse_uri(uri, field=field)
-        return self.owns(project, bucket) and self.matches(bucket, pattern)
+        return self.owns(project, bucket) and self.objects.matches(bucket, pattern)
 
 
 def parse_uri(uri: str, *, field: str) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from trainshed.domain.models.version import Version, VersionState, version_body
 from trainshed.domain.operations import CANCELLED, EMPTY, FAILED_PRECONDITION, Operation, response
@@ -13,7 +14,10 @@ from trainshed.store.operations import OperationStore
 
 
 class FakeDeployments:
-    """Carries out pending operations when it is woken. `hold` stops it; `failure` makes creations fail."""
+    """A `DeploymentControl` that carries out pending operations when it is woken.
+
+    `hold` stops it; `failure` makes creations fail.
+    """
 
     def __init__(self, database: Database, *, clock: Callable[[], int] = now_us) -> None:
         self._models = ModelStore(database)
@@ -38,6 +42,15 @@ class FakeDeployments:
 
     def publish(self, project: str, model: str) -> None:
         self.published.append((project, model))
+
+    def hosts(self, project: str, model: str, version: str) -> Sequence[Mapping[str, Any]]:
+        return [{"pid": 7}]
+
+    def progress(self, project: str, model: str, version: str) -> str:
+        return ""
+
+    def log_tail(self, project: str, model: str, version: str) -> str:
+        return ""
 
     def _update(self, version: Version, operation: Operation) -> None:
         body = response("Version", version_body(version.to(VersionState.READY), default=False))

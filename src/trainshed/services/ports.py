@@ -1,0 +1,80 @@
+"""Ports: the control plane, engines and attempts, as services call them. `wiring` passes what implements them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from trainshed.domain.jobs.job import Job
+from trainshed.runtimes.resolution import RuntimeChoice
+
+
+class RuntimeResolver(Protocol):
+    """Finds the runtime that a request names."""
+
+    def resolve(self, runtime_version: str | None, python_version: str | None, *, what: str = "job") -> RuntimeChoice:
+        """Return the runtime for `what`. Builds nothing. Raises `InvalidArgumentError` if no runtime matches."""
+
+
+class HostPlacement(Protocol):
+    """Chooses engines for the hosts of versions."""
+
+    def choose_for_hosts(self, labels: Mapping[str, str], what: str) -> str:
+        """Return the engine for a new version. `what` is a constant of `domain.models.version`.
+
+        Raises `InvalidArgumentError` for an unknown engine, and for one that does not support `what`.
+        """
+
+
+class DeploymentControl(Protocol):
+    """The control plane of versions. Thread-safe."""
+
+    def wake(self) -> None:
+        """Start the next pass immediately: a version is to be created, changed or deleted."""
+
+    def publish(self, project: str, model: str) -> None:
+        """Publish the routes of a model from its rows, before this returns."""
+
+    def hosts(self, project: str, model: str, version: str) -> Sequence[Mapping[str, Any]]:
+        """Return the current hosts of a version as JSON objects."""
+
+    def progress(self, project: str, model: str, version: str) -> str:
+        """Return what provisioning does now, or why a version does not serve. Returns "" if it serves."""
+
+    def log_tail(self, project: str, model: str, version: str) -> str:
+        """Return the last output of the version's first host."""
+
+
+class ReplicaKiller(Protocol):
+    """Sends signals to replicas."""
+
+    def kill_replica(self, job: Job, replica: str, number: signal.Signals) -> None:
+        """Send a signal to one replica of a job that runs. Returns before it is delivered.
+
+        Raises `EngineUnavailableError` if the job's engine is unreachable.
+        """
+
+
+class TensorBoardProcess(Protocol):
+    """One TensorBoard. It ends on `end`, and with the server."""
+
+    def port(self) -> int:
+        """Return its loopback port, 0 if it does not listen yet. Raises `EngineUnavailableError` if it has exited."""
+
+    def end(self) -> None:
+        """Kill it. Blocks until it is gone. Idempotent."""
+
+
+class TensorBoardLauncher(Protocol):
+    """Starts TensorBoards."""
+
+    def begin(self) -> None:
+        """Remove what an earlier server left."""
+
+    def start(self, python: Path, logdir: Path, *, number: int, prefix: str) -> TensorBoardProcess:
+        """Start one on a folder, which may not exist yet. Returns immediately.
+
+        Raises `EngineUnavailableError` if it fails.
+        """
