@@ -7,7 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from trainshed.attempts.batch_progress import BatchProgress
+from trainshed.attempts.journal import RestartRecord
 from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.training import Training
+from trainshed.domain.jobs.workload import Workload
 from trainshed.runtimes.resolution import RuntimeChoice
 
 
@@ -26,6 +30,49 @@ class HostPlacement(Protocol):
 
         Raises `InvalidArgumentError` for an unknown engine, and for one that does not support `what`.
         """
+
+
+class QueueStatus(Protocol):
+    """The state of a job's queue and engine."""
+
+    def pending_reason(self, job: Job) -> str:
+        """Return what capacity the job at the head of the queue waits for, as the end of a sentence."""
+
+    def outage(self, job: Job) -> str:
+        """Return a sentence about an outage of the job's engine. Returns "" if there is none."""
+
+
+class Scheduler(QueueStatus, Protocol):
+    """The control plane of jobs. Thread-safe."""
+
+    def wake(self) -> None:
+        """Start the next pass immediately: a job was created or is to be cancelled."""
+
+    def choose_engine(self, labels: Mapping[str, str], workload: Workload) -> str:
+        """Return the engine for a new job.
+
+        Raises `InvalidArgumentError` for an unknown engine, and for one that does not support the workload.
+        """
+
+    def shortfall(self, engine: str, training: Training) -> str:
+        """Return a sentence about resources that the engine lacks for a training. Returns "" if it has all."""
+
+
+class AttemptReader(Protocol):
+    """Reads the files of jobs' current attempts. Thread-safe."""
+
+    def restarts(self, job: Job) -> Sequence[RestartRecord]:
+        """Return the restarts so far, oldest first."""
+
+    def batch_progress(self, job: Job) -> BatchProgress | None:
+        """Return the progress of a batch prediction. Returns None for another workload, and before it has any."""
+
+
+class ProgressReader(Protocol):
+    """Reads how far trainings are. Thread-safe."""
+
+    def of(self, job: Job) -> Mapping[str, Any] | None:
+        """Return step, loss, accuracy, rate and time left, if known. Returns None if the job reported nothing."""
 
 
 class DeploymentControl(Protocol):

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from trainshed.attempts.batch_progress import read_batch_progress
-from trainshed.attempts.journal import restarts
+from trainshed.attempts.attempt_reader import AttemptFolders
 from trainshed.config import Home, Settings, default_project, environment
 from trainshed.control.deployments.artifact_access import ArtifactAccessIssuer
 from trainshed.control.deployments.completion import DeploymentStores
@@ -18,7 +17,6 @@ from trainshed.control.deployments.model_files import ModelFileStore
 from trainshed.control.deployments.provisioner import HostResources, ImageResolver, ProvisionerDeps, VersionProvisioner
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
-from trainshed.domain.jobs.batch_prediction import BatchPrediction
 from trainshed.domain.jobs.job import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.domain.policies import JOBS, MODELS
 from trainshed.engines.hosts.base import HostEngine, HostEngineRouter
@@ -41,13 +39,14 @@ from trainshed.services.access.sessions import BrowserSessions
 from trainshed.services.access.tokens import Tokens
 from trainshed.services.artifacts import JobArtifacts, VersionArtifacts
 from trainshed.services.console.machine_metrics import MachineMetrics
-from trainshed.services.console.overview import Overview, OverviewSources, OverviewStores
+from trainshed.services.console.overview import LiveState, Overview, OverviewStores
 from trainshed.services.console.tensorboards import TensorBoards
 from trainshed.services.jobs.chaos import Chaos
 from trainshed.services.jobs.exports import Exports
 from trainshed.services.jobs.failures import Failures
-from trainshed.services.jobs.jobs import JobDependencies, Jobs
+from trainshed.services.jobs.jobs import JobChecks, Jobs
 from trainshed.services.jobs.progress import ProgressService
+from trainshed.services.jobs.reports import JobReports
 from trainshed.services.jobs.search import JobSearch
 from trainshed.services.logs.entries import LogEntries
 from trainshed.services.logs.pages import LogPages
@@ -213,15 +212,15 @@ def _build_services(
     projects = _projects(core)
     policies = PolicyStore(core.database)
     models, versions = _models_and_versions(core, uri_checker, projects, job_plane, serving_plane)
-    job_dependencies = _job_dependencies(core, uri_checker, job_plane, progress)
+    reports = JobReports(attempts=AttemptFolders(core.home.jobs), progress=progress, failures=Failures(core.home))
     return Services(
         tokens=tokens,
         sessions=BrowserSessions(tokens),
         projects=projects,
-        jobs=Jobs(core.jobs, job_dependencies, wake=control.wake),
+        jobs=_jobs(core, uri_checker, control, reports),
         job_rows=JobSearch(JobSearchStore(core.database)),
         progress=progress,
-        overview=_overview(core, serving_plane, job_dependencies),
+        overview=_overview(core, control, serving_plane, reports),
         exports=Exports(core.jobs, core.backend, owner=core.buckets.owner),
         chaos=Chaos(core.jobs, control),
         packages=JobArtifacts(core.jobs, core.home),
@@ -282,40 +281,20 @@ def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
     return VersionProvisioner(deps, hosts, resources)
 
 
-def _job_dependencies(
-    core: Core, uri_checker: UriChecker, job_plane: JobPlane, progress: ProgressService
-) -> JobDependencies:
-    builder = job_plane.builder
-    return JobDependencies(
-        resolve_runtime=core.runtimes.resolve,
-        uri_checker=uri_checker,
-        model_runtime=lambda project, model, version: core.models.served(project, model, version).runtime,
-        choose_engine=job_plane.registry.choose,
-        queue_status=job_plane.control,
-        restarts=lambda job: [restart.sentence for restart in restarts(builder.folder(job))],
-        progress=progress.of,
-        batch_progress=lambda job: (
-            read_batch_progress(builder.folder(job)) if BatchPrediction.key in job.body else None
-        ),
-        failure=Failures(core.home).of,
-        shortfall=lambda engine, training: job_plane.registry.table[engine].shortfall(training),
-        machines=core.machines,
-    )
+def _jobs(core: Core, uri_checker: UriChecker, control: JobController, reports: JobReports) -> Jobs:
+    checks = JobChecks(runtimes=core.runtimes, uri_checker=uri_checker, models=core.models, machines=core.machines)
+    return Jobs(core.jobs, control, checks, reports)
 
 
-def _overview(core: Core, serving_plane: _ServingPlane, job_dependencies: JobDependencies) -> Overview:
+def _overview(core: Core, control: JobController, serving_plane: _ServingPlane, reports: JobReports) -> Overview:
     stores = OverviewStores(jobs=core.jobs, job_search=JobSearchStore(core.database), models=core.models)
-    sources = OverviewSources(
+    live = LiveState(
         machine=core.machine,
         routes=serving_plane.routes,
         metrics=serving_plane.gateway.metrics,
-        queue_status=job_dependencies.queue_status,
-        progress=job_dependencies.progress,
-        batch_progress=job_dependencies.batch_progress,
-        restarts=job_dependencies.restarts,
-        diagnose=Failures(core.home).diagnose,
+        queue_status=control,
     )
-    return Overview(stores, sources)
+    return Overview(stores, live, reports)
 
 
 def _models_and_versions(

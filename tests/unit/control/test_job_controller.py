@@ -6,14 +6,16 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import ENGINE_LABEL, Job, JobState
 from trainshed.domain.jobs.reconcile import ObservedAttempt
+from trainshed.domain.jobs.training import TRAINING, Training
 from trainshed.domain.times import now_us
 from trainshed.engines.base import AttemptSpec, Engine, GangRequest, Outage
 from trainshed.errors import CannotProceedError, InvalidArgumentError, UnavailableError
@@ -350,6 +352,24 @@ def test_a_signal_goes_to_the_current_attempt_on_the_engine_of_its_job(store: Jo
     running = loop.until("a", JobState.RUNNING)
     loop.control.kill_replica(running, "worker-replica-0", signal.SIGTERM)
     assert (loop.engine.kills, loop.far.kills) == ([], [(folder(running), "worker-replica-0", signal.SIGTERM)])
+
+
+def test_a_new_job_is_told_its_engine_and_what_that_lacks(store: JobStore) -> None:
+    poor = RegisteredEngine(
+        engine=FakeEngine(),
+        prepare=launch_of,
+        supports=frozenset({TRAINING}),
+        shortfall=lambda training: "It is small.",
+    )
+    rich = replace(poor, shortfall=lambda training: "")
+    registry = EngineRegistry({"local": poor, "far": rich}, default="local")
+    control = JobController(store, registry, gang=gang, max_launches=1, poll_s=0.01)
+    training = Training.parse({"pythonModule": "trainer.task"})
+    engines = [control.choose_engine(labels, training) for labels in ({}, {ENGINE_LABEL: "far"})]
+    assert [(engine, control.shortfall(engine, training)) for engine in engines] == [
+        ("local", "It is small."),
+        ("far", ""),
+    ]
 
 
 def test_each_engine_has_a_queue_of_its_own(store: JobStore) -> None:

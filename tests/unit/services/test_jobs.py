@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 
 from trainshed.attempts.batch_progress import BatchProgress
+from trainshed.config import Home
 from trainshed.domain.capacity.machine_types import STANDARD
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.jobs.gang import shortfall
 from trainshed.domain.jobs.job import Job, JobState
-from trainshed.domain.models.model import model_not_found
+from trainshed.domain.jobs.training import Training
+from trainshed.domain.jobs.workload import Workload
+from trainshed.domain.models.model import Model
+from trainshed.domain.models.version import Version
+from trainshed.domain.operations import Operation
 from trainshed.domain.policies import JOBS
 from trainshed.errors import (
     AbortedError,
@@ -25,33 +30,47 @@ from trainshed.errors import (
 )
 from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.services.access.policies import Policies
-from trainshed.services.jobs.jobs import JobDependencies, Jobs
+from trainshed.services.jobs.failures import Failures
+from trainshed.services.jobs.jobs import JobChecks, Jobs
+from trainshed.services.jobs.reports import JobReports
 from trainshed.services.paging import PageRequest
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
+from trainshed.store.models import ModelStore
 from trainshed.store.policies import PolicyStore
+from trainshed.testing.fakes.attempts import FakeAttempts
+from trainshed.testing.fakes.deployments import FakeDeployments
 from trainshed.testing.workloads.bucket_objects import uri_checker
 
 BUCKETS = {"in-cloud": "shed", "mine": "shed", "theirs": "other-shed"}
 OBJECTS = {("mine", "trainer.tar.gz"), ("theirs", "trainer.tar.gz")}
 
 
-def resolve_runtime(runtime: str, python: str) -> RuntimeChoice:
-    if runtime == "9.9":
-        raise InvalidArgumentError("There is no runtime 9.9 or newer.", field="training_input.runtime_version")
-    return (
-        RuntimeChoice("2.15", ("Runtime 1.2 is not offered any more.",)) if runtime == "1.2" else RuntimeChoice("2.21")
-    )
+class TwoRuntimes:
+    """A `RuntimeResolver` that knows 2.15 and 2.21."""
+
+    def resolve(self, runtime_version: str | None, python_version: str | None, *, what: str = "job") -> RuntimeChoice:
+        if runtime_version == "9.9":
+            raise InvalidArgumentError("There is no runtime 9.9 or newer.", field="training_input.runtime_version")
+        if runtime_version == "1.2":
+            return RuntimeChoice("2.15", ("Runtime 1.2 is not offered any more.",))
+        return RuntimeChoice("2.21")
 
 
-def model_runtime(project: str, model: str, version: str) -> str:
-    if model != "digits":
-        raise model_not_found(project, model)
-    return "2.15"
+class IdleScheduler:
+    """A `Scheduler` that starts nothing, with every engine that is named. `woken` counts its wakeups."""
 
+    def __init__(self) -> None:
+        self.woken = 0
 
-class Prospects:
-    """Where jobs run, as far as the service asks about it."""
+    def wake(self) -> None:
+        self.woken += 1
+
+    def choose_engine(self, labels: Mapping[str, str], workload: Workload) -> str:
+        return labels.get("trainshed-engine", "local")
+
+    def shortfall(self, engine: str, training: Training) -> str:
+        return shortfall(training, cpus=4) if engine == "local" else ""
 
     def pending_reason(self, job: Job) -> str:
         return "3 of this machine's 8 places are free"
@@ -61,31 +80,22 @@ class Prospects:
 
 
 class Shed:
-    """The service, its store, and a count of how often the control loop was woken."""
+    """The service, its store, and what it reaches through its ports. Model digits has a version with runtime 2.15."""
 
     def __init__(self, database: Database, folder: Path) -> None:
         self.store = JobStore(database)
         self.policies = Policies(PolicyStore(database), JOBS, self.store.get)
-        self.woken = 0
+        self.scheduler = IdleScheduler()
+        self.attempts = FakeAttempts()
         self.now = 1_000_000
-        self.predicted: BatchProgress | None = None
-        world = JobDependencies(
-            resolve_runtime=resolve_runtime,
+        checks = JobChecks(
+            runtimes=TwoRuntimes(),
             uri_checker=uri_checker(database, folder, BUCKETS, OBJECTS, {"in-cloud": "s3://lab-data"}),
-            model_runtime=model_runtime,
-            choose_engine=lambda labels, work: labels.get("trainshed-engine", "local"),
-            queue_status=Prospects(),
-            restarts=lambda job: [],
-            progress=lambda job: None,
-            batch_progress=lambda job: self.predicted,
-            failure=lambda job: None,
-            shortfall=lambda engine, training: shortfall(training, cpus=4) if engine == "local" else "",
+            models=_models_with_digits(database),
             machines=STANDARD,
         )
-        self.jobs = Jobs(self.store, world, wake=self.wake, clock=self.tick)
-
-    def wake(self) -> None:
-        self.woken += 1
+        reports = JobReports(attempts=self.attempts, progress=self.attempts, failures=Failures(Home(folder)))
+        self.jobs = Jobs(self.store, self.scheduler, checks, reports, clock=self.tick)
 
     def tick(self) -> int:
         self.now += 1
@@ -102,6 +112,16 @@ class Shed:
 
     def texts(self, job_id: str) -> list[str]:
         return [event.message for event in self.store.events("shed", job_id)]
+
+
+def _models_with_digits(database: Database) -> ModelStore:
+    models = ModelStore(database)
+    models.add(Model(project="shed", id="digits", body={}, created_us=1))
+    details = {"runtime": "2.15", "engine": "local"}
+    version = Version(project="shed", model="digits", id="v1", body={}, details=details, created_us=1)
+    models.add_version(version, Operation.begin("shed", "create_digits_v1-1", {}, now_us=1))
+    FakeDeployments(database).wake()
+    return models
 
 
 def body(job_id: str, **changes: Any) -> dict[str, Any]:
@@ -133,7 +153,7 @@ def test_a_new_job_is_queued_with_its_history(shed: Shed) -> None:
     assert (details["runtime"], details["notes"]) == ("2.15", ["Runtime 1.2 is not offered any more."])
     assert details["waiting"].startswith("It is next")
     assert shed.store.get("shed", "j1").priority == 3
-    assert shed.woken == 1
+    assert shed.scheduler.woken == 1
 
 
 def test_a_name_is_used_once(shed: Shed) -> None:
@@ -207,10 +227,10 @@ class TestCancel:
     @pytest.mark.parametrize("states", [[JobState.PREPARING], [JobState.PREPARING, JobState.RUNNING]])
     def test_a_job_with_processes_is_told_to_end(self, shed: Shed, states: list[JobState]) -> None:
         shed.in_state("j1", *states)
-        woken = shed.woken
+        woken = shed.scheduler.woken
         shed.jobs.cancel("shed", "j1", user="ann")
         assert shed.jobs.get("shed", "j1")["state"] == "CANCELLING"
-        assert shed.woken == woken + 1
+        assert shed.scheduler.woken == woken + 1
         before = shed.store.get("shed", "j1")
         shed.jobs.cancel("shed", "j1", user="bob")
         assert shed.store.get("shed", "j1") == before
@@ -428,7 +448,7 @@ def test_a_batch_prediction_counts_its_rows(shed: Shed) -> None:
     }
     assert "trainingOutput" not in made
     assert shed.store.get("shed", "p1").runtime == "2.15"
-    shed.predicted = BatchProgress(predictions=1200, errors=1, read=40, bytes=100)
+    shed.attempts.predicted = BatchProgress(predictions=1200, errors=1, read=40, bytes=100)
     shown = shed.jobs.details("shed", "p1")
     assert shown["job"]["predictionOutput"]["predictionCount"] == "1200"
     assert shown["notes"] == ["40% of the input is read: 1,200 rows were predicted, one had an error."]
@@ -455,7 +475,7 @@ def test_a_batch_prediction_of_what_is_not_there(
 ) -> None:
     with pytest.raises(error, match=words):
         shed.jobs.create("shed", prediction(**changes))
-    assert shed.woken == 0
+    assert shed.scheduler.woken == 0
 
 
 def test_a_job_whose_place_does_not_answer_says_so(shed: Shed) -> None:

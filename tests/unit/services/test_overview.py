@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from trainshed.attempts.batch_progress import BatchProgress
-from trainshed.domain.jobs.diagnosis import diagnose
+from trainshed.attempts.journal import RestartRecord
+from trainshed.config import Home
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.model import read_model
@@ -20,11 +21,14 @@ from trainshed.domain.operations import Operation
 from trainshed.gateway.metrics import VersionMetrics
 from trainshed.gateway.routes import ModelRoute, Routes, VersionRoute
 from trainshed.services.console.machine_metrics import MachineMetrics, MachineSample, sample_machine
-from trainshed.services.console.overview import MAX_JOBS, Overview, OverviewSources, OverviewStores
+from trainshed.services.console.overview import MAX_JOBS, LiveState, Overview, OverviewStores
+from trainshed.services.jobs.failures import Failures
+from trainshed.services.jobs.reports import JobReports
 from trainshed.store.database import Database
 from trainshed.store.job_search import JobSearchStore
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
+from trainshed.testing.fakes.attempts import FakeAttempts
 
 HOUR_US = 3_600_000_000
 NOW_US = 1_763_000_000_000_000
@@ -39,8 +43,8 @@ MACHINE = MachineSample(
 JOB = Job(project="shed", id="j", body={"trainingInput": {"pythonModule": "trainer.task"}}, created_us=NOW_US)
 
 
-class Prospects:
-    """A machine that is full."""
+class FullMachine:
+    """A `QueueStatus` of a machine without a free slot."""
 
     def pending_reason(self, job: Job) -> str:
         return "0 of this machine's 8 places are free"
@@ -52,32 +56,24 @@ class Prospects:
 class Project:
     """A project whose jobs, versions and machine a test sets, and what is told of it."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, folder: Path) -> None:
         self.jobs = JobStore(database)
         self.models = ModelStore(database)
         self.routes, self.metrics = Routes(), VersionMetrics()
         self.machine = MACHINE
-        self.restarts: list[str] = []
-        self.predicted: BatchProgress | None = None
-        self.looks = 0
+        self.attempts = FakeAttempts()
+        self.attempts.progress = {"step": 7}
         self.now_us = NOW_US
-        sights = OverviewSources(
+        live = LiveState(
             machine=MachineMetrics(lambda: self.machine, cpus=4),
             routes=self.routes,
             metrics=self.metrics,
-            queue_status=Prospects(),
-            progress=self.progress,
-            batch_progress=lambda job: self.predicted,
-            restarts=lambda job: self.restarts,
-            diagnose=lambda job: diagnose(job.error),
+            queue_status=FullMachine(),
         )
+        reports = JobReports(attempts=self.attempts, progress=self.attempts, failures=Failures(Home(folder)))
         rows = OverviewStores(jobs=self.jobs, job_search=JobSearchStore(database), models=self.models)
-        self.overview = Overview(rows, sights, clock=lambda: self.now_us, cache_ttl_s=0.0)
-        self.patient = Overview(rows, sights, clock=lambda: self.now_us, cache_ttl_s=3600.0)
-
-    def progress(self, job: Job) -> dict[str, Any]:
-        self.looks += 1
-        return {"step": 7}
+        self.overview = Overview(rows, live, reports, clock=lambda: self.now_us, cache_ttl_s=0.0)
+        self.patient = Overview(rows, live, reports, clock=lambda: self.now_us, cache_ttl_s=3600.0)
 
     def add(self, job_id: str, state: JobState, *, age_us: int = 0, error: str = "", project: str = "shed") -> None:
         stored = self.jobs.add(replace(JOB, id=job_id, project=project, created_us=NOW_US - age_us), [])
@@ -104,7 +100,7 @@ class Project:
 def project(tmp_path: Path) -> Iterator[Project]:
     database = Database(tmp_path / "state.db")
     database.migrate()
-    yield Project(database)
+    yield Project(database, tmp_path)
     database.close()
 
 
@@ -146,7 +142,7 @@ def test_jobs_are_counted_and_those_that_run_and_wait_are_shown(project: Project
 
 def test_a_batch_prediction_tells_how_much_it_has_read(project: Project) -> None:
     project.add("predicts", JobState.RUNNING)
-    project.predicted = BatchProgress(predictions=10, errors=0, read=1, bytes=4)
+    project.attempts.predicted = BatchProgress(predictions=10, errors=0, read=1, bytes=4)
     [row] = project.told()["running"]
     assert (row["progress"]["fraction"], row["progress"]["step"]) == (0.25, None)
 
@@ -155,7 +151,7 @@ def test_a_look_is_kept_small(project: Project) -> None:
     for number in range(30):
         project.add(f"r{number}", JobState.RUNNING)
     told = project.told()
-    assert (len(told["running"]), told["jobs"]["running"], project.looks) == (MAX_JOBS, 30, MAX_JOBS)
+    assert (len(told["running"]), told["jobs"]["running"], project.attempts.reads) == (MAX_JOBS, 30, MAX_JOBS)
 
 
 def test_many_who_ask_cost_one_look(project: Project) -> None:
@@ -165,7 +161,7 @@ def test_many_who_ask_cost_one_look(project: Project) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert project.looks == 1
+    assert project.attempts.reads == 1
     assert project.patient.of("other")["running"] == []
 
 
@@ -245,7 +241,15 @@ def test_jobs_that_wait_for_long(project: Project) -> None:
 
 def test_replicas_that_were_started_again(project: Project) -> None:
     project.add("runs", JobState.RUNNING)
-    project.restarts = ["restarted worker-replica-1 (killed by signal 9)"]
+    restart = RestartRecord(
+        time_us=NOW_US,
+        name="worker-replica-1",
+        reason="killed by signal 9",
+        whole_gang=False,
+        step_before=None,
+        step_after=None,
+    )
+    project.attempts.restarted = [restart]
     assert project.alerts() == [
         ("warning", "Job runs lost a replica once: restarted worker-replica-1 (killed by signal 9).")
     ]

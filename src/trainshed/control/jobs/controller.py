@@ -13,6 +13,8 @@ from pathlib import Path
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.domain.jobs.job import Job, JobEvent, JobState
 from trainshed.domain.jobs.reconcile import CancelAttempt, ObservedAttempt, StartAttempt, Transition, reconcile
+from trainshed.domain.jobs.training import Training
+from trainshed.domain.jobs.workload import Workload
 from trainshed.domain.times import clock_time, now_us
 from trainshed.engines import base
 from trainshed.engines.base import Outage
@@ -159,6 +161,14 @@ class JobController:
                 engine.cancel(folder)
             case Transition(job=job_after, events=events):
                 self._record(job_after, *events)
+
+    def choose_engine(self, labels: Mapping[str, str], workload: Workload) -> str:
+        """Return the engine for a new job. See `EngineRegistry.choose`."""
+        return self._registry.choose(labels, workload)
+
+    def shortfall(self, engine: str, training: Training) -> str:
+        """Return a sentence about resources that the engine lacks for a training. Returns "" if it has all."""
+        return self._registry.table[engine].shortfall(training)
 
     def pending_reason(self, job: Job) -> str:
         """Return what capacity the job at the head of the queue waits for."""

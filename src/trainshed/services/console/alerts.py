@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from trainshed.domain.jobs.diagnosis import Diagnosis
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.models.version import VersionState
 from trainshed.services.console.machine_metrics import MachineSample
+from trainshed.services.jobs.reports import JobReports
 from trainshed.store.models import VersionSummary
 
 PENDING_GRACE_US = 600_000_000  #: a job may be pending this long without an alert
@@ -34,16 +34,14 @@ class AlertInputs:
     machine: MachineSample
 
 
-def alerts_for(
-    inputs: AlertInputs, *, diagnosed: Callable[[Job], Diagnosis], restarts: Callable[[Job], Sequence[str]]
-) -> list[dict[str, Any]]:
+def alerts_for(inputs: AlertInputs, reports: JobReports) -> list[dict[str, Any]]:
     """Return the alerts, errors first."""
     items = [
-        *_failed_jobs(inputs, diagnosed),
+        *_failed_jobs(inputs, reports),
         *_versions(inputs),
         *_disk(inputs),
         *_waiting(inputs),
-        *_restarted(inputs, restarts),
+        *_restarted(inputs, reports),
     ]
     return sorted(items, key=lambda item: item["severity"] != "error")
 
@@ -55,9 +53,9 @@ def _item(
     return {"severity": severity, "message": message, "remedy": remedy, "link": f"#/{path}{query}"}
 
 
-def _failed_jobs(inputs: AlertInputs, diagnosed: Callable[[Job], Diagnosis]) -> Iterator[dict[str, Any]]:
+def _failed_jobs(inputs: AlertInputs, reports: JobReports) -> Iterator[dict[str, Any]]:
     for job in inputs.failed[:_MAX_PER_KIND]:
-        diagnosis = diagnosed(job)
+        diagnosis = reports.failures.diagnose(job)
         remedy = diagnosis.remedy or "Its page shows the lines that tell of it."
         yield _item(inputs, "error", f"Job {job.id} failed. {diagnosis.summary}", remedy, "jobs", job.id)
     if (more := inputs.failed_count - _MAX_PER_KIND) > 0:
@@ -111,8 +109,8 @@ def _waiting(inputs: AlertInputs) -> Iterator[dict[str, Any]]:
         yield _item(inputs, "warning", text, remedy, "jobs", job.id)
 
 
-def _restarted(inputs: AlertInputs, restarts: Callable[[Job], Sequence[str]]) -> Iterator[dict[str, Any]]:
-    restarted = [(job, sentences) for job in inputs.active if (sentences := restarts(job))]
+def _restarted(inputs: AlertInputs, reports: JobReports) -> Iterator[dict[str, Any]]:
+    restarted = [(job, sentences) for job in inputs.active if (sentences := reports.restarts(job))]
     for job, sentences in restarted[:_MAX_PER_KIND]:
         times = "once" if len(sentences) == 1 else f"{len(sentences)} times"
         text = f"Job {job.id} lost a replica {times}: {sentences[-1]}."

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainshed.attempts.batch_progress import BatchProgress
-from trainshed.domain.jobs.diagnosis import Diagnosis
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.version import VersionState
@@ -19,8 +17,10 @@ from trainshed.gateway.metrics import VersionMetrics
 from trainshed.gateway.routes import Routes
 from trainshed.services.console.alerts import AlertInputs, alerts_for
 from trainshed.services.console.machine_metrics import MachineMetrics
-from trainshed.services.jobs.jobs import QueueStatus, waiting_reason
+from trainshed.services.jobs.jobs import waiting_reason
+from trainshed.services.jobs.reports import JobReports
 from trainshed.services.jobs.search import row_body
+from trainshed.services.ports import QueueStatus
 from trainshed.store.job_search import JobSearchQuery, JobSearchStore
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore, VersionSummary
@@ -44,17 +44,13 @@ class OverviewStores:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverviewSources:
-    """The sources besides the stores."""
+class LiveState:
+    """What no row holds: the machine, the routes and their traffic, the queues."""
 
     machine: MachineMetrics
     routes: Routes
     metrics: VersionMetrics
     queue_status: QueueStatus
-    progress: Callable[[Job], Mapping[str, Any] | None]
-    batch_progress: Callable[[Job], BatchProgress | None]  #: progress of a batch prediction
-    restarts: Callable[[Job], Sequence[str]]
-    diagnose: Callable[[Job], Diagnosis]
 
 
 @dataclass(slots=True)
@@ -72,13 +68,15 @@ class Overview:
     def __init__(
         self,
         stores: OverviewStores,
-        sources: OverviewSources,
+        live: LiveState,
+        reports: JobReports,
         *,
         clock: Callable[[], int] = now_us,
         cache_ttl_s: float = CACHE_TTL_S,
     ) -> None:
         self._stores = stores
-        self._sources = sources
+        self._live = live
+        self._reports = reports
         self._clock = clock
         self._cache_ttl_s = cache_ttl_s
         self._lock = threading.Lock()
@@ -110,27 +108,27 @@ class Overview:
             "running": [row_body(job) | {"progress": self._progress(job)} for job in active[:MAX_JOBS]],
             "queued": [row_body(job) | {"waiting": reason} for job, reason in queued],
             "models": list(self._models(project, versions)),
-            "machine": self._sources.machine.body(),
+            "machine": self._live.machine.body(),
             "alerts": self._alerts(project, active, queued, versions, ended.get(JobState.FAILED, 0)),
         }
 
     def _progress(self, job: Job) -> Mapping[str, Any] | None:
         """Return the progress of a job; for a batch prediction, the fraction of its input that is read."""
-        batch_progress = self._sources.batch_progress(job)
+        batch_progress = self._reports.attempts.batch_progress(job)
         if batch_progress is None:
-            return self._sources.progress(job)
+            return self._reports.progress.of(job)
         return dict.fromkeys(_MEASURES) | {"fraction": round(batch_progress.fraction, 4)}
 
     def _queued(self, project: str) -> list[tuple[Job, str]]:
         """Return the next queued jobs with their pending reasons."""
         jobs = self._stores.job_search.queue(project, limit=MAX_JOBS)
-        positions, queue_status = self._stores.jobs.positions(jobs), self._sources.queue_status
+        positions, queue_status = self._stores.jobs.positions(jobs), self._live.queue_status
         return [(job, waiting_reason(job, positions.get((job.project, job.id), 1) - 1, queue_status)) for job in jobs]
 
     def _models(self, project: str, versions: Sequence[VersionSummary]) -> Iterator[dict[str, Any]]:
         counts = Counter(each.model for each in versions)
         for name, default in self._stores.models.names(project, limit=MAX_MODELS):
-            hour = self._sources.metrics.hour(project, name)
+            hour = self._live.metrics.hour(project, name)
             has_requests = hour["count"] > 0
             yield {
                 "name": name,
@@ -160,13 +158,13 @@ class Overview:
             queued=queued,
             versions=versions,
             unhealthy=list(self._unhealthy(project, versions)),
-            machine=self._sources.machine.last,
+            machine=self._live.machine.last,
         )
-        return alerts_for(inputs, diagnosed=self._sources.diagnose, restarts=self._sources.restarts)
+        return alerts_for(inputs, self._reports)
 
     def _unhealthy(self, project: str, versions: Sequence[VersionSummary]) -> Iterator[tuple[str, str, str]]:
         """Yield versions that were provisioned and whose hosts keep crashing."""
-        routes = self._sources.routes.models
+        routes = self._live.routes.models
         for each in versions:
             model = routes.get((project, each.model))
             route = model.versions.get(each.id) if model is not None else None

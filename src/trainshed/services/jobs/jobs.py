@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.domain import names
@@ -23,41 +23,25 @@ from trainshed.domain.models.version import serving_runtime
 from trainshed.domain.models.version_container import batch_prediction_unsupported
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import FailedPreconditionError
-from trainshed.runtimes.resolution import RuntimeChoice
+from trainshed.services.jobs.reports import JobReports
 from trainshed.services.paging import PageRequest, ResourcePage, scan
 from trainshed.services.patches import check_mask, merge_labels
+from trainshed.services.ports import QueueStatus, RuntimeResolver, Scheduler
 from trainshed.services.storage.uris import UriChecker, parse_uri
 from trainshed.store.conflicts import retry_on_conflict
 from trainshed.store.jobs import JobStore
+from trainshed.store.models import ModelStore
 
 CONTAINER = "container"  #: the runtime name of container jobs
 
 
-class QueueStatus(Protocol):
-    """The state of a job's queue and engine."""
-
-    def pending_reason(self, job: Job) -> str:
-        """Return what capacity the job at the head of the queue waits for, as the end of a sentence."""
-
-    def outage(self, job: Job) -> str:
-        """Return a sentence about an outage of the job's engine. Returns "" if there is none."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobDependencies:
-    """What the service is constructed with."""
+class JobChecks:
+    """What a request for a job is checked with."""
 
-    resolve_runtime: Callable[[str, str], RuntimeChoice]  #: raises `InvalidArgumentError`
+    runtimes: RuntimeResolver
     uri_checker: UriChecker
-    #: returns the runtime of a version, or of the model's default one, which must be READY; "" for a container
-    model_runtime: Callable[[str, str, str], str]
-    choose_engine: Callable[[Mapping[str, str], Workload], str]  #: raises `InvalidArgumentError`
-    queue_status: QueueStatus
-    restarts: Callable[[Job], Sequence[str]]  #: one sentence per restart
-    progress: Callable[[Job], Mapping[str, Any] | None]  #: None if the job reported nothing
-    batch_progress: Callable[[Job], BatchProgress | None]  #: None if the job is no batch prediction
-    failure: Callable[[Job], Mapping[str, Any] | None]  #: None if the job did not fail
-    shortfall: Callable[[str, Training], str]  #: a sentence about resources that the engine lacks; "" if none
+    models: ModelStore
     machines: MachineTypes
 
 
@@ -67,20 +51,22 @@ class Jobs:
     def __init__(
         self,
         store: JobStore,
-        dependencies: JobDependencies,
+        scheduler: Scheduler,
+        checks: JobChecks,
+        reports: JobReports,
         *,
-        wake: Callable[[], None] = lambda: None,
         clock: Callable[[], int] = now_us,
     ) -> None:
         self._store = store
-        self._dependencies = dependencies
-        self._wake = wake
+        self._scheduler = scheduler
+        self._checks = checks
+        self._reports = reports
         self._clock = clock
 
     def create(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Queue a new job. It is stored when this returns. Raises `AlreadyExistsError` for an id that was ever used."""
-        request = read_job(body, self._dependencies.machines)
-        engine = self._dependencies.choose_engine(request.labels, request.work)
+        request = read_job(body, self._checks.machines)
+        engine = self._scheduler.choose_engine(request.labels, request.work)
         runtime, notes = self._resolve_workload(project, request.work, engine)
         job = Job(
             project=project,
@@ -93,7 +79,7 @@ class Jobs:
             created_us=self._clock(),
         )
         job = self._store.add(job, _first_events(request, notes, job.created_us))
-        self._wake()
+        self._scheduler.wake()
         return self._body(job)
 
     def get(self, project: str, job_id: str) -> dict[str, Any]:
@@ -104,7 +90,7 @@ class Jobs:
         job = self._store.get(project, job_id)
         events = self._store.events(project, job_id)
         ahead = self._store.ahead_of(job) if job.state is JobState.QUEUED else 0
-        batch_progress = self._dependencies.batch_progress(job)
+        batch_progress = self._reports.attempts.batch_progress(job)
         notes = [event.message for event in events if event.severity == "WARNING"]
         return {
             "job": job_body(job, ahead + 1, batch_progress),
@@ -112,10 +98,10 @@ class Jobs:
             "engine": job.engine,
             "attempt": job.attempt,
             "notes": [*notes, *([_batch_progress_note(batch_progress)] if batch_progress else [])],
-            "restarts": list(self._dependencies.restarts(job)),
-            "progress": self._dependencies.progress(job),
-            "waiting": waiting_reason(job, ahead, self._dependencies.queue_status),
-            "failure": self._dependencies.failure(job),
+            "restarts": list(self._reports.restarts(job)),
+            "progress": self._reports.progress.of(job),
+            "waiting": waiting_reason(job, ahead, self._scheduler),
+            "failure": self._reports.failures.of(job),
             "events": [
                 {"time": rfc3339(event.time_us), "severity": event.severity, "message": event.message}
                 for event in events
@@ -177,7 +163,7 @@ class Jobs:
             return job.to(JobState.CANCELLING, now_us=now, error=reason), (JobEvent(message=reason, time_us=now),)
 
         self._change(project, job_id, change)
-        self._wake()
+        self._scheduler.wake()
 
     def _change(
         self, project: str, job_id: str, change: Callable[[Job], tuple[Job, tuple[JobEvent, ...]] | None]
@@ -195,17 +181,17 @@ class Jobs:
         """Return the runtime of a workload, and notes for the user. Raises an error if an input is missing."""
         if isinstance(workload, BatchPrediction):
             return self._resolve_prediction(project, workload)
-        shortfall = tuple(filter(None, (self._dependencies.shortfall(engine, workload),)))
+        shortfall = tuple(filter(None, (self._scheduler.shortfall(engine, workload),)))
         if workload.containers:
             self._check_training(project, workload)
             return CONTAINER, shortfall
-        choice = self._dependencies.resolve_runtime(workload.runtime_version, workload.python_version)
+        choice = self._checks.runtimes.resolve(workload.runtime_version, workload.python_version)
         self._check_training(project, workload)
         return choice.name, (*choice.notes, *shortfall)
 
     def _check_training(self, project: str, training: Training) -> None:
         """Raise `FailedPreconditionError` if an input is missing. Buckets of other projects count as missing."""
-        uri_checker = self._dependencies.uri_checker
+        uri_checker = self._checks.uri_checker
         missing = [
             uri for uri in training.package_uris if not uri_checker.object_readable(project, uri, field="package_uris")
         ]
@@ -219,7 +205,7 @@ class Jobs:
             self._check_bucket(project, training.job_dir, field="job_dir")
 
     def _resolve_prediction(self, project: str, prediction: BatchPrediction) -> tuple[str, Sequence[str]]:
-        uri_checker = self._dependencies.uri_checker
+        uri_checker = self._checks.uri_checker
         self._check_bucket(project, prediction.output_path, field="output_path")
         if cloud := uri_checker.cloud_of(parse_uri(prediction.output_path, field="output_path")[0]):
             raise cloud_output_unsupported(prediction.output_path, cloud)
@@ -233,7 +219,7 @@ class Jobs:
         if not prediction.uri:
             if prediction.project != project:
                 raise model_not_found(prediction.project, prediction.model)
-            runtime = self._dependencies.model_runtime(project, prediction.model, prediction.version)
+            runtime = self._checks.models.served(project, prediction.model, prediction.version).runtime
             if not runtime:
                 raise batch_prediction_unsupported(
                     prediction.model, field="version_name" if prediction.version else "model_name"
@@ -244,12 +230,12 @@ class Jobs:
                 f"There are no files in {prediction.uri} that project {project} has.", field="uri"
             )
         runtime_request = serving_runtime(prediction.runtime_version, prediction.python_version)
-        choice = self._dependencies.resolve_runtime(runtime_request.runtime_version, runtime_request.python_version)
+        choice = self._checks.runtimes.resolve(runtime_request.runtime_version, runtime_request.python_version)
         return choice.name, (*choice.notes, *filter(None, (runtime_request.note,)), *prediction.notes)
 
     def _check_bucket(self, project: str, uri: str, *, field: str) -> None:
         bucket, _ = parse_uri(uri, field=field)
-        if not self._dependencies.uri_checker.owns(project, bucket):
+        if not self._checks.uri_checker.owns(project, bucket):
             raise FailedPreconditionError(
                 f"The bucket gs://{bucket} does not exist in project {project}. "
                 f"Make it with: trainshed buckets mb gs://{bucket}",
@@ -258,12 +244,13 @@ class Jobs:
 
     def _body(self, job: Job) -> dict[str, Any]:
         position = self._store.ahead_of(job) + 1 if job.state is JobState.QUEUED else None
-        return job_body(job, position, self._dependencies.batch_progress(job))
+        return job_body(job, position, self._reports.attempts.batch_progress(job))
 
     def _bodies(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         positions = self._store.positions(jobs)
         return [
-            job_body(job, positions.get((job.project, job.id)), self._dependencies.batch_progress(job)) for job in jobs
+            job_body(job, positions.get((job.project, job.id)), self._reports.attempts.batch_progress(job))
+            for job in jobs
         ]
 
 

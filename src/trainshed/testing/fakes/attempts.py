@@ -1,0 +1,30 @@
+"""Attempts without folders: a test sets what is read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainshed.attempts.batch_progress import BatchProgress
+from trainshed.attempts.journal import RestartRecord
+from trainshed.domain.jobs.job import Job
+
+
+class FakeAttempts:
+    """An `AttemptReader` and `ProgressReader` that says the same of every job. `reads` counts reads of progress."""
+
+    def __init__(self) -> None:
+        self.restarted: list[RestartRecord] = []
+        self.predicted: BatchProgress | None = None
+        self.progress: Mapping[str, Any] | None = None
+        self.reads = 0
+
+    def restarts(self, job: Job) -> Sequence[RestartRecord]:
+        return self.restarted
+
+    def batch_progress(self, job: Job) -> BatchProgress | None:
+        return self.predicted
+
+    def of(self, job: Job) -> Mapping[str, Any] | None:
+        self.reads += 1
+        return self.progress

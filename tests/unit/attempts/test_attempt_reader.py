@@ -1,0 +1,28 @@
+"""The current attempt of a job, found by the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+
+from trainshed.attempts.attempt_reader import AttemptFolders
+from trainshed.attempts.batch_progress import BatchProgress
+from trainshed.domain.jobs.job import Job
+
+PROGRESS = {"predictions": 3, "errors": 1, "read": 5, "bytes": 10}
+
+
+def job(workload: str, *, attempt: int) -> Job:
+    return Job(project="p", id="j", body={workload: {}}, created_us=1, attempt=attempt)
+
+
+def test_the_current_attempt_is_read_and_no_other(tmp_path: Path) -> None:
+    folder = tmp_path / "p" / "j" / "2" / "prediction"
+    folder.mkdir(parents=True)
+    (folder / "progress.json").write_bytes(orjson.dumps(PROGRESS))
+    attempts = AttemptFolders(tmp_path)
+    assert attempts.batch_progress(job("predictionInput", attempt=2)) == BatchProgress(**PROGRESS)
+    assert attempts.batch_progress(job("predictionInput", attempt=1)) is None
+    assert attempts.batch_progress(job("trainingInput", attempt=2)) is None
+    assert list(attempts.restarts(job("trainingInput", attempt=2))) == []
